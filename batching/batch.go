@@ -223,7 +223,8 @@ func (b *Batch) Split() {
 	for i := range b.Outputs {
 		t := &b.Outputs[i]
 		if len(t.Shape) == 0 || t.Shape[0] != rows || !wholeRows(t) {
-			b.FailAll(stream.Errorf(stream.Internal, "outputs."+t.Name, "shape %v for a batch of %d rows", t.Shape, rows))
+			b.FailAll(stream.Errorf(stream.Internal, "outputs."+t.Name, "shape %v for a batch of %d rows", t.Shape,
+				rows))
 			return
 		}
 	}

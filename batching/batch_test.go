@@ -106,7 +106,8 @@ func rows(mem *buf.Pool, seq int, fill byte, n int, dims ...int) stream.Frame {
 }
 
 func bytesModel(maxBatch int, shape ...int) *stream.Model {
-	return &stream.Model{Name: "m", MaxBatch: maxBatch, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: shape}}}
+	return &stream.Model{Name: "m", MaxBatch: maxBatch,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: shape}}}
 }
 
 // echo answers a prepared batch with the batch's inputs.
@@ -252,7 +253,8 @@ func TestSplitRefusesOutputsOfTheWrongShape(t *testing.T) {
 		"other rows":  {{Name: "y", Datatype: stream.Uint8, Shape: []int{3, 1}, Data: make([]byte, 3)}},
 		"uneven data": {{Name: "y", Datatype: stream.Uint8, Shape: []int{2, 2}, Data: make([]byte, 3)}},
 		"less text":   {{Name: "y", Datatype: stream.Bytes, Shape: []int{2, 1}, Data: []byte("\x02\x00\x00\x00ab")}},
-		"cut text":    {{Name: "y", Datatype: stream.Bytes, Shape: []int{2, 1}, Data: []byte("\x00\x00\x00\x00\x09\x00\x00\x00")}},
+		"cut text": {{Name: "y", Datatype: stream.Bytes, Shape: []int{2, 1},
+			Data: []byte("\x00\x00\x00\x00\x09\x00\x00\x00")}},
 	} {
 		g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 8)
 		var sinks []*sink

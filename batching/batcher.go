@@ -127,7 +127,9 @@ func CheckParts(kind string, parts []any) error {
 		}
 		for _, f := range setting.Of("batching", p).Fields() {
 			if v := f.String(); v != "" && v != f.Default {
-				errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path, "is a setting of the batcher %s, and batching.kind is %s: leave it out, or choose %s", k.Name, kind, k.Name))
+				errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path,
+					"is a setting of the batcher %s, and batching.kind is %s: leave it out, or choose %s", k.Name,
+					kind, k.Name))
 			}
 		}
 	}
@@ -151,7 +153,8 @@ func NewBatcher(kind string, maxSize int, parts []any) (Batcher, error) {
 		for _, k := range Kinds() {
 			names = append(names, k.Name)
 		}
-		return nil, stream.Errorf(stream.InvalidArgument, "batching.kind", "%q is not a batcher: the batchers are %s", kind, strings.Join(names, ", "))
+		return nil, stream.Errorf(stream.InvalidArgument, "batching.kind", "%q is not a batcher: the batchers are %s",
+			kind, strings.Join(names, ", "))
 	}
 	return k.create(maxSize, parts), nil
 }

@@ -134,7 +134,8 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%v after thirty samples of 4ms", d)
 	}
 	table.Observe(now, 2, 3*ms)
-	if d, _ := table.Predict(now, 3); d < 4*ms || d > 4*ms+ms/10 { // at most as long as four, and at most half longer than two
+	// at most as long as four, and at most half longer than two
+	if d, _ := table.Predict(now, 3); d < 4*ms || d > 4*ms+ms/10 {
 		t.Errorf("3 rows: %v", d)
 	}
 	if d, _ := table.Predict(now, 6); d < 6*ms || d > 6*ms+ms/10 {

@@ -37,11 +37,12 @@ type beside struct {
 	batch   *Batch
 	next    heavy // of which apart has last returned true
 	waiting []heavy
-	used    map[*stream.Account]time.Duration // virtual times at which the next frames of accounts start, where they are later than now
-	now     time.Duration                     // the virtual time at which the last frame that was taken has started
-	decoded int                               // requests with a Row that wait for a batch
-	taken   int                               // requests that are being decoded
-	last    [2]struct {                       // the two accounts of which a frame was bound last
+	// virtual times at which the next frames of accounts start, where they are later than now
+	used    map[*stream.Account]time.Duration
+	now     time.Duration // the virtual time at which the last frame that was taken has started
+	decoded int           // requests with a Row that wait for a batch
+	taken   int           // requests that are being decoded
+	last    [2]struct {   // the two accounts of which a frame was bound last
 		account *stream.Account
 		at      stream.Instant // 0 = there was none
 	}
@@ -69,7 +70,8 @@ func (in *Intake) DecodeBeside() { in.beside.apart = in.isApart }
 // its account has had its share of the batch.
 func (in *Intake) isApart(r *stream.Request) bool {
 	q := &in.beside
-	if r.Cost < heavyCost && (r.Cost == 0 || !q.contended(r.Account, in.now) || q.batch.costOf(r.Account)+r.Cost <= shareCost) {
+	if r.Cost < heavyCost && (r.Cost == 0 || !q.contended(r.Account, in.now) || q.batch.costOf(r.Account)+
+		r.Cost <= shareCost) {
 		return false
 	}
 	q.next.account = r.Account
@@ -195,7 +197,8 @@ func (in *Intake) AddDecoded(h Heavy, took time.Duration) {
 func (in *Intake) queueDecoded(x *Inbox, r *stream.Request, p stream.Priority) {
 	in.beside.decoded++
 	in.tokens++
-	x.pendingOf(r.Class).tokens[p].push(token{request: r, number: in.tokens, received: r.Timing.Received, deadline: r.Deadline})
+	x.pendingOf(r.Class).tokens[p].push(token{request: r, number: in.tokens, received: r.Timing.Received,
+		deadline: r.Deadline})
 }
 
 // keepsDecoded reports whether a request that was decoded still waits for its run; otherwise it is

@@ -24,7 +24,8 @@ func newPictures(t testing.TB, kind string, maxBatch int) *group {
 // show submits a picture with the decoding time takes.
 func show(t testing.TB, s *stream.Stream, of *stream.Account, takes time.Duration, now stream.Instant) {
 	t.Helper()
-	f := stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: []byte{1, 2, 3}, CaptureUS: takes.Microseconds(), Account: of}
+	f := stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: []byte{1, 2, 3},
+		CaptureUS: takes.Microseconds(), Account: of}
 	if err := s.SubmitAt(f, now); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,8 @@ func TestDecodingIsFairBetweenAccounts(t *testing.T) {
 		}
 		for _, c := range clients[1:] {
 			if d := (clients[0].used - c.used).Abs(); d > time.Second+c.takes {
-				t.Errorf("%s: accounts with %d and %d streams used %v and %v", k.Name, len(clients[0].streams), len(c.streams), clients[0].used, c.used)
+				t.Errorf("%s: accounts with %d and %d streams used %v and %v", k.Name, len(clients[0].streams),
+					len(c.streams), clients[0].used, c.used)
 			}
 		}
 		if got := neighbour.streams[0].Counts().Results; got != uint64(sent) {

@@ -11,9 +11,10 @@ type DeadlineSettings struct {
 }
 
 func init() {
-	Register(Deadline, "waits for a full batch as long as the nearest deadline allows", func(maxSize int, s DeadlineSettings) Batcher {
-		return deadline{adaptive{maxSize}, s.Slack}
-	})
+	Register(Deadline, "waits for a full batch as long as the nearest deadline allows",
+		func(maxSize int, s DeadlineSettings) Batcher {
+			return deadline{adaptive{maxSize}, s.Slack}
+		})
 }
 
 // deadline waits for a full batch until the last moment for a full batch to end slack before the nearest deadline of

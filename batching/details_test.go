@@ -39,7 +39,8 @@ func TestShortestWait(t *testing.T) {
 	const ms = time.Millisecond
 	m := bytesModel(4, -1)
 	for _, c := range []struct{ own, first, second, want time.Duration }{
-		{0, 5 * ms, 3 * ms, 3 * ms}, {0, 3 * ms, 5 * ms, 3 * ms}, {0, 3 * ms, 0, 3 * ms}, {0, 0, 3 * ms, 3 * ms}, {0, 0, 0, 0},
+		{0, 5 * ms, 3 * ms, 3 * ms}, {0, 3 * ms, 5 * ms, 3 * ms}, {0, 3 * ms, 0, 3 * ms}, {0, 0, 3 * ms, 3 * ms},
+		{0, 0, 0, 0},
 		{2 * ms, 3 * ms, 0, 2 * ms}, {4 * ms, 3 * ms, 0, 3 * ms}, {4 * ms, 0, 0, 4 * ms},
 	} {
 		waits := []time.Duration{c.own, c.first, c.second}
@@ -229,7 +230,8 @@ func TestRaggedModelsHaveOneClass(t *testing.T) {
 		sizes   []int
 		batches int
 	}{
-		"free": {bytesModel(4, -1), []int{1, 2}, 2}, "ragged": {ragged, []int{1, 2}, 1}, "fixed": {bytesModel(4, 2), []int{2, 2}, 1},
+		"free": {bytesModel(4, -1), []int{1, 2}, 2}, "ragged": {ragged, []int{1, 2}, 1},
+		"fixed": {bytesModel(4, 2), []int{2, 2}, 1},
 	} {
 		g := newGroup(t, c.model, Adaptive, 4, 16)
 		for _, size := range c.sizes {
@@ -366,7 +368,8 @@ func (*endsSecond) Answered(*stream.Request, []stream.Tensor, *buf.Buf) {}
 func TestInputsByName(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{
 		{Name: "a", Datatype: stream.Float32, Shape: []int{-1}}, {Name: "b", Datatype: stream.Uint8, Shape: []int{2}},
-		{Name: "c", Datatype: stream.Float32, Shape: []int{-1, 2}}, {Name: "d", Datatype: stream.Float32, Shape: []int{1}},
+		{Name: "c", Datatype: stream.Float32, Shape: []int{-1, 2}},
+		{Name: "d", Datatype: stream.Float32, Shape: []int{1}},
 	}}
 	g := newGroup(t, m, Adaptive, 1, 8)
 	k := &all{}
@@ -377,8 +380,10 @@ func TestInputsByName(t *testing.T) {
 	data := func(i, n int) []byte { return []byte("abcdefghijklmnopqrstuvwxyz")[i : i+n] }
 	for i := range 4 {
 		f := stream.Frame{Seq: uint64(i), Codec: stream.Tensors, Inputs: []stream.Tensor{
-			{Name: "d", Datatype: stream.Float32, Shape: []int{1}, Data: data(i+3, 4)}, {Name: "c", Datatype: stream.Float32, Shape: []int{1, 2}, Data: data(i, 8)},
-			{Name: "b", Datatype: stream.Uint8, Shape: []int{2}, Data: data(i+1, 2)}, {Name: "a", Datatype: stream.Float32, Shape: []int{3}, Data: data(i+2, 12)},
+			{Name: "d", Datatype: stream.Float32, Shape: []int{1}, Data: data(i+3, 4)},
+			{Name: "c", Datatype: stream.Float32, Shape: []int{1, 2}, Data: data(i, 8)},
+			{Name: "b", Datatype: stream.Uint8, Shape: []int{2}, Data: data(i+1, 2)},
+			{Name: "a", Datatype: stream.Float32, Shape: []int{3}, Data: data(i+2, 12)},
 		}}
 		if err := s.SubmitAt(f, 1); err != nil {
 			t.Fatal(err)
@@ -397,7 +402,8 @@ func TestInputsByName(t *testing.T) {
 	g.pool.Put(b)
 	want := []string{"error", "drop"}
 	for _, i := range []int{2, 3} {
-		want = append(want, fmt.Sprintf("result a[1 3]=%q b[1 2]=%q c[1 1 2]=%q d[1 1]=%q", data(i+2, 12), data(i+1, 2), data(i, 8), data(i+3, 4)))
+		want = append(want, fmt.Sprintf("result a[1 3]=%q b[1 2]=%q c[1 1 2]=%q d[1 1]=%q", data(i+2, 12),
+			data(i+1, 2), data(i, 8), data(i+3, 4)))
 	}
 	if fmt.Sprint(k.results) != fmt.Sprint(want) {
 		t.Errorf("got  %q\nwant %q", k.results, want)
@@ -406,7 +412,8 @@ func TestInputsByName(t *testing.T) {
 
 // Requests after a request that cannot be prepared take its rows.
 func TestFailedRequestsLeaveTheirRows(t *testing.T) {
-	m := &stream.Model{Name: "m", MaxBatch: 3, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}}
+	m := &stream.Model{Name: "m", MaxBatch: 3, Image: &stream.ImageSpec{},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
 	s, k := g.open(t, window)
 	for i := range 3 {
@@ -433,7 +440,8 @@ func TestFailedRequestsLeaveTheirRows(t *testing.T) {
 // A request that ends after binding, because its client leaves, takes no row. In a batch that waits to be full, the
 // request counts, so that other requests do not wait longer.
 func TestEndedRequestsLeaveTheirRows(t *testing.T) {
-	for name, whole := range map[string]bool{"bound, and the batch waits for the last": false, "the batch is full": true} {
+	for name, whole := range map[string]bool{"bound, and the batch waits for the last": false,
+		"the batch is full": true} {
 		b := &stub{needs: Needs{Full: true}, decide: func(View) (int, time.Duration) { return 3, 0 }}
 		g := withBatcher(t, bytesModel(3, 1), b, 1)
 		var streams []*stream.Stream

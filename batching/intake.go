@@ -59,7 +59,8 @@ func (in *Intake) NeedsArrivals() bool { return in.needs.Arrivals }
 func (in *Intake) Reserve() error {
 	if in.placesUsed.Add(1) > in.limit {
 		in.placesUsed.Add(-1)
-		return stream.Errorf(stream.Overloaded, "max_flows", "model %s serves %d streams and callers already: try later, or raise max_flows", in.model.Name, in.limit)
+		return stream.Errorf(stream.Overloaded, "max_flows",
+			"model %s serves %d streams and callers already: try later, or raise max_flows", in.model.Name, in.limit)
 	}
 	return nil
 }
@@ -440,7 +441,9 @@ func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
 		}
 		for _, p := range x.pending {
 			for i := range p.tokens {
-				p.tokens[i].filter(func(t *token) (keep, more bool) { return t.request != nil || !left(t.stream), true })
+				p.tokens[i].filter(func(t *token) (keep, more bool) {
+					return t.request != nil || !left(t.stream), true
+				})
 			}
 		}
 	}

@@ -45,7 +45,8 @@ func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool,
 	case backend == Shared && !SharedAvailable():
 		return nil, stream.Errorf(stream.Unsupported, "batching.memory", "%s: want heap or c", sharedRefused)
 	case backend != Heap && backend != C && backend != Shared:
-		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory", "%q is not a backend: want heap, c or shared", string(backend))
+		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory",
+			"%q is not a backend: want heap, c or shared", string(backend))
 	}
 	p := &Pool{model: model, mem: mem, backend: backend, size: max(n, 1)}
 	if backend == Shared {

@@ -109,7 +109,8 @@ func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
 		err := decode(&one, dst[i*n:(i+1)*n])
 		r.Decoding = one.Decoding
 		if err != nil {
-			return stream.Errorf(stream.CodeOf(err), "frame", "picture %d of %d in this window, seq %d: %w", i+1, len(pictures), p.Seq, err)
+			return stream.Errorf(stream.CodeOf(err), "frame", "picture %d of %d in this window, seq %d: %w", i+1,
+				len(pictures), p.Seq, err)
 		}
 	}
 	r.SentWidth, r.SentHeight, r.MapX, r.MapY = one.SentWidth, one.SentHeight, one.MapX, one.MapY

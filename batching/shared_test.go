@@ -62,7 +62,8 @@ func TestSegments(t *testing.T) {
 			t.Errorf("row 2 of input %d is %q, %v", k, got, err)
 		}
 	}
-	if m, err := unix.Mmap(int(s.File.Fd()), 0, s.Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
+	if m, err := unix.Mmap(int(s.File.Fd()), 0, s.Size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a process with the file can write to it: %v, %v", err, unix.Munmap(m))
 	}
 	if err := s.File.Truncate(0); !errors.Is(err, unix.EPERM) {
@@ -112,7 +113,8 @@ func TestResultsHoldTheSegment(t *testing.T) {
 				if err := g.intake.Reserve(); err != nil {
 					t.Fatal(err)
 				}
-				if err := stream.New(g.model, g, &held, stream.Options{Policy: window}).SubmitAt(rows(g.mem, i, fill+byte(i), 1, row), 1); err != nil {
+				if err := stream.New(g.model, g, &held, stream.Options{Policy: window}).SubmitAt(rows(g.mem, i,
+					fill+byte(i), 1, row), 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -209,7 +211,8 @@ func TestOnlyPartsOfTheSegmentAreLent(t *testing.T) {
 
 // Lack of shared memory is an error when the first batch is made.
 func TestNoSharedMemory(t *testing.T) {
-	m := &stream.Model{Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Uint8, Shape: []int{1 << 50}}}}
+	m := &stream.Model{Name: "m", MaxBatch: 1,
+		Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Uint8, Shape: []int{1 << 50}}}}
 	p := sharedPool(t, m, 1)
 	if err := p.Prime(); err == nil || !strings.Contains(err.Error(), "bytes of shared memory for a batch") {
 		t.Errorf("a petabyte of shared memory: %v", err)

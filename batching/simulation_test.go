@@ -70,7 +70,8 @@ func (e *events) Pop() any {
 }
 
 func newSimulation(t *testing.T, seed uint64, m *stream.Model, kind string, workers, buffers int) *simulation {
-	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: epoch, passed: map[uint64]bool{}}
+	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: epoch,
+		passed: map[uint64]bool{}}
 	s.greedy = !s.g.intake.NeedsArrivals() && buffers >= workers
 	for w := range workers {
 		s.idle = append(s.idle, w)
@@ -227,7 +228,8 @@ func (s *simulation) finish() {
 		ended += int(c.Accepted)
 	}
 	st := s.g.mem.Stats()
-	if ended != s.frames || s.g.waiting != 0 || s.g.intake.PlacesUsed() != 0 || st.Leases != 0 || s.g.pool.Free() != s.g.pool.Size() {
+	if ended != s.frames || s.g.waiting != 0 || s.g.intake.PlacesUsed() != 0 || st.Leases != 0 ||
+		s.g.pool.Free() != s.g.pool.Size() {
 		s.t.Errorf("%d of %d ended, %d wait, %d places, %d leases, %d of %d batches free",
 			ended, s.frames, s.g.waiting, s.g.intake.PlacesUsed(), st.Leases, s.g.pool.Free(), s.g.pool.Size())
 	}
@@ -315,7 +317,8 @@ func TestLatestIsFresh(t *testing.T) {
 		for i, f := range s.senders {
 			for _, age := range f.sink.ages {
 				if time.Duration(age) > limit {
-					t.Fatalf("seed %d, stream %d: a frame was bound at the age of %v, limit %v", seed, i, time.Duration(age), limit)
+					t.Fatalf("seed %d, stream %d: a frame was bound at the age of %v, limit %v", seed, i,
+						time.Duration(age), limit)
 				}
 			}
 		}
@@ -342,8 +345,9 @@ func TestNothingIsLost(t *testing.T) {
 		s.service = func(int) time.Duration { return time.Duration(1+r.IntN(20)) * time.Millisecond }
 		for range 1 + r.IntN(12) {
 			p := stream.Policy{
-				Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(4), Priority: stream.Priority(r.IntN(3)),
-				MaxAge: time.Duration(r.IntN(3)*15) * time.Millisecond,
+				Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(4),
+				Priority: stream.Priority(r.IntN(3)),
+				MaxAge:   time.Duration(r.IntN(3)*15) * time.Millisecond,
 			}
 			shape := 0
 			if m.Inputs != nil {
@@ -358,7 +362,8 @@ func TestNothingIsLost(t *testing.T) {
 		if !s.g.intake.needs.Full && m.Inputs == nil {
 			for i, f := range s.senders {
 				if c := f.stream.Counts(); c.Results == 0 && f.stream.Policy().MaxAge == 0 && c.Accepted > 20 {
-					t.Errorf("seed %d: stream %d of priority %d had no answer: %+v", seed, i, f.stream.Policy().Priority, c)
+					t.Errorf("seed %d: stream %d of priority %d had no answer: %+v", seed, i,
+						f.stream.Policy().Priority, c)
 				}
 			}
 		}
@@ -420,15 +425,18 @@ func TestDeadlineMakesNothingLate(t *testing.T) {
 						}
 					}
 					if s.late > 0 {
-						t.Errorf("%s, %d shapes, seed %d: %d frames were late because %s waited", mode, shapes, seed, s.late, kind)
+						t.Errorf("%s, %d shapes, seed %d: %d frames were late because %s waited", mode, shapes, seed,
+							s.late, kind)
 					}
 					if kind == Deadline && s.waits < 50 {
 						t.Errorf("%s, %d shapes, seed %d: it waited with %d frames only", mode, shapes, seed, s.waits)
 					}
 				}
-				t.Logf("%s, %d shapes, %d workers: rows a batch %.2f, with adaptive %.2f", mode, shapes, workers, mean[Deadline], mean[Adaptive])
+				t.Logf("%s, %d shapes, %d workers: rows a batch %.2f, with adaptive %.2f", mode, shapes, workers,
+					mean[Deadline], mean[Adaptive])
 				if shapes == 1 && mean[Deadline] < 1.5*mean[Adaptive] {
-					t.Errorf("%s, seed %d: %.2f rows a batch, with adaptive %.2f", mode, seed, mean[Deadline], mean[Adaptive])
+					t.Errorf("%s, seed %d: %.2f rows a batch, with adaptive %.2f", mode, seed, mean[Deadline],
+						mean[Adaptive])
 				}
 			}
 		}
@@ -461,7 +469,8 @@ func TestLowPrioritiesDoNotStarve(t *testing.T) {
 	for seed := range seeds(1) {
 		s := newSimulation(t, seed, anything, Adaptive, 1, 2)
 		for i := range 40 {
-			s.add(stream.Policy{Mode: stream.Every, Priority: []stream.Priority{stream.High, stream.Normal, stream.Low, stream.High}[i%4]}, 10*time.Millisecond, 0)
+			s.add(stream.Policy{Mode: stream.Every, Priority: []stream.Priority{stream.High, stream.Normal, stream.Low,
+				stream.High}[i%4]}, 10*time.Millisecond, 0)
 		}
 		s.run(3 * time.Second)
 		var sum [stream.Priorities]uint64

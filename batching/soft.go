@@ -11,9 +11,10 @@ type SoftSettings struct {
 }
 
 func init() {
-	Register(Soft, "waits up to max_delay after the first frame for a full batch", func(maxSize int, s SoftSettings) Batcher {
-		return soft{maxSize, s.MaxDelay}
-	})
+	Register(Soft, "waits up to max_delay after the first frame for a full batch",
+		func(maxSize int, s SoftSettings) Batcher {
+			return soft{maxSize, s.MaxDelay}
+		})
 }
 
 // soft waits up to delay after the first frame for a full batch.

@@ -15,7 +15,8 @@ import (
 // Overlapping windows of one stream are each copied whole into the batch, one after the other, together with windows
 // of other streams.
 func TestPrepareLaysOutWindows(t *testing.T) {
-	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}}}}
+	m := &stream.Model{Name: "m", MaxBatch: 4,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
 	m.Assembly = &windows.Window{Length: 3, Hop: 2, Memory: g.mem}
 	a, _ := g.open(t, window)
@@ -33,7 +34,8 @@ func TestPrepareLaysOutWindows(t *testing.T) {
 	if !batch.Prepare(nil) {
 		t.Fatal("nothing to run")
 	}
-	if got := string(batch.Inputs[0].Data); got != "abccdeefg123" || batch.Rows != 4 || !slices.Equal(batch.Inputs[0].Shape, []int{4, 3}) {
+	if got := string(batch.Inputs[0].Data); got != "abccdeefg123" || batch.Rows != 4 ||
+		!slices.Equal(batch.Inputs[0].Shape, []int{4, 3}) {
 		t.Fatalf("%q, %d rows, %v", got, batch.Rows, batch.Inputs[0].Shape)
 	}
 	batch.FailAll(errors.New("enough"))
@@ -57,7 +59,8 @@ func TestPrepareDecodesWindowsOfPictures(t *testing.T) {
 	s, k := g.open(t, window)
 	picture := func(name string) {
 		l, _ := g.mem.Copy([]byte(name))
-		if err := s.Submit(stream.Frame{Codec: stream.JPEG, Payload: l.Bytes(), Lease: l, Width: len(name)}); err != nil {
+		if err := s.Submit(stream.Frame{Codec: stream.JPEG, Payload: l.Bytes(), Lease: l,
+			Width: len(name)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +99,8 @@ func TestPrepareDecodesWindowsOfPictures(t *testing.T) {
 			t.Fatalf("good %v after %q", good, k.results)
 		}
 	}
-	want := []string{"", "", "error: internal", "error: internal", "error: unsupported", "error: unsupported", "error: unsupported", "error: internal"}
+	want := []string{"", "", "error: internal", "error: internal", "error: unsupported", "error: unsupported",
+		"error: unsupported", "error: internal"}
 	for i := range want[:2] {
 		want[i] = "filling"
 	}

@@ -101,13 +101,15 @@ type Options struct {
 // NewWith is New with options.
 func NewWith(addr string, opts Options) (*Client, error) {
 	if strings.ContainsFunc(opts.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, stream.Errorf(stream.InvalidArgument, "token", "has other characters than letters, digits and signs of ASCII")
+		return nil, stream.Errorf(stream.InvalidArgument, "token",
+			"has other characters than letters, digits and signs of ASCII")
 	}
 	text, config := addr, opts.TLS
 	path, local := strings.CutPrefix(addr, "unix:")
 	if local {
 		if !strings.HasPrefix(path, "/") {
-			return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a unix socket: want unix:/PATH", addr)
+			return nil, stream.Errorf(stream.InvalidArgument, "addr",
+				"%q is not the address of a unix socket: want unix:/PATH", addr)
 		}
 		text, config = "http://localhost", nil // the host in requests
 	}
@@ -115,8 +117,10 @@ func NewWith(addr string, opts Options) (*Client, error) {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || !isPort(u.Port()) || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a server: want HOST:PORT or http://HOST:PORT", addr)
+	if err != nil || u.Host == "" || !isPort(u.Port()) || u.Scheme != "http" && u.Scheme != "https" ||
+		u.RawQuery != "" || u.Fragment != "" {
+		return nil, stream.Errorf(stream.InvalidArgument, "addr",
+			"%q is not the address of a server: want HOST:PORT or http://HOST:PORT", addr)
 	}
 	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // a server listening at all addresses
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
@@ -127,7 +131,8 @@ func NewWith(addr string, opts Options) (*Client, error) {
 	if config != nil {
 		t.TLSClientConfig = config.Clone()
 	}
-	c := &Client{base: u, at: u.Host, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}
+	c := &Client{base: u, at: u.Host, http: &http.Client{Transport: t}, tls: config,
+		dialTCP: new(net.Dialer).DialContext}
 	if local {
 		c.at = addr
 		c.dialTCP = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -238,8 +243,8 @@ func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
 	return document, err
 }
 
-// ProgramOpenAPI returns the OpenAPI document of the routes of a program, in JSON. The error has the code NotFound when the
-// model is not a program.
+// ProgramOpenAPI returns the OpenAPI document of the routes of a program, in JSON. The error has the code NotFound
+// when the model is not a program.
 func (c *Client) ProgramOpenAPI(ctx context.Context, program string) (json.RawMessage, error) {
 	if program == "" {
 		return nil, errNoModel()

@@ -75,7 +75,8 @@ func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 }
 
 func fp32(name string, v ...float32) stream.Tensor {
-	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: []int{len(v)}, Data: stream.AppendFloat32(nil, v...)}
+	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: []int{len(v)},
+		Data: stream.AppendFloat32(nil, v...)}
 }
 
 func picture(t *testing.T, w, h int) []byte {
@@ -109,7 +110,8 @@ func TestModels(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	m, err := c.Metadata(ctx, "eyes", "")
-	if err != nil || m.Platform != "motion" || len(m.Inputs) != 1 || !slices.Equal(m.Inputs[0].Shape, []int{-1, 48, 64, 1}) {
+	if err != nil || m.Platform != "motion" || len(m.Inputs) != 1 ||
+		!slices.Equal(m.Inputs[0].Shape, []int{-1, 48, 64, 1}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	_, err = c.Metadata(ctx, "none", "")
@@ -117,8 +119,10 @@ func TestModels(t *testing.T) {
 	_, err = c.Metadata(ctx, "a/../b c", "1")
 	wantCode(t, err, stream.NotFound)
 
-	for _, want := range []client.Loaded{{Endpoint: "delay", Result: "loaded"}, {Endpoint: "delay", Result: "unchanged"}} {
-		if loaded, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms", "instances": 2}); err != nil || loaded != want {
+	for _, want := range []client.Loaded{{Endpoint: "delay", Result: "loaded"},
+		{Endpoint: "delay", Result: "unchanged"}} {
+		if loaded, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms", "instances": 2}); err != nil ||
+			loaded != want {
 			t.Errorf("Load gave %v, %v: want %v", loaded, err, want)
 		}
 	}
@@ -142,7 +146,8 @@ func TestModels(t *testing.T) {
 	}
 	ready, _ = c.Models(ctx)
 	all, err := c.Index(ctx)
-	if err != nil || !slices.Equal(names(ready), []string{"delay", "eyes"}) || !slices.Equal(names(all), []string{"delay", "eyes", "same"}) {
+	if err != nil || !slices.Equal(names(ready), []string{"delay", "eyes"}) ||
+		!slices.Equal(names(all), []string{"delay", "eyes", "same"}) {
 		t.Errorf("ready %+v, all %+v, %v", ready, all, err)
 	}
 	wantCode(t, c.Unload(ctx, "none"), stream.NotFound)
@@ -161,20 +166,25 @@ func TestModels(t *testing.T) {
 
 func TestInfer(t *testing.T) {
 	c, _ := serve(t, "same=identity", "eyes=motion,width=64,height=48", "slow=delay,fixed=20s")
-	text := stream.Tensor{Name: "text", Datatype: stream.Bytes, Shape: []int{2}, Data: []byte("\x02\x00\x00\x00hi\x01\x00\x00\x00!")}
+	text := stream.Tensor{Name: "text", Datatype: stream.Bytes, Shape: []int{2},
+		Data: []byte("\x02\x00\x00\x00hi\x01\x00\x00\x00!")}
 	for _, asJSON := range []bool{false, true} {
-		in := []stream.Tensor{fp32("x", 1, 2.5, -3), text, {Name: "none", Datatype: stream.Uint8, Shape: []int{0}, Data: []byte{}}}
-		a, err := c.Infer(t.Context(), "same", client.Request{ID: "7", Inputs: in, JSON: asJSON, Params: stream.Params{"n": 3, "f": 0.5, "s": "x", "b": true}})
+		in := []stream.Tensor{fp32("x", 1, 2.5, -3), text, {Name: "none", Datatype: stream.Uint8, Shape: []int{0},
+			Data: []byte{}}}
+		a, err := c.Infer(t.Context(), "same", client.Request{ID: "7", Inputs: in, JSON: asJSON,
+			Params: stream.Params{"n": 3, "f": 0.5, "s": "x", "b": true}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.Model != "same" || a.ID != "7" || len(a.Outputs) != 3 || !reflect.DeepEqual(a.Outputs[:2], in[:2]) || len(a.Outputs[2].Data) != 0 {
+		if a.Model != "same" || a.ID != "7" || len(a.Outputs) != 3 || !reflect.DeepEqual(a.Outputs[:2], in[:2]) ||
+			len(a.Outputs[2].Data) != 0 {
 			t.Errorf("json %v: %+v", asJSON, a)
 		}
 		if a.Timing.Total <= 0 {
 			t.Errorf("no timing: %+v", a.Timing)
 		}
-		if a, err = c.Infer(t.Context(), "same", client.Request{Inputs: in, JSON: asJSON, Outputs: []string{"x"}}); err != nil || len(a.Outputs) != 1 || a.Outputs[0].Name != "x" {
+		if a, err = c.Infer(t.Context(), "same", client.Request{Inputs: in, JSON: asJSON,
+			Outputs: []string{"x"}}); err != nil || len(a.Outputs) != 1 || a.Outputs[0].Name != "x" {
 			t.Errorf("json %v, one output: %+v, %v", asJSON, a, err)
 		}
 		a, err = c.Infer(t.Context(), "eyes", client.Request{Picture: picture(t, 96, 80), JSON: asJSON})
@@ -186,9 +196,11 @@ func TestInfer(t *testing.T) {
 	wantCode(t, err, stream.InvalidArgument)
 	_, err = c.Infer(t.Context(), "same", client.Request{Picture: []byte("x"), ID: "7"})
 	wantCode(t, err, stream.InvalidArgument)
-	_, err = c.Infer(t.Context(), "same", client.Request{Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: []byte("abc")}}})
+	_, err = c.Infer(t.Context(), "same", client.Request{Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32,
+		Shape: []int{2}, Data: []byte("abc")}}})
 	wantCode(t, err, stream.InvalidArgument)
-	_, err = c.Infer(t.Context(), "same", client.Request{Inputs: []stream.Tensor{fp32("x", 1)}, Params: stream.Params{"p": []int{1}}})
+	_, err = c.Infer(t.Context(), "same", client.Request{Inputs: []stream.Tensor{fp32("x", 1)},
+		Params: stream.Params{"p": []int{1}}})
 	wantCode(t, err, stream.InvalidArgument)
 	_, err = c.Infer(t.Context(), "eyes", client.Request{Inputs: []stream.Tensor{fp32("x", 1)}})
 	wantCode(t, err, stream.InvalidArgument)
@@ -199,21 +211,24 @@ func TestInfer(t *testing.T) {
 func TestStream(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	for _, form := range []client.Outputs{client.JSON, client.Binary, client.None} {
-		s, err := c.Stream(t.Context(), "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: stream.Policy{Mode: stream.Every, Window: 4}})
+		s, err := c.Stream(t.Context(), "same", client.StreamOptions{Codec: "opaque", Outputs: form,
+			Policy: stream.Policy{Mode: stream.Every, Window: 4}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		const n = 50
 		go func() {
 			for i := range n {
-				if seq, err := s.Send(context.Background(), client.Frame{Data: fmt.Appendf(nil, "frame %d", i)}); err != nil || seq != uint64(i) {
+				if seq, err := s.Send(context.Background(),
+					client.Frame{Data: fmt.Appendf(nil, "frame %d", i)}); err != nil || seq != uint64(i) {
 					t.Errorf("Send %d: %d, %v", i, seq, err)
 				}
 			}
 		}()
 		for i := range n {
 			r, ok := <-s.Replies()
-			if !ok || r.Seq != uint64(i) || !r.Answered() || r.Model != "same" || r.Sent.IsZero() || r.Got.Before(r.Sent) || r.Batch < 1 || r.Timing.Total <= 0 || r.Timing.Received.IsZero() {
+			if !ok || r.Seq != uint64(i) || !r.Answered() || r.Model != "same" || r.Sent.IsZero() ||
+				r.Got.Before(r.Sent) || r.Batch < 1 || r.Timing.Total <= 0 || r.Timing.Received.IsZero() {
 				t.Fatalf("%s, reply %d: %+v, %v", form, i, r, s.Err())
 			}
 			want := fmt.Sprintf("frame %d", i)
@@ -221,7 +236,8 @@ func TestStream(t *testing.T) {
 				if r.Outputs != nil {
 					t.Errorf("outputs came: %+v", r.Outputs)
 				}
-			} else if len(r.Outputs) != 1 || string(r.Outputs[0].Data[4:]) != want || binary.LittleEndian.Uint32(r.Outputs[0].Data) != uint32(len(want)) {
+			} else if len(r.Outputs) != 1 || string(r.Outputs[0].Data[4:]) != want ||
+				binary.LittleEndian.Uint32(r.Outputs[0].Data) != uint32(len(want)) {
 				t.Errorf("%s: %+v", form, r.Outputs)
 			}
 		}
@@ -282,7 +298,8 @@ func TestStreamAccountsForEachFrame(t *testing.T) {
 	for _, e := range ends {
 		count[e]++
 	}
-	if len(ends) != 400 || count["result"] == 0 || count["superseded"] == 0 || count["result"]+count["superseded"]+count["overtaken"] != 400 {
+	if len(ends) != 400 || count["result"] == 0 || count["superseded"] == 0 || count["result"]+count["superseded"]+
+		count["overtaken"] != 400 {
 		t.Errorf("%d frames ended: %v", len(ends), count)
 	}
 }
@@ -327,8 +344,10 @@ func TestStreamEndedByServer(t *testing.T) {
 		end  func(c *client.Client, s *client.Stream, stop func())
 		code stream.Code
 	}{
-		"drain":  {func(_ *client.Client, _ *client.Stream, stop func()) { stop() }, stream.Draining},
-		"unload": {func(c *client.Client, _ *client.Stream, _ func()) { _ = c.Unload(context.Background(), "same") }, stream.Unloaded},
+		"drain": {func(_ *client.Client, _ *client.Stream, stop func()) { stop() }, stream.Draining},
+		"unload": {func(c *client.Client, _ *client.Stream, _ func()) {
+			_ = c.Unload(context.Background(), "same")
+		}, stream.Unloaded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl, stop := serve(t, "same=identity")

@@ -78,7 +78,8 @@ type conn struct {
 func (s *Session) connect() (*conn, *wire.Ready, error) {
 	c := &conn{stop: make(chan struct{})}
 	d := &websocket.Dialer{
-		Subprotocols: []string{wire.Subprotocol}, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, HandshakeTimeout: handshakeTimeout,
+		Subprotocols: []string{wire.Subprotocol}, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
+		HandshakeTimeout: handshakeTimeout,
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			raw, err := s.c.dialTCP(ctx, network, addr)
 			if err != nil {
@@ -103,7 +104,8 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 	c.Conn = ws
 	if ws.Subprotocol() != wire.Subprotocol {
 		_ = ws.Close()
-		return nil, nil, stream.Errorf(stream.Unsupported, "", "the server at %s does not speak %s", s.c.at, wire.Subprotocol)
+		return nil, nil, stream.Errorf(stream.Unsupported, "", "the server at %s does not speak %s", s.c.at,
+			wire.Subprotocol)
 	}
 	ws.SetReadLimit(maxReply)
 	m, err := s.readHandshake(c)
@@ -121,7 +123,8 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 
 // dial opens a WebSocket connection. dial may add to header. When the server refuses the connection, the error has
 // the server's code.
-func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL, header http.Header) (*websocket.Conn, error) {
+func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL,
+	header http.Header) (*websocket.Conn, error) {
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
 	if header == nil {
 		header = http.Header{}
@@ -200,7 +203,8 @@ func (s *Session) reconnect(lost error) (*conn, ConnectionState, error) {
 	for err := lost; ; {
 		wait := max(waits.Next(rand.Float64()), RetryAfter(err))
 		if time.Now().After(until) {
-			return nil, "", stream.Errorf(stream.Unavailable, "", "the connection was lost, and could not be restored within %v: %w", max(giveUp, 0), err)
+			return nil, "", stream.Errorf(stream.Unavailable, "",
+				"the connection was lost, and could not be restored within %v: %w", max(giveUp, 0), err)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -306,9 +310,11 @@ func connectionLost(err error) error {
 // closeCodes maps WebSocket close codes to error codes; other close codes are internal errors.
 var closeCodes = map[wire.CloseCode]stream.Code{
 	wire.CloseNormal: stream.Unavailable, wire.CloseGoingAway: stream.Draining, wire.CloseDraining: stream.Draining,
-	wire.ClosePolicy: stream.InvalidArgument, wire.CloseMalformed: stream.InvalidArgument, wire.CloseTooLarge: stream.TooLarge,
-	wire.CloseOverloaded: stream.Overloaded, wire.CloseTooMany: stream.Overloaded, wire.CloseUnauthenticated: stream.Unauthenticated,
-	wire.CloseNotFound: stream.NotFound, wire.CloseIdle: stream.Timeout, wire.CloseTakenOver: stream.Conflict,
+	wire.ClosePolicy: stream.InvalidArgument, wire.CloseMalformed: stream.InvalidArgument,
+	wire.CloseTooLarge:   stream.TooLarge,
+	wire.CloseOverloaded: stream.Overloaded, wire.CloseTooMany: stream.Overloaded,
+	wire.CloseUnauthenticated: stream.Unauthenticated,
+	wire.CloseNotFound:        stream.NotFound, wire.CloseIdle: stream.Timeout, wire.CloseTakenOver: stream.Conflict,
 }
 
 // closeError returns the error of a session closed by the server.

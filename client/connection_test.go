@@ -141,7 +141,9 @@ func resumed() func(net.Conn) {
 func sessionTo(t *testing.T, p *peers, giveUp time.Duration) (*Session, chan ConnectionChange) {
 	t.Helper()
 	changes := make(chan ConnectionChange, 100)
-	s, err := p.client(t).Session(t.Context(), SessionOptions{GiveUp: giveUp, OnConnection: func(c ConnectionChange) { changes <- c }})
+	s, err := p.client(t).Session(t.Context(), SessionOptions{GiveUp: giveUp, OnConnection: func(c ConnectionChange) {
+		changes <- c
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +213,10 @@ func TestGiveUp(t *testing.T) {
 func TestRetryAfterRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peers{list: []func(net.Conn){
-			upgrades(cutOff), answers(503, "Retry-After: 7", `{"error":"draining","code":"draining"}`), answers(429, "Retry-After: 9", ""),
-			upgrades(attached(&wire.ErrorMessage{Code: "overloaded", Message: "later", RetryAfterMS: 11_500, Fatal: true})),
+			upgrades(cutOff), answers(503, "Retry-After: 7", `{"error":"draining","code":"draining"}`),
+			answers(429, "Retry-After: 9", ""),
+			upgrades(attached(&wire.ErrorMessage{Code: "overloaded", Message: "later", RetryAfterMS: 11_500,
+				Fatal: true})),
 			answers(401, "Retry-After: 3", `{"error":"who are you","code":"unauthenticated"}`), resumed(),
 		}}
 		s, _ := sessionTo(t, p, 0)
@@ -221,7 +225,8 @@ func TestRetryAfterRefusal(t *testing.T) {
 		if len(gaps) != 4 || gaps[1] != 7*time.Second || gaps[2] != 9*time.Second || gaps[3] != 11500*time.Millisecond {
 			t.Errorf("waited %v", gaps)
 		}
-		if err := s.Err(); stream.CodeOf(err) != stream.Unauthenticated || RetryAfter(err) != 3*time.Second || err.Error() != "who are you" {
+		if err := s.Err(); stream.CodeOf(err) != stream.Unauthenticated || RetryAfter(err) != 3*time.Second ||
+			err.Error() != "who are you" {
 			t.Error(err)
 		}
 		closeSession(s)
@@ -369,9 +374,11 @@ func TestForeignHandshakes(t *testing.T) {
 func TestCloseCodes(t *testing.T) {
 	s := &Session{}
 	for code, want := range map[wire.CloseCode]stream.Code{
-		wire.CloseNormal: stream.Unavailable, wire.CloseGoingAway: stream.Draining, wire.ClosePolicy: stream.InvalidArgument,
-		wire.CloseTooLarge: stream.TooLarge, wire.CloseOverloaded: stream.Overloaded, wire.CloseUnauthenticated: stream.Unauthenticated,
-		wire.CloseTakenOver: stream.Conflict, 4999: stream.Internal,
+		wire.CloseNormal: stream.Unavailable, wire.CloseGoingAway: stream.Draining,
+		wire.ClosePolicy:   stream.InvalidArgument,
+		wire.CloseTooLarge: stream.TooLarge, wire.CloseOverloaded: stream.Overloaded,
+		wire.CloseUnauthenticated: stream.Unauthenticated,
+		wire.CloseTakenOver:       stream.Conflict, 4999: stream.Internal,
 	} {
 		lost, err := s.connectionEnd(&websocket.CloseError{Code: int(code)})
 		if lost || stream.CodeOf(err) != want {
@@ -379,9 +386,11 @@ func TestCloseCodes(t *testing.T) {
 		}
 	}
 	for _, why := range []error{
-		&websocket.CloseError{Code: websocket.CloseAbnormalClosure}, &websocket.CloseError{Code: websocket.CloseServiceRestart}, io.ErrUnexpectedEOF,
+		&websocket.CloseError{Code: websocket.CloseAbnormalClosure},
+		&websocket.CloseError{Code: websocket.CloseServiceRestart}, io.ErrUnexpectedEOF,
 	} {
-		if lost, err := s.connectionEnd(why); !lost || stream.CodeOf(err) != stream.Unavailable || !errors.Is(err, why) {
+		if lost, err := s.connectionEnd(why); !lost || stream.CodeOf(err) != stream.Unavailable ||
+			!errors.Is(err, why) {
 			t.Errorf("%v: lost %v, %v", why, lost, err)
 		}
 	}
@@ -398,7 +407,8 @@ func TestCloseCodes(t *testing.T) {
 func TestIsTemporary(t *testing.T) {
 	for code, want := range map[stream.Code]bool{
 		stream.Unavailable: true, stream.Overloaded: true, stream.Timeout: true, stream.Draining: true,
-		stream.Unauthenticated: false, stream.PermissionDenied: false, stream.NotFound: false, stream.Internal: false, stream.InvalidArgument: false,
+		stream.Unauthenticated: false, stream.PermissionDenied: false, stream.NotFound: false, stream.Internal: false,
+		stream.InvalidArgument: false,
 	} {
 		if got := isTemporary(fmt.Errorf("wrapped: %w", stream.Errorf(code, "", "x"))); got != want {
 			t.Errorf("%s: %v", code, got)

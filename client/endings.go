@@ -133,7 +133,8 @@ func (s *Session) opened(m *wire.Opened) {
 
 func policyOf(p wire.Policy) stream.Policy {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	return stream.Policy{Mode: stream.Mode(p.Mode), MaxAge: ms(p.MaxAgeMS), Deadline: ms(p.DeadlineMS), MaxFPS: p.MaxFPS, Window: p.Window}
+	return stream.Policy{Mode: stream.Mode(p.Mode), MaxAge: ms(p.MaxAgeMS), Deadline: ms(p.DeadlineMS),
+		MaxFPS: p.MaxFPS, Window: p.Window}
 }
 
 func (s *Session) credit(m *wire.Credit) {

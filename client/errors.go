@@ -47,7 +47,8 @@ func retryable(e *stream.Error, after time.Duration) error {
 
 // errorOf returns the error of a message of the server.
 func errorOf(m *wire.ErrorMessage) error {
-	return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Message}, time.Duration(m.RetryAfterMS)*time.Millisecond)
+	return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Message},
+		time.Duration(m.RetryAfterMS)*time.Millisecond)
 }
 
 // ownText returns the server's own words: errors about unknown models have them in brackets, behind the words

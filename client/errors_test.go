@@ -42,7 +42,8 @@ func TestRefusals(t *testing.T) {
 	} {
 		err := replyError(c.status, http.Header{"Retry-After": {c.after}}, []byte(c.body))
 		if stream.CodeOf(err) != c.code || err.Error() != c.text || RetryAfter(err) != c.wait {
-			t.Errorf("%d %q: %s %q, again after %v; want %+v", c.status, c.body, stream.CodeOf(err), err, RetryAfter(err), c)
+			t.Errorf("%d %q: %s %q, again after %v; want %+v", c.status, c.body, stream.CodeOf(err), err,
+				RetryAfter(err), c)
 		}
 		var coded *stream.Error
 		if !errors.As(err, &coded) {
@@ -83,7 +84,8 @@ func TestCauseOfASession(t *testing.T) {
 		s := &Session{discard: make(chan struct{})}
 		s.ctx, s.cancel = context.WithCancelCause(t.Context())
 		s.stop(err)
-		if cause := context.Cause(s.ctx); err == nil && stream.CodeOf(cause) != stream.Canceled || err != nil && cause != err || s.Err() != err {
+		if cause := context.Cause(s.ctx); err == nil && stream.CodeOf(cause) != stream.Canceled ||
+			err != nil && cause != err || s.Err() != err {
 			t.Errorf("%v: %v, %v", err, cause, s.Err())
 		}
 	}
@@ -91,22 +93,28 @@ func TestCauseOfASession(t *testing.T) {
 
 // Merged updates have the newest value of each field.
 func TestUpdatesAreMerged(t *testing.T) {
-	first := Update{MaxAge: new(time.Second), Deadline: new(2 * time.Second), MaxFPS: new(3.0), Window: new(4), Outputs: JSON, Params: stream.Params{"a": "b"}}
-	if got := first.merged(Update{}); *got.MaxAge != time.Second || *got.Deadline != 2*time.Second || *got.MaxFPS != 3 || *got.Window != 4 || got.Outputs != JSON || got.Params["a"] != "b" {
+	first := Update{MaxAge: new(time.Second), Deadline: new(2 * time.Second), MaxFPS: new(3.0), Window: new(4),
+		Outputs: JSON, Params: stream.Params{"a": "b"}}
+	if got := first.merged(Update{}); *got.MaxAge != time.Second || *got.Deadline != 2*time.Second ||
+		*got.MaxFPS != 3 || *got.Window != 4 || got.Outputs != JSON || got.Params["a"] != "b" {
 		t.Errorf("%+v", got)
 	}
-	next := Update{MaxAge: new(5 * time.Second), Deadline: new(6 * time.Second), MaxFPS: new(7.0), Window: new(8), Outputs: None, Params: stream.Params{}}
-	if got := first.merged(next); *got.MaxAge != 5*time.Second || *got.Deadline != 6*time.Second || *got.MaxFPS != 7 || *got.Window != 8 || got.Outputs != None || len(got.Params) != 0 {
+	next := Update{MaxAge: new(5 * time.Second), Deadline: new(6 * time.Second), MaxFPS: new(7.0), Window: new(8),
+		Outputs: None, Params: stream.Params{}}
+	if got := first.merged(next); *got.MaxAge != 5*time.Second || *got.Deadline != 6*time.Second || *got.MaxFPS != 7 ||
+		*got.Window != 8 || got.Outputs != None || len(got.Params) != 0 {
 		t.Errorf("%+v", got)
 	}
 	m := next.message(9)
-	if m.SID != 9 || *m.Policy.MaxAgeMS != 5000 || *m.Policy.DeadlineMS != 6000 || *m.Policy.MaxFPS != 7 || *m.Policy.Window != 8 || m.Outputs != "none" {
+	if m.SID != 9 || *m.Policy.MaxAgeMS != 5000 || *m.Policy.DeadlineMS != 6000 || *m.Policy.MaxFPS != 7 ||
+		*m.Policy.Window != 8 || m.Outputs != "none" {
 		t.Errorf("%+v", m)
 	}
 	if m := (&Update{}).message(9); m.Policy.MaxAgeMS != nil || m.Policy.DeadlineMS != nil {
 		t.Errorf("%+v", m)
 	}
-	for d, want := range map[time.Duration]int{0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 20 * time.Millisecond: 20} {
+	for d, want := range map[time.Duration]int{0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2,
+		20 * time.Millisecond: 20} {
 		if got := millis(d); got != want {
 			t.Errorf("%v is %d ms, want %d", d, got, want)
 		}

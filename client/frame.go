@@ -50,17 +50,20 @@ func (f *Frame) message(o *StreamOptions) (m message, err error) {
 		return m, err
 	}
 	if !fits(f.Width, math.MaxUint16) || !fits(f.Height, math.MaxUint16) {
-		return m, stream.Errorf(stream.InvalidArgument, "Width", "and Height are %d and %d: want 0 to %d", f.Width, f.Height, math.MaxUint16)
+		return m, stream.Errorf(stream.InvalidArgument, "Width", "and Height are %d and %d: want 0 to %d", f.Width,
+			f.Height, math.MaxUint16)
 	}
 	h.Width, h.Height = uint16(f.Width), uint16(f.Height)
 	if !fits(millis(f.Deadline), math.MaxUint16) {
-		return m, stream.Errorf(stream.InvalidArgument, "Deadline", "is %v: want 0 to %d ms", f.Deadline, math.MaxUint16)
+		return m, stream.Errorf(stream.InvalidArgument, "Deadline", "is %v: want 0 to %d ms", f.Deadline,
+			math.MaxUint16)
 	}
 	h.DeadlineMS, h.CaptureUS = uint16(millis(f.Deadline)), f.CaptureUS
 	for _, flag := range []struct {
 		on  bool
 		bit wire.Flags
-	}{{f.Key, wire.FlagKey}, {f.Discontinuity, wire.FlagDiscontinuity}, {f.Must, wire.FlagMust}, {f.Last, wire.FlagEnd}} {
+	}{{f.Key, wire.FlagKey}, {f.Discontinuity, wire.FlagDiscontinuity}, {f.Must, wire.FlagMust},
+		{f.Last, wire.FlagEnd}} {
 		if flag.on {
 			h.Flags |= flag.bit
 		}
@@ -119,7 +122,8 @@ func (f *Frame) ext(x *wire.Ext) (err error) {
 		x.Traceparent = []byte(f.Trace)
 	}
 	if r := f.Region; !r.Empty() {
-		if !fits(r.Min.X, math.MaxUint16) || !fits(r.Min.Y, math.MaxUint16) || r.Dx() > math.MaxUint16 || r.Dy() > math.MaxUint16 {
+		if !fits(r.Min.X, math.MaxUint16) || !fits(r.Min.Y, math.MaxUint16) || r.Dx() > math.MaxUint16 ||
+			r.Dy() > math.MaxUint16 {
 			return stream.Errorf(stream.InvalidArgument, "Region", "%v is not within a picture", r)
 		}
 		x.HasROI, x.ROI = true, [4]uint16{uint16(r.Min.X), uint16(r.Min.Y), uint16(r.Dx()), uint16(r.Dy())}
@@ -135,7 +139,8 @@ func (f *Frame) ext(x *wire.Ext) (err error) {
 func (f *Frame) tensors() (json []byte, raw [][]byte, err error) {
 	var msg oip.InferRequest
 	for _, t := range f.Inputs {
-		msg.Inputs = append(msg.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+		msg.Inputs = append(msg.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape,
+			Data: t.Data})
 		raw = append(raw, t.Data)
 	}
 	if json, err = oip.AppendRequest(nil, &msg, oip.Always); err != nil {
@@ -155,7 +160,8 @@ func config(codec string, data []byte) (m message, err error) {
 	}
 	m.head = wire.Header{Kind: wire.KindConfig, Codec: wire.Codec(c), Seq: configSeq}
 	if !interCoded(m.head.Codec) {
-		return m, stream.Errorf(stream.InvalidArgument, "codec", "%s has no parameters: want h264, vp8, vp9 or av1", codec)
+		return m, stream.Errorf(stream.InvalidArgument, "codec", "%s has no parameters: want h264, vp8, vp9 or av1",
+			codec)
 	}
 	if len(data) > maxConfig {
 		return m, stream.Errorf(stream.TooLarge, "data", "has %d bytes: want at most %d", len(data), maxConfig)

@@ -15,8 +15,9 @@ import (
 func TestFramesOnTheWire(t *testing.T) {
 	opts := &StreamOptions{}
 	full := Frame{
-		Data: []byte("x"), Codec: "jpeg", Key: true, Discontinuity: true, Must: true, Last: true, CaptureUS: 7, Deadline: 3 * time.Millisecond,
-		Region: image.Rect(1, 2, 4, 6),
+		Data: []byte("x"), Codec: "jpeg", Key: true, Discontinuity: true, Must: true, Last: true, CaptureUS: 7,
+		Deadline: 3 * time.Millisecond,
+		Region:   image.Rect(1, 2, 4, 6),
 	}
 	m, err := full.message(opts)
 	if err != nil {
@@ -24,35 +25,43 @@ func TestFramesOnTheWire(t *testing.T) {
 	}
 	h := m.head
 	if h.Kind != wire.KindFrame || h.Codec != wire.Codec(stream.JPEG) || h.CaptureUS != 7 || h.DeadlineMS != 3 ||
-		h.Flags != wire.FlagKey|wire.FlagDiscontinuity|wire.FlagMust|wire.FlagEnd || !h.Ext.HasROI || h.Ext.ROI != [4]uint16{1, 2, 3, 4} {
+		h.Flags != wire.FlagKey|wire.FlagDiscontinuity|wire.FlagMust|wire.FlagEnd || !h.Ext.HasROI ||
+		h.Ext.ROI != [4]uint16{1, 2, 3, 4} {
 		t.Errorf("%+v", h)
 	}
 	if m.size != len(wire.AppendHeader(nil, &h))+1 {
 		t.Errorf("a size of %d", m.size)
 	}
-	if m, err := (&Frame{Data: []byte("x"), Params: stream.Params{}}).message(opts); err != nil || m.head.Flags != 0 || m.head.Ext.HasROI || m.head.Ext.Params != nil {
+	if m, err := (&Frame{Data: []byte("x"), Params: stream.Params{}}).message(opts); err != nil || m.head.Flags != 0 ||
+		m.head.Ext.HasROI || m.head.Ext.Params != nil {
 		t.Errorf("%+v, %v", m.head, err)
 	}
 	tensors := Frame{
-		Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}, Data: []byte{1, 2, 3}}, {Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{4}}},
+		Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}, Data: []byte{1, 2, 3}},
+			{Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{4}}},
 		Params: stream.Params{"a": "b"},
 	}
 	m, err = tensors.message(opts)
-	if want := len(wire.AppendTensorsPrefix(wire.AppendHeader(nil, &m.head), m.json)) + 4; err != nil || m.size != want || m.head.Ext.Params == nil {
+	if want := len(wire.AppendTensorsPrefix(wire.AppendHeader(nil, &m.head), m.json)) + 4; err != nil ||
+		m.size != want || m.head.Ext.Params == nil {
 		t.Errorf("a size of %d, want %d; %v", m.size, want, err)
 	}
-	for codec, kind := range map[string]wire.Kind{"pcm16": wire.KindAudio, "pcmf32": wire.KindAudio, "h264": wire.KindFrame, "": wire.KindFrame} {
-		if m, err := (&Frame{Data: []byte("x")}).message(&StreamOptions{Codec: codec}); err != nil || m.head.Kind != kind {
+	for codec, kind := range map[string]wire.Kind{"pcm16": wire.KindAudio, "pcmf32": wire.KindAudio,
+		"h264": wire.KindFrame, "": wire.KindFrame} {
+		if m, err := (&Frame{Data: []byte("x")}).message(&StreamOptions{Codec: codec}); err != nil ||
+			m.head.Kind != kind {
 			t.Errorf("%s: kind %d, %v", codec, m.head.Kind, err)
 		}
 	}
 	const most = math.MaxUint16
 	for r, ok := range map[image.Rectangle]bool{
 		image.Rect(0, 0, 1, 1): true, image.Rect(most, most, most+1, most+1): true, image.Rect(0, 0, most, most): true,
-		image.Rect(-1, 0, 1, 1): false, image.Rect(0, -1, 1, 1): false, image.Rect(most+1, 0, most+2, 1): false, image.Rect(0, most+1, 1, most+2): false,
-		image.Rect(0, 0, most+1, 1): false, image.Rect(0, 0, 1, most+1): false,
+		image.Rect(-1, 0, 1, 1): false, image.Rect(0, -1, 1, 1): false, image.Rect(most+1, 0, most+2, 1): false,
+		image.Rect(0, most+1, 1, most+2): false,
+		image.Rect(0, 0, most+1, 1):      false, image.Rect(0, 0, 1, most+1): false,
 	} {
-		if _, err := (&Frame{Data: []byte("x"), Region: r}).message(opts); (err == nil) != ok || err != nil && stream.CodeOf(err) != stream.InvalidArgument {
+		if _, err := (&Frame{Data: []byte("x"), Region: r}).message(opts); (err == nil) != ok ||
+			err != nil && stream.CodeOf(err) != stream.InvalidArgument {
 			t.Errorf("%v: %v", r, err)
 		}
 	}
@@ -61,7 +70,8 @@ func TestFramesOnTheWire(t *testing.T) {
 			t.Errorf("%d bytes of parameters: %v", n, err)
 		}
 	}
-	for codec, ok := range map[string]bool{"h264": true, "vp8": true, "vp9": true, "av1": true, "webp": false, "rgb24": false} {
+	for codec, ok := range map[string]bool{"h264": true, "vp8": true, "vp9": true, "av1": true, "webp": false,
+		"rgb24": false} {
 		if _, err := config(codec, nil); (err == nil) != ok {
 			t.Errorf("%s: %v", codec, err)
 		}
@@ -92,7 +102,8 @@ func TestSendLimits(t *testing.T) {
 		window, atServer int
 		ok               bool
 	}{
-		{0, 1, 0, 0, true}, {1, 1, 0, 0, false}, {0, 9, 2, 1, true}, {0, 9, 2, 2, false}, {0, 9, 0, 50, true}, {2, 1, 0, 0, false},
+		{0, 1, 0, 0, true}, {1, 1, 0, 0, false}, {0, 9, 2, 1, true}, {0, 9, 2, 2, false}, {0, 9, 0, 50, true},
+		{2, 1, 0, 0, false},
 	} {
 		st.sent, st.limit, st.policy.Window, st.atServer = c.sent, c.limit, c.window, c.atServer
 		if st.hasCredit() != c.ok {
@@ -113,7 +124,8 @@ func TestOpenMessage(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	st.updated, st.update = true, Update{Outputs: None, Params: stream.Params{"c": "d"}, Window: new(4)}
-	if m := st.openMessage(); m.Outputs != "none" || m.Params["c"] != "d" || len(m.Params) != 1 || m.Policy.Window != 4 || st.updated {
+	if m := st.openMessage(); m.Outputs != "none" || m.Params["c"] != "d" || len(m.Params) != 1 ||
+		m.Policy.Window != 4 || st.updated {
 		t.Errorf("%+v", m)
 	}
 	s := st.s
@@ -153,7 +165,8 @@ func TestFlushWithoutAConnection(t *testing.T) {
 	if len(words) != 3 || words[0] != "update" || words[1] != "resume" || words[2] != "flush" || st.flush {
 		t.Errorf("%v, %v", words, st.flush)
 	}
-	if st.unended[0].lost || !st.unended[1].lost || st.atServer != 1 || !st.discontinuity || st.sent != 5 || st.limit != 9 {
+	if st.unended[0].lost || !st.unended[1].lost || st.atServer != 1 || !st.discontinuity || st.sent != 5 ||
+		st.limit != 9 {
 		t.Errorf("%+v, %d at the server, sent %d of %d", st.unended, st.atServer, st.sent, st.limit)
 	}
 	st.paused, st.closing = true, true
@@ -173,7 +186,8 @@ func TestKeyFrameAfterALoss(t *testing.T) {
 		gap, asks bool
 		want      bool
 	}{
-		{wire.H264, true, true, true}, {wire.AV1, true, true, true}, {wire.Codec(stream.JPEG), true, true, false}, {wire.H264, false, true, false}, {wire.H264, true, false, false},
+		{wire.H264, true, true, true}, {wire.AV1, true, true, true}, {wire.Codec(stream.JPEG), true, true, false},
+		{wire.H264, false, true, false}, {wire.H264, true, false, false},
 	} {
 		st := alone(StreamOptions{})
 		st.codec, st.discontinuity = c.codec, c.gap
@@ -211,7 +225,8 @@ func TestStreamConfigIsOneObject(t *testing.T) {
 	for _, c := range []StreamConfig{{Name: "a"}, {Name: "a", Settings: map[string]any{"width": 3.0}}} {
 		text, err := json.Marshal(c)
 		var got map[string]any
-		if err != nil || json.Unmarshal(text, &got) != nil || got["name"] != "a" || got["width"] != c.Settings["width"] {
+		if err != nil || json.Unmarshal(text, &got) != nil || got["name"] != "a" ||
+			got["width"] != c.Settings["width"] {
 			t.Errorf("%s, %v", text, err)
 		}
 	}

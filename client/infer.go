@@ -71,7 +71,8 @@ func encode(req *Request) (body []byte, header http.Header, err error) {
 	header = http.Header{"Content-Type": {"application/octet-stream"}}
 	if req.Picture != nil {
 		if len(req.Inputs) > 0 || len(req.Params) > 0 || len(req.Outputs) > 0 || req.ID != "" {
-			return nil, nil, stream.Errorf(stream.InvalidArgument, "Picture", "goes without Inputs, Params, Outputs and ID")
+			return nil, nil, stream.Errorf(stream.InvalidArgument, "Picture",
+				"goes without Inputs, Params, Outputs and ID")
 		}
 		return req.Picture, header, nil
 	}
@@ -80,7 +81,8 @@ func encode(req *Request) (body []byte, header http.Header, err error) {
 	}
 	msg := oip.InferRequest{ID: req.ID, BinaryOutput: !req.JSON, Params: params(req.Params)}
 	for _, t := range req.Inputs {
-		msg.Inputs = append(msg.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+		msg.Inputs = append(msg.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape,
+			Data: t.Data})
 	}
 	for _, name := range req.Outputs {
 		msg.Outputs = append(msg.Outputs, oip.RequestedOutput{Name: name, Binary: !req.JSON})
@@ -114,7 +116,8 @@ func answer(body []byte, h http.Header) (*Answer, error) {
 	if err := oip.DecodeResponse(&msg, body, length, newMemory, oip.Limits{}); err != nil {
 		return nil, badReply(err)
 	}
-	a := &Answer{Model: msg.ModelName, Version: msg.ModelVersion, ID: msg.ID, Outputs: tensorsOf(msg.Outputs), Timing: serverTiming(h.Get("Server-Timing"))}
+	a := &Answer{Model: msg.ModelName, Version: msg.ModelVersion, ID: msg.ID, Outputs: tensorsOf(msg.Outputs),
+		Timing: serverTiming(h.Get("Server-Timing"))}
 	a.Params = paramsOf(msg.Params)
 	a.Width, a.Height = takeInt(a.Params, "width"), takeInt(a.Params, "height")
 	return a, nil

@@ -17,8 +17,10 @@ import (
 // A server listening at all addresses is called at the loopback address.
 func TestAddresses(t *testing.T) {
 	for addr, want := range map[string]string{
-		":8000": "http://127.0.0.1:8000", "0.0.0.0:8000": "http://127.0.0.1:8000", "[::]:8000": "http://127.0.0.1:8000", "[::1]:8000": "http://[::1]:8000",
-		"host:1": "http://host:1", "https://host/prefix": "https://host/prefix", "http://": "", "ftp://host": "", "host:1?x": "", "host:1#x": "", "": "",
+		":8000": "http://127.0.0.1:8000", "0.0.0.0:8000": "http://127.0.0.1:8000",
+		"[::]:8000": "http://127.0.0.1:8000", "[::1]:8000": "http://[::1]:8000",
+		"host:1": "http://host:1", "https://host/prefix": "https://host/prefix", "http://": "", "ftp://host": "",
+		"host:1?x": "", "host:1#x": "", "": "",
 	} {
 		c, err := New(addr)
 		if err != nil && want != "" || err == nil && c.Addr() != want {
@@ -32,7 +34,9 @@ func TestAddresses(t *testing.T) {
 
 // A certificate is verified by the caller's configuration.
 func TestTLS(t *testing.T) {
-	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"name":"millrace"}`) }))
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"name":"millrace"}`)
+	}))
 	h.Config.ErrorLog = log.New(io.Discard, "", 0)
 	h.StartTLS()
 	defer h.Close()
@@ -57,17 +61,20 @@ func TestBodies(t *testing.T) {
 		want string
 		err  bool
 	}{
-		{10, "0123456789", "0123456789", false}, {-1, "0123456789", "0123456789", false}, {0, "", "", false}, {-1, "", "", false},
+		{10, "0123456789", "0123456789", false}, {-1, "0123456789", "0123456789", false}, {0, "", "", false},
+		{-1, "", "", false},
 		{-1, "0123456789x", "", true}, {11, "0123456789x", "", true},
 		{10, "012", "", true}, {0, "of the next reply", "", false},
 	} {
-		got, err := readBody(&http.Response{ContentLength: c.told, Body: io.NopCloser(bytes.NewReader([]byte(c.body)))}, 10)
+		got, err := readBody(&http.Response{ContentLength: c.told,
+			Body: io.NopCloser(bytes.NewReader([]byte(c.body)))}, 10)
 		if (err != nil) != c.err || err == nil && string(got) != c.want {
 			t.Errorf("%+v: %q, %v", c, got, err)
 		}
 	}
 	fault := errors.New("x")
-	if _, err := readBody(&http.Response{ContentLength: -1, Body: io.NopCloser(failing{fault})}, 10); !errors.Is(err, fault) {
+	if _, err := readBody(&http.Response{ContentLength: -1, Body: io.NopCloser(failing{fault})}, 10); !errors.Is(err,
+		fault) {
 		t.Errorf("%v", err)
 	}
 }
@@ -101,10 +108,12 @@ func TestRequests(t *testing.T) {
 	}{
 		{Request{Picture: picture}, "/v2/models/m/infer?outputs=binary", "a picture"},
 		{Request{Picture: picture, JSON: true}, "/v2/models/m/infer", "a picture"},
-		{Request{Picture: picture, Deadline: 1250 * time.Microsecond}, "/v2/models/m/infer?deadline_ms=1.25&outputs=binary", "a picture"},
+		{Request{Picture: picture, Deadline: 1250 * time.Microsecond},
+			"/v2/models/m/infer?deadline_ms=1.25&outputs=binary", "a picture"},
 		{Request{Version: "2"}, "/v2/models/m/versions/2/infer", ""},
 	} {
-		if _, err := c.Infer(t.Context(), "m", r.req); err != nil || got.URL.RequestURI() != r.uri || r.body != "" && string(body) != r.body {
+		if _, err := c.Infer(t.Context(), "m", r.req); err != nil || got.URL.RequestURI() != r.uri ||
+			r.body != "" && string(body) != r.body {
 			t.Errorf("%+v: %s %q, %v", r.req, got.URL.RequestURI(), body, err)
 		}
 	}
@@ -123,7 +132,8 @@ func TestRequests(t *testing.T) {
 	}{
 		{nil, ""}, {stream.Params{}, ""}, {stream.Params{"instances": int64(2)}, `{"parameters":{"instances":2}}`},
 	} {
-		if loaded, err := c.Load(t.Context(), "m", p.params); err != nil || loaded != (Loaded{Endpoint: "m"}) || string(body) != p.body {
+		if loaded, err := c.Load(t.Context(), "m", p.params); err != nil || loaded != (Loaded{Endpoint: "m"}) ||
+			string(body) != p.body {
 			t.Errorf("%v: %v, %q, %v", p.params, loaded, body, err)
 		}
 	}
@@ -147,7 +157,8 @@ func TestAnswers(t *testing.T) {
 	if _, err := answer([]byte("x"), http.Header{http.CanonicalHeaderKey(headerLength): {"0"}}); err == nil {
 		t.Error("nothing is taken for an answer")
 	}
-	want := Timing{Queue: time.Millisecond, Prepare: 2500 * time.Microsecond, Run: 4 * time.Millisecond, Total: 8500 * time.Microsecond}
+	want := Timing{Queue: time.Millisecond, Prepare: 2500 * time.Microsecond, Run: 4 * time.Millisecond,
+		Total: 8500 * time.Microsecond}
 	if got := serverTiming("queue;dur=1, prepare;dur=2.5, nonsense, run;dur=x, other;dur=1,run;dur=4"); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

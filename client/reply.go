@@ -52,8 +52,9 @@ func timingOf(t wire.Timing) Timing {
 
 func replyOf(m *wire.Result) Reply {
 	return Reply{
-		Seq: m.Seq, CaptureUS: m.CaptureUS, Model: m.Model, Version: m.Version, Partial: m.Partial, Width: m.Width, Height: m.Height,
-		Batch: m.Batch, Timing: timingOf(m.Timing),
+		Seq: m.Seq, CaptureUS: m.CaptureUS, Model: m.Model, Version: m.Version, Partial: m.Partial, Width: m.Width,
+		Height: m.Height,
+		Batch:  m.Batch, Timing: timingOf(m.Timing),
 	}
 }
 

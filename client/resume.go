@@ -93,7 +93,8 @@ func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messag
 		} else {
 			var err error
 			if !st.closing {
-				err = stream.Errorf(stream.Unavailable, "", "the stream ended while there was no connection: open it again")
+				err = stream.Errorf(stream.Unavailable, "",
+					"the stream ended while there was no connection: open it again")
 			}
 			ended, reasons = append(ended, st), append(reasons, err)
 		}

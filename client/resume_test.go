@@ -177,12 +177,14 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 	const n = 1000
 	sameBook, slowBook := newEndingLog(t, true), newEndingLog(t, false)
 	sameBook.content = says
-	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: every, OnReply: sameBook.reply})
+	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: every,
+		OnReply: sameBook.reply})
 	slow := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Outputs: form, OnReply: slowBook.reply})
 	for i := range n {
 		pad := bytes.Repeat([]byte("."), 200)
 		for _, st := range []*client.Stream{same, slow} {
-			if seq, err := st.Send(ctx, client.Frame{Data: fmt.Appendf(pad, "frame %d", i)}); err != nil || seq != uint64(i) {
+			if seq, err := st.Send(ctx, client.Frame{Data: fmt.Appendf(pad, "frame %d", i)}); err != nil ||
+				seq != uint64(i) {
 				t.Fatalf("Send %d: %d, %v", i, seq, err)
 			}
 		}
@@ -204,7 +206,8 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 		}
 		t.Logf("%+v", got)
 		// With the policy "every" the server keeps as many endings as frames can be in flight.
-		if st == same && state.of(client.ConnectionReopened) == 0 && (got.Results != uint64(counts["result"]) || got.Received+uint64(counts["lost"]) != n) {
+		if st == same && state.of(client.ConnectionReopened) == 0 && (got.Results != uint64(counts["result"]) ||
+			got.Received+uint64(counts["lost"]) != n) {
 			t.Errorf("the server counts %+v, the client %v", got, counts)
 		}
 	}
@@ -237,7 +240,8 @@ func TestSessionFrameLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" || state.of(client.ConnectionResumed) != 1 {
+	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" ||
+		state.of(client.ConnectionResumed) != 1 {
 		t.Errorf("%v, %v", b.ends, state.count)
 	}
 	if got, err := st.Close(ctx); err != nil || got.Received != 2 || got.Results != 2 {
@@ -262,8 +266,12 @@ func TestSessionKeyFrame(t *testing.T) {
 	})
 	s := session(t, via, client.SessionOptions{})
 	advice := make(chan client.Advice, 10)
-	film := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", OnAdvice: func(a client.Advice) { advice <- a }})
-	still := openStream(t, s, "eyes", client.StreamOptions{OnAdvice: func(client.Advice) { t.Error("advice about pictures") }})
+	film := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", OnAdvice: func(a client.Advice) {
+		advice <- a
+	}})
+	still := openStream(t, s, "eyes", client.StreamOptions{OnAdvice: func(client.Advice) {
+		t.Error("advice about pictures")
+	}})
 	if _, err := film.Send(testTimeout(t), client.Frame{Data: make([]byte, 50000), Key: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,8 @@ func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, er
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("client: %w", context.Cause(ctx))
 	}
-	s := &Session{c: c, opts: opts, done: make(chan struct{}), discard: make(chan struct{}), streams: map[uint32]*Stream{}}
+	s := &Session{c: c, opts: opts, done: make(chan struct{}), discard: make(chan struct{}),
+		streams: map[uint32]*Stream{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stopAfterFunc = context.AfterFunc(ctx, func() { s.stop(fmt.Errorf("client: %w", context.Cause(ctx))) })
 	conn, ready, err := s.connect()

@@ -134,14 +134,16 @@ func TestSession(t *testing.T) {
 		const n = 100
 		go func() {
 			for i := range n {
-				if seq, err := st.Send(ctx, client.Frame{Data: fmt.Appendf(nil, "frame %d", i), CaptureUS: int64(i) - 3}); err != nil || seq != uint64(i) {
+				if seq, err := st.Send(ctx, client.Frame{Data: fmt.Appendf(nil, "frame %d", i),
+					CaptureUS: int64(i) - 3}); err != nil || seq != uint64(i) {
 					t.Errorf("Send %d: %d, %v", i, seq, err)
 				}
 			}
 		}()
 		for i := range n {
 			r := <-st.Replies()
-			if r.Seq != uint64(i) || !r.Answered() || r.CaptureUS != int64(i)-3 || r.Model != "same" || r.Version != "1" || r.Batch < 1 || r.Timing.Total <= 0 || r.Sent.IsZero() || r.Params != nil {
+			if r.Seq != uint64(i) || !r.Answered() || r.CaptureUS != int64(i)-3 || r.Model != "same" ||
+				r.Version != "1" || r.Batch < 1 || r.Timing.Total <= 0 || r.Sent.IsZero() || r.Params != nil {
 				t.Fatalf("%s, reply %d: %+v, %v", form, i, r, st.Err())
 			}
 			if what := says(r); what != "" && form != client.None {
@@ -168,13 +170,15 @@ func TestSessionFrames(t *testing.T) {
 	eyes := openStream(t, s, "eyes", client.StreamOptions{})
 	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque"})
 	for _, f := range []client.Frame{
-		{Inputs: []stream.Tensor{fp32("x", 1, 2.5), fp32("y", 3)}}, {Data: []byte{1, 2, 3, 4}, Codec: "pcm16"}, {Data: []byte("x"), Params: stream.Params{"n": 3}, Must: true, Deadline: time.Second},
+		{Inputs: []stream.Tensor{fp32("x", 1, 2.5), fp32("y", 3)}}, {Data: []byte{1, 2, 3, 4}, Codec: "pcm16"},
+		{Data: []byte("x"), Params: stream.Params{"n": 3}, Must: true, Deadline: time.Second},
 	} {
 		if _, err := same.Send(ctx, f); err != nil {
 			t.Fatal(err)
 		}
 		r := <-same.Replies()
-		if !r.Answered() || f.Inputs != nil && (len(r.Outputs) != 2 || string(r.Outputs[0].Data) != string(f.Inputs[0].Data) || r.Outputs[1].Name != "y") {
+		if !r.Answered() || f.Inputs != nil && (len(r.Outputs) != 2 ||
+			string(r.Outputs[0].Data) != string(f.Inputs[0].Data) || r.Outputs[1].Name != "y") {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -189,12 +193,14 @@ func TestSessionFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := <-eyes.Replies()
-		if r.Seq != uint64(i) || stream.CodeOf(r.Err) != want.code || want.code == "" && (r.Width != 96 || len(r.Outputs) != 2) {
+		if r.Seq != uint64(i) || stream.CodeOf(r.Err) != want.code ||
+			want.code == "" && (r.Width != 96 || len(r.Outputs) != 2) {
 			t.Errorf("%+v", r)
 		}
 	}
 	for _, f := range []client.Frame{
-		{Data: []byte("x"), Codec: "film"}, {Data: []byte("x"), Inputs: []stream.Tensor{fp32("x", 1)}}, {Data: []byte("x"), Width: -1}, {Data: []byte("x"), Deadline: time.Hour},
+		{Data: []byte("x"), Codec: "film"}, {Data: []byte("x"), Inputs: []stream.Tensor{fp32("x", 1)}},
+		{Data: []byte("x"), Width: -1}, {Data: []byte("x"), Deadline: time.Hour},
 		{Data: []byte("x"), Trace: "short"}, {Data: []byte("x"), Params: stream.Params{"f": func() {}}},
 		{Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: []byte("abc")}}},
 	} {
@@ -218,7 +224,9 @@ func TestSessionFrames(t *testing.T) {
 	if s.Err() != nil {
 		t.Error(s.Err())
 	}
-	_, err = c.Session(ctx, client.SessionOptions{Ticket: func(context.Context) (string, error) { return "forged", nil }})
+	_, err = c.Session(ctx, client.SessionOptions{Ticket: func(context.Context) (string, error) {
+		return "forged", nil
+	}})
 	wantCode(t, err, stream.Unauthenticated)
 }
 
@@ -301,7 +309,8 @@ func TestSessionCredit(t *testing.T) {
 		}
 	}
 	for _, mode := range []stream.Mode{stream.Every, stream.Latest} {
-		st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: stream.Policy{Mode: mode, Window: 2}})
+		st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque",
+			Policy: stream.Policy{Mode: mode, Window: 2}})
 		if err := st.Pause(); err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,8 @@ func TestSettle(t *testing.T) {
 			arrive()
 		}
 		if len(st.unended) < len(server) || st.atServer != len(server) || st.ended != acked {
-			t.Fatalf("%d wait, %d of them live, the server has %d; ended %d, acked %d", len(st.unended), st.atServer, len(server), st.ended, acked)
+			t.Fatalf("%d wait, %d of them live, the server has %d; ended %d, acked %d", len(st.unended), st.atServer,
+				len(server), st.ended, acked)
 		}
 		for len(server) > 0 { // end the rest one by one
 			acked++

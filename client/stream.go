@@ -225,7 +225,8 @@ func (st *Stream) openMessage() *wire.Open {
 	p := st.update.applyTo(o.Policy)
 	m := &wire.Open{
 		SID: st.sid, Model: st.model, Version: o.Version, Codec: o.Codec, Width: o.Width, Height: o.Height,
-		Policy:  wire.Policy{Mode: string(p.Mode), MaxAgeMS: millis(p.MaxAge), DeadlineMS: millis(p.Deadline), MaxFPS: p.MaxFPS, Window: p.Window},
+		Policy: wire.Policy{Mode: string(p.Mode), MaxAgeMS: millis(p.MaxAge), DeadlineMS: millis(p.Deadline),
+			MaxFPS: p.MaxFPS, Window: p.Window},
 		Outputs: string(o.Outputs), Params: wire.Params(maps.Clone(o.Params)),
 	}
 	if st.update.Outputs != "" {
@@ -356,7 +357,8 @@ func (st *Stream) sendError(size int) error {
 	case st.state == closed || st.closing:
 		return stream.Errorf(stream.Canceled, "", "the stream is closed")
 	case most > 0 && size > most:
-		return stream.Errorf(stream.TooLarge, "limits.max_message", "the frame's message would have %d bytes: the server accepts %d", size, most)
+		return stream.Errorf(stream.TooLarge, "limits.max_message",
+			"the frame's message would have %d bytes: the server accepts %d", size, most)
 	}
 	return nil
 }
@@ -404,7 +406,10 @@ func (st *Stream) Drain(ctx context.Context) error {
 // Replies, Close waits for ctx, which should have a deadline then. When ctx ends first, unreceived replies are
 // discarded. Close may be called again.
 func (st *Stream) Close(ctx context.Context) (Totals, error) {
-	_ = st.control(func() { st.closing = true; st.notifyChange() }, func() wire.Message { return &wire.Close{SID: st.sid} })
+	_ = st.control(func() {
+		st.closing = true
+		st.notifyChange()
+	}, func() wire.Message { return &wire.Close{SID: st.sid} })
 	var late error
 	select {
 	case <-st.done:

@@ -14,8 +14,10 @@ import (
 // chunks returns access units of H.264, each with its delimiter; every tenth is a key frame.
 func chunks(t *testing.T, n string) (out [][]byte) {
 	t.Helper()
-	film, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=10", "-frames:v", n,
-		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "10", "-x264-params", "aud=1:repeat-headers=1", "-f", "h264", "-").Output()
+	film, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i",
+		"testsrc=size=160x120:rate=10", "-frames:v", n,
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "10",
+		"-x264-params", "aud=1:repeat-headers=1", "-f", "h264", "-").Output()
 	if err != nil {
 		t.Fatalf("ffmpeg does not encode H.264: %v", err)
 	}
@@ -50,7 +52,10 @@ func TestSessionVideo(t *testing.T) {
 	c, _ := serve(t, "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})
 	ctx := testTimeout(t)
-	st := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Every}, Buffer: 100, OnError: func(err error) { t.Error(err) }})
+	st := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Every},
+		Buffer: 100, OnError: func(err error) {
+			t.Error(err)
+		}})
 	all := chunks(t, "30")
 	if len(all) != 30 {
 		t.Fatalf("%d chunks", len(all))

@@ -1,5 +1,5 @@
-// Package compat has the table of the other systems whose programs Millrace serves. Each system has a folder here; the
-// rest of the server knows the type style.Style only.
+// Package compat has the table of the other systems whose programs Millrace serves. Each system has a folder here;
+// the rest of the server knows the type style.Style only.
 //
 // It owns the order of the styles. It must not know the server, which reads the table.
 package compat

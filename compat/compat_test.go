@@ -40,7 +40,8 @@ func TestStyles(t *testing.T) {
 
 // TestFolderNames: a model is named after the folder of the file that describes its program.
 func TestFolderNames(t *testing.T) {
-	for source, want := range map[string]string{"app/ssf_config.yaml": "app", "./app/../lib/ssf_config.yaml": "lib", "app/other.yaml": "other"} {
+	for source, want := range map[string]string{"app/ssf_config.yaml": "app", "./app/../lib/ssf_config.yaml": "lib",
+		"app/other.yaml": "other"} {
 		if m := config.ModelFor(source); m.Name != want || m.Source != source {
 			t.Errorf("the model of %s is %+v, want the name %s", source, m, want)
 		}

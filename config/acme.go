@@ -27,7 +27,8 @@ func (c *Config) validateACME() (errs []error) {
 	}
 	for _, name := range a.Domains {
 		if _, err := netip.ParseAddr(name); err == nil || len(name) > 253 || !domain.MatchString(name) {
-			bad("domains", "%.140q is not a name that an authority gives certificates for: want one in lower case such as models.example.org, not an address or a wildcard", name)
+			bad("domains", "%.140q is not a name that an authority gives certificates for: want one in lower case "+
+				"such as models.example.org, not an address or a wildcard", name)
 		}
 	}
 	if c.HTTP == Off {
@@ -40,7 +41,8 @@ func (c *Config) validateACME() (errs []error) {
 		bad("directory", "%.140q is not the URL of a directory: want https://HOST/PATH", a.Directory)
 	}
 	if !a.AcceptTerms {
-		bad("accept_terms", "is not set: the authority gives certificates to who accepts its terms of service, to which %s leads", a.Directory)
+		bad("accept_terms", "is not set: the authority gives certificates to who accepts its terms of service, to "+
+			"which %s leads", a.Directory)
 	}
 	return errs
 }

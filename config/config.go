@@ -63,8 +63,8 @@ type Config struct {
 
 	File    string // from which it was read, "" = none
 	Version string // of the program, empty = "dev"; not in the file
-	// OwnProcess says that the process is the server's alone: Run limits Go's heap by memory.budget, and makes a small
-	// heap larger, so that the garbage collector runs seldom; not in the file.
+	// OwnProcess says that the process is the server's alone: Run limits Go's heap by memory.budget, and makes a
+	// small heap larger, so that the garbage collector runs seldom; not in the file.
 	OwnProcess bool
 	Clip       []byte // an MP4 for streaming in the console, nil = none; not in the file
 }
@@ -136,11 +136,13 @@ func (c *Config) validateManagement() error {
 	case on(m.Address) && c.HTTP == Off:
 		return coded.Errorf(coded.InvalidArgument, "management.address", "needs http, which is off")
 	case on(m.GRPC) && !m.Apart():
-		return coded.Errorf(coded.InvalidArgument, "management.grpc", "needs management.address, or management.address off, since management is on the addresses http and grpc without it")
+		return coded.Errorf(coded.InvalidArgument, "management.grpc", "needs management.address, or "+
+			"management.address off, since management is on the addresses http and grpc without it")
 	case on(m.GRPC) && c.GRPC == Off:
 		return coded.Errorf(coded.InvalidArgument, "management.grpc", "needs grpc, which is off")
 	case strings.HasPrefix(m.Address, "unix:") && m.Address == m.GRPC:
-		return coded.Errorf(coded.InvalidArgument, "management.grpc", "is management.address already: want another path")
+		return coded.Errorf(coded.InvalidArgument, "management.grpc",
+			"is management.address already: want another path")
 	}
 	return nil
 }
@@ -187,7 +189,8 @@ func (m Metrics) FirstSet() string {
 func (m Metrics) validate() error {
 	switch {
 	case m.Pprof && (m.Address == "" || m.Address == Off):
-		return coded.Errorf(coded.InvalidArgument, "metrics.pprof", "needs metrics.address: profiles are not served on the address http")
+		return coded.Errorf(coded.InvalidArgument, "metrics.pprof",
+			"needs metrics.address: profiles are not served on the address http")
 	case m.Pprof && strings.HasPrefix(m.Path, ProfilesRoute):
 		return coded.Errorf(coded.InvalidArgument, "metrics.path", "%q is a route of metrics.pprof", m.Path)
 	}
@@ -199,11 +202,13 @@ func (m Metrics) validate() error {
 		case b <= 0:
 			return coded.Errorf(coded.InvalidArgument, "metrics.buckets", "%v is not more than 0", b)
 		case i > 0 && b <= m.Buckets[i-1]:
-			return coded.Errorf(coded.InvalidArgument, "metrics.buckets", "%v does not rise above %v, the bucket before it", b, m.Buckets[i-1])
+			return coded.Errorf(coded.InvalidArgument, "metrics.buckets",
+				"%v does not rise above %v, the bucket before it", b, m.Buckets[i-1])
 		}
 	}
 	if n := len(m.Buckets); n > maxBuckets {
-		return coded.Errorf(coded.InvalidArgument, "metrics.buckets", "has %d buckets: want at most %d, since each is a series for each route", n, maxBuckets)
+		return coded.Errorf(coded.InvalidArgument, "metrics.buckets",
+			"has %d buckets: want at most %d, since each is a series for each route", n, maxBuckets)
 	}
 	return nil
 }
@@ -313,7 +318,8 @@ func (r Repository) validate() error {
 	case r.Dir == "" && r.Mode != LoadAll:
 		return coded.Errorf(coded.InvalidArgument, "model_control_mode", "is %s, which needs model_repository", r.Mode)
 	case len(r.Load) > 0 && r.Mode != LoadExplicit:
-		return coded.Errorf(coded.InvalidArgument, "load_model", "needs model_control_mode explicit: the others load all models")
+		return coded.Errorf(coded.InvalidArgument, "load_model",
+			"needs model_control_mode explicit: the others load all models")
 	}
 	return nil
 }
@@ -398,13 +404,15 @@ func (c Config) Validate() error {
 	case o.Issuer == "" && (o.Audience != "" || o.RolesClaim != ""):
 		bad("auth.oidc.issuer", "is missing: auth.oidc needs the URL of the provider")
 	case o.Issuer != "" && o.Audience == "":
-		bad("auth.oidc.audience", "is missing: want whom tokens must be for, otherwise those for other services of the provider would be valid here")
+		bad("auth.oidc.audience", "is missing: want whom tokens must be for, otherwise those for other services of "+
+			"the provider would be valid here")
 	}
 	errs = append(errs, c.validateACME()...)
 	switch {
 	case c.TLS.HSTS == 0:
 	case c.TLS.SelfSigned:
-		bad("tls.hsts", "and tls.self_signed exclude each other: browsers would let nobody in who has to accept the certificate")
+		bad("tls.hsts", "and tls.self_signed exclude each other: browsers would let nobody in who has to accept the "+
+			"certificate")
 	case !c.TLS.On():
 		bad("tls.hsts", "is set, and connections are not encrypted: set tls.cert and tls.key")
 	case c.TLS.HSTS < time.Second:
@@ -437,7 +445,9 @@ func (c Config) TrustedProxies() (out []netip.Prefix, err error) {
 		if err != nil {
 			a, err := netip.ParseAddr(text)
 			if err != nil || a.Zone() != "" {
-				return nil, coded.Errorf(coded.InvalidArgument, "trusted_proxies", "%.140q is not an address: want one such as 10.1.2.3 or 2001:db8::1, or a range such as 10.0.0.0/8", text)
+				return nil, coded.Errorf(coded.InvalidArgument, "trusted_proxies",
+					"%.140q is not an address: want one such as 10.1.2.3 or 2001:db8::1, "+
+						"or a range such as 10.0.0.0/8", text)
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
@@ -461,11 +471,14 @@ func (c Config) validateModels() (errs []error) {
 			{"versions", !reflect.DeepEqual(set.Versions, unset.Versions)}, {"shadow", set.Shadow != unset.Shadow},
 		} {
 			if s.isSet {
-				errs = append(errs, coded.Errorf(coded.InvalidArgument, at+"."+s.name, "has no effect here, where a model has one version: put the versions into a folder of model_repository, and the setting into the model's config.yaml there"))
+				errs = append(errs, coded.Errorf(coded.InvalidArgument, at+"."+s.name,
+					"has no effect here, where a model has one version: put the versions into a folder of "+
+						"model_repository, and the setting into the model's config.yaml there"))
 			}
 		}
 		if j, twice := first[m.Name]; twice && m.Name != "" {
-			errs = append(errs, coded.Errorf(coded.InvalidArgument, at+".name", "%q is the name of models[%d] already", m.Name, j))
+			errs = append(errs, coded.Errorf(coded.InvalidArgument, at+".name", "%q is the name of models[%d] already",
+				m.Name, j))
 		} else {
 			first[m.Name] = i
 		}

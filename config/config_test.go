@@ -86,40 +86,61 @@ func TestParseRefuses(t *testing.T) {
 	model := func(rest string) string { return "models:\n  - name: a\n    source: delay\n" + rest }
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown key", "htpp: 127.0.0.1:1", "f.yaml:1: htpp: is not a setting (did you mean http?)"},
-		{"unknown list", "modles: [{name: a, source: delay}]", "f.yaml:1: modles: is not a setting (did you mean models?)"},
-		{"unknown nested key", "memory:\n  bugdet: 1GiB", "f.yaml:2: memory.bugdet: is not a setting (did you mean budget?)"},
+		{"unknown list", "modles: [{name: a, source: delay}]",
+			"f.yaml:1: modles: is not a setting (did you mean models?)"},
+		{"unknown nested key", "memory:\n  bugdet: 1GiB",
+			"f.yaml:2: memory.bugdet: is not a setting (did you mean budget?)"},
 		{"unknown far key", "memory:\n  colour: 1", "f.yaml:2: memory.colour: is not a setting: there are budget"},
-		{"key of a model", model("    batching: {max_sise: 3}\n"), "f.yaml:4: models[0].batching.max_sise: is not a setting (did you mean max_size?)"},
-		{"parameter of a worker", model("    fixd: 3ms\n"), "f.yaml:4: models[0].fixd: is neither a setting of a model nor a parameter of delay (did you mean fixed?)"},
-		{"parameter below params", model("    params: {fixed: 3ms}\n"), "f.yaml:4: models[0].params.fixed: is neither a setting of a model nor a parameter of delay: write fixed beside name and source, not below params"},
-		{"misspelt section", model("    btaching: {max_size: 3}\n"), "f.yaml:4: models[0].btaching.max_size: is neither"},
-		{"image", model("    input: {image: {widht: 3}}\n"), "f.yaml:4: models[0].input.image.widht: is not a setting (did you mean width?)"},
-		{"bad value of a model", "models:\n  - {name: a, source: delay}\n  - name: b\n    source: delay\n    batching:\n      max_size: 9999\n", "f.yaml:6: models[1].batching.max_size: 9999 is not between"},
-		{"policy", model("    stream: {policy: newest}\n"), `f.yaml:4: models[0].stream.policy: "newest" is unknown: want latest or every`},
+		{"key of a model", model("    batching: {max_sise: 3}\n"),
+			"f.yaml:4: models[0].batching.max_sise: is not a setting (did you mean max_size?)"},
+		{"parameter of a worker", model("    fixd: 3ms\n"),
+			"f.yaml:4: models[0].fixd: is neither a setting of a model nor a parameter of delay (did you mean fixed?)"},
+		{"parameter below params", model("    params: {fixed: 3ms}\n"), "f.yaml:4: models[0].params.fixed: is " +
+			"neither a setting of a model nor a parameter of delay: write fixed beside name and source, not below " +
+			"params"},
+		{"misspelt section", model("    btaching: {max_size: 3}\n"),
+			"f.yaml:4: models[0].btaching.max_size: is neither"},
+		{"image", model("    input: {image: {widht: 3}}\n"),
+			"f.yaml:4: models[0].input.image.widht: is not a setting (did you mean width?)"},
+		{"bad value of a model", "models:\n  - {name: a, source: delay}\n  - name: b\n    source: delay\n    " +
+			"batching:\n      max_size: 9999\n", "f.yaml:6: models[1].batching.max_size: 9999 is not between"},
+		{"policy", model("    stream: {policy: newest}\n"),
+			`f.yaml:4: models[0].stream.policy: "newest" is unknown: want latest or every`},
 		{"priority", model("    stream: {priority: top}\n"), `models[0].stream.priority: "top"`},
 		{"memory backend", model("    batching: {memory: gpu}\n"), `f.yaml:4: models[0].batching.memory: "gpu"`},
 		{"batcher", model("    batching: {kind: eager}\n"), `f.yaml:4: models[0].batching.kind: "eager"`},
-		{"setting of another batcher", model("    batching: {max_delay: 3ms}\n"), "f.yaml:4: models[0].batching.max_delay: is a setting of the batcher soft, and batching.kind is adaptive"},
-		{"settings of two batchers", model("    batching: {kind: soft, max_delay: 3ms, slack: 2ms}\n"), "f.yaml:4: models[0].batching.slack: is a setting of the batcher deadline, and batching.kind is soft"},
-		{"setting of tracking alone", model("    output: {boxes: {}, track_iou: 0.5}\n"), "f.yaml:4: models[0].output.track_iou: is set without output.track"},
-		{"setting of the gate alone", model("    gate: {refresh: 3s}\n"), "f.yaml:4: models[0].gate.refresh: is set without gate.changed"},
-		{"camera in a loop", "streams:\n  - {name: a, model: m, source: \"rtsp://x/y\", loop: true}", "f.yaml:2: streams[0].loop: is for videos and folders with an end"},
-		{"size of an image", model("    input: {image: {width: 3, height: -4}}\n"), "f.yaml:4: models[0].input.image.height: -4"},
+		{"setting of another batcher", model("    batching: {max_delay: 3ms}\n"),
+			"f.yaml:4: models[0].batching.max_delay: is a setting of the batcher soft, and batching.kind is adaptive"},
+		{"settings of two batchers", model("    batching: {kind: soft, max_delay: 3ms, slack: 2ms}\n"),
+			"f.yaml:4: models[0].batching.slack: is a setting of the batcher deadline, and batching.kind is soft"},
+		{"setting of tracking alone", model("    output: {boxes: {}, track_iou: 0.5}\n"),
+			"f.yaml:4: models[0].output.track_iou: is set without output.track"},
+		{"setting of the gate alone", model("    gate: {refresh: 3s}\n"),
+			"f.yaml:4: models[0].gate.refresh: is set without gate.changed"},
+		{"camera in a loop", "streams:\n  - {name: a, model: m, source: \"rtsp://x/y\", loop: true}",
+			"f.yaml:2: streams[0].loop: is for videos and folders with an end"},
+		{"size of an image", model("    input: {image: {width: 3, height: -4}}\n"),
+			"f.yaml:4: models[0].input.image.height: -4"},
 		{"std of zero", model("    input: {image: {width: 3, height: 4, std: [1, 0, 1]}}\n"), "input.image.std"},
 		{"two numbers", model("    input: {image: {width: 3, height: 4, std: [1, 2]}}\n"), "has 2 numbers"},
-		{"no such kind", "models:\n  - {name: a, source: dealy}", `models[0].source: "dealy" is not a kind of worker (did you mean delay?)`},
-		{"nothing to load", "models:\n  - {name: a, source: ./x.bin}", "f.yaml:2: models[0].source: \"./x.bin\" cannot be loaded"},
+		{"no such kind", "models:\n  - {name: a, source: dealy}",
+			`models[0].source: "dealy" is not a kind of worker (did you mean delay?)`},
+		{"nothing to load", "models:\n  - {name: a, source: ./x.bin}",
+			"f.yaml:2: models[0].source: \"./x.bin\" cannot be loaded"},
 		{"no source", "models:\n  - {name: a}", "f.yaml:2: models[0].source: is missing"},
 		{"no name", "models:\n  - {source: delay}", `models[0].name: is empty`},
 		{"bad name", "models:\n  - {source: delay, name: ../x}", "models[0].name"},
-		{"same name", "models:\n  - {source: delay, name: a}\n  - {source: delay, name: a}", `f.yaml:3: models[1].name: "a" is the name of models[0] already`},
-		{"versions of one", model("    versions: {all: true}\n"), "f.yaml:4: models[0].versions: has no effect here, where a model has one version"},
+		{"same name", "models:\n  - {source: delay, name: a}\n  - {source: delay, name: a}",
+			`f.yaml:3: models[1].name: "a" is the name of models[0] already`},
+		{"versions of one", model("    versions: {all: true}\n"),
+			"f.yaml:4: models[0].versions: has no effect here, where a model has one version"},
 		{"shadow of one", model("    shadow: {version: 2}\n"), "f.yaml:4: models[0].shadow: has no effect here"},
 		{"no list", "models: {a: delay}", "f.yaml:1: models: is not a list"},
 		{"no section", "memory: 3", "f.yaml:1: memory: is a section: it has budget"},
 		{"section for a value", "http: {a: b}", "f.yaml:1: http: is one value, not a section"},
 		{"section of a model for a value", model("    instances: {a: b}\n"), "models[0].instances: is one value"},
-		{"value for a section of a model", model("    batching: 8\n"), "models[0].batching: is a section: it has buffers, kind"},
+		{"value for a section of a model", model("    batching: 8\n"),
+			"models[0].batching: is a section: it has buffers, kind"},
 		{"no duration", "drain: 10", `f.yaml:1: drain: "10" is not a duration`},
 		{"failure of no program", "exit_on_worker_failure: true", "f.yaml:1: exit_on_worker_failure: needs root"},
 		{"negative duration", "drain: -1s", "is negative"},
@@ -129,29 +150,42 @@ func TestParseRefuses(t *testing.T) {
 		{"no number", model("    instances: many\n"), `models[0].instances: "many" is not a whole number`},
 		{"no switch", "sources: {allow_private: yes}", `sources.allow_private: "yes" is not true or false`},
 		{"no value", "http:", "f.yaml:1: http: is empty"},
-		{"list cut behind its key", "http: 127.0.0.1:1\nmodels:\n", "f.yaml:2: models: has no entries: write models: [] to have none, or leave the key out"},
+		{"list cut behind its key", "http: 127.0.0.1:1\nmodels:\n",
+			"f.yaml:2: models: has no entries: write models: [] to have none, or leave the key out"},
 		{"null list", "streams: null", "f.yaml:1: streams: has no entries: write streams: [] to have none"},
 		{"section cut behind its key", "auth:\n", "f.yaml:1: auth: has no settings: write auth: {} to have none"},
-		{"section of an entry cut", "models:\n  - name: a\n    source: delay\n    batching:", "f.yaml:4: models[0].batching: has no settings: write batching: {} to have none"},
-		{"section of sinks cut", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - name: b\n    model: m\n    source: folder:/x\n    sinks:", "f.yaml:6: streams[1].sinks: has no settings"},
+		{"section of an entry cut", "models:\n  - name: a\n    source: delay\n    batching:",
+			"f.yaml:4: models[0].batching: has no settings: write batching: {} to have none"},
+		{"section of sinks cut", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - name: b\n    model: " +
+			"m\n    source: folder:/x\n    sinks:", "f.yaml:6: streams[1].sinks: has no settings"},
 		{"list of strings cut", "auth:\n  keys_file:\n", "f.yaml:2: auth.keys_file: is empty"},
 		{"list for a value", "http: [a, b]", "http: is a list"},
 		{"address", "http: localhost", `http: "localhost" is not an address`},
 		{"port", "http: localhost:70000", "has no port"},
-		{"falling buckets", "metrics: {buckets: [0.1, 0.5, 0.2]}", "f.yaml:1: metrics.buckets: 0.2 does not rise above 0.5, the bucket before it"},
+		{"falling buckets", "metrics: {buckets: [0.1, 0.5, 0.2]}",
+			"f.yaml:1: metrics.buckets: 0.2 does not rise above 0.5, the bucket before it"},
 		{"bucket of nothing", "metrics: {buckets: [0, 1]}", "metrics.buckets: 0 is not more than 0"},
 		{"bucket of no number", "metrics: {buckets: [1, many]}", `metrics.buckets: "many" is not a number`},
-		{"route of the API", "metrics: {path: /v2/models}", `f.yaml:1: metrics.path: "/v2/models" is a route of the server already`},
-		{"a pattern as route", "metrics: {path: '/{m}'}", `metrics.path: "/{m}" is not a route: want a path such as /metrics`},
-		{"no route", "metrics: {path: metrics}", `metrics.path: "metrics" is not a route: want a path such as /metrics`},
-		{"management at a relative path", "management: {address: 'unix:m.sock'}", `management.address: "m.sock" is not the path of a unix socket: want an absolute path`},
-		{"management at a name", "management: {address: 'unix:@m'}", `management.address: "@m" is not the path of a unix socket`},
-		{"management nowhere", "management: {address: m.sock}", `management.address: "m.sock" is not an address: want HOST:PORT, such as 127.0.0.1:8000, or off; or unix:/PATH`},
+		{"route of the API", "metrics: {path: /v2/models}",
+			`f.yaml:1: metrics.path: "/v2/models" is a route of the server already`},
+		{"a pattern as route", "metrics: {path: '/{m}'}",
+			`metrics.path: "/{m}" is not a route: want a path such as /metrics`},
+		{"no route", "metrics: {path: metrics}",
+			`metrics.path: "metrics" is not a route: want a path such as /metrics`},
+		{"management at a relative path", "management: {address: 'unix:m.sock'}",
+			`management.address: "m.sock" is not the path of a unix socket: want an absolute path`},
+		{"management at a name", "management: {address: 'unix:@m'}",
+			`management.address: "@m" is not the path of a unix socket`},
+		{"management nowhere", "management: {address: m.sock}", `management.address: "m.sock" is not an address: ` +
+			`want HOST:PORT, such as 127.0.0.1:8000, or off; or unix:/PATH`},
 		{"http at a socket", "http: 'unix:/m.sock'", `http: "unix:/m.sock" `},
-		{"management without http", "http: off\nmanagement: {address: 'unix:/m.sock'}", "management.address: needs http, which is off"},
+		{"management without http", "http: off\nmanagement: {address: 'unix:/m.sock'}",
+			"management.address: needs http, which is off"},
 		{"management of gRPC alone", "management: {grpc: 'unix:/m.sock'}", "management.grpc: needs management.address"},
-		{"management without grpc", "grpc: off\nmanagement: {address: off, grpc: 'unix:/m.sock'}", "management.grpc: needs grpc, which is off"},
-		{"management twice at a path", "management: {address: 'unix:/m.sock', grpc: 'unix:/m.sock'}", "management.grpc: is management.address already"},
+		{"management without grpc", "grpc: off\nmanagement: {address: off, grpc: 'unix:/m.sock'}",
+			"management.grpc: needs grpc, which is off"},
+		{"management twice at a path", "management: {address: 'unix:/m.sock', grpc: 'unix:/m.sock'}",
+			"management.grpc: is management.address already"},
 		{"management for the world", "management: {address: off, socket: world}", "management.socket: "},
 		{"route with a parameter", "metrics: {path: \"/m/:x\"}", "metrics.path: "},
 		{"address of metrics as before", "metrics: 127.0.0.1:8002", "f.yaml:1: metrics: is a section: it has address"},
@@ -159,7 +193,8 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", "http: a:1\nhttp: b:1", "f.yaml:2: "},
 		{"anchor", "http: &a x:1\ngrpc: *a", "anchor"},
 		{"broken", "http: [", "f.yaml:1: "},
-		{"nested 30 KB deep", "http: a:1\nmodels: " + strings.Repeat("[", 30<<10), "f.yaml:2: has more than 64 sections and lists inside each other"},
+		{"nested 30 KB deep", "http: a:1\nmodels: " + strings.Repeat("[", 30<<10),
+			"f.yaml:2: has more than 64 sections and lists inside each other"},
 		{"still written", "http: a:1\n\x00\x00", "f.yaml:2: has a zero byte"},
 		{"no mapping", "- a\n- b", "is not a section"},
 		{"two documents", "http: a:1\n---\nhttp: b:1", "more than one document"},
@@ -169,40 +204,71 @@ func TestParseRefuses(t *testing.T) {
 		{"empty section of a model", model("    btaching: {}\n"), "f.yaml:4: models[0].btaching: is not a setting"},
 		{"path for a name", "memory.budget: 1GiB", "f.yaml:1: memory.budget: is not the name of a setting"},
 		{"empty name", `"": 1`, `f.yaml:1: "": is not the name of a setting`},
-		{"batching as in other servers", model("    max_batch_size: 3\n"), "nor a parameter of delay (did you mean batching.max_size?)"},
-		{"sink beside the model", "streams:\n  - {name: a, model: m, source: \"folder:/x\", webhook: \"http://127.0.0.1/x\"}", "f.yaml:2: streams[0].webhook: is not a setting here (did you mean sinks.webhook?)"},
-		{"settings of sinks beside the model", "streams:\n  - {name: a, model: m, source: \"folder:/x\", file: /x, webhook_secret: y, max_size: 1MiB}", "streams[0].webhook_secret: is not a setting here (did you mean sinks.webhook_secret?)"},
-		{"far parameter", model("    zzzzzzzz: 1\n"), "nor a parameter of delay: it has busy, fixed, per_item, stateful"},
-		{"parameter that a worker has not", "models: [{name: a, source: identity, zzzzzzzz: 1}]", "nor a parameter of identity: it has delay, load_delay, stateful"},
-		{"near a parameter that a worker has not", "models: [{name: a, source: identity, instanses: 1}]", "nor a parameter of identity (did you mean instances?)"},
-		{"nested too deep", model("    a: {b: {c: {d: {e: {f: {g: {h: {i: {}}}}}}}}}\n"), "models[0].a.b.c.d.e.f.g.h.i: is nested too deeply"},
-		{"nested deeply", model("    a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}\n"), "models[0].a.b.c.d.e.f.g.h.i: is neither a setting"},
+		{"batching as in other servers", model("    max_batch_size: 3\n"),
+			"nor a parameter of delay (did you mean batching.max_size?)"},
+		{"sink beside the model", "streams:\n  - {name: a, model: m, source: \"folder:/x\", webhook: " +
+			"\"http://127.0.0.1/x\"}", "f.yaml:2: streams[0].webhook: is not a setting here (did you mean " +
+			"sinks.webhook?)"},
+		{"settings of sinks beside the model",
+			"streams:\n  - {name: a, model: m, source: \"folder:/x\", file: /x, webhook_secret: y, max_size: 1MiB}",
+			"streams[0].webhook_secret: is not a setting here (did you mean sinks.webhook_secret?)"},
+		{"far parameter", model("    zzzzzzzz: 1\n"),
+			"nor a parameter of delay: it has busy, fixed, per_item, stateful"},
+		{"parameter that a worker has not", "models: [{name: a, source: identity, zzzzzzzz: 1}]",
+			"nor a parameter of identity: it has delay, load_delay, stateful"},
+		{"near a parameter that a worker has not", "models: [{name: a, source: identity, instanses: 1}]",
+			"nor a parameter of identity (did you mean instances?)"},
+		{"nested too deep", model("    a: {b: {c: {d: {e: {f: {g: {h: {i: {}}}}}}}}}\n"),
+			"models[0].a.b.c.d.e.f.g.h.i: is nested too deeply"},
+		{"nested deeply", model("    a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}\n"),
+			"models[0].a.b.c.d.e.f.g.h.i: is neither a setting"},
 		{"word for an input", model("    input: none\n"), "f.yaml:4: models[0].input: is a section: it has image"},
-		{"word for an output", model("    output: tensors\n"), "f.yaml:4: models[0].output: is a section: it has boxes"},
-		{"certificate of its own and another", "tls: {self_signed: true, cert: c.pem}", "f.yaml:1: tls.self_signed: and tls.cert exclude"},
-		{"certificate of its own and a key", "tls: {self_signed: true, key: k.pem}", "f.yaml:1: tls.self_signed: and tls.cert exclude"},
+		{"word for an output", model("    output: tensors\n"),
+			"f.yaml:4: models[0].output: is a section: it has boxes"},
+		{"certificate of its own and another", "tls: {self_signed: true, cert: c.pem}",
+			"f.yaml:1: tls.self_signed: and tls.cert exclude"},
+		{"certificate of its own and a key", "tls: {self_signed: true, key: k.pem}",
+			"f.yaml:1: tls.self_signed: and tls.cert exclude"},
 		{"certificate without its key", "tls: {cert: c.pem}", "f.yaml:1: tls.key: is missing"},
 		{"authority without names", "tls: {acme: {email: a@b.c}}", "f.yaml:1: tls.acme.domains: is missing"},
-		{"authority and a certificate", "tls: {cert: c.pem, key: k.pem, acme: {domains: [a.example.org], accept_terms: true}}", "f.yaml:1: tls.acme.domains: and tls.cert or tls.self_signed exclude"},
-		{"wildcard", "tls: {acme: {domains: ['*.example.org'], accept_terms: true}}", `f.yaml:1: tls.acme.domains: "*.example.org" is not a name`},
-		{"address", "tls: {acme: {domains: [192.0.2.1], accept_terms: true}}", `f.yaml:1: tls.acme.domains: "192.0.2.1" is not a name`},
-		{"name of this machine", "tls: {acme: {domains: [localhost], accept_terms: true}}", `f.yaml:1: tls.acme.domains: "localhost" is not a name`},
-		{"authority without http", "{http: 'off', tls: {acme: {domains: [a.example.org], accept_terms: true}}}", "f.yaml:1: tls.acme.domains: needs the address http"},
+		{"authority and a certificate", "tls: {cert: c.pem, key: k.pem, acme: {domains: [a.example.org], " +
+			"accept_terms: true}}", "f.yaml:1: tls.acme.domains: and tls.cert or tls.self_signed exclude"},
+		{"wildcard", "tls: {acme: {domains: ['*.example.org'], accept_terms: true}}",
+			`f.yaml:1: tls.acme.domains: "*.example.org" is not a name`},
+		{"address", "tls: {acme: {domains: [192.0.2.1], accept_terms: true}}",
+			`f.yaml:1: tls.acme.domains: "192.0.2.1" is not a name`},
+		{"name of this machine", "tls: {acme: {domains: [localhost], accept_terms: true}}",
+			`f.yaml:1: tls.acme.domains: "localhost" is not a name`},
+		{"authority without http", "{http: 'off', tls: {acme: {domains: [a.example.org], accept_terms: true}}}",
+			"f.yaml:1: tls.acme.domains: needs the address http"},
 		{"terms", "tls: {acme: {domains: [a.example.org]}}", "f.yaml:1: tls.acme.accept_terms: is not set"},
-		{"address of the account", "tls: {acme: {domains: [a.example.org], accept_terms: true, email: x}}", `f.yaml:1: tls.acme.email: "x" is not an address`},
-		{"directory", "tls: {acme: {domains: [a.example.org], accept_terms: true, directory: 'http://x/'}}", `f.yaml:1: tls.acme.directory: "http://x/" is not the URL`},
-		{"hsts and own certificate", "tls: {self_signed: true, hsts: 24h}", "f.yaml:1: tls.hsts: and tls.self_signed exclude"},
-		{"hsts without encryption", "tls: {hsts: 24h}", "f.yaml:1: tls.hsts: is set, and connections are not encrypted"},
-		{"encrypted metrics without an address", "{tls: {self_signed: true}, metrics: {tls: true}}", "f.yaml:1: metrics.tls: needs metrics.address"},
-		{"encrypted metrics without a certificate", "metrics: {address: '127.0.0.1:9100', tls: true}", "f.yaml:1: metrics.tls: needs metrics.address, and tls.cert"},
+		{"address of the account", "tls: {acme: {domains: [a.example.org], accept_terms: true, email: x}}",
+			`f.yaml:1: tls.acme.email: "x" is not an address`},
+		{"directory", "tls: {acme: {domains: [a.example.org], accept_terms: true, directory: 'http://x/'}}",
+			`f.yaml:1: tls.acme.directory: "http://x/" is not the URL`},
+		{"hsts and own certificate", "tls: {self_signed: true, hsts: 24h}",
+			"f.yaml:1: tls.hsts: and tls.self_signed exclude"},
+		{"hsts without encryption", "tls: {hsts: 24h}",
+			"f.yaml:1: tls.hsts: is set, and connections are not encrypted"},
+		{"encrypted metrics without an address", "{tls: {self_signed: true}, metrics: {tls: true}}",
+			"f.yaml:1: metrics.tls: needs metrics.address"},
+		{"encrypted metrics without a certificate", "metrics: {address: '127.0.0.1:9100', tls: true}",
+			"f.yaml:1: metrics.tls: needs metrics.address, and tls.cert"},
 		{"key without its certificate", "tls: {key: k.pem}", "f.yaml:1: tls.cert: is missing"},
-		{"same stream", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - {name: a, model: m, source: \"folder:/x\"}", `f.yaml:3: streams[1].name: "a" is the name of streams[0] already`},
-		{"same file of streams", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x}}\n  - {name: b, model: m, source: \"folder:/x\", sinks: {file: /y/../x}}", "f.yaml:3: streams[1].sinks.file: \"/x\" is that of streams[0].sinks.file already"},
-		{"same file of sinks", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x, socket: /y/../x}}", "f.yaml:2: streams[0].sinks.socket: \"/x\" is that of streams[0].sinks.file already"},
-		{"streams without http", "http: off\nstreams: [{name: a, model: m, source: \"folder:/x\"}]", "f.yaml:1: http: is off"},
+		{"same stream", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - {name: a, model: m, source: " +
+			"\"folder:/x\"}", `f.yaml:3: streams[1].name: "a" is the name of streams[0] already`},
+		{"same file of streams", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x}}\n  - " +
+			"{name: b, model: m, source: \"folder:/x\", sinks: {file: /y/../x}}",
+			"f.yaml:3: streams[1].sinks.file: \"/x\" is that of streams[0].sinks.file already"},
+		{"same file of sinks", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x, socket: " +
+			"/y/../x}}", "f.yaml:2: streams[0].sinks.socket: \"/x\" is that of streams[0].sinks.file already"},
+		{"streams without http", "http: off\nstreams: [{name: a, model: m, source: \"folder:/x\"}]",
+			"f.yaml:1: http: is off"},
 		{"file of streams without http", "http: off\nstreams_file: x", "f.yaml:1: http: is off"},
 		{"tasks without http", "http: off\ndata: x", "f.yaml:1: http: is off"},
-		{"more streams than allowed", "limits: {max_streams: 1}\nstreams: [{name: a, model: m, source: \"folder:/x\"}, {name: b, model: m, source: \"folder:/x\"}]", "f.yaml:1: limits.max_streams: 1 is less than the 2 streams"},
+		{"more streams than allowed", "limits: {max_streams: 1}\nstreams: [{name: a, model: m, source: " +
+			"\"folder:/x\"}, {name: b, model: m, source: \"folder:/x\"}]",
+			"f.yaml:1: limits.max_streams: 1 is less than the 2 streams"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := config.Parse([]byte(c.text), "f.yaml")
@@ -235,7 +301,8 @@ func TestParseTellsAMistakeOnce(t *testing.T) {
 }
 
 func TestTLSOn(t *testing.T) {
-	for _, c := range []config.TLS{{SelfSigned: true}, {Cert: "c", Key: "k"}, {ACME: config.ACME{Domains: []string{"a.example.org"}}}} {
+	for _, c := range []config.TLS{{SelfSigned: true}, {Cert: "c", Key: "k"},
+		{ACME: config.ACME{Domains: []string{"a.example.org"}}}} {
 		if !c.On() {
 			t.Errorf("%+v is off", c)
 		}
@@ -269,10 +336,12 @@ func TestParseModel(t *testing.T) {
 			Name: "cost", Source: "delay", Instances: 2, Batching: workers.Batching{MaxSize: 8},
 			Params: stream.Params{"fixed": "5ms", "per_item": "1ms"},
 		},
-		`a="x,y.onnx",version="3,1"`:    {Name: "a", Source: "x,y.onnx", Version: "3,1"},
-		`a=motion,width=64,learn=0.5`:   {Name: "a", Source: "motion", Params: stream.Params{"width": int64(64), "learn": 0.5}},
-		"a=delay,version=[]":            {Name: "a", Source: "delay"}, // a list of nothing, not a version
-		`a=delay,busy=false,fixed="0s"`: {Name: "a", Source: "delay", Params: stream.Params{"busy": false, "fixed": "0s"}},
+		`a="x,y.onnx",version="3,1"`: {Name: "a", Source: "x,y.onnx", Version: "3,1"},
+		`a=motion,width=64,learn=0.5`: {Name: "a", Source: "motion", Params: stream.Params{"width": int64(64),
+			"learn": 0.5}},
+		"a=delay,version=[]": {Name: "a", Source: "delay"}, // a list of nothing, not a version
+		`a=delay,busy=false,fixed="0s"`: {Name: "a", Source: "delay",
+			Params: stream.Params{"busy": false, "fixed": "0s"}},
 		"a=delay,stream.policy=every,stream.window=4,input.image.width=8,input.image.height=6,input.image.mean=[1,2,3]": {
 			Name: "a", Source: "delay", Policy: stream.Policy{Mode: stream.Every, Window: 4},
 			Image: &stream.ImageSpec{Width: 8, Height: 6, Mean: [3]float32{1, 2, 3}},
@@ -319,7 +388,8 @@ func TestAddModelsReplaces(t *testing.T) {
 	if err := d.AddModels("cost=identity", "new=delay"); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Models) != 3 || d.Models[0].Source != "identity" || d.Models[0].Params != nil || d.Models[2].Name != "new" || c.Models[0].Source != before {
+	if len(d.Models) != 3 || d.Models[0].Source != "identity" || d.Models[0].Params != nil ||
+		d.Models[2].Name != "new" || c.Models[0].Source != before {
 		t.Errorf("got %+v from %+v", d.Models, c.Models)
 	}
 	if err := d.AddModels("x=delay", "x=identity"); err == nil {
@@ -336,18 +406,56 @@ func TestAddModelsReplaces(t *testing.T) {
 // Each variable sets its setting, and a later layer wins.
 func TestEnv(t *testing.T) {
 	env := map[string]string{
-		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_APPS_ADDRESS": "127.0.0.1:4", "MILLRACE_MANAGEMENT_ADDRESS": "unix:/m", "MILLRACE_MANAGEMENT_GRPC": "off", "MILLRACE_MANAGEMENT_SOCKET": "group", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9", "MILLRACE_METRICS_PPROF": "true", "MILLRACE_METRICS_TRITON": "true", "MILLRACE_API_KEY": "k", "MILLRACE_AUTH_KEYS": "keys.yaml", "MILLRACE_AUTH_METRICS": "role", "MILLRACE_AUTH_MODEL_HEALTH": "open", "MILLRACE_AUTH_USERS": "users.yaml", "MILLRACE_AUTH_MODULE": "users.py", "MILLRACE_AUTH_PYTHON": "py", "MILLRACE_AUTH_ROLES": "infer,watch", "MILLRACE_AUTH_SESSION_TIME": "2h", "MILLRACE_AUTH_OIDC_ISSUER": "http://i", "MILLRACE_AUTH_OIDC_AUDIENCE": "a", "MILLRACE_AUTH_OIDC_USER_CLAIM": "name", "MILLRACE_AUTH_OIDC_ROLES_CLAIM": "roles", "MILLRACE_TLS_CLIENT_CA": "ca.pem", "MILLRACE_INSECURE": "true", "MILLRACE_EXIT_WITH_ROOT": "false", "MILLRACE_EXIT_ON_WORKER_FAILURE": "true",
-		"MILLRACE_NAME": "triton", "MILLRACE_ROOT": "a", "MILLRACE_REPLICAS": "2", "MILLRACE_WATCH": "true", "MILLRACE_EXIT_ON_ERROR": "false", "MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB", "MILLRACE_MEMORY_CLIENT_SHARE": "60",
-		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100", "MILLRACE_LIMITS_MAX_DECODED_PIXELS": "90", "MILLRACE_LIMITS_MAX_PIXELS_PER_BYTE": "80", "MILLRACE_LIMITS_MAX_DECODE_TIME": "3s",
-		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_CALLS": "15", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_LIMITS_MAX_DECODERS_PER_ADDRESS": "17", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_AUDIT": "acts.log", "MILLRACE_DATA": "kept", "MILLRACE_TASKS_SYNC": "interval",
-		"MILLRACE_TASKS_CONSUME": "off", "MILLRACE_TASKS_SLOTS": "3", "MILLRACE_TASKS_RETENTION": "5s", "MILLRACE_TASKS_MAX_INPUT": "9KiB",
-		"MILLRACE_TASKS_MAX_WAITING": "77", "MILLRACE_TASKS_LEASE": "9s", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_KEEP_ALIVE": "8s", "MILLRACE_LIMITS_RESUME": "7s",
+		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3",
+		"MILLRACE_APPS_ADDRESS": "127.0.0.1:4", "MILLRACE_MANAGEMENT_ADDRESS": "unix:/m",
+		"MILLRACE_MANAGEMENT_GRPC": "off", "MILLRACE_MANAGEMENT_SOCKET": "group", "MILLRACE_METRICS_PATH": "/numbers",
+		"MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9",
+		"MILLRACE_METRICS_PPROF": "true", "MILLRACE_METRICS_TRITON": "true", "MILLRACE_API_KEY": "k",
+		"MILLRACE_AUTH_KEYS": "keys.yaml", "MILLRACE_AUTH_METRICS": "role", "MILLRACE_AUTH_MODEL_HEALTH": "open",
+		"MILLRACE_AUTH_USERS": "users.yaml", "MILLRACE_AUTH_MODULE": "users.py", "MILLRACE_AUTH_PYTHON": "py",
+		"MILLRACE_AUTH_ROLES": "infer,watch", "MILLRACE_AUTH_SESSION_TIME": "2h",
+		"MILLRACE_AUTH_OIDC_ISSUER": "http://i", "MILLRACE_AUTH_OIDC_AUDIENCE": "a",
+		"MILLRACE_AUTH_OIDC_USER_CLAIM": "name", "MILLRACE_AUTH_OIDC_ROLES_CLAIM": "roles",
+		"MILLRACE_TLS_CLIENT_CA": "ca.pem", "MILLRACE_INSECURE": "true", "MILLRACE_EXIT_WITH_ROOT": "false",
+		"MILLRACE_EXIT_ON_WORKER_FAILURE": "true",
+		"MILLRACE_NAME":                   "triton", "MILLRACE_ROOT": "a", "MILLRACE_REPLICAS": "2",
+		"MILLRACE_WATCH":         "true",
+		"MILLRACE_EXIT_ON_ERROR": "false", "MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x",
+		"MILLRACE_MEMORY_BUDGET": "2MiB", "MILLRACE_MEMORY_CLIENT_SHARE": "60",
+		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100",
+		"MILLRACE_LIMITS_MAX_DECODED_PIXELS": "90", "MILLRACE_LIMITS_MAX_PIXELS_PER_BYTE": "80",
+		"MILLRACE_LIMITS_MAX_DECODE_TIME": "3s",
+		"MILLRACE_LIMITS_MAX_SESSIONS":    "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13",
+		"MILLRACE_LIMITS_MAX_CALLS": "15", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12",
+		"MILLRACE_LIMITS_MAX_DECODERS_PER_ADDRESS": "17", "MILLRACE_STREAMS_FILE": "kept.json",
+		"MILLRACE_AUDIT": "acts.log", "MILLRACE_DATA": "kept", "MILLRACE_TASKS_SYNC": "interval",
+		"MILLRACE_TASKS_CONSUME": "off", "MILLRACE_TASKS_SLOTS": "3", "MILLRACE_TASKS_RETENTION": "5s",
+		"MILLRACE_TASKS_MAX_INPUT":   "9KiB",
+		"MILLRACE_TASKS_MAX_WAITING": "77", "MILLRACE_TASKS_LEASE": "9s", "MILLRACE_LIMITS_MAX_STREAMS": "10",
+		"MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false",
+		"MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s",
+		"MILLRACE_LIMITS_KEEP_ALIVE": "8s", "MILLRACE_LIMITS_RESUME": "7s",
 		"MILLRACE_LIMITS_MAX_CONNECTIONS_PER_ADDRESS": "16", "MILLRACE_TRUSTED_PROXIES": "10.0.0.0/8,::1",
-		"MILLRACE_QUOTAS_REQUESTS": "1.5", "MILLRACE_QUOTAS_FRAMES": "2", "MILLRACE_QUOTAS_BYTES": "3", "MILLRACE_QUOTAS_DECODE": "0.4", "MILLRACE_QUOTAS_LOADS": "5", "MILLRACE_QUOTAS_STREAMS": "9", "MILLRACE_QUOTAS_SEQUENCES": "9",
-		"MILLRACE_QUOTAS_SESSIONS": "9", "MILLRACE_QUOTAS_DECODERS": "9", "MILLRACE_QUOTAS_PULLS": "9", "MILLRACE_QUOTAS_WATCHERS": "9", "MILLRACE_QUOTAS_ENDPOINTS": "9", "MILLRACE_QUOTAS_REGIONS": "9", "MILLRACE_QUOTAS_BURST": "10s",
-		"MILLRACE_LOG_LEVEL": "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log", "MILLRACE_LOG_DEBUG_RATE": "5",
-		"MILLRACE_MODEL_REPOSITORY": "models", "MILLRACE_MODEL_CONTROL_MODE": "explicit", "MILLRACE_LOAD_MODEL": "a,b", "MILLRACE_REPOSITORY_POLL": "3s", "MILLRACE_SENT_MODELS": "7KiB",
-		"MILLRACE_DRAIN": "4s", "MILLRACE_SANDBOX": "off", "MILLRACE_CONFINE_PROGRAMS": "require", "MILLRACE_CONFINE_READ": "/r,/s", "MILLRACE_CONFINE_WRITE": "/w", "MILLRACE_CONFINE_NETWORK": "true", "MILLRACE_CONFINE_FILES": "99", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_SOURCES_HWACCEL": "auto", "MILLRACE_SINKS_FOLDER": "results", "MILLRACE_SINKS_CLIENT_BYTES": "1MiB", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_ONNX_MEMORY": "32MiB", "MILLRACE_ONNX_ISOLATE": "true", "MILLRACE_ONNX_PROGRAM": "/millrace", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_TLS_ACME_DOMAINS": "c.example.org,d.example.org", "MILLRACE_TLS_ACME_EMAIL": "e@x", "MILLRACE_TLS_ACME_ACCEPT_TERMS": "true", "MILLRACE_TLS_ACME_CACHE": "acme", "MILLRACE_TLS_ACME_DIRECTORY": "https://d", "MILLRACE_TLS_ACME_DIRECTORY_CA": "d.pem", "MILLRACE_TLS_HSTS": "24h", "MILLRACE_METRICS_TLS": "true", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
+		"MILLRACE_QUOTAS_REQUESTS": "1.5", "MILLRACE_QUOTAS_FRAMES": "2", "MILLRACE_QUOTAS_BYTES": "3",
+		"MILLRACE_QUOTAS_DECODE": "0.4", "MILLRACE_QUOTAS_LOADS": "5", "MILLRACE_QUOTAS_STREAMS": "9",
+		"MILLRACE_QUOTAS_SEQUENCES": "9",
+		"MILLRACE_QUOTAS_SESSIONS":  "9", "MILLRACE_QUOTAS_DECODERS": "9", "MILLRACE_QUOTAS_PULLS": "9",
+		"MILLRACE_QUOTAS_WATCHERS": "9", "MILLRACE_QUOTAS_ENDPOINTS": "9", "MILLRACE_QUOTAS_REGIONS": "9",
+		"MILLRACE_QUOTAS_BURST": "10s",
+		"MILLRACE_LOG_LEVEL":    "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log",
+		"MILLRACE_LOG_DEBUG_RATE":   "5",
+		"MILLRACE_MODEL_REPOSITORY": "models", "MILLRACE_MODEL_CONTROL_MODE": "explicit", "MILLRACE_LOAD_MODEL": "a,b",
+		"MILLRACE_REPOSITORY_POLL": "3s", "MILLRACE_SENT_MODELS": "7KiB",
+		"MILLRACE_DRAIN": "4s", "MILLRACE_SANDBOX": "off", "MILLRACE_CONFINE_PROGRAMS": "require",
+		"MILLRACE_CONFINE_READ": "/r,/s", "MILLRACE_CONFINE_WRITE": "/w", "MILLRACE_CONFINE_NETWORK": "true",
+		"MILLRACE_CONFINE_FILES": "99", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_SOURCES_HWACCEL": "auto",
+		"MILLRACE_SINKS_FOLDER": "results", "MILLRACE_SINKS_CLIENT_BYTES": "1MiB", "MILLRACE_ONNX_LIBRARY": "/x.so",
+		"MILLRACE_ONNX_MEMORY": "32MiB", "MILLRACE_ONNX_ISOLATE": "true", "MILLRACE_ONNX_PROGRAM": "/millrace",
+		"MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false",
+		"MILLRACE_TLS_ACME_DOMAINS": "c.example.org,d.example.org", "MILLRACE_TLS_ACME_EMAIL": "e@x",
+		"MILLRACE_TLS_ACME_ACCEPT_TERMS": "true", "MILLRACE_TLS_ACME_CACHE": "acme",
+		"MILLRACE_TLS_ACME_DIRECTORY": "https://d", "MILLRACE_TLS_ACME_DIRECTORY_CA": "d.pem",
+		"MILLRACE_TLS_HSTS": "24h", "MILLRACE_METRICS_TLS": "true", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
 	}
 	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
 	c := config.Config{}.WithDefaults()
@@ -357,17 +465,39 @@ func TestEnv(t *testing.T) {
 	}
 	off, nine := false, 9
 	want := config.Config{
-		HTTP: "127.0.0.1:1", GRPC: "off", Apps: config.Apps{Address: "127.0.0.1:4"}, Metrics: config.Metrics{Address: "127.0.0.1:3", TLS: true, Pprof: true, Triton: true, Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Management: config.Management{Address: "unix:/m", GRPC: "off", Socket: "group"}, Name: "triton", Proxies: []string{"10.0.0.0/8", "::1"}, APIKey: "k", Auth: config.Auth{Keys: "keys.yaml", Metrics: "role", Health: "open", Users: "users.yaml", Module: "users.py", Python: "py", Roles: []string{"infer", "watch"}, Sessions: 2 * time.Hour, OIDC: config.OIDC{Issuer: "http://i", Audience: "a", UserClaim: "name", RolesClaim: "roles"}}, Insecure: true, Programs: config.Programs{Root: "a", Exit: &off, Failure: true, Replicas: 2, Watch: true}, Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
+		HTTP: "127.0.0.1:1", GRPC: "off", Apps: config.Apps{Address: "127.0.0.1:4"},
+		Metrics: config.Metrics{Address: "127.0.0.1:3", TLS: true, Pprof: true, Triton: true, Path: "/numbers",
+			Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine},
+		Management: config.Management{Address: "unix:/m", GRPC: "off", Socket: "group"}, Name: "triton",
+		Proxies: []string{"10.0.0.0/8", "::1"}, APIKey: "k", Auth: config.Auth{Keys: "keys.yaml", Metrics: "role",
+			Health: "open", Users: "users.yaml", Module: "users.py", Python: "py", Roles: []string{"infer", "watch"},
+			Sessions: 2 * time.Hour, OIDC: config.OIDC{Issuer: "http://i", Audience: "a", UserClaim: "name",
+				RolesClaim: "roles"}}, Insecure: true, Programs: config.Programs{Root: "a", Exit: &off, Failure: true,
+			Replicas: 2, Watch: true}, Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
 		Memory: config.Memory{Budget: 2 << 20, ClientShare: 60},
-		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxDecoded: 90, MaxPerByte: 80, MaxDecodeTime: 3 * time.Second, MaxConnections: 13, MaxPerAddress: 16, MaxCalls: 15, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, MaxRegions: 14, OutboxMessages: 9, OutboxBytes: 5 << 10, KeepAlive: 8 * time.Second, Idle: 6 * time.Second, Resume: 7 * time.Second},
-		Quotas: access.Quotas{Requests: 1.5, Frames: 2, Bytes: 3, Decode: 0.4, Loads: 5, Streams: &nine, Sequences: &nine, Sessions: &nine, Decoders: &nine, Pulls: &nine, Watchers: &nine, Endpoints: &nine, Regions: &nine, Burst: 10 * time.Second},
-		Log:    config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,
-		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"}, Sinks: config.Sinks{Folder: "results", ClientBytes: 1 << 20}, Sandbox: "off", SharedMemory: &off, Confine: config.Confine{Programs: "require", Read: []string{"/r", "/s"}, Write: []string{"/w"}, Network: true, Files: 99},
-		TLS:  config.TLS{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem", HSTS: 24 * time.Hour, ACME: config.ACME{Domains: []string{"c.example.org", "d.example.org"}, Email: "e@x", AcceptTerms: true, Cache: "acme", Directory: "https://d", DirectoryCA: "d.pem"}},
-		ONNX: config.ONNX{Library: "/x.so", Memory: 32 << 20, Isolate: true, Program: "/millrace"}, StreamsFile: "kept.json", Audit: "acts.log", Data: "kept",
-		Tasks:      config.Tasks{Sync: "interval", Consume: "off", Slots: 3, Retention: 5 * time.Second, MaxInput: 9 << 10, MaxWaiting: 77, Lease: 9 * time.Second},
-		Repository: config.Repository{Dir: "models", Mode: config.LoadExplicit, Load: []string{"a", "b"}, Exit: &off, Poll: 3 * time.Second, MaxSent: 7 << 10},
-		Models:     []workers.Config{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
+		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxDecoded: 90, MaxPerByte: 80,
+			MaxDecodeTime: 3 * time.Second, MaxConnections: 13, MaxPerAddress: 16, MaxCalls: 15, MaxSessions: 7,
+			MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, MaxRegions: 14, OutboxMessages: 9,
+			OutboxBytes: 5 << 10, KeepAlive: 8 * time.Second, Idle: 6 * time.Second, Resume: 7 * time.Second},
+		Quotas: access.Quotas{Requests: 1.5, Frames: 2, Bytes: 3, Decode: 0.4, Loads: 5, Streams: &nine,
+			Sequences: &nine, Sessions: &nine, Decoders: &nine, Pulls: &nine, Watchers: &nine, Endpoints: &nine,
+			Regions: &nine, Burst: 10 * time.Second},
+		Log: config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,
+		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"},
+		Sinks:   config.Sinks{Folder: "results", ClientBytes: 1 << 20}, Sandbox: "off", SharedMemory: &off,
+		Confine: config.Confine{Programs: "require", Read: []string{"/r", "/s"}, Write: []string{"/w"}, Network: true,
+			Files: 99},
+		TLS: config.TLS{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem", HSTS: 24 * time.Hour,
+			ACME: config.ACME{Domains: []string{"c.example.org", "d.example.org"}, Email: "e@x", AcceptTerms: true,
+				Cache: "acme", Directory: "https://d", DirectoryCA: "d.pem"}},
+		ONNX:        config.ONNX{Library: "/x.so", Memory: 32 << 20, Isolate: true, Program: "/millrace"},
+		StreamsFile: "kept.json", Audit: "acts.log", Data: "kept",
+		Tasks: config.Tasks{Sync: "interval", Consume: "off", Slots: 3, Retention: 5 * time.Second,
+			MaxInput: 9 << 10, MaxWaiting: 77, Lease: 9 * time.Second},
+		Repository: config.Repository{Dir: "models", Mode: config.LoadExplicit, Load: []string{"a", "b"}, Exit: &off,
+			Poll: 3 * time.Second, MaxSent: 7 << 10},
+		Models: []workers.Config{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}},
+			{Name: "b", Source: "identity"}},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -383,13 +513,15 @@ func TestEnv(t *testing.T) {
 		}
 	}
 	env = map[string]string{"MILLRACE_DRAIN": "soon", "MILLRACE_MODELS": "a"}
-	if err := c.Env(lookup); err == nil || !strings.Contains(err.Error(), `MILLRACE_DRAIN: drain: "soon"`) || !strings.Contains(err.Error(), "MILLRACE_MODELS: model") {
+	if err := c.Env(lookup); err == nil || !strings.Contains(err.Error(), `MILLRACE_DRAIN: drain: "soon"`) ||
+		!strings.Contains(err.Error(), "MILLRACE_MODELS: model") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestStrayEnv(t *testing.T) {
-	got := config.UnknownEnv([]string{"PATH=x", "MILLRACE_ADDR=x", "MILLRACE_TOKEN=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
+	got := config.UnknownEnv([]string{"PATH=x", "MILLRACE_ADDR=x", "MILLRACE_TOKEN=x", "MILLRACE_HTTP=x",
+		"MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
 	if len(got) != 1 || got[0] != "MILLRACE_HTPP (did you mean MILLRACE_HTTP?)" {
 		t.Errorf("got %q", got)
 	}
@@ -421,7 +553,8 @@ func TestSettingsOfASectionStandTogether(t *testing.T) {
 			sections = append(sections, section)
 		}
 	}
-	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "sequences", "stream", "queue", "limits", "versions", "shadow", "tensors", "output", "gate"}
+	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache",
+		"sequences", "stream", "queue", "limits", "versions", "shadow", "tensors", "output", "gate"}
 	if !slices.Equal(sections, want) {
 		t.Errorf("got  %q\nwant %q", sections, want)
 	}
@@ -453,7 +586,8 @@ func TestSource(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.yaml")
 	for source, want := range map[string]string{
-		"sub/x.onnx": "ONNX model", "./service.py": "Python service", "http://other:8000": "an address", ".": "a folder",
+		"sub/x.onnx": "ONNX model", "./service.py": "Python service", "http://other:8000": "an address",
+		".": "a folder",
 	} {
 		if err := os.WriteFile(path, []byte("models:\n  - {name: a, source: "+source+"}\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -465,11 +599,14 @@ func TestSource(t *testing.T) {
 			t.Errorf("%s: %v; want %q", source, err, want)
 		}
 	}
-	if _, err := config.Load(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+	if _, err := config.Load(filepath.Join(dir, "none.yaml")); err == nil ||
+		!strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("missing file: %v", err)
 	}
-	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models", ".hidden": ".hidden",
-		"./my model v1.2.onnx": "my-model-v1", "réseau.onnx": "r-seau", "(1).onnx": "1", "写真.onnx": "model", "a/best.v2.onnx": "best"} {
+	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter",
+		"service.py": "service", "/srv/models/": "models", ".hidden": ".hidden",
+		"./my model v1.2.onnx": "my-model-v1", "réseau.onnx": "r-seau", "(1).onnx": "1", "写真.onnx": "model",
+		"a/best.v2.onnx": "best"} {
 		if m := config.ModelFor(source); m.Name != want || m.Source != source {
 			t.Errorf("ModelFor(%q) = %+v", source, m)
 		}
@@ -477,7 +614,8 @@ func TestSource(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{whole, "", "http: [", "models:\n- a", "a: &x {b: *x}", "<<: {http: x}", "? a\n: b", "models: [{name: a, source: delay, x: {y: {z: 1}}}]", "http: |\n  a:1\n", "%YAML 1.2\n---\n"} {
+	for _, s := range []string{whole, "", "http: [", "models:\n- a", "a: &x {b: *x}", "<<: {http: x}", "? a\n: b",
+		"models: [{name: a, source: delay, x: {y: {z: 1}}}]", "http: |\n  a:1\n", "%YAML 1.2\n---\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -492,7 +630,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzParseModel(f *testing.F) {
-	for _, s := range []string{"a=delay", `a="x,y",b=[1,"2"],c.d=3`, "a=delay,input.image.std=[1,2,3]", "=,=", "a=[,]"} {
+	for _, s := range []string{"a=delay", `a="x,y",b=[1,"2"],c.d=3`, "a=delay,input.image.std=[1,2,3]", "=,=",
+		"a=[,]"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -16,7 +16,8 @@ import (
 // candidates returns values, at least one of which is valid and differs from the default: the example, the words and
 // limits of the setting, and some values of each type.
 func candidates(s config.Setting) []string {
-	out := []string{"true", "false", "17", "2", "0.25", "1.5", "40s", "3ms", "2MiB", "off", "127.0.0.1:9", "a", "/tmp/x"}
+	out := []string{"true", "false", "17", "2", "0.25", "1.5", "40s", "3ms", "2MiB", "off", "127.0.0.1:9", "a",
+		"/tmp/x"}
 	if s.Example != "" {
 		out = append([]string{s.Example}, out...)
 	}
@@ -76,7 +77,8 @@ func TestEveryModelSetting(t *testing.T) {
 			if err != nil || reflect.DeepEqual(want, unset) {
 				continue
 			}
-			c, err := config.Parse(fmt.Appendf(nil, "models: [{name: a, source: %s, %s}]", source, nested(s.Path, value)), "f")
+			c, err := config.Parse(fmt.Appendf(nil, "models: [{name: a, source: %s, %s}]", source,
+				nested(s.Path, value)), "f")
 			if len(c.Models) != 1 || !reflect.DeepEqual(c.Models[0], want) {
 				t.Errorf("%s in the file: %+v, %v", s.Path, c.Models, err)
 			}
@@ -104,7 +106,8 @@ func TestEveryStreamSetting(t *testing.T) {
 		if strings.HasPrefix(keys[0], "models: ") {
 			head = ""
 		}
-		return config.Parse(fmt.Appendf(nil, "streams: [{name: a, source: %q, %s%s}]", source, head, strings.Join(keys, ", ")), "f")
+		return config.Parse(fmt.Appendf(nil, "streams: [{name: a, source: %q, %s%s}]", source, head,
+			strings.Join(keys, ", ")), "f")
 	}
 	// possible says whether a value of a setting is possible, and makes a difference.
 	possible := func(s config.Setting, with func(value string) string, without string) bool {
@@ -115,7 +118,8 @@ func TestEveryStreamSetting(t *testing.T) {
 					continue
 				}
 				for _, value := range candidates(s) {
-					if c, err := entry(source, with(value)); err == nil && !reflect.DeepEqual(c.Streams, unset.Streams) {
+					if c, err := entry(source, with(value)); err == nil &&
+						!reflect.DeepEqual(c.Streams, unset.Streams) {
 						return true
 					}
 				}
@@ -142,7 +146,8 @@ func TestEveryStreamSetting(t *testing.T) {
 			}, "sinks: {"+key+"}")
 		}
 		if !ok {
-			t.Errorf("%s: no value is possible: give it the tag example, or its kind of source one more of Examples", s.Path)
+			t.Errorf("%s: no value is possible: give it the tag example, or its kind of source one more of Examples",
+				s.Path)
 		}
 	}
 }

@@ -21,13 +21,18 @@ func TestParseAccepts(t *testing.T) {
 	}{
 		{"http is off", "http: off", func(c *config.Config) { c.HTTP = "off" }},
 		{"certificate of its own", "tls: {self_signed: true}", func(c *config.Config) { c.TLS.SelfSigned = true }},
-		{"certificate and key", "tls: {cert: c.pem, key: k.pem}", func(c *config.Config) { c.TLS.Cert, c.TLS.Key = "c.pem", "k.pem" }},
-		{"block of text", "http: |-\n  127.0.0.1:9", func(c *config.Config) { c.HTTP = "127.0.0.1:9" }},
-		{"words for what is left out", "models: [{name: a, source: delay, input: tensors, output: none}]", func(c *config.Config) {
-			c.Models = []workers.Config{{Name: "a", Source: "delay"}}
+		{"certificate and key", "tls: {cert: c.pem, key: k.pem}", func(c *config.Config) {
+			c.TLS.Cert, c.TLS.Key = "c.pem", "k.pem"
 		}},
+		{"block of text", "http: |-\n  127.0.0.1:9", func(c *config.Config) { c.HTTP = "127.0.0.1:9" }},
+		{"words for what is left out", "models: [{name: a, source: delay, input: tensors, output: none}]",
+			func(c *config.Config) {
+				c.Models = []workers.Config{{Name: "a", Source: "delay"}}
+			}},
 		{"document that ends", "http: 127.0.0.1:9\n---\n", func(c *config.Config) { c.HTTP = "127.0.0.1:9" }},
-		{"document after a comment", "# only this\n---\nhttp: 127.0.0.1:9", func(c *config.Config) { c.HTTP = "127.0.0.1:9" }},
+		{"document after a comment", "# only this\n---\nhttp: 127.0.0.1:9", func(c *config.Config) {
+			c.HTTP = "127.0.0.1:9"
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := config.Parse([]byte(c.text), "f")
@@ -39,7 +44,8 @@ func TestParseAccepts(t *testing.T) {
 		})
 	}
 	// As many streams as are allowed.
-	c, err := config.Parse([]byte("limits: {max_streams: 1}\nstreams: [{name: a, model: m, source: \"folder:/x\"}]"), "f")
+	c, err := config.Parse([]byte("limits: {max_streams: 1}\nstreams: [{name: a, model: m, source: \"folder:/x\"}]"),
+		"f")
 	if err != nil || len(c.Streams) != 1 {
 		t.Errorf("got %+v, %v", c.Streams, err)
 	}
@@ -54,7 +60,8 @@ func TestLoadBoundsTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		c, err := config.Load(path)
-		if refused != (err != nil && strings.Contains(err.Error(), "is larger than 1MiB")) || !refused && c.HTTP != "127.0.0.1:9" {
+		if refused != (err != nil && strings.Contains(err.Error(), "is larger than 1MiB")) ||
+			!refused && c.HTTP != "127.0.0.1:9" {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
@@ -65,17 +72,29 @@ func TestLoadRebasesPaths(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.yaml")
 	for text, want := range map[string]func(c config.Config) (got, want string){
-		"streams_file: sub/kept.json":        func(c config.Config) (string, string) { return c.StreamsFile, filepath.Join(dir, "sub/kept.json") },
-		"streams_file: /abs/kept.json":       func(c config.Config) (string, string) { return c.StreamsFile, "/abs/kept.json" },
-		`streams_file: ""`:                   func(c config.Config) (string, string) { return c.StreamsFile, "" },
-		"log: {level: warn}":                 func(c config.Config) (string, string) { return c.Log.Level, "warn" },
-		"hosts: [a]":                         func(c config.Config) (string, string) { return strings.Join(c.Hosts, " "), "a" },
-		"models: [{name: a, source: delay}]": func(c config.Config) (string, string) { return c.Models[0].Source, "delay" },
+		"streams_file: sub/kept.json": func(c config.Config) (string, string) {
+			return c.StreamsFile, filepath.Join(dir, "sub/kept.json")
+		},
+		"streams_file: /abs/kept.json": func(c config.Config) (string, string) {
+			return c.StreamsFile, "/abs/kept.json"
+		},
+		`streams_file: ""`:   func(c config.Config) (string, string) { return c.StreamsFile, "" },
+		"log: {level: warn}": func(c config.Config) (string, string) { return c.Log.Level, "warn" },
+		"hosts: [a]": func(c config.Config) (string, string) {
+			return strings.Join(c.Hosts, " "), "a"
+		},
+		"models: [{name: a, source: delay}]": func(c config.Config) (string, string) {
+			return c.Models[0].Source, "delay"
+		},
 		"models: [{name: a, source: x.onnx}]": func(c config.Config) (string, string) {
 			return c.Models[0].Source, filepath.Join(dir, "x.onnx")
 		},
-		"models: [{name: a, source: sub/x}]": func(c config.Config) (string, string) { return c.Models[0].Source, filepath.Join(dir, "sub/x") },
-		"models: [{name: a, source: word}]":  func(c config.Config) (string, string) { return c.Models[0].Source, "word" },
+		"models: [{name: a, source: sub/x}]": func(c config.Config) (string, string) {
+			return c.Models[0].Source, filepath.Join(dir, "sub/x")
+		},
+		"models: [{name: a, source: word}]": func(c config.Config) (string, string) {
+			return c.Models[0].Source, "word"
+		},
 		`models: [{name: a, source: "http://other:8000/x.y"}]`: func(c config.Config) (string, string) {
 			return c.Models[0].Source, "http://other:8000/x.y"
 		},
@@ -100,11 +119,13 @@ func TestLoadRebasesPaths(t *testing.T) {
 func TestListsOfPaths(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "millrace.yaml")
-	if err := os.WriteFile(file, []byte("confine: {read: [weights, /srv/weights], write: results}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("confine: {read: [weights, /srv/weights], write: results}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := config.Load(file)
-	if want := []string{filepath.Join(dir, "weights"), "/srv/weights"}; err != nil || !slices.Equal(c.Confine.Read, want) || c.File != file {
+	if want := []string{filepath.Join(dir, "weights"), "/srv/weights"}; err != nil ||
+		!slices.Equal(c.Confine.Read, want) || c.File != file {
 		t.Errorf("%q, %q, %v", c.Confine.Read, c.File, err)
 	}
 	if want := []string{filepath.Join(dir, "results")}; !slices.Equal(c.Confine.Write, want) {

@@ -62,7 +62,9 @@ func describe(t *setting.Table) []Setting {
 			first[section] = i
 		}
 		out = append(out, Setting{
-			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Short: strings.Join(f.Short, " "), Switch: f.IsBool(), Secret: f.Secret, Advanced: f.Advanced, List: f.IsList(),
+			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example,
+			Request: f.Request, Short: strings.Join(f.Short, " "), Switch: f.IsBool(), Secret: f.Secret,
+			Advanced: f.Advanced, List: f.IsList(),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Setting) int {

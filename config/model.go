@@ -26,7 +26,8 @@ func (r *reader) modelFrom(at string, node ast.Node, source string) (m workers.C
 	m.Source = cmp.Or(sourceOf(node), source)
 	s := modelSection(&m)
 	r.section(&s, at, "", node)
-	if _, isKind := workers.Lookup(m.Source); !isKind && m.Source != source && !strings.Contains(m.Source, "://") && strings.ContainsAny(m.Source, `/\.`) {
+	if _, isKind := workers.Lookup(m.Source); !isKind && m.Source != source && !strings.Contains(m.Source, "://") &&
+		strings.ContainsAny(m.Source, `/\.`) {
 		m.Source = inDir(r.dir, m.Source)
 	}
 	return m
@@ -75,7 +76,8 @@ func modelSection(m *workers.Config) section {
 	s.other = func(name string, values []string) error {
 		top, _, nested := strings.Cut(name, ".")
 		switch {
-		case name == "input" && slices.Equal(values, []string{"tensors"}), name == "output" && slices.Equal(values, []string{"none"}):
+		case name == "input" && slices.Equal(values, []string{"tensors"}), name == "output" &&
+			slices.Equal(values, []string{"none"}):
 			return nil // no value equals a missing key
 		case s.table.IsSection(name) || nested && s.table.IsSection(top):
 			return s.unknown(name)
@@ -83,7 +85,9 @@ func modelSection(m *workers.Config) section {
 			return nil // an unknown source is reported separately
 		}
 		if l, ok := s.own.FindList(name); ok {
-			return coded.Errorf(coded.InvalidArgument, name, "is a list of sections with %s: write it into a configuration file, see --config", strings.Join(l.Describe().Below(""), ", "))
+			return coded.Errorf(coded.InvalidArgument, name,
+				"is a list of sections with %s: write it into a configuration file, see --config",
+				strings.Join(l.Describe().Below(""), ", "))
 		}
 		f, ok := kind.Table().Find(name)
 		if !ok {
@@ -121,7 +125,8 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 	case hint == "":
 		hint = ": it has " + strings.Join(own, ", ")
 	}
-	return coded.Errorf(coded.InvalidArgument, name, "is neither a setting of a model nor a parameter of %s%s", kind.Name, hint)
+	return coded.Errorf(coded.InvalidArgument, name, "is neither a setting of a model nor a parameter of %s%s",
+		kind.Name, hint)
 }
 
 // ParseModel reads NAME=SOURCE[,key=value...]. The keys are the keys of a model in the file, with dots for nested
@@ -135,7 +140,8 @@ func ParseModel(spec string) (workers.Config, error) {
 	name, source, _ := strings.Cut(parts[0], "=")
 	m := workers.Config{Name: strings.TrimSpace(name), Source: unquote(source)}
 	if m.Name == "" || m.Source == "" {
-		return workers.Config{}, coded.Errorf(coded.InvalidArgument, "model", "%q is not NAME=SOURCE[,key=value...]", spec)
+		return workers.Config{}, coded.Errorf(coded.InvalidArgument, "model", "%q is not NAME=SOURCE[,key=value...]",
+			spec)
 	}
 	return m, setParts(&m, m.Name, parts[1:])
 }
@@ -233,7 +239,9 @@ func unquote(s string) string {
 // kind.
 func ModelFor(source string) workers.Config {
 	name := filepath.Base(filepath.Clean(source))
-	folder := slices.ContainsFunc(workers.Kinds(), func(k workers.Kind) bool { return k.Folder != nil && k.Folder(name) })
+	folder := slices.ContainsFunc(workers.Kinds(), func(k workers.Kind) bool {
+		return k.Folder != nil && k.Folder(name)
+	})
 	if abs, err := filepath.Abs(source); err == nil && (name == "." || name == ".." || folder) {
 		if folder {
 			abs = filepath.Dir(abs)

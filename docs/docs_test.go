@@ -72,9 +72,11 @@ func TestExtending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := map[string]string{filepath.Join(root, "docs/extended_test.go"): filepath.Join(root, "docs/testdata/extended_test.go")}
+	replace := map[string]string{filepath.Join(root, "docs/extended_test.go"): filepath.Join(root,
+		"docs/testdata/extended_test.go")}
 	work := t.TempDir()
-	for _, block := range regexp.MustCompile("(?ms)^```(go|diff)\n(?:// |--- )(\\S+)\n\n?(.*?)^```$").FindAllSubmatch(page, -1) {
+	for _, block := range regexp.MustCompile("(?ms)^```(go|diff)\n(?:// |--- )(\\S+)\n\n?(.*?)^```$").FindAllSubmatch(
+		page, -1) {
 		kind, name, text := string(block[1]), string(block[2]), block[3]
 		path := filepath.Join(root, name)
 		before, err := os.ReadFile(path)
@@ -113,7 +115,8 @@ func TestExtending(t *testing.T) {
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},
 	} {
-		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", testbuild.Tags(), "-vet=off"}, args...)...)
+		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", testbuild.Tags(), "-vet=off"},
+			args...)...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("no tests to run")) {
 			t.Errorf("%v\n%s", err, out)

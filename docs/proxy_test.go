@@ -46,7 +46,8 @@ func TestNginx(t *testing.T) {
 	t.Run("keys", func(t *testing.T) {
 		dir := t.TempDir()
 		users, audit := filepath.Join(dir, "users.yaml"), filepath.Join(dir, "audit.log")
-		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"), Grant: access.Grant{Roles: []string{"infer"}}}}); err != nil {
+		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"),
+			Grant: access.Grant{Roles: []string{"infer"}}}}); err != nil {
 			t.Fatal(err)
 		}
 		p := startNginx(t, fmt.Sprintf("auth: {users: %q}\naudit: %q\n", users, audit))
@@ -76,7 +77,8 @@ func TestNginx(t *testing.T) {
 		if len(addresses) != 2 || addresses["127.0.0.2"] == 0 || addresses["127.0.0.3"] != 1 {
 			t.Errorf("the addresses of the audit log: %v, want those of the two clients", addresses)
 		}
-		for _, path := range []string{"/metrics", "/metrics/", "/%6detrics", "/metrics%2f", "/./metrics", "/metrics?x=1"} {
+		for _, path := range []string{"/metrics", "/metrics/", "/%6detrics", "/metrics%2f", "/./metrics",
+			"/metrics?x=1"} {
 			if got, _ := p.ask(t, owner, "GET", path, ""); got < 400 {
 				t.Errorf("%s: %d, want a refusal", path, got)
 			}
@@ -93,7 +95,8 @@ func TestNginx(t *testing.T) {
 			t.Errorf("a request of another client: %d", got)
 		}
 		call := func(from string, headers ...string) codes.Code {
-			conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(credentials.NewTLS(p.tls.Clone())),
+			conn, err := grpc.NewClient("passthrough:///"+p.addr,
+				grpc.WithTransportCredentials(credentials.NewTLS(p.tls.Clone())),
 				grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 					return dialer(from).DialContext(ctx, "tcp", addr)
 				}))
@@ -106,10 +109,12 @@ func TestNginx(t *testing.T) {
 				name, value, _ := strings.Cut(h, ": ")
 				ctx = metadata.AppendToOutgoingContext(ctx, strings.ToLower(name), value)
 			}
-			_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "echo"})
+			_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(ctx,
+				&inferencepb.ModelMetadataRequest{Name: "echo"})
 			return status.Code(err)
 		}
-		for i, want := range []codes.Code{codes.OK, codes.OK, codes.OK, codes.ResourceExhausted, codes.ResourceExhausted} {
+		for i, want := range []codes.Code{codes.OK, codes.OK, codes.OK, codes.ResourceExhausted,
+			codes.ResourceExhausted} {
 			if got := call("127.0.0.4", forged(i)...); got != want {
 				t.Errorf("call %d: %v, want %v", i, got, want)
 			}
@@ -120,11 +125,12 @@ func TestNginx(t *testing.T) {
 	})
 }
 
-// TestNginxBelowAPath runs nginx with the block of deploy.md, changed as the page says for a server below a path: redirects of pages, logins
-// and logouts lead below the path, and the metrics are not for clients.
+// TestNginxBelowAPath runs nginx with the block of deploy.md, changed as the page says for a server below a path:
+// redirects of pages, logins and logouts lead below the path, and the metrics are not for clients.
 func TestNginxBelowAPath(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"), Grant: access.Grant{Roles: []string{"infer"}}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"),
+		Grant: access.Grant{Roles: []string{"infer"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile("deploy.md")
@@ -193,7 +199,8 @@ func TestNginxBelowAPath(t *testing.T) {
 // forged returns headers with a forged client address, different for each i.
 func forged(i int) []string {
 	a := fmt.Sprintf("203.0.113.%d", i%250)
-	return []string{"X-Forwarded-For: " + a, "X-Forwarded-For: 192.0.2.1, " + a, "X-Real-IP: " + a, "Forwarded: for=" + a + ";proto=http", "X-Forwarded-Proto: http", "X-Forwarded-Host: evil.example"}
+	return []string{"X-Forwarded-For: " + a, "X-Forwarded-For: 192.0.2.1, " + a, "X-Real-IP: " + a,
+		"Forwarded: for=" + a + ";proto=http", "X-Forwarded-Proto: http", "X-Forwarded-Host: evil.example"}
 }
 
 // proxy is a proxy in front of a server.
@@ -260,7 +267,8 @@ func startNginx(t *testing.T, settings string, changes ...[2]string) *proxy {
 	file := filepath.Join(dir, "millrace.yaml")
 	text := find(`(?s)\n## Behind a proxy\n[^\n]*\n\n(.*?)\nnginx:\n`)
 	text = regexp.MustCompile("(?m)^    ").ReplaceAllString(text, "") +
-		"http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nlog: {level: error}\nmodels: [{name: echo, source: identity}]\n" + settings
+		"http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nlog: {level: error}\nmodels: [{name: echo, source: identity}]\n" +
+		settings
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +322,9 @@ func startNginx(t *testing.T, settings string, changes ...[2]string) *proxy {
 		user = "user root;\n" // root can read the folder
 	}
 	conf := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, "daemon off;\n%sworker_processes 1;\npid %s;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", user, filepath.Join(dir, "pid"), temp, block), 0o600); err != nil {
+	if err := os.WriteFile(conf, fmt.Appendf(nil,
+		"daemon off;\n%sworker_processes 1;\npid %s;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", user,
+		filepath.Join(dir, "pid"), temp, block), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	program := testneeds.Program(t, "nginx")
@@ -349,7 +359,8 @@ func certify(t *testing.T, cert, key string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{proxied}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{proxied},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +369,8 @@ func certify(t *testing.T, cert, key string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs}} {
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der},
+		key: {Type: "PRIVATE KEY", Bytes: pkcs}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

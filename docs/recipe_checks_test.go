@@ -36,7 +36,8 @@ func checkTokens(t *testing.T, r *recipe) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	const body = `{"messages": [{"role": "user", "content": "the text"}], "max_tokens": 4000, "stream": true}`
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+r.addr+":8000/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+r.addr+":8000/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func checkTokens(t *testing.T, r *recipe) {
 		t.Fatal(err)
 	}
 	defer reply.Body.Close()
-	if kind := reply.Header.Get("Content-Type"); reply.StatusCode != 200 || !strings.HasPrefix(kind, "text/event-stream") {
+	if kind := reply.Header.Get("Content-Type"); reply.StatusCode != 200 ||
+		!strings.HasPrefix(kind, "text/event-stream") {
 		t.Fatalf("%s %s", reply.Status, kind)
 	}
 	for events := bufio.NewReader(reply.Body); ; {
@@ -75,7 +77,8 @@ func writeFaces(t *testing.T, r *recipe) {
 	t.Helper()
 	model := onnxfile.Constant(map[string][]int{"scores": {1, 2}, "boxes": {1, 4}},
 		map[string][]float32{"scores": {0, 0.9}, "boxes": {0.25, 0.25, 0.5, 0.5}})
-	model.Inputs[0] = onnxfile.Value{Name: "input", Type: onnxfile.Float32, Dims: []any{"N", int64(3), int64(240), int64(320)}}
+	model.Inputs[0] = onnxfile.Value{Name: "input", Type: onnxfile.Float32,
+		Dims: []any{"N", int64(3), int64(240), int64(320)}}
 	model.Nodes[0].Inputs[0] = "input"
 	r.write(t, "version-RFB-320.onnx", string(model.Bytes()))
 	var file bytes.Buffer
@@ -115,12 +118,14 @@ func checkBlur(t *testing.T, r *recipe) {
 	if len(entries) != 2 {
 		t.Fatalf("the page has %d models faces, want 2", len(entries))
 	}
-	change := strings.NewReplacer(strings.TrimSuffix(entries[0], "  - "), strings.TrimSuffix(entries[1], "```"), "{input: frame}", "{image: frame}")
+	change := strings.NewReplacer(strings.TrimSuffix(entries[0], "  - "), strings.TrimSuffix(entries[1], "```"),
+		"{input: frame}", "{image: frame}")
 	r.write(t, "millrace.yaml", change.Replace(r.read(t, "millrace.yaml")))
 	r.restart(t)
 	ffmpeg := testneeds.Program(t, "ffmpeg")
 	r.run(t, ffmpeg+" -v error -ss 2 -i ../examples/spotter/clip.mp4 -frames:v 1 frame.png")
-	if said := r.run(t, "python3 hide.py frame.png"); !regexp.MustCompile(`^frame.png has [3-9] boxes\n$`).MatchString(said) {
+	if said := r.run(t, "python3 hide.py frame.png"); !regexp.MustCompile(`^frame.png has [3-9] boxes\n$`).MatchString(
+		said) {
 		t.Error(said)
 	}
 	if at := differ(r.picture(t, "hidden.png"), r.picture(t, "frame.png")); at.Empty() {
@@ -147,14 +152,16 @@ func writeSpot(t *testing.T, r *recipe) {
 // picture has a red line around the bright part.
 func checkAnswer(t *testing.T, r *recipe) {
 	gray, isGray := r.picture(t, "gray.png").(*image.Gray)
-	if !isGray || gray.Bounds() != image.Rect(0, 0, 640, 480) || gray.GrayAt(spot.Min.X, spot.Min.Y).Y != 255 || gray.GrayAt(0, 0).Y > 60 {
+	if !isGray || gray.Bounds() != image.Rect(0, 0, 640, 480) || gray.GrayAt(spot.Min.X, spot.Min.Y).Y != 255 ||
+		gray.GrayAt(0, 0).Y > 60 {
 		t.Errorf("gray.png is a %T of %v", r.picture(t, "gray.png"), r.picture(t, "gray.png").Bounds())
 	}
 	if r.read(t, "same.png") != r.read(t, "gray.png") {
 		t.Error("the model's answer is another file than the route's")
 	}
 	marked, red := r.picture(t, "marked.png"), color.RGBA{255, 0, 0, 255}
-	for at, want := range map[image.Point]bool{spot.Min: true, {X: spot.Min.X + 80, Y: spot.Min.Y}: true, {X: spot.Max.X - 1, Y: spot.Max.Y - 1}: true, {X: 240, Y: 160}: false, {X: 100, Y: 100}: false} {
+	for at, want := range map[image.Point]bool{spot.Min: true, {X: spot.Min.X + 80, Y: spot.Min.Y}: true,
+		{X: spot.Max.X - 1, Y: spot.Max.Y - 1}: true, {X: 240, Y: 160}: false, {X: 100, Y: 100}: false} {
 		if is := color.RGBAModel.Convert(marked.At(at.X, at.Y)) == red; is != want {
 			t.Errorf("marked.png is red at %v: %v, want %v", at, is, want)
 		}
@@ -199,7 +206,8 @@ func checkSave(t *testing.T, r *recipe) {
 	}
 	before := saved()
 	for _, file := range before {
-		if img := r.picture(t, filepath.Join("saved", filepath.Base(file))); img.Bounds() != image.Rect(0, 0, 320, 240) {
+		if img := r.picture(t, filepath.Join("saved", filepath.Base(file))); img.Bounds() != image.Rect(0, 0, 320,
+			240) {
 			t.Errorf("%s has the size %v", file, img.Bounds())
 		}
 	}
@@ -216,8 +224,8 @@ func checkSave(t *testing.T, r *recipe) {
 	}
 }
 
-// checkCount compares the counts of the page with the ground truth of the video. In the long form, two streams of the video
-// have counts of their own.
+// checkCount compares the counts of the page with the ground truth of the video. In the long form, two streams of the
+// video have counts of their own.
 func checkCount(t *testing.T, r *recipe) {
 	var truth struct {
 		Frames []struct {
@@ -261,7 +269,8 @@ func checkCount(t *testing.T, r *recipe) {
 	r.run(t, "rm road.jsonl")
 	r.start(t, serve, "is ready")
 	for _, name := range []string{"road", "path"} {
-		if got := r.run(t, "tail -n +1 -F "+name+`.jsonl 2> /dev/null | grep -m 1 '"seq":329,'`); !strings.Contains(got, want) {
+		if got := r.run(t, "tail -n +1 -F "+name+`.jsonl 2> /dev/null | grep -m 1 '"seq":329,'`); !strings.Contains(
+			got, want) {
 			t.Errorf("two streams: %s has %s, want %s", name, got, want)
 		}
 	}
@@ -270,7 +279,8 @@ func checkCount(t *testing.T, r *recipe) {
 // checkMachines streams through nginx while one machine stops in order, comes back, and the other machine is killed.
 // Meanwhile requests are answered, and calls of gRPC reach the remaining machine.
 func checkMachines(t *testing.T, r *recipe) {
-	conn, reply, err := websocket.DefaultDialer.Dial("ws://"+r.addr+":8000/v2/models/echo/stream", http.Header{"X-Route": {"door"}})
+	conn, reply, err := websocket.DefaultDialer.Dial("ws://"+r.addr+":8000/v2/models/echo/stream",
+		http.Header{"X-Route": {"door"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,13 +311,15 @@ func checkMachines(t *testing.T, r *recipe) {
 	follow.wait(t, `(?s)again: draining.*answered`)
 	conn.Close()
 	r.programs[first].stop()
-	client, err := grpc.NewClient("passthrough:///"+r.addr+":8001", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	client, err := grpc.NewClient("passthrough:///"+r.addr+":8001",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	for range 20 {
-		if _, err := inferencepb.NewGRPCInferenceServiceClient(client).ModelMetadata(t.Context(), &inferencepb.ModelMetadataRequest{Name: "echo"}); err != nil {
+		if _, err := inferencepb.NewGRPCInferenceServiceClient(client).ModelMetadata(t.Context(),
+			&inferencepb.ModelMetadataRequest{Name: "echo"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -334,7 +346,8 @@ func checkMachines(t *testing.T, r *recipe) {
 // the address of the answering machine.
 func (r *recipe) machine(t *testing.T, route string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+":8000/v2/models/echo/infer?outputs=binary", bytes.NewReader(make([]byte, 100<<10)))
+	req, err := http.NewRequestWithContext(t.Context(), "POST",
+		"http://"+r.addr+":8000/v2/models/echo/infer?outputs=binary", bytes.NewReader(make([]byte, 100<<10)))
 	if err != nil {
 		t.Fatal(err)
 	}

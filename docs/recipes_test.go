@@ -37,7 +37,8 @@ func TestRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	cmd := exec.Command("go", "build", "-tags", testbuild.Tags(), "-o", filepath.Join(bin, "millrace"), "./cmd/millrace")
+	cmd := exec.Command("go", "build", "-tags", testbuild.Tags(), "-o", filepath.Join(bin, "millrace"),
+		"./cmd/millrace")
 	cmd.Dir = testneeds.Root()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -45,7 +46,8 @@ func TestRecipes(t *testing.T) {
 	interpreter := testneeds.Python(t, "numpy", "PIL")
 	testneeds.Program(t, "curl")
 	testneeds.Program(t, "nginx")
-	path := strings.Join([]string{bin, filepath.Dir(interpreter), "/usr/sbin", os.Getenv("PATH")}, string(os.PathListSeparator))
+	path := strings.Join([]string{bin, filepath.Dir(interpreter), "/usr/sbin", os.Getenv("PATH")},
+		string(os.PathListSeparator))
 	for _, section := range strings.Split(string(page), "\n## ")[1:] {
 		title, text, _ := strings.Cut(section, "\n")
 		check := checks[title]

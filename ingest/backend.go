@@ -41,8 +41,8 @@ type Repository interface {
 	Choose(name string) (version string)
 	// Versions returns the loaded versions of a model, the lowest first.
 	Versions(name string) []string
-	// Config returns the configuration of a loaded model with all defaults, in the JSON of the Open Inference Protocol's
-	// model configuration extension.
+	// Config returns the configuration of a loaded model with all defaults, in the JSON of the Open Inference
+	// Protocol's model configuration extension.
 	Config(name, version string) ([]byte, error)
 	// Statistics returns the time and rows of the requests to a loaded model: name "" = every model, version "" =
 	// every version.

@@ -81,7 +81,8 @@ func (c *cached) ask(f stream.Frame) string {
 		return err.Error()
 	}
 	defer r.Release()
-	if r.Params["run"] != true || r.Outputs[0].Shape[0] != len(r.Outputs[0].Data) || r.Model.Name != "m" || r.Timing.Done == 0 {
+	if r.Params["run"] != true || r.Outputs[0].Shape[0] != len(r.Outputs[0].Data) || r.Model.Name != "m" ||
+		r.Timing.Done == 0 {
 		c.t.Errorf("%+v", r)
 	}
 	return string(r.Outputs[0].Data)
@@ -102,7 +103,8 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := g.Stats()
-	if f := st.Frames; f.Accepted != 4 || f.Results != 4 || f.InFlight != 0 || f.CacheHits != 3 || f.CacheMisses != 1 || st.Batches != 1 || st.CacheResults != 1 || st.CacheBytes <= int64(len(first)) {
+	if f := st.Frames; f.Accepted != 4 || f.Results != 4 || f.InFlight != 0 || f.CacheHits != 3 ||
+		f.CacheMisses != 1 || st.Batches != 1 || st.CacheResults != 1 || st.CacheBytes <= int64(len(first)) {
 		t.Errorf("%+v", st)
 	}
 }
@@ -110,7 +112,9 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 // A request that permits partial results fills the cache, too.
 func TestAnswersInPartsFillTheCache(t *testing.T) {
 	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})
-	r, err := c.one.InferStream(t.Context(), c.backend.owner(), "m", "", text("a"), func(*stream.Result) error { return nil })
+	r, err := c.one.InferStream(t.Context(), c.backend.owner(), "m", "", text("a"), func(*stream.Result) error {
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +129,8 @@ func TestAnswersInPartsFillTheCache(t *testing.T) {
 func TestRequestsThatDiffer(t *testing.T) {
 	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})
 	tensor := func(name string, kind stream.Datatype, shape []int, data string) stream.Frame {
-		return stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{{Name: name, Datatype: kind, Shape: shape, Data: []byte(data)}}}
+		return stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{{Name: name, Datatype: kind, Shape: shape, Data: []byte(data)}}}
 	}
 	two := tensor("a", stream.Uint8, []int{4}, "abcd")
 	two.Inputs = append(two.Inputs, stream.Tensor{Name: "b", Datatype: stream.Uint8, Shape: []int{0}})
@@ -133,10 +138,13 @@ func TestRequestsThatDiffer(t *testing.T) {
 	seen := map[string]int{}
 	for round := range 2 {
 		for i, f := range []stream.Frame{
-			text("a"), text("b"), {Payload: []byte("a"), Codec: stream.PCM16}, {Payload: []byte("a"), Width: 1}, {Payload: []byte("a"), SourceHeight: 1},
-			tensor("a", stream.Uint8, []int{4}, "abcd"), tensor("b", stream.Uint8, []int{4}, "abcd"), tensor("a", stream.Int8, []int{4}, "abcd"), tensor("a", stream.Uint8, []int{2, 2}, "abcd"),
+			text("a"), text("b"), {Payload: []byte("a"), Codec: stream.PCM16}, {Payload: []byte("a"), Width: 1},
+			{Payload: []byte("a"), SourceHeight: 1},
+			tensor("a", stream.Uint8, []int{4}, "abcd"), tensor("b", stream.Uint8, []int{4}, "abcd"),
+			tensor("a", stream.Int8, []int{4}, "abcd"), tensor("a", stream.Uint8, []int{2, 2}, "abcd"),
 			tensor("a", stream.Uint8, []int{4}, "abce"), tensor("a", stream.Uint8, []int{1, 4}, "abcd"), two,
-			param("1"), param(int64(1)), param(1.0), param(true), param(false), {Payload: []byte("a"), Params: stream.Params{"y": "1"}},
+			param("1"), param(int64(1)), param(1.0), param(true), param(false),
+			{Payload: []byte("a"), Params: stream.Params{"y": "1"}},
 		} {
 			answer := c.ask(f)
 			if at, known := seen[answer]; known != (round == 1) || known && at != i {
@@ -243,7 +251,8 @@ func TestCacheTakesMemoryOfTheBudget(t *testing.T) {
 	if st := c.mem.Stats(); st.Reserved != 1<<20 {
 		t.Errorf("%+v", st)
 	}
-	for _, cfg := range []workers.Config{{Name: "n", Kind: "numbered", Cache: workers.Cache{Size: 4 << 20}}, {Name: "n", Kind: "delay", Cache: workers.Cache{Size: 8192}, Params: stream.Params{"stateful": true}}} {
+	for _, cfg := range []workers.Config{{Name: "n", Kind: "numbered", Cache: workers.Cache{Size: 4 << 20}},
+		{Name: "n", Kind: "delay", Cache: workers.Cache{Size: 8192}, Params: stream.Params{"stateful": true}}} {
 		_, err := c.LoadConfig(t.Context(), cfg, true)
 		var e *stream.Error
 		if !errors.As(err, &e) || e.Field != "cache.size" {

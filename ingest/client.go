@@ -374,7 +374,9 @@ func (m *models) Load(ctx context.Context, name string, how Load) (Loaded, error
 	}
 	// params, config and files could name the files and steps of other models
 	if m.of.Limited() && (len(how.Params) > 0 || how.Config != nil || how.Files != nil) {
-		return Loaded{}, stream.Errorf(stream.PermissionDenied, "parameters", "%s is limited to the models %s, and may load them only as they are configured", m.of.Name, strings.Join(m.of.Models, ", "))
+		return Loaded{}, stream.Errorf(stream.PermissionDenied, "parameters",
+			"%s is limited to the models %s, and may load them only as they are configured", m.of.Name,
+			strings.Join(m.of.Models, ", "))
 	}
 	if m.owner {
 		return m.gate.backend.Models().Load(ctx, name, how)
@@ -394,7 +396,9 @@ func (m *models) Unload(ctx context.Context, endpoint string, how Unload) error 
 		return err
 	}
 	if m.of.Limited() && how.Dependents {
-		return stream.Errorf(stream.PermissionDenied, "unload_dependents", "%s is limited to the models %s, and these may be used by others", m.of.Name, strings.Join(m.of.Models, ", "))
+		return stream.Errorf(stream.PermissionDenied, "unload_dependents",
+			"%s is limited to the models %s, and these may be used by others", m.of.Name,
+			strings.Join(m.of.Models, ", "))
 	}
 	if !m.owner {
 		defer m.account.ForgetUnloaded(m.gate.backend.Models())

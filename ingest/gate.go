@@ -42,7 +42,8 @@ func NewGate(b Backend, a Access) *Gate {
 }
 
 // errShut is the error of a gate without a backend.
-var errShut = stream.Errorf(stream.PermissionDenied, "", "the gate of this adapter is shut: the server has not opened it")
+var errShut = stream.Errorf(stream.PermissionDenied, "",
+	"the gate of this adapter is shut: the server has not opened it")
 
 // Enter returns the client of a call, and counts the call in the client's quotas. Errors:
 // Unauthenticated; PermissionDenied, when the client has not the role or may not use the model;
@@ -128,7 +129,8 @@ func (g *Gate) Identify(ctx context.Context, c access.Credentials) (*Client, err
 		return nil, errShut
 	}
 	if !g.access.Required() {
-		return nil, stream.Errorf(stream.Unauthenticated, "", "the server has no keys or users to check credentials against: set auth.keys or another way, or vouch for the user (Client.As)")
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the server has no keys or users to check credentials "+
+			"against: set auth.keys or another way, or vouch for the user (Client.As)")
 	}
 	p, err := g.access.Identify(ctx, c)
 	if err != nil {

@@ -55,10 +55,15 @@ func uses(t *testing.T, c *Client) (did []string) {
 		name string
 		is   bool
 	}{
-		{"open", err == nil}, {"open held", held == nil}, {"charge", c.Charge("a", &f) == nil}, {"infer", c.For(access.Need{Role: role.Infer, Model: "a"}) == nil},
-		{"manage", c.For(access.Need{Role: role.Manage, Scope: access.ClientScope}) == nil}, {"whole", c.For(access.Need{Role: role.Infer}) == nil}, {"model", model == nil}, {"choose", models.Choose("a") != ""}, {"versions", len(models.Versions("a")) > 0},
-		{"config", config == nil}, {"statistics", statistics == nil && len(rows) > 0}, {"index", len(models.Index()) > 0}, {"load", load == nil},
-		{"unload", models.Unload(t.Context(), "a", Unload{Dependents: true}) == nil}, {"scale", models.Scale(t.Context(), "a", 1) == nil},
+		{"open", err == nil}, {"open held", held == nil}, {"charge", c.Charge("a", &f) == nil},
+		{"infer", c.For(access.Need{Role: role.Infer, Model: "a"}) == nil},
+		{"manage", c.For(access.Need{Role: role.Manage, Scope: access.ClientScope}) == nil},
+		{"whole", c.For(access.Need{Role: role.Infer}) == nil}, {"model", model == nil},
+		{"choose", models.Choose("a") != ""}, {"versions", len(models.Versions("a")) > 0},
+		{"config", config == nil}, {"statistics", statistics == nil && len(rows) > 0},
+		{"index", len(models.Index()) > 0}, {"load", load == nil},
+		{"unload", models.Unload(t.Context(), "a", Unload{Dependents: true}) == nil},
+		{"scale", models.Scale(t.Context(), "a", 1) == nil},
 	} {
 		if did1.is {
 			did = append(did, did1.name)
@@ -85,7 +90,8 @@ func (k keyed) Identify(_ context.Context, c access.Credentials) (*access.Princi
 // without a role.
 func TestForgottenIsRefused(t *testing.T) {
 	all := &access.Principal{Key: "all", Name: "all", Roles: role.All}
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}),
+		map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
 	refused, err := gate.Enter(t.Context(), access.Credentials{Keys: []string{"none"}}, access.Need{Role: role.Infer})
 	if stream.CodeOf(err) != stream.PermissionDenied || refused.Name() != "none" {
 		t.Fatalf("%v, %v", refused, err)
@@ -102,27 +108,34 @@ func TestForgottenIsRefused(t *testing.T) {
 	if did := uses(t, open); err != nil || len(did) != 1 || did[0] != "model" || open.Known() {
 		t.Errorf("a call that needs no credentials may %q, %v", did, err)
 	}
-	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil), "of a nil access": NewGate(everything{}, (*access.Access)(nil)), "of a zero access": NewGate(everything{}, new(access.Access))} {
+	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil),
+		"of a nil access": NewGate(everything{}, (*access.Access)(nil)), "of a zero access": NewGate(everything{},
+			new(access.Access))} {
 		if c, err := g.Redeem(""); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s redeems a ticket for %v", name, c)
 		}
-		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}}, access.Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
+		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}},
+			access.Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s lets %v in", name, c)
 		}
-		if c, err := g.Identify(t.Context(), access.Credentials{Keys: []string{"all"}}); err == nil || uses(t, c) != nil {
+		if c, err := g.Identify(t.Context(), access.Credentials{Keys: []string{"all"}}); err == nil ||
+			uses(t, c) != nil {
 			t.Errorf("a gate that is %s identifies %v", name, c)
 		}
 	}
 	everybody := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{}))
 	for name, g := range map[string]*Gate{"keys": gate, "no keys": everybody} {
-		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}}, access.Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
+		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}},
+			access.Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
 			t.Errorf("with %s, a call without a role enters: %v", name, err)
 		}
-		if _, err := g.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Infer}); (err == nil) != (name == "no keys") {
+		if _, err := g.Enter(t.Context(), access.Credentials{},
+			access.Need{Role: role.Infer}); (err == nil) != (name == "no keys") {
 			t.Errorf("with %s, a client without credentials: %v", name, err)
 		}
 	}
-	for name, c := range map[string]*Client{"owner": gate.Owner(), "owner without access": NewGate(everything{}, nil).Owner()} {
+	for name, c := range map[string]*Client{"owner": gate.Owner(), "owner without access": NewGate(everything{},
+		nil).Owner()} {
 		if did := uses(t, c); len(did) != 15 {
 			t.Errorf("%s may only %q", name, did)
 		}
@@ -133,7 +146,8 @@ func TestForgottenIsRefused(t *testing.T) {
 // settings; calls about the whole server are refused.
 func TestLimitedClients(t *testing.T) {
 	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{
-		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}}, "b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
+		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}},
+		"b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
 	}})
 	enter := func(key string, n access.Need) (*Client, error) {
 		return gate.Enter(t.Context(), access.Credentials{Keys: []string{key}}, n)
@@ -162,7 +176,8 @@ func TestLimitedClients(t *testing.T) {
 	if _, _, err := b.Models().Model("b.stage", ""); err == nil || b.Within("c") != b {
 		t.Error("a model of a program is used by its own name, or a program of others")
 	}
-	for _, n := range []access.Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"}, {Role: role.Infer, Model: "c", Scope: access.LaterScope}} {
+	for _, n := range []access.Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"},
+		{Role: role.Infer, Model: "c", Scope: access.LaterScope}} {
 		if _, err := enter("a", n); stream.CodeOf(err) != stream.PermissionDenied {
 			t.Errorf("%+v: %v", n, err)
 		}
@@ -173,7 +188,9 @@ func TestLimitedClients(t *testing.T) {
 // is not charged.
 func TestQuotasOfAClient(t *testing.T) {
 	one := 1
-	gate := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))
+	gate := NewGate(everything{buf.NewPool(0)},
+		access.Everybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one,
+			Burst: time.Hour}))
 	enter := func() (*Client, error) {
 		return gate.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
 	}
@@ -195,7 +212,8 @@ func TestQuotasOfAClient(t *testing.T) {
 	for i, want := range []stream.Code{"", stream.FlowControl} {
 		_, opens := client.Open("a", "", stream.Options{OneShot: true, Account: &stream.Account{}}, nil)
 		_, loads := client.Models().Load(t.Context(), "a", Load{})
-		for what, err := range map[string]error{"frame": client.Charge("a", &stream.Frame{Account: &stream.Account{}}), "stream": opens, "load": loads} {
+		for what, err := range map[string]error{"frame": client.Charge("a", &stream.Frame{Account: &stream.Account{}}),
+			"stream": opens, "load": loads} {
 			if stream.CodeOf(err) != want {
 				t.Errorf("%s %d: %v", what, i, err)
 			}

@@ -34,5 +34,6 @@ type Limits struct {
 
 // Pictures returns the limits of pictures.
 func (l Limits) Pictures() codec.Limits {
-	return codec.Limits{MaxPixels: l.MaxPixels, MaxDecoded: l.MaxDecoded, MaxPerByte: l.MaxPerByte, MaxTime: l.MaxDecodeTime}
+	return codec.Limits{MaxPixels: l.MaxPixels, MaxDecoded: l.MaxDecoded, MaxPerByte: l.MaxPerByte,
+		MaxTime: l.MaxDecodeTime}
 }

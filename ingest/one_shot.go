@@ -71,7 +71,8 @@ func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 // Infer always takes over f.Lease. A drop or a failure is returned as an error: the frame's own coded error, or
 // Overloaded or Timeout for a drop. With the error of an accepted frame Infer also returns the result, already
 // released, for its trace ids. When ctx ends first, the frame ends with ctx's error.
-func (o *OneShot) Infer(ctx context.Context, client *Client, model, version string, f stream.Frame) (*stream.Result, error) {
+func (o *OneShot) Infer(ctx context.Context, client *Client, model, version string,
+	f stream.Frame) (*stream.Result, error) {
 	if err := client.Charge(model, &f); err != nil {
 		r := o.Refuse(client, model, version, &f, err)
 		f.Lease.Release()
@@ -104,7 +105,8 @@ func (o *OneShot) Infer(ctx context.Context, client *Client, model, version stri
 }
 
 // InferIn is Infer for a request possibly in a sequence: see Sequences.Infer.
-func (o *OneShot) InferIn(ctx context.Context, client *Client, of Sequence, model, version string, f stream.Frame) (*stream.Result, error) {
+func (o *OneShot) InferIn(ctx context.Context, client *Client, of Sequence, model, version string,
+	f stream.Frame) (*stream.Result, error) {
 	if of.ID == (SequenceID{}) {
 		return o.Infer(ctx, client, model, version, f)
 	}
@@ -161,7 +163,9 @@ func (o *OneShot) Refuse(client *Client, model, version string, f *stream.Frame,
 
 // ErrDecoupled returns the error of a request for a single answer to a model with any number of answers.
 func ErrDecoupled(m *stream.Model) error {
-	err := stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once, and this call doesn't support models with decoupled transaction policy: ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
+	err := stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once, and this call "+
+		"doesn't support models with decoupled transaction policy: ask it with generate_stream, infer_stream, or "+
+		"ModelStreamInfer over gRPC", m.Name)
 	err.Err = ErrSeveral
 	return err
 }
@@ -173,7 +177,8 @@ var ErrSeveral = errors.New("several answers")
 func DropError(why stream.Reason) error {
 	switch why {
 	case stream.Stale:
-		return stream.Errorf(stream.Timeout, "deadline_ms", "the request would have been answered later than its deadline allows")
+		return stream.Errorf(stream.Timeout, "deadline_ms",
+			"the request would have been answered later than its deadline allows")
 	case stream.Memory:
 		return buf.ErrBudget
 	case stream.Closed:

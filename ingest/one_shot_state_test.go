@@ -125,7 +125,8 @@ func TestCallsDuringSwaps(t *testing.T) {
 		})
 	}
 	for i := range 40 {
-		if err := s.Models().Swap(ctx, "m", workers.Config{Kind: "stateful", Version: fmt.Sprint(1 + i%2)}); err != nil {
+		if err := s.Models().Swap(ctx, "m", workers.Config{Kind: "stateful",
+			Version: fmt.Sprint(1 + i%2)}); err != nil {
 			t.Error(err)
 		}
 		for seen := answered.Load(); answered.Load() == seen && !t.Failed(); { // calls between any two swaps
@@ -139,7 +140,8 @@ func TestCallsDuringSwaps(t *testing.T) {
 // The rate limit of a model's streams does not apply to one-shot requests.
 func TestCallsHaveNoRate(t *testing.T) {
 	ctx, s := start(t)
-	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain", Policy: stream.Policy{MaxFPS: 0.1}}, true); err != nil {
+	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain",
+		Policy: stream.Policy{MaxFPS: 0.1}}, true); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

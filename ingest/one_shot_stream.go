@@ -22,7 +22,8 @@ const (
 // returns. An error of each ends the request with the same error.
 //
 // A worker more than 64 partial results ahead of each waits, for 10 s in sum; then the request ends with FlowControl.
-func (o *OneShot) InferStream(ctx context.Context, client *Client, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
+func (o *OneShot) InferStream(ctx context.Context, client *Client, model, version string, f stream.Frame,
+	each func(*stream.Result) error) (*stream.Result, error) {
 	if err := client.Charge(model, &f); err != nil {
 		r := o.Refuse(client, model, version, &f, err)
 		f.Lease.Release()
@@ -153,7 +154,8 @@ func (p *parts) Room() error {
 		case !full:
 			return nil
 		case left <= 0:
-			return stream.Errorf(stream.FlowControl, "", "the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
+			return stream.Errorf(stream.FlowControl, "",
+				"the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
 		}
 		began, limit := time.Now(), time.NewTimer(left)
 		select {

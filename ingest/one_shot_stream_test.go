@@ -30,7 +30,8 @@ func repeated(delay uint32, in ...uint32) stream.Frame {
 		delays[i] = delay
 	}
 	return stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{
-		numbers("IN", stream.Int32, in...), numbers("DELAY", stream.Uint32, delays...), numbers("WAIT", stream.Uint32, 0),
+		numbers("IN", stream.Int32, in...), numbers("DELAY", stream.Uint32, delays...),
+		numbers("WAIT", stream.Uint32, 0),
 	}}
 }
 
@@ -50,16 +51,17 @@ func TestInferStream(t *testing.T) {
 	defer c.Close()
 	for _, n := range []int{0, 1, 5, 1000} {
 		var got []string
-		r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(n)...), func(r *stream.Result) error {
-			if !r.Partial || r.Model != g.Model() {
-				t.Errorf("%+v", r)
-			}
-			got = append(got, fmt.Sprint(binary.LittleEndian.Uint32(r.Outputs[0].Data)))
-			if binary.LittleEndian.Uint32(r.Outputs[1].Data) != uint32(len(got)-1) {
-				t.Errorf("index %v at %d", r.Outputs[1].Data, len(got))
-			}
-			return nil
-		})
+		r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(n)...),
+			func(r *stream.Result) error {
+				if !r.Partial || r.Model != g.Model() {
+					t.Errorf("%+v", r)
+				}
+				got = append(got, fmt.Sprint(binary.LittleEndian.Uint32(r.Outputs[0].Data)))
+				if binary.LittleEndian.Uint32(r.Outputs[1].Data) != uint32(len(got)-1) {
+					t.Errorf("index %v at %d", r.Outputs[1].Data, len(got))
+				}
+				return nil
+			})
 		if err != nil || len(r.Outputs) != 0 || len(got) != n || n > 0 && got[n-1] != fmt.Sprint(n-1) {
 			t.Errorf("%d: %v, %v", n, got, err)
 		}
@@ -68,12 +70,14 @@ func TestInferStream(t *testing.T) {
 	if n := g.Stats().PlacesUsed; n != 0 {
 		t.Errorf("%d places", n)
 	}
-	if _, err := c.InferStream(context.Background(), d.owner(), "nobody", "", repeated(0), nil); stream.CodeOf(err) != stream.NotFound {
+	if _, err := c.InferStream(context.Background(), d.owner(), "nobody", "", repeated(0),
+		nil); stream.CodeOf(err) != stream.NotFound {
 		t.Error(err)
 	}
 	bad := repeated(0, 1, 2)
 	bad.Inputs[1] = numbers("DELAY", stream.Uint32, 0)
-	if _, err := c.InferStream(context.Background(), d.owner(), "m", "", bad, nil); stream.CodeOf(err) != stream.InvalidArgument {
+	if _, err := c.InferStream(context.Background(), d.owner(), "m", "", bad,
+		nil); stream.CodeOf(err) != stream.InvalidArgument {
 		t.Error(err)
 	}
 }
@@ -101,7 +105,8 @@ func TestInferOfSeveralAnswers(t *testing.T) {
 	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	for range 2 {
-		if _, err := c.Infer(context.Background(), d.owner(), "m", "", repeated(0, 1, 2)); stream.CodeOf(err) != stream.Unsupported {
+		if _, err := c.Infer(context.Background(), d.owner(), "m", "",
+			repeated(0, 1, 2)); stream.CodeOf(err) != stream.Unsupported {
 			t.Error(err)
 		}
 	}
@@ -122,19 +127,23 @@ func TestInferStreamEndsWithItsCaller(t *testing.T) {
 		defer c.Close()
 		began := time.Now()
 		n, enough := 0, errors.New("enough")
-		_, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(1000, counted(20)...), func(*stream.Result) error {
-			if n++; n == 3 {
-				return enough
-			}
-			return nil
-		})
+		_, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(1000, counted(20)...),
+			func(*stream.Result) error {
+				if n++; n == 3 {
+					return enough
+				}
+				return nil
+			})
 		if n != 3 || !errors.Is(err, enough) {
 			t.Errorf("%d parts, %v", n, err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
 		defer cancel()
 		n = 0
-		_, err = c.InferStream(ctx, d.owner(), "m", "", repeated(1000, counted(20)...), func(*stream.Result) error { n++; return nil })
+		_, err = c.InferStream(ctx, d.owner(), "m", "", repeated(1000, counted(20)...), func(*stream.Result) error {
+			n++
+			return nil
+		})
 		if n != 2 || stream.CodeOf(err) != stream.Timeout {
 			t.Errorf("%d parts, %v", n, err)
 		}
@@ -157,11 +166,13 @@ func TestInferStreamCountsWhatItsCallerDoesNotTake(t *testing.T) {
 		g := d.load(t, workers.Config{Name: "m", Kind: "repeat"})
 		c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 		defer c.Close()
-		_, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(3)...), func(r *stream.Result) error {
-			synctest.Wait() // until the worker has ended the request
-			return stream.Errorf(stream.Unsupported, "", "cannot be sent")
-		})
-		if n := g.Stats().Frames; stream.CodeOf(err) != stream.Unsupported || n.Results != 1 || n.Unsendable[stream.Unsupported] != 1 {
+		_, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(3)...),
+			func(r *stream.Result) error {
+				synctest.Wait() // until the worker has ended the request
+				return stream.Errorf(stream.Unsupported, "", "cannot be sent")
+			})
+		if n := g.Stats().Frames; stream.CodeOf(err) != stream.Unsupported || n.Results != 1 ||
+			n.Unsendable[stream.Unsupported] != 1 {
 			t.Errorf("%v, %+v", err, n)
 		}
 	})
@@ -176,23 +187,25 @@ func TestInferStreamBoundsWhatWaits(t *testing.T) {
 		c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 		defer c.Close()
 		n, most := 0, int64(0)
-		r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(500)...), func(*stream.Result) error {
-			n++
-			time.Sleep(time.Millisecond)
-			most = max(most, d.mem.Stats().Leases)
-			return nil
-		})
+		r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(500)...),
+			func(*stream.Result) error {
+				n++
+				time.Sleep(time.Millisecond)
+				most = max(most, d.mem.Stats().Leases)
+				return nil
+			})
 		if err != nil || n != 500 || most > 70 {
 			t.Errorf("%d parts, at most %d at once, %v", n, most, err)
 		}
 		r.Release()
 		n = 0
-		_, err = c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(500)...), func(*stream.Result) error {
-			if n++; n == 1 {
-				time.Sleep(time.Minute)
-			}
-			return nil
-		})
+		_, err = c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(500)...),
+			func(*stream.Result) error {
+				if n++; n == 1 {
+					time.Sleep(time.Minute)
+				}
+				return nil
+			})
 		if n != 65 && n != 64 || stream.CodeOf(err) != stream.FlowControl {
 			t.Errorf("%d parts, %v", n, err)
 		}

@@ -144,7 +144,8 @@ func init() {
 var alone int
 
 func (*sole) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1, Cost: func(r *stream.Request) time.Duration { // called while the frame is submitted
+	// called while the frame is submitted
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1, Cost: func(r *stream.Request) time.Duration {
 		if _, ok := r.Lease.Prepend(1); ok {
 			alone++
 		}
@@ -337,7 +338,8 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 		first <- err
 	}()
 	<-inRun
-	if _, err := c.Infer(context.Background(), d.owner(), "m", "", d.frame("b")); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := c.Infer(context.Background(), d.owner(), "m", "",
+		d.frame("b")); stream.CodeOf(err) != stream.Overloaded {
 		t.Fatalf("%v", err)
 	}
 	pass <- struct{}{}

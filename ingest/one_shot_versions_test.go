@@ -13,7 +13,8 @@ import (
 func TestInferStreamVersions(t *testing.T) {
 	d := newBackend(t)
 	split := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
-	err := d.Define(workers.Config{Name: "m", Kind: "plain", Version: "1", Versions: split}, workers.Config{Name: "m", Kind: "plain", Version: "2", Versions: split})
+	err := d.Define(workers.Config{Name: "m", Kind: "plain", Version: "1", Versions: split},
+		workers.Config{Name: "m", Kind: "plain", Version: "2", Versions: split})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,9 @@ func TestInferStreamVersions(t *testing.T) {
 	defer c.Close()
 	got := map[string]int{}
 	ask := func(version string) {
-		r, err := c.InferStream(t.Context(), d.owner(), "m", version, d.frame("x"), func(*stream.Result) error { return nil })
+		r, err := c.InferStream(t.Context(), d.owner(), "m", version, d.frame("x"), func(*stream.Result) error {
+			return nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +56,8 @@ func TestVersionsThatComeBack(t *testing.T) {
 		t.Helper()
 		var all []workers.Config
 		for _, v := range versions {
-			all = append(all, workers.Config{Name: "m", Kind: "plain", Version: v, Versions: workers.Versions{All: true}})
+			all = append(all, workers.Config{Name: "m", Kind: "plain", Version: v,
+				Versions: workers.Versions{All: true}})
 		}
 		if err := d.Define(all...); err != nil {
 			t.Fatal(err)

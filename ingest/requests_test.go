@@ -38,7 +38,8 @@ func TestRequests(t *testing.T) {
 			}()
 			began := time.Now()
 			r.Drain(20*time.Second, func() { late++; close(ends) })
-			if drained := time.Since(began); drained != min(took, 20*time.Second) || (late == 1) != (took > 20*time.Second) {
+			if drained := time.Since(began); drained != min(took, 20*time.Second) ||
+				(late == 1) != (took > 20*time.Second) {
 				t.Errorf("%s: drained after %v, and %d were told", name, drained, late)
 			}
 		})

@@ -84,7 +84,8 @@ func NewSequences(backend Backend) *Sequences {
 // Infer is OneShot.Infer for a request of a sequence. Infer waits for the sequence's earlier requests. When ctx ends
 // first, the whole sequence ends, since the client cannot know whether the request is part of the state. The errors
 // are the errors of Submit.
-func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame) (*stream.Result, error) {
+func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, model, version string, of Sequence,
+	f stream.Frame) (*stream.Result, error) {
 	result := make(chan *stream.Result, 1)
 	call, r, err := t.Submit(one, client, model, version, of, f, func(r *stream.Result) { result <- r })
 	if err != nil {
@@ -94,7 +95,8 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, mod
 	case r = <-result:
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
-		call.Abandon(stream.Errorf(stream.CodeOf(cause), "", "a call of sequence %s ended before its result, which ends the sequence: %w", of.ID, cause))
+		call.Abandon(stream.Errorf(stream.CodeOf(cause), "",
+			"a call of sequence %s ended before its result, which ends the sequence: %w", of.ID, cause))
 		r = <-result // the error, or an ending pushed at the same time
 	}
 	call.Finish()
@@ -111,7 +113,8 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, mod
 // trace ids, as OneShot.Refuse. Errors: InvalidArgument, for a request without Start when the sequence is not open
 // for the client; Overloaded, for sequences.max; FlowControl, when too many requests of the sequence wait, and for
 // quotas.streams and quotas.sequences; the model's errors.
-func (t *Sequences) Submit(one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
+func (t *Sequences) Submit(one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame,
+	ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
 	if err := client.Charge(model, &f); err != nil {
 		r := one.Refuse(client, model, version, &f, err)
 		f.Lease.Release()
@@ -218,7 +221,9 @@ func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequenc
 	if t.used[key.model] >= m.Sequences.Max {
 		t.mu.Unlock()
 		releaseSequence(key.client)
-		return nil, stream.Errorf(stream.Overloaded, "sequences.max", "%d sequences of model %s are open already: end one with sequence_end, or raise the setting", m.Sequences.Max, key.model)
+		return nil, stream.Errorf(stream.Overloaded, "sequences.max",
+			"%d sequences of model %s are open already: end one with sequence_end, or raise the setting",
+			m.Sequences.Max, key.model)
 	}
 	t.used[key.model]++
 	t.mu.Unlock()
@@ -250,7 +255,9 @@ func (t *Sequences) notOpen(key sequenceKey) error {
 	}
 	// Clients of Triton look for the first words.
 	return stream.Errorf(stream.InvalidArgument, "",
-		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence: set parameters.sequence_start (a sequence ends with sequence_end, after a pause of %s, and when its model is loaded again)", key.id, key.model, idle)
+		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the "+
+			"sequence: set parameters.sequence_start (a sequence ends with sequence_end, after a pause of %s, and "+
+			"when its model is loaded again)", key.id, key.model, idle)
 }
 
 // holdSequence takes a client's places for a sequence.

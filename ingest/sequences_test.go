@@ -77,7 +77,8 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 	mem := buf.NewPool(0)
 	d := &backend{Manager: workers.NewManager(workers.ManagerOptions{Memory: mem}), mem: mem}
 	d.sequences = ingest.NewSequences(d)
-	s := &sequences{backend: d, t: t, rest: ingest.NewOneShot(ingest.NewGate(d, nil), "rest", &d.noModel), grpc: ingest.NewOneShot(ingest.NewGate(d, nil), "grpc", &d.noModel)}
+	s := &sequences{backend: d, t: t, rest: ingest.NewOneShot(ingest.NewGate(d, nil), "rest", &d.noModel),
+		grpc: ingest.NewOneShot(ingest.NewGate(d, nil), "grpc", &d.noModel)}
 	t.Cleanup(func() {
 		s.rest.Close()
 		s.grpc.Close()
@@ -133,7 +134,8 @@ func (s *sequences) sendIn(ctx context.Context, one *ingest.OneShot, q ingest.Se
 	return s.sendAs(ctx, s.owner(), one, q, data)
 }
 
-func (s *sequences) sendAs(ctx context.Context, client *ingest.Client, one *ingest.OneShot, q ingest.Sequence, data string) string {
+func (s *sequences) sendAs(ctx context.Context, client *ingest.Client, one *ingest.OneShot, q ingest.Sequence,
+	data string) string {
 	f := s.frame(data)
 	r, err := one.InferIn(ctx, client, q, "m", "", f)
 	if err != nil {
@@ -176,7 +178,8 @@ func TestSequences(t *testing.T) {
 		t.Errorf("%v are open, want 1", open)
 	}
 	g, _ := s.Group("m", "")
-	if f := g.Stats().Frames; f.InFlight != 0 || f.Results != 9 || f.Accepted != 14 || f.Refused["invalid_argument"] != 5 {
+	if f := g.Stats().Frames; f.InFlight != 0 || f.Results != 9 || f.Accepted != 14 ||
+		f.Refused["invalid_argument"] != 5 {
 		t.Errorf("%+v", f)
 	}
 }
@@ -214,7 +217,8 @@ func TestOneSequencesRequestsAreInOrder(t *testing.T) {
 
 func TestIdleSequences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: 2 * time.Second}, Limits: workers.Limits{IdleState: time.Second}})
+		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: 2 * time.Second},
+			Limits: workers.Limits{IdleState: time.Second}})
 		s.want(s.send(s.rest, of(1, begin), "a"), "1")
 		for i := range 5 {
 			time.Sleep(2*time.Second - time.Millisecond)
@@ -284,7 +288,8 @@ func TestSequencesHoldPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Max: 3, Idle: time.Minute}})
 		clients := s.clients()
-		a, b, c := clients("a", map[string]float64{"streams": 2}), clients("b", nil), clients("c", map[string]float64{"sequences": 1})
+		a, b, c := clients("a", map[string]float64{"streams": 2}), clients("b", nil),
+			clients("c", map[string]float64{"sequences": 1})
 		as := func(client *ingest.Client, id uint64, flags int, data string) string {
 			return s.sendAs(t.Context(), client, s.rest, of(id, flags), data)
 		}
@@ -435,7 +440,8 @@ func TestManySequences(t *testing.T) {
 					t.Errorf("got %s, want %d", got, sum)
 				}
 				if n%50 == 49 && i == 0 {
-					if err := s.Swap(context.Background(), "m", workers.Config{Kind: "summing", Instances: 2, Sequences: stream.Sequences{Max: 6, Idle: 2 * time.Millisecond}}); err != nil {
+					if err := s.Swap(context.Background(), "m", workers.Config{Kind: "summing", Instances: 2,
+						Sequences: stream.Sequences{Max: 6, Idle: 2 * time.Millisecond}}); err != nil {
 						t.Error(err)
 					}
 				}

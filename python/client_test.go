@@ -9,7 +9,8 @@ import (
 )
 
 // needServer are the modules of tests that need a server, beside those of the pages' examples.
-var needServer = []string{"tests.test_client", "tests.test_lost", "tests.test_aio", "tests.test_token", "tests.test_socket"}
+var needServer = []string{"tests.test_client", "tests.test_lost", "tests.test_aio", "tests.test_token",
+	"tests.test_socket"}
 
 // examples is the module that runs the pages' examples against a server.
 const examples = "tests.test_docs"
@@ -36,7 +37,8 @@ func TestClient(t *testing.T) {
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "millrace")
-	if out, err := exec.Command("go", "build", "-tags", testbuild.Tags(), "-o", program, "../cmd/millrace").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", testbuild.Tags(), "-o", program,
+		"../cmd/millrace").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program

@@ -1,5 +1,5 @@
-// Package python carries the files of the Python package millrace, and in the folder compat the modules of other systems.
-// Child processes of the kind python run them.
+// Package python carries the files of the Python package millrace, and in the folder compat the modules of other
+// systems. Child processes of the kind python run them.
 //
 // It owns where the files are unpacked. It must not know who starts the processes.
 package python

@@ -45,7 +45,8 @@ func TestPackage(t *testing.T) {
 // out those that repeat others in a variant. With all modules none may be skipped.
 func runTests(t *testing.T, without string, env []string, names ...string) {
 	t.Helper()
-	cmd := exec.Command(testneeds.Python(t, modules...), append([]string{"-B", "-c", withoutModules, without}, names...)...)
+	cmd := exec.Command(testneeds.Python(t, modules...), append([]string{"-B", "-c", withoutModules, without},
+		names...)...)
 	cmd.Env = append(os.Environ(), env...)
 	if testing.Short() {
 		cmd.Env = append(cmd.Env, "TEST_SHORT=1")
@@ -69,7 +70,8 @@ for name in filter(None, sys.argv.pop(1).split(",")):
 unittest.main(module=None, argv=["tests", "--verbose"] + sys.argv[1:])
 `
 
-// TestPlanted: files that somebody has put where the package would be unpacked, among the temporary files of all users, are not run.
+// TestPlanted: files that somebody has put where the package would be unpacked, among the temporary files of all
+// users, are not run.
 func TestPlanted(t *testing.T) {
 	temp := t.TempDir()
 	dir, err := python.Unpack(t.TempDir())
@@ -100,7 +102,8 @@ func TestPlanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, err := os.ReadFile(filepath.Join(got, filepath.FromSlash(python.Child))); err != nil || string(have) != string(want) {
+	if have, err := os.ReadFile(filepath.Join(got, filepath.FromSlash(python.Child))); err != nil ||
+		string(have) != string(want) {
 		t.Errorf("%s has not the file of the package: %v %.40q", got, err, have)
 	}
 }

@@ -20,7 +20,8 @@ func TestWheel(t *testing.T) {
 	var wheels [2]string
 	var data [2][]byte
 	for i := range wheels {
-		wheels[i] = strings.TrimSpace(output(t, interpreter, "-B", "build_backend.py", filepath.Join(dir, "wheel", string(rune('a'+i)))))
+		wheels[i] = strings.TrimSpace(output(t, interpreter, "-B", "build_backend.py",
+			filepath.Join(dir, "wheel", string(rune('a'+i)))))
 		var err error
 		if data[i], err = os.ReadFile(wheels[i]); err != nil {
 			t.Fatal(err)
@@ -45,11 +46,13 @@ for name in ("octoai", "mosec", "ssf", "build_backend", "tests"):
         continue
     sys.exit(name + " was installed, too")
 `)
-	output(t, python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--force-reinstall", wheels[0])
+	output(t, python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check",
+		"--force-reinstall", wheels[0])
 
 	// A service that the server runs with this environment, called by the client in it.
 	service := filepath.Join(dir, "service.py")
-	if err := os.WriteFile(service, []byte("import sys\n\ndef infer(text: str) -> dict:\n    return {'text': text.upper(), 'prefix': sys.prefix}\n"), 0o600); err != nil {
+	if err := os.WriteFile(service, []byte("import sys\n\ndef infer(text: str) -> dict:\n    return {'text': "+
+		"text.upper(), 'prefix': sys.prefix}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	said := output(t, python, "-I", "-c", `
@@ -83,12 +86,14 @@ func checkWheel(t *testing.T, path string) {
 	var names []string
 	for _, f := range z.File {
 		names = append(names, f.Name)
-		if !strings.HasPrefix(f.Name, "millrace/") && !strings.HasPrefix(f.Name, "millrace-0.1.0.dist-info/") || strings.Contains(f.Name, "__pycache__") {
+		if !strings.HasPrefix(f.Name, "millrace/") && !strings.HasPrefix(f.Name, "millrace-0.1.0.dist-info/") ||
+			strings.Contains(f.Name, "__pycache__") {
 			t.Errorf("the wheel has %s", f.Name)
 		}
 	}
 	all := strings.Join(names, "\n")
-	for _, want := range []string{"millrace/client.py", "millrace/aio.py", "millrace/__init__.py", "millrace/py.typed", "LICENSE", "METADATA", "RECORD"} {
+	for _, want := range []string{"millrace/client.py", "millrace/aio.py", "millrace/__init__.py", "millrace/py.typed",
+		"LICENSE", "METADATA", "RECORD"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the wheel lacks %s:\n%s", want, all)
 		}

@@ -24,13 +24,17 @@ func openAccess(s *Server) (*access.Access, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "api_key", "%w", err)
 	}
 	if access.ShortKey(key) { // see Exposed
-		s.log.Warn("the key is short enough to be guessed: take a random one of 16 characters or more", "setting", "api_key")
+		s.log.Warn("the key is short enough to be guessed: take a random one of 16 characters or more", "setting",
+			"api_key")
 	}
 	open := !authenticates(c)
 	o := access.Options{
-		Open: open, Key: key, Keys: c.Auth.Keys, Users: c.Auth.Users, ClientCA: c.TLS.ClientCA, Roles: c.Auth.Roles, Sessions: c.Auth.Sessions,
-		Module: access.ModuleOptions{Python: c.Auth.Python, File: c.Auth.Module, Env: config.WithoutSecrets(os.Environ())},
-		OIDC:   access.OIDCOptions{Issuer: c.Auth.OIDC.Issuer, Audience: c.Auth.OIDC.Audience, UserClaim: c.Auth.OIDC.UserClaim, RolesClaim: c.Auth.OIDC.RolesClaim},
+		Open: open, Key: key, Keys: c.Auth.Keys, Users: c.Auth.Users, ClientCA: c.TLS.ClientCA, Roles: c.Auth.Roles,
+		Sessions: c.Auth.Sessions,
+		Module: access.ModuleOptions{Python: c.Auth.Python, File: c.Auth.Module,
+			Env: config.WithoutSecrets(os.Environ())},
+		OIDC: access.OIDCOptions{Issuer: c.Auth.OIDC.Issuer, Audience: c.Auth.OIDC.Audience,
+			UserClaim: c.Auth.OIDC.UserClaim, RolesClaim: c.Auth.OIDC.RolesClaim},
 		Quotas: c.Quotas, Limit: s.limit, Memory: s.memory, Turns: s.turns, Log: s.log,
 	}
 	if c.Audit != "" {

@@ -131,7 +131,9 @@ func newAuthority(cfg *Config) (*authority, error) {
 		open := func(to http.RoundTripper) {
 			n.manager = &autocert.Manager{
 				Prompt: autocert.AcceptTOS, Email: c.Email, Cache: cache, HostPolicy: autocert.HostWhitelist(name),
-				Client: &acme.Client{Key: key, DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: to, Timeout: time.Minute}, UserAgent: "millrace/" + cfg.Version},
+				Client: &acme.Client{Key: key, DirectoryURL: c.Directory,
+					HTTPClient: &http.Client{Transport: to, Timeout: time.Minute},
+					UserAgent:  "millrace/" + cfg.Version},
 			}
 		}
 		open(offline{}) // to read only the cache
@@ -159,7 +161,8 @@ func accountKey(cache autocert.Cache) (crypto.Signer, error) {
 		if err != nil {
 			return nil, err
 		}
-		return key, cache.Put(context.Background(), name, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+		return key, cache.Put(context.Background(), name,
+			pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 	}
 	if err != nil {
 		return nil, err
@@ -174,7 +177,8 @@ func accountKey(cache autocert.Cache) (crypto.Signer, error) {
 // request returns the certificate, and requests a missing certificate from the authority, for at most five minutes.
 func (n *named) request() (*tls.Certificate, error) {
 	// Always as a client with ECDSA, so that each name has one certificate.
-	return n.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: n.name, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+	return n.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: n.name,
+		CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
 }
 
 // requestUntil calls request until ctx ends. A request that continues after ctx, because autocert cannot interrupt
@@ -238,13 +242,16 @@ func (a *authority) keep(ctx context.Context, n *named) {
 		case err != nil:
 			next, wait = wait, min(2*wait, acmeMaxRetry)
 			why := n.asked.last(err)
-			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme", "name", name, "error", why, "do", a.advice(name, why), "again in", next)
+			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme",
+				"name", name, "error", why, "do", a.advice(name, why), "again in", next)
 		case !before:
 			n.held.Store(true)
-			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until", c.Leaf.NotAfter)
+			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until",
+				c.Leaf.NotAfter)
 		case late(c.Leaf, time.Now()):
 			why := n.asked.last(errors.New("the authority was not asked, or did not answer"))
-			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name, "until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
+			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name,
+				"until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
 		}
 		select {
 		case <-ctx.Done():
@@ -273,7 +280,8 @@ func (a *authority) advice(name string, err error) string {
 	}
 	switch strings.TrimPrefix(problem.ProblemType, "urn:ietf:params:acme:error:") {
 	case "caa", "rejectedIdentifier", "unsupportedIdentifier":
-		return "the authority does not give certificates for this name: check tls.acme.domains and the CAA records of the name"
+		return "the authority does not give certificates for this name: check tls.acme.domains and the CAA records " +
+			"of the name"
 	case "rateLimited":
 		return "wait: the authority bounds how often it is asked; keep the folder tls.acme.cache over restarts"
 	case "invalidContact", "unsupportedContact":
@@ -282,7 +290,9 @@ func (a *authority) advice(name string, err error) string {
 		return "use another authority, tls.acme.directory: this one wants accounts of its own"
 	}
 	if problem.StatusCode < http.StatusBadRequest { // in the state of a challenge
-		return fmt.Sprintf("port 443 of %s has to lead from the authority to the address http of this server, %s, without a proxy that has a certificate of its own: check the DNS, the firewall and its forwarding", name, a.http)
+		return fmt.Sprintf("port 443 of %s has to lead from the authority to the address http of this server, %s, "+
+			"without a proxy that has a certificate of its own: check the DNS, the firewall and its forwarding", name,
+			a.http)
 	}
 	return "see the terms and the state of the authority"
 }

@@ -74,9 +74,11 @@ func startPebble(t *testing.T) *pebble {
 		p.directory, p.manage = "https://"+directory+"/dir", "https://"+manage
 		text := must(json.Marshal(map[string]any{"pebble": map[string]any{
 			"listenAddress": directory, "managementListenAddress": manage, "certificate": p.ca, "privateKey": keyFile,
-			"httpPort": 1, "tlsPort": door.Addr().(*net.TCPAddr).Port, "domainBlocklist": []string{"blocked.example.org"},
-			"retryAfter": map[string]int{"authz": 1, "order": 1},
-			"profiles":   map[string]any{"default": map[string]any{"description": "the only one", "validityPeriod": 90 * 24 * 3600}},
+			"httpPort": 1, "tlsPort": door.Addr().(*net.TCPAddr).Port,
+			"domainBlocklist": []string{"blocked.example.org"},
+			"retryAfter":      map[string]int{"authz": 1, "order": 1},
+			"profiles": map[string]any{"default": map[string]any{"description": "the only one",
+				"validityPeriod": 90 * 24 * 3600}},
 		}}))
 		for name, content := range map[string][]byte{p.ca: cert, keyFile: key, file: text} {
 			if err := os.WriteFile(name, content, 0o600); err != nil {
@@ -84,7 +86,8 @@ func startPebble(t *testing.T) *pebble {
 			}
 		}
 		p.process, err = child.Start(context.Background(), child.Spec{
-			Path: path, Args: []string{"-config", file, "-dnsserver", dns}, Env: append(os.Environ(), "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=5"),
+			Path: path, Args: []string{"-config", file, "-dnsserver", dns},
+			Env: append(os.Environ(), "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=5"),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +189,8 @@ func answerName(c net.Conn) {
 	}
 	m.Response, m.Authoritative, m.Additionals = true, true, nil
 	if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type,
+			Class: q.Class}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
 	}
 	if text, err := m.Pack(); err == nil {
 		_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
@@ -214,7 +218,8 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 // calls open before the first request to the authority.
 func startACME(t *testing.T, c config.ACME, open func(addr string)) (s *Server, log said, stop func()) {
 	t.Helper()
-	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", TLS: config.TLS{ACME: c}, Models: []workers.Config{{Name: "id", Source: "identity"}}})
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", TLS: config.TLS{ACME: c},
+		Models: []workers.Config{{Name: "id", Source: "identity"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +247,8 @@ func startACME(t *testing.T, c config.ACME, open func(addr string)) (s *Server, 
 func TestACME(t *testing.T) {
 	authority := startPebble(t)
 	c := config.ACME{
-		Domains: []string{"models.example.org", "other.example.org"}, Email: "ops@example.org", AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"),
+		Domains: []string{"models.example.org", "other.example.org"}, Email: "ops@example.org", AcceptTerms: true,
+		Cache:     filepath.Join(t.TempDir(), "acme"),
 		Directory: authority.directory, DirectoryCA: authority.ca,
 	}
 	s, log, stop := startACME(t, c, func(addr string) { authority.to.Store(&addr) })
@@ -261,10 +267,12 @@ func TestACME(t *testing.T) {
 			t.Errorf("%s has mode %v", e.Name(), st.Mode())
 		}
 	}
-	if leaf, isLate, err := ACMECertificate(c, "models.example.org", time.Now()); err != nil || isLate || leaf.SerialNumber.String() != serial {
+	if leaf, isLate, err := ACMECertificate(c, "models.example.org", time.Now()); err != nil || isLate ||
+		leaf.SerialNumber.String() != serial {
 		t.Errorf("in the cache: %v %v %v", leaf, isLate, err)
 	}
-	if _, isLate, err := ACMECertificate(c, "models.example.org", time.Now().Add(80*24*time.Hour)); err != nil || !isLate {
+	if _, isLate, err := ACMECertificate(c, "models.example.org", time.Now().Add(80*24*time.Hour)); err != nil ||
+		!isLate {
 		t.Errorf("in 80 days: %v %v", isLate, err)
 	}
 	checked := authority.checked.Load()
@@ -274,10 +282,12 @@ func TestACME(t *testing.T) {
 		want   string
 	}{
 		"a name that is not configured": {&tls.Config{ServerName: "third.example.org"}, "unrecognized name"},
-		"a challenge that is not there": {&tls.Config{ServerName: "models.example.org", NextProtos: []string{acme.ALPNProto}}, "internal error"},
+		"a challenge that is not there": {&tls.Config{ServerName: "models.example.org",
+			NextProtos: []string{acme.ALPNProto}}, "internal error"},
 	} {
 		for _, listener := range []string{"http", "grpc"} {
-			if conn, err := tls.Dial("tcp", s.Addr(listener), c.config); err == nil || !strings.Contains(err.Error(), c.want) {
+			if conn, err := tls.Dial("tcp", s.Addr(listener), c.config); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s at %s: %v %v, want %s", what, listener, conn, err, c.want)
 			}
 		}
@@ -319,9 +329,11 @@ func check(t *testing.T, s *Server, trust *tls.Config) string {
 	if late(r.TLS.PeerCertificates[0], time.Now()) {
 		t.Error("a new certificate is late")
 	}
-	conn := must(grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(trust)), grpc.WithAuthority("models.example.org")))
+	conn := must(grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(trust)),
+		grpc.WithAuthority("models.example.org")))
 	defer conn.Close()
-	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(),
+		&grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Error(err)
 	}
 	return r.TLS.PeerCertificates[0].SerialNumber.String()
@@ -335,15 +347,24 @@ func TestACMEErrors(t *testing.T) {
 		change func(*config.ACME)
 		want   []string
 	}{
-		{"port 443 leads nowhere", func(*config.ACME) {}, []string{"name=models.example.org", "urn:ietf:params:acme:error:", "port 443 of models.example.org has to lead"}},
-		{"name that is refused", func(c *config.ACME) { c.Domains = []string{"blocked.example.org"} }, []string{"rejectedIdentifier", "does not give certificates for this name: check tls.acme.domains"}},
-		{"unknown certificate of the directory", func(c *config.ACME) { c.DirectoryCA = "" }, []string{"certificate signed by unknown authority", "set tls.acme.directory_ca"}},
-		{"directory that is not there", func(c *config.ACME) { c.Directory = "https://" + freeAddress(t) + "/dir" }, []string{"connection refused", "check tls.acme.directory"}},
+		{"port 443 leads nowhere", func(*config.ACME) {},
+			[]string{"name=models.example.org", "urn:ietf:params:acme:error:",
+				"port 443 of models.example.org has to lead"}},
+		{"name that is refused", func(c *config.ACME) {
+			c.Domains = []string{"blocked.example.org"}
+		}, []string{"rejectedIdentifier", "does not give certificates for this name: check tls.acme.domains"}},
+		{"unknown certificate of the directory", func(c *config.ACME) {
+			c.DirectoryCA = ""
+		}, []string{"certificate signed by unknown authority", "set tls.acme.directory_ca"}},
+		{"directory that is not there", func(c *config.ACME) {
+			c.Directory = "https://" + freeAddress(t) + "/dir"
+		}, []string{"connection refused", "check tls.acme.directory"}},
 		{"another page", func(c *config.ACME) { c.Directory = authority.directory + "/none" }, []string{"404"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := config.ACME{
-				Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: t.TempDir(), Directory: authority.directory, DirectoryCA: authority.ca,
+				Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: t.TempDir(),
+				Directory: authority.directory, DirectoryCA: authority.ca,
 			}
 			if err := os.Chmod(a.Cache, 0o700); err != nil {
 				t.Fatal(err)
@@ -361,7 +382,8 @@ func TestACMEErrors(t *testing.T) {
 	}
 
 	// Each name has its own reason.
-	a := config.ACME{AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.directory, DirectoryCA: authority.ca}
+	a := config.ACME{AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.directory,
+		DirectoryCA: authority.ca}
 	for i := range 4 {
 		a.Domains = append(a.Domains, fmt.Sprintf("models-%d.example.org", i), fmt.Sprintf("%d.blocked.example.org", i))
 	}
@@ -369,7 +391,8 @@ func TestACMEErrors(t *testing.T) {
 	defer stop()
 	for range a.Domains {
 		line := <-log
-		blocked, refused := strings.Contains(line, "blocked.example.org ") || strings.Contains(line, "blocked.example.org\" "), strings.Contains(line, "rejectedIdentifier")
+		blocked, refused := strings.Contains(line, "blocked.example.org ") ||
+			strings.Contains(line, "blocked.example.org\" "), strings.Contains(line, "rejectedIdentifier")
 		if !strings.Contains(line, "there is no certificate") || blocked != refused {
 			t.Errorf("the reason is that of another name: %s", line)
 		}
@@ -386,11 +409,13 @@ func TestACMEEndsWithTheServer(t *testing.T) {
 	}))
 	defer authority.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, _, stop := startACME(t, config.ACME{
-		Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.URL, DirectoryCA: ca,
+		Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"),
+		Directory: authority.URL, DirectoryCA: ca,
 	}, func(string) {})
 	<-asked
 	ended := make(chan struct{})
@@ -411,7 +436,8 @@ func TestACMEEndsWithTheServer(t *testing.T) {
 func TestACMERenews(t *testing.T) {
 	authority := startPebble(t)
 	c := config.ACME{
-		Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.directory, DirectoryCA: authority.ca,
+		Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"),
+		Directory: authority.directory, DirectoryCA: authority.ca,
 	}
 	if err := os.Mkdir(c.Cache, 0o700); err != nil {
 		t.Fatal(err)
@@ -458,7 +484,8 @@ func TestLate(t *testing.T) {
 		want      bool
 	}{
 		{90 * day, 60 * day, false}, {90 * day, 60*day + 7*time.Hour, true}, {90 * day, 91 * day, true},
-		{6 * day, 4 * day, false}, {6 * day, 5 * day, true}, {9 * time.Hour, 7 * time.Hour, false}, {9 * time.Hour, 8 * time.Hour, true},
+		{6 * day, 4 * day, false}, {6 * day, 5 * day, true}, {9 * time.Hour, 7 * time.Hour, false},
+		{9 * time.Hour, 8 * time.Hour, true},
 	} {
 		if got := late(&x509.Certificate{NotBefore: from, NotAfter: from.Add(c.life)}, from.Add(c.age)); got != c.want {
 			t.Errorf("of %v after %v: %v", c.life, c.age, got)
@@ -482,10 +509,12 @@ func TestACMERefused(t *testing.T) {
 	}{
 		{config.ACME{Cache: open}, "tls.acme.cache: other users of this machine can read"},
 		{config.ACME{Cache: filepath.Join(junk, "x")}, "tls.acme.cache: "},
-		{config.ACME{Cache: filepath.Join(open, "new"), DirectoryCA: junk}, fmt.Sprintf("tls.acme.directory_ca: %s has no certificate", junk)},
+		{config.ACME{Cache: filepath.Join(open, "new"), DirectoryCA: junk},
+			fmt.Sprintf("tls.acme.directory_ca: %s has no certificate", junk)},
 	} {
 		c.acme.Domains, c.acme.AcceptTerms = []string{"models.example.org"}, true
-		if _, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, TLS: config.TLS{ACME: c.acme}}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, TLS: config.TLS{ACME: c.acme}}); err == nil ||
+			!strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}

@@ -39,7 +39,8 @@ func TestAnnouncedBodies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return c, fmt.Appendf(nil, "POST /v2/models/find/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", 64<<20)
+			return c, fmt.Appendf(nil, "POST /v2/models/find/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "+
+				"application/octet-stream\r\nContent-Length: %d\r\n\r\n", 64<<20)
 		},
 		"a message after a large one": func(s *server.Server) (net.Conn, []byte) {
 			ws := dial(t, s, "/v2/models/find/stream")
@@ -50,7 +51,8 @@ func TestAnnouncedBodies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Memory: config.Memory{Budget: 64 << 20},
+			s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+				Memory: config.Memory{Budget: 64 << 20},
 				Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}}})
 			before := s.Memory().Stats()
 			var open []net.Conn
@@ -71,7 +73,8 @@ func TestAnnouncedBodies(t *testing.T) {
 			if m := s.Memory().Stats(); m.Denied > 0 {
 				t.Errorf("%d clients that sent %d bytes each: %+v", clients, sent, m)
 			}
-			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream", bytes.NewReader(pngOfSize(t, 100, 100, 8<<20)))
+			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream",
+				bytes.NewReader(pngOfSize(t, 100, 100, 8<<20)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +97,8 @@ func TestAnnouncedBodies(t *testing.T) {
 // protocols, and so do the bodies and messages of one connection of a trusted proxy.
 func TestShareOfAClient(t *testing.T) {
 	const budget, size, percent = 64 << 20, 7 << 20, 50
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Memory: config.Memory{Budget: budget, ClientShare: percent}, Proxies: []string{"127.0.0.9"},
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0",
+		Memory: config.Memory{Budget: budget, ClientShare: percent}, Proxies: []string{"127.0.0.9"},
 		Models: []workers.Config{{Name: "same", Source: "identity"}}})
 	from := func(address string) net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -106,7 +110,8 @@ func TestShareOfAClient(t *testing.T) {
 	}
 	// send sends a body without its last byte; the reply says whether the body was refused.
 	send := func(c net.Conn, n int) {
-		_, _ = fmt.Fprintf(c, "POST /v2/models/same/infer?outputs=binary HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", n)
+		_, _ = fmt.Fprintf(c, "POST /v2/models/same/infer?outputs=binary HTTP/1.1\r\nHost: "+
+			"127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", n)
 		_, _ = c.Write(make([]byte, n-1)) // fails when the body is refused
 	}
 	var greedy []net.Conn
@@ -132,7 +137,8 @@ func TestShareOfAClient(t *testing.T) {
 	if refused < 3 || refused > 5 {
 		t.Errorf("%d of %d bodies were refused", refused, len(greedy))
 	}
-	for _, address := range []string{"127.0.0.3", "127.0.0.9", "127.0.0.9"} { // the connections of a proxy are clients each
+	// the connections of a proxy are clients each
+	for _, address := range []string{"127.0.0.3", "127.0.0.9", "127.0.0.9"} {
 		c := from(address)
 		send(c, size)
 		_, _ = c.Write([]byte{0})

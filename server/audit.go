@@ -52,7 +52,8 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 		if err != nil {
 			status = httpd.StatusOf(err)
 		}
-		s.access.Audit(access.Act{By: by, Address: from, Protocol: "http", Verb: c.Method() + " " + path, Target: strings.Join(named, " "), Err: err, Status: status})
+		s.access.Audit(access.Act{By: by, Address: from, Protocol: "http", Verb: c.Method() + " " + path,
+			Target: strings.Join(named, " "), Err: err, Status: status})
 		return err
 	}
 }

@@ -65,7 +65,8 @@ func TestAudit(t *testing.T) {
 			t.Fatalf("%s: %d lines, want %d: %v", verb, len(all), n, all[len(all)-1:])
 		}
 		got := all[n-1]
-		if got["verb"] != verb || got["principal"] != principal || got["outcome"] != outcome || got["code"] != code || got["address"] != "127.0.0.1" || got["time"] == nil {
+		if got["verb"] != verb || got["principal"] != principal || got["outcome"] != outcome || got["code"] != code ||
+			got["address"] != "127.0.0.1" || got["time"] == nil {
 			t.Errorf("%v, want %s of %s: %s %s", got, verb, principal, outcome, code)
 		}
 		return got
@@ -81,7 +82,8 @@ func TestAudit(t *testing.T) {
 			k.request(t, r.Method, samples.Replace(path), "")
 			want(r.Method+" "+path, "", "refused", "unauthenticated")
 			k.request(t, r.Method, samples.Replace(path), "api_key: "+k.keys["infer"]+"\r\n")
-			if got := want(r.Method+" "+path, "infer", "refused", "permission_denied"); !strings.HasPrefix(got["authenticated"].(string), "key:k") {
+			if got := want(r.Method+" "+path, "infer", "refused",
+				"permission_denied"); !strings.HasPrefix(got["authenticated"].(string), "key:k") {
 				t.Errorf("%v", got)
 			}
 		}
@@ -99,7 +101,8 @@ func TestAudit(t *testing.T) {
 	if got := want("POST /v2/repository/models/:model/load", "all", "failed", "not_found"); got["target"] != name {
 		t.Errorf("%q", got["target"])
 	}
-	made, err := http.NewRequest("POST", k.URL("http")+"/v2/streams", strings.NewReader(`{"name":"cam.1","source":"http://127.0.0.1:1/x","model":"echo","paused":true}`))
+	made, err := http.NewRequest("POST", k.URL("http")+"/v2/streams",
+		strings.NewReader(`{"name":"cam.1","source":"http://127.0.0.1:1/x","model":"echo","paused":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +121,8 @@ func TestAudit(t *testing.T) {
 	want("POST /login", "all", "done", "")
 	k.AuditSignal(stream.Errorf(stream.InvalidArgument, "hosts", "is wrong"))
 	signal := lines()
-	if n++; len(signal) != n || signal[n-1]["verb"] != "SIGHUP" || signal[n-1]["outcome"] != "failed" || signal[n-1]["code"] != "invalid_argument" {
+	if n++; len(signal) != n || signal[n-1]["verb"] != "SIGHUP" || signal[n-1]["outcome"] != "failed" ||
+		signal[n-1]["code"] != "invalid_argument" {
 		t.Errorf("a signal: %v", signal[n-1:])
 	}
 	b.ask(t, "POST", "/logout", "")
@@ -141,10 +145,12 @@ func TestAudit(t *testing.T) {
 	}
 	client := inferencepb.NewGRPCInferenceServiceClient(conn)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"])
-	if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "none"}); err == nil {
+	if _, err := client.RepositoryModelLoad(ctx,
+		&inferencepb.RepositoryModelLoadRequest{ModelName: "none"}); err == nil {
 		t.Error("a model that is not there was loaded")
 	}
-	if got := want("/inference.GRPCInferenceService/RepositoryModelLoad", "all", "failed", "not_found"); got["target"] != "none" {
+	if got := want("/inference.GRPCInferenceService/RepositoryModelLoad", "all", "failed",
+		"not_found"); got["target"] != "none" {
 		t.Errorf("%v", got)
 	}
 	through := metadata.AppendToOutgoingContext(ctx, "x-forwarded-for", "192.0.2.1, 192.0.2.7") // loopback is a proxy
@@ -172,9 +178,11 @@ func TestAuditAddressIsNotForged(t *testing.T) {
 	}
 	defer conn.Close()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"], "x-forwarded-for", "192.0.2.7")
-	_, _ = inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "none"})
+	_, _ = inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx,
+		&inferencepb.RepositoryModelLoadRequest{ModelName: "none"})
 	text, err := os.ReadFile(file)
-	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), `"address":"127.0.0.1"`) {
+	if err != nil || strings.Count(string(text), "\n") != 1 ||
+		!strings.Contains(string(text), `"address":"127.0.0.1"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 }
@@ -201,10 +209,12 @@ func TestAuditOfQuotas(t *testing.T) {
 			t.Fatal(err)
 		}
 		// not audited
-		if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); status.Code(err) != codes.ResourceExhausted {
+		if _, err := client.RepositoryIndex(ctx,
+			&inferencepb.RepositoryIndexRequest{}); status.Code(err) != codes.ResourceExhausted {
 			t.Fatal(err)
 		}
-		if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.ResourceExhausted {
+		if _, err := client.RepositoryModelLoad(ctx,
+			&inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.ResourceExhausted {
 			t.Fatal(err)
 		}
 		newBrowser(t, k.URL("http")).ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
@@ -234,7 +244,8 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC, c.Audit = Off, file })
 	begun := time.Now()
 	for range 2 * access.StrangersBurst {
-		for _, path := range []string{"/logout", "/login", "/session_login"} { // done, refused and then flow_control, unsupported
+		// done, refused and then flow_control, unsupported
+		for _, path := range []string{"/logout", "/login", "/session_login"} {
 			newBrowser(t, k.URL("http")).ask(t, "POST", path, "")
 		}
 	}
@@ -243,7 +254,8 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	if n := strings.Count(text, "\n"); n < access.StrangersBurst || n > most {
 		t.Errorf("%d lines, want between %d and %d", n, access.StrangersBurst, most)
 	}
-	for _, code := range []string{`"code":""`, `"code":"unauthenticated"`, `"code":"flow_control"`, `"code":"unsupported"`} {
+	for _, code := range []string{`"code":""`, `"code":"unauthenticated"`, `"code":"flow_control"`,
+		`"code":"unsupported"`} {
 		if !strings.Contains(text, code) {
 			t.Errorf("there is no line with %s", code)
 		}
@@ -280,18 +292,21 @@ func TestAuditCannotBeWritten(t *testing.T) {
 	k = startKeyed(t, func(c *Config) { c.GRPC, c.Audit, c.Auth.Users = Off, file, users })
 	b = newBrowser(t, k.URL("http"))
 	b.ask(t, "POST", "/session_login", "eva:wrong")
-	if text := string(must(os.ReadFile(file))); !strings.Contains(text, `"target":"eva"`) || strings.Contains(text, "wrong") {
+	if text := string(must(os.ReadFile(file))); !strings.Contains(text, `"target":"eva"`) ||
+		strings.Contains(text, "wrong") {
 		t.Errorf("%s", text)
 	}
 }
 
-// TestAuditTrailersAreNoHeaders: behind a trusted proxy, a trailer is not where the audit log has the client's address from.
+// TestAuditTrailersAreNoHeaders: behind a trusted proxy, a trailer is not where the audit log has the client's
+// address from.
 func TestAuditTrailersAreNoHeaders(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.Audit = file })
 	c := dialListener(t, k.Server, "http")
 	defer c.Close()
-	if _, err := fmt.Fprintf(c, "POST /v2/repository/models/echo/load HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nX-Forwarded-For: 192.0.2.1\r\nTransfer-Encoding: chunked\r\n\r\n"+
+	if _, err := fmt.Fprintf(c, "POST /v2/repository/models/echo/load HTTP/1.1\r\nHost: localhost\r\nAuthorization: "+
+		"Bearer %s\r\nX-Forwarded-For: 192.0.2.1\r\nTransfer-Encoding: chunked\r\n\r\n"+
 		"2\r\n{}\r\n0\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n", k.keys["all"]); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +316,8 @@ func TestAuditTrailersAreNoHeaders(t *testing.T) {
 	}
 	_ = r.Body.Close()
 	text, err := os.ReadFile(file)
-	if err != nil || r.StatusCode != 400 || !strings.Contains(string(text), `"address":"192.0.2.1"`) || strings.Contains(string(text), "192.0.2.7") {
+	if err != nil || r.StatusCode != 400 || !strings.Contains(string(text), `"address":"192.0.2.1"`) ||
+		strings.Contains(string(text), "192.0.2.7") {
 		t.Errorf("%d, %v: %s", r.StatusCode, err, text)
 	}
 }

@@ -73,7 +73,8 @@ func startKeyed(t *testing.T, change func(*Config)) *keyed {
 	k.all, k.keys["door"] = append(k.all, entry), text
 	k.add(t, "old", role.All, time.Now().Add(-time.Hour))
 	k.write(t)
-	cfg := Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Auth: config.Auth{Keys: k.file, Metrics: "role"}, Models: []workers.Config{{Name: "echo", Source: "identity"}}}
+	cfg := Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"},
+		Auth: config.Auth{Keys: k.file, Metrics: "role"}, Models: []workers.Config{{Name: "echo", Source: "identity"}}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -126,7 +127,8 @@ func (k *keyed) request(t *testing.T, method, path, header string) (status int, 
 	return answer(t, c, method)
 }
 
-var samples = strings.NewReplacer(":model", "echo", ":version", "1", ":name", "door", ":region", "r", ":repository", "other", ":trace", "x", "*", "x")
+var samples = strings.NewReplacer(":model", "echo", ":version", "1", ":name", "door", ":region", "r", ":repository",
+	"other", ":trace", "x", "*", "x")
 
 // TestRoutesNeedRoles: every route refuses a request without a key, with a wrong, an expired and a revoked key, and
 // with keys of all other roles, before reading the body; also at the management address.
@@ -161,7 +163,8 @@ func testRoutesNeedRoles(t *testing.T, at string, change func(*Config)) {
 					rows++
 					status, head := k.request(t, method, at, header)
 					if r.Role == role.Open {
-						if status == 401 && !strings.Contains(path, "login") && path != "/session_status" || status == 403 {
+						if status == 401 && !strings.Contains(path, "login") && path != "/session_status" ||
+							status == 403 {
 							t.Errorf("%s %s %s: %d, and it is open", method, at, what, status)
 						}
 						return
@@ -175,7 +178,8 @@ func testRoutesNeedRoles(t *testing.T, at string, change func(*Config)) {
 				refused("with an unknown key", "Authorization: Bearer "+stranger+"\r\n", 401)
 				refused("with an expired key", "Authorization: Bearer "+k.keys["old"]+"\r\n", 401)
 				refused("with a revoked key", "Cookie: api_key="+k.keys["revoked"]+"\r\n", 401)
-				refused("with Basic", "Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("a:b"))+"\r\n", 401)
+				refused("with Basic", "Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("a:b"))+"\r\n",
+					401)
 				if !r.WebSocket {
 					refused("with a ticket", "Sec-WebSocket-Protocol: millrace.ticket.x\r\n", 401)
 				}
@@ -202,7 +206,9 @@ func TestSlashes(t *testing.T) {
 	rows := 0
 	for _, r := range k.routes() {
 		for _, path := range r.Paths() {
-			if strings.HasSuffix(path, "/") || strings.HasSuffix(path, "*") || path == "/console" || path == "/docs" || path == "/apps/:name" { // these are routes with the slash, too
+			// these are routes with the slash, too
+			if strings.HasSuffix(path, "/") || strings.HasSuffix(path, "*") || path == "/console" || path == "/docs" ||
+				path == "/apps/:name" {
 				continue
 			}
 			rows++
@@ -261,7 +267,8 @@ func TestHealthOfModels(t *testing.T) {
 		for _, path := range []string{"/v2/health/live", "/v2/health/ready", "/health/startup"} {
 			want(path, "", 200)
 		}
-		for _, path := range []string{"/v2/models/echo/ready", "/v2/models/none/ready", "/v2/models/echo/versions/1/ready", "/v2/models/%65cho/ready"} {
+		for _, path := range []string{"/v2/models/echo/ready", "/v2/models/none/ready",
+			"/v2/models/echo/versions/1/ready", "/v2/models/%65cho/ready"} {
 			want(path, "", 401)
 		}
 		want("/v2/models/echo/ready", "api_key: "+k.keys["infer"]+"\r\n", 200)
@@ -274,20 +281,23 @@ func TestHealthOfModels(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		keyed := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["infer"])
 		check := func(ctx context.Context, model string) codes.Code {
-			_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: model})
+			_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx,
+				&grpc_health_v1.HealthCheckRequest{Service: model})
 			return status.Code(err)
 		}
 		watch := func(ctx context.Context, model string) codes.Code {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			call, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{Service: model})
+			call, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx,
+				&grpc_health_v1.HealthCheckRequest{Service: model})
 			if err == nil {
 				_, err = call.Recv()
 			}
 			return status.Code(err)
 		}
 		ready := func(ctx context.Context, model string) codes.Code {
-			_, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelReady(ctx, &inferencepb.ModelReadyRequest{Name: model})
+			_, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelReady(ctx,
+				&inferencepb.ModelReadyRequest{Name: model})
 			return status.Code(err)
 		}
 		refused := codes.Unauthenticated
@@ -297,7 +307,8 @@ func TestHealthOfModels(t *testing.T) {
 		if got := check(t.Context(), ""); got != codes.OK {
 			t.Errorf("open %v: the server's health is %v", open, got)
 		}
-		for name, ask := range map[string]func(context.Context, string) codes.Code{"check": check, "watch": watch, "ready": ready} {
+		for name, ask := range map[string]func(context.Context, string) codes.Code{"check": check, "watch": watch,
+			"ready": ready} {
 			if got := ask(t.Context(), "echo"); got != refused {
 				t.Errorf("open %v: %s without a key: %v", open, name, got)
 			}
@@ -315,18 +326,22 @@ func TestHealthOfModels(t *testing.T) {
 func TestRolesSuffice(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	for path, name := range map[string]string{
-		"/v2": "infer", "/v2/models/echo": "infer", "/v2/status": "watch", "/v2/models/stats": "watch", "/metrics": "metrics", "/v2/streams": "watch", "/openapi.json": "infer", "/apps": "infer",
+		"/v2": "infer", "/v2/models/echo": "infer", "/v2/status": "watch", "/v2/models/stats": "watch",
+		"/metrics": "metrics", "/v2/streams": "watch", "/openapi.json": "infer", "/apps": "infer",
 	} {
-		for _, header := range []string{"api_key: ", "Authorization: Bearer ", "Authorization: bearer ", "Cookie: a=b; api_key="} {
+		for _, header := range []string{"api_key: ", "Authorization: Bearer ", "Authorization: bearer ",
+			"Cookie: a=b; api_key="} {
 			if status, _ := k.request(t, "GET", path, header+k.keys[name]+"\r\n"); status != 200 {
 				t.Errorf("%s with %s%s: %d", path, header, name, status)
 			}
 		}
 	}
-	if got := k.access.Outcomes(); got["allowed"] != 32 || got["missing"]+got["wrong"]+got["expired"]+got["denied"]+got["limited"] != 0 {
+	if got := k.access.Outcomes(); got["allowed"] != 32 || got["missing"]+got["wrong"]+got["expired"]+got["denied"]+
+		got["limited"] != 0 {
 		t.Errorf("counted %v", got)
 	}
-	for name, header := range map[string]string{"missing": "", "wrong": "api_key: x\r\n", "expired": "api_key: " + k.keys["old"] + "\r\n", "denied": "api_key: " + k.keys["metrics"] + "\r\n"} {
+	for name, header := range map[string]string{"missing": "", "wrong": "api_key: x\r\n",
+		"expired": "api_key: " + k.keys["old"] + "\r\n", "denied": "api_key: " + k.keys["metrics"] + "\r\n"} {
 		k.request(t, "GET", "/v2", header)
 		if got := k.access.Outcomes(); got[name] != 1 {
 			t.Errorf("%s is counted %v", name, got)
@@ -336,7 +351,8 @@ func TestRolesSuffice(t *testing.T) {
 		t.Errorf("a key in the query: %d", status)
 	}
 	status, head := k.request(t, "GET", "/login?api_key="+k.keys["infer"], "")
-	if cookie := head.Get("Set-Cookie"); status != 307 || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
+	if cookie := head.Get("Set-Cookie"); status != 307 || !strings.Contains(cookie, "HttpOnly") ||
+		!strings.Contains(cookie, "SameSite=Lax") {
 		t.Errorf("login: %d %v", status, head)
 	}
 }
@@ -379,7 +395,9 @@ func TestKeysAreReadAgain(t *testing.T) {
 func TestCallsNeedRoles(t *testing.T) {
 	t.Run("grpc", func(t *testing.T) { testCallsNeedRoles(t, "grpc", nil) })
 	t.Run("management", func(t *testing.T) {
-		testCallsNeedRoles(t, "management_grpc", func(c *Config) { c.Management = config.Management{Address: Off, GRPC: "unix:" + socketPath(t)} })
+		testCallsNeedRoles(t, "management_grpc", func(c *Config) {
+			c.Management = config.Management{Address: Off, GRPC: "unix:" + socketPath(t)}
+		})
 	})
 }
 
@@ -399,7 +417,8 @@ func testCallsNeedRoles(t *testing.T, at string, change func(*Config)) {
 		t.Helper()
 		ctx, cancel := contextOf(t)
 		defer cancel()
-		s, err := conn.NewStream(metadata.AppendToOutgoingContext(ctx, md...), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+		s, err := conn.NewStream(metadata.AppendToOutgoingContext(ctx, md...),
+			&grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,13 +432,15 @@ func testCallsNeedRoles(t *testing.T, at string, change func(*Config)) {
 		if needed == role.Open {
 			continue
 		}
-		for what, md := range map[string][]string{"none": {"x", "y"}, "wrong": {"api_key", "x"}, "expired": {"authorization", "Bearer " + k.keys["old"]}, "empty": {"rpc-auth-header", ""}} {
+		for what, md := range map[string][]string{"none": {"x", "y"}, "wrong": {"api_key", "x"},
+			"expired": {"authorization", "Bearer " + k.keys["old"]}, "empty": {"rpc-auth-header", ""}} {
 			if got := call(method, md...); got != codes.Unauthenticated {
 				t.Errorf("%s with %s: %v", method, what, got)
 			}
 		}
 		for _, name := range role.Names() {
-			if got := call(method, "api_key", k.keys[name]); (name == needed.String()) == (got == codes.PermissionDenied) {
+			if got := call(method, "api_key",
+				k.keys[name]); (name == needed.String()) == (got == codes.PermissionDenied) {
 				t.Errorf("%s with the role %s: %v", method, name, got)
 			}
 		}
@@ -466,7 +487,8 @@ func TestTicketsAreOfPrincipals(t *testing.T) {
 		}
 		return r.StatusCode, string(text)
 	}
-	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
+	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
 	const at = "/v2/models/echo/stream"
 	if got, text := ask("GET", at, upgrade...); got != 401 {
 		t.Errorf("without a key: %d %s", got, text)
@@ -474,7 +496,8 @@ func TestTicketsAreOfPrincipals(t *testing.T) {
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: millrace.ticket.none")...); got != 401 {
 		t.Errorf("with an invented ticket: %d %s", got, text)
 	}
-	if got, text := ask("GET", "/v2/models/none/stream", append(upgrade, "Sec-WebSocket-Protocol: millrace.ticket.none")...); got != 401 {
+	if got, text := ask("GET", "/v2/models/none/stream",
+		append(upgrade, "Sec-WebSocket-Protocol: millrace.ticket.none")...); got != 401 {
 		t.Errorf("with an invented ticket for a model that is not there: %d %s", got, text)
 	}
 	if got, text := ask("GET", at, append(upgrade, "api_key: "+k.keys["infer"])...); got != 101 {

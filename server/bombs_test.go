@@ -36,9 +36,13 @@ func TestHeavyPicturesDoNotHoldUpOthers(t *testing.T) {
 	if err := jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 640, 480)), nil); err != nil {
 		t.Fatal(err)
 	}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Limits: ingest.Limits{MaxDecodeTime: time.Minute}, Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}, Instances: 1}}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+		Limits: ingest.Limits{MaxDecodeTime: time.Minute},
+		Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every},
+			Instances: 1}}})
 	post := func(b []byte) string {
-		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream", bytes.NewReader(b))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream",
+			bytes.NewReader(b))
 		if err != nil {
 			t.Error(err)
 			return ""
@@ -128,9 +132,12 @@ func TestLargePicturesOfClientsTakeTurns(t *testing.T) {
 	if err := png.Encode(&large, image.NewGray(image.Rect(0, 0, 3000, 3000))); err != nil {
 		t.Fatal(err)
 	}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Limits: ingest.Limits{MaxDecodeTime: time.Minute}, Models: []workers.Config{{Name: "find", Source: "motion", Instances: 1}}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+		Limits: ingest.Limits{MaxDecodeTime: time.Minute},
+		Models: []workers.Config{{Name: "find", Source: "motion", Instances: 1}}})
 	post := func(from string) {
-		r, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/find/infer", bytes.NewReader(large.Bytes()))
+		r, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/find/infer",
+			bytes.NewReader(large.Bytes()))
 		if err != nil {
 			t.Error(err)
 			return

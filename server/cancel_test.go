@@ -88,7 +88,8 @@ var leavers = map[string]func(ctx context.Context, t *testing.T, s *server.Serve
 		}
 	},
 	"native": func(ctx context.Context, t *testing.T, s *server.Server, model string) {
-		if _, err := s.Native().InferBytes(ctx, model, stream.Opaque, []byte("x")); stream.CodeOf(err) != stream.Canceled {
+		if _, err := s.Native().InferBytes(ctx, model, stream.Opaque,
+			[]byte("x")); stream.CodeOf(err) != stream.Canceled {
 			t.Error(err)
 		}
 	},
@@ -108,7 +109,8 @@ var leavers = map[string]func(ctx context.Context, t *testing.T, s *server.Serve
 
 func leavesHTTP(ctx context.Context, t *testing.T, s *server.Server, model, call string) {
 	body := `{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[120]}]}`
-	in, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr("http")+"/v2/models/"+model+"/"+call, strings.NewReader(body))
+	in, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr("http")+"/v2/models/"+model+"/"+call,
+		strings.NewReader(body))
 	if err != nil {
 		t.Error(err)
 		return
@@ -202,9 +204,10 @@ func newCompany(t *testing.T) *companyTest {
 	g := &gates{make(chan string, 16), make(chan struct{})}
 	companies.Store(model, g)
 	t.Cleanup(func() { companies.Delete(model) })
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Models: []workers.Config{
-		{Name: model, Kind: "company", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 3}},
-	}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"},
+		Models: []workers.Config{
+			{Name: model, Kind: "company", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 3}},
+		}})
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -219,8 +222,10 @@ func newCompany(t *testing.T) *companyTest {
 // companion sends a request and waits for the answer.
 func (c *companyTest) companion(name string) {
 	c.answered.Go(func() {
-		r, err := grpcOf(c.T, c.s).ModelInfer(c.Context(), &pb.ModelInferRequest{ModelName: c.model, RawInputContents: [][]byte{[]byte(name)},
-			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}}})
+		r, err := grpcOf(c.T, c.s).ModelInfer(c.Context(), &pb.ModelInferRequest{ModelName: c.model,
+			RawInputContents: [][]byte{[]byte(name)},
+			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+				Shape: []int64{1}}}})
 		if err != nil || !bytes.Equal(r.RawOutputContents[0], []byte{1}) {
 			c.Errorf("%s: %v %v", name, r, err)
 		}

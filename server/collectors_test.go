@@ -53,9 +53,13 @@ func TestCollectorsThatFail(t *testing.T) {
 	}
 	nobody := down.Addr().String()
 	_ = down.Close()
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<html>It works!</html>") }))
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "<html>It works!</html>")
+	}))
 	defer page.Close()
-	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
 	defer busy.Close()
 	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer good.Close()
@@ -79,8 +83,10 @@ func TestCollectorsThatFail(t *testing.T) {
 	} {
 		t.Run(c.name+"/"+c.exporter, func(t *testing.T) {
 			const frames = 200
-			s, end := runWith(t, traced(t, "exporter", c.exporter, "endpoint", c.endpoint, "queue_size", c.queue, "batch_size", "100", "batch_delay", "10ms",
-				"export_timeout", "100ms", "retry_for", "1ms", "sampler", "ratio", "ratio", "1", "max_rate", "1000000", "slow", "0", "shown", "4096"))
+			s, end := runWith(t, traced(t, "exporter", c.exporter, "endpoint", c.endpoint, "queue_size", c.queue,
+				"batch_size", "100", "batch_delay", "10ms",
+				"export_timeout", "100ms", "retry_for", "1ms", "sampler", "ratio", "ratio", "1", "max_rate", "1000000",
+				"slow", "0", "shown", "4096"))
 			body := []byte(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`)
 			for range frames {
 				posted(t, s, "echo", "application/json", body, "") // fails the test without a result
@@ -103,21 +109,24 @@ func TestCollectorsThatFail(t *testing.T) {
 			var m map[string]float64
 			for range 3000 {
 				m = samples(t, s)
-				if n := built(); n > 0 && m["millrace_spans_waiting"] == 0 && m["millrace_spans_exported_total"]+m["millrace_spans_lost_total"] >= n {
+				if n := built(); n > 0 && m["millrace_spans_waiting"] == 0 && m["millrace_spans_exported_total"]+
+					m["millrace_spans_lost_total"] >= n {
 					break
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
 			want, exported, lost := built(), m["millrace_spans_exported_total"], m["millrace_spans_lost_total"]
 			if exported+lost != want || m["millrace_spans_waiting"] != 0 || m["millrace_traces_unbuilt_total"] != 0 {
-				t.Errorf("%v spans were exported, %v lost, %v wait; %v were built", exported, lost, m["millrace_spans_waiting"], want)
+				t.Errorf("%v spans were exported, %v lost, %v wait; %v were built", exported, lost,
+					m["millrace_spans_waiting"], want)
 			}
 			named := 0.0
 			for _, reason := range strings.Fields(c.reasons) {
 				named += m["millrace_spans_lost_total "+reason]
 			}
 			if c.reasons == "" && lost != 0 || c.reasons != "" && (exported != 0 || named != lost) {
-				t.Errorf("%v spans were exported, %v lost, of those %v for the reasons %q: %v", exported, lost, named, c.reasons, m)
+				t.Errorf("%v spans were exported, %v lost, of those %v for the reasons %q: %v", exported, lost, named,
+					c.reasons, m)
 			}
 			if n := m["millrace_frames_total"]; n != frames {
 				t.Errorf("%v frames, want %d", n, frames)

@@ -18,7 +18,8 @@ func TestSandboxOfStreams(t *testing.T) {
 	film(t, clip)
 	for setting, want := range map[string]bool{"": true, config.SandboxRequire: true, config.SandboxOff: false} {
 		_, end := runWith(t, server.Config{
-			HTTP: "127.0.0.1:0", GRPC: "off", Sandbox: setting, Models: []workers.Config{{Name: "echo", Source: "identity"}},
+			HTTP: "127.0.0.1:0", GRPC: "off", Sandbox: setting,
+			Models:  []workers.Config{{Name: "echo", Source: "identity"}},
 			Streams: []streams.Config{{Name: "door", Source: clip, Model: "echo", FPS: 1, Loop: true}},
 		})
 		if videotest.Confined(t) != want {

@@ -42,50 +42,66 @@ var callers = map[string]caller{
 	"ServerLive":     {at: "GET /v2/health/live", in: only(&pb.ServerLiveRequest{}), out: &pb.ServerLiveResponse{}},
 	"ServerReady":    {at: "GET /v2/health/ready", in: only(&pb.ServerReadyRequest{}), out: &pb.ServerReadyResponse{}},
 	"ServerMetadata": {at: "GET /v2", in: only(&pb.ServerMetadataRequest{}), out: &pb.ServerMetadataResponse{}},
-	"ModelReady": {at: "GET /v2/models/MODEL/ready", out: &pb.ModelReadyResponse{}, from: leaving("name"), in: func(model, version string, _ map[string]any) proto.Message {
-		return &pb.ModelReadyRequest{Name: model, Version: version}
-	}},
-	"ModelMetadata": {at: "GET /v2/models/MODEL", out: &pb.ModelMetadataResponse{}, in: func(model, version string, _ map[string]any) proto.Message {
-		return &pb.ModelMetadataRequest{Name: model, Version: version}
-	}},
-	"ModelConfig": {at: "GET /v2/models/MODEL/config", out: &pb.ModelConfigResponse{}, from: within("config"), in: func(model, version string, _ map[string]any) proto.Message {
-		return &pb.ModelConfigRequest{Name: model, Version: version}
-	}},
-	"ModelStatistics": {at: "GET /v2/models/MODEL/stats", out: &pb.ModelStatisticsResponse{}, in: func(model, version string, _ map[string]any) proto.Message {
-		return &pb.ModelStatisticsRequest{Name: model, Version: version}
-	}},
-	"RepositoryIndex": {at: "POST /v2/repository/index", out: &pb.RepositoryIndexResponse{}, from: within("models"), in: func(repository, _ string, body map[string]any) proto.Message {
-		return &pb.RepositoryIndexRequest{RepositoryName: repository, Ready: body["ready"] == true}
-	}},
-	"RepositoryModelLoad": {at: "POST /v2/repository/models/MODEL/load", out: &pb.RepositoryModelLoadResponse{}, in: func(model, _ string, body map[string]any) proto.Message {
-		return &pb.RepositoryModelLoadRequest{ModelName: model, Parameters: loadParameters(body)}
-	}},
-	"RepositoryModelUnload": {at: "POST /v2/repository/models/MODEL/unload", out: &pb.RepositoryModelUnloadResponse{}, in: func(model, _ string, body map[string]any) proto.Message {
-		return &pb.RepositoryModelUnloadRequest{ModelName: model, Parameters: loadParameters(body)}
-	}},
-	"SystemSharedMemoryStatus": {at: "GET /v2/systemsharedmemory/region/MODEL/status", out: &pb.SystemSharedMemoryStatusResponse{}, from: byName, in: func(region, _ string, _ map[string]any) proto.Message {
-		return &pb.SystemSharedMemoryStatusRequest{Name: region}
-	}},
-	"SystemSharedMemoryRegister": {at: "POST /v2/systemsharedmemory/region/MODEL/register", out: &pb.SystemSharedMemoryRegisterResponse{}, in: func(region, _ string, body map[string]any) proto.Message {
-		in := &pb.SystemSharedMemoryRegisterRequest{Name: region}
-		in.Key, _ = body["key"].(string)
-		in.Offset, in.ByteSize = bytesOf(body["offset"]), bytesOf(body["byte_size"])
-		return in
-	}},
-	"SystemSharedMemoryUnregister": {at: "POST /v2/systemsharedmemory/region/MODEL/unregister", out: &pb.SystemSharedMemoryUnregisterResponse{}, in: func(region, _ string, _ map[string]any) proto.Message {
-		return &pb.SystemSharedMemoryUnregisterRequest{Name: region}
-	}},
-	"CudaSharedMemoryStatus": {at: "GET /v2/cudasharedmemory/region/MODEL/status", out: &pb.CudaSharedMemoryStatusResponse{}, from: byName, in: func(region, _ string, _ map[string]any) proto.Message {
-		return &pb.CudaSharedMemoryStatusRequest{Name: region}
-	}},
-	"CudaSharedMemoryRegister": {at: "POST /v2/cudasharedmemory/region/MODEL/register", out: &pb.CudaSharedMemoryRegisterResponse{}, in: func(region, _ string, _ map[string]any) proto.Message {
-		return &pb.CudaSharedMemoryRegisterRequest{Name: region}
-	}},
-	"CudaSharedMemoryUnregister": {at: "POST /v2/cudasharedmemory/region/MODEL/unregister", out: &pb.CudaSharedMemoryUnregisterResponse{}, in: func(region, _ string, _ map[string]any) proto.Message {
-		return &pb.CudaSharedMemoryUnregisterRequest{Name: region}
-	}},
-	"LogSettings":  {at: "POST /v2/logging", in: logSettings, out: &pb.LogSettingsResponse{}, from: logAnswer},
-	"TraceSetting": {at: "POST /v2/models/MODEL/trace/setting", in: traceSettings, out: &pb.TraceSettingResponse{}, from: traceAnswer},
+	"ModelReady": {at: "GET /v2/models/MODEL/ready", out: &pb.ModelReadyResponse{}, from: leaving("name"),
+		in: func(model, version string, _ map[string]any) proto.Message {
+			return &pb.ModelReadyRequest{Name: model, Version: version}
+		}},
+	"ModelMetadata": {at: "GET /v2/models/MODEL", out: &pb.ModelMetadataResponse{},
+		in: func(model, version string, _ map[string]any) proto.Message {
+			return &pb.ModelMetadataRequest{Name: model, Version: version}
+		}},
+	"ModelConfig": {at: "GET /v2/models/MODEL/config", out: &pb.ModelConfigResponse{}, from: within("config"),
+		in: func(model, version string, _ map[string]any) proto.Message {
+			return &pb.ModelConfigRequest{Name: model, Version: version}
+		}},
+	"ModelStatistics": {at: "GET /v2/models/MODEL/stats", out: &pb.ModelStatisticsResponse{},
+		in: func(model, version string, _ map[string]any) proto.Message {
+			return &pb.ModelStatisticsRequest{Name: model, Version: version}
+		}},
+	"RepositoryIndex": {at: "POST /v2/repository/index", out: &pb.RepositoryIndexResponse{}, from: within("models"),
+		in: func(repository, _ string, body map[string]any) proto.Message {
+			return &pb.RepositoryIndexRequest{RepositoryName: repository, Ready: body["ready"] == true}
+		}},
+	"RepositoryModelLoad": {at: "POST /v2/repository/models/MODEL/load", out: &pb.RepositoryModelLoadResponse{},
+		in: func(model, _ string, body map[string]any) proto.Message {
+			return &pb.RepositoryModelLoadRequest{ModelName: model, Parameters: loadParameters(body)}
+		}},
+	"RepositoryModelUnload": {at: "POST /v2/repository/models/MODEL/unload", out: &pb.RepositoryModelUnloadResponse{},
+		in: func(model, _ string, body map[string]any) proto.Message {
+			return &pb.RepositoryModelUnloadRequest{ModelName: model, Parameters: loadParameters(body)}
+		}},
+	"SystemSharedMemoryStatus": {at: "GET /v2/systemsharedmemory/region/MODEL/status",
+		out: &pb.SystemSharedMemoryStatusResponse{}, from: byName,
+		in: func(region, _ string, _ map[string]any) proto.Message {
+			return &pb.SystemSharedMemoryStatusRequest{Name: region}
+		}},
+	"SystemSharedMemoryRegister": {at: "POST /v2/systemsharedmemory/region/MODEL/register",
+		out: &pb.SystemSharedMemoryRegisterResponse{}, in: func(region, _ string, body map[string]any) proto.Message {
+			in := &pb.SystemSharedMemoryRegisterRequest{Name: region}
+			in.Key, _ = body["key"].(string)
+			in.Offset, in.ByteSize = bytesOf(body["offset"]), bytesOf(body["byte_size"])
+			return in
+		}},
+	"SystemSharedMemoryUnregister": {at: "POST /v2/systemsharedmemory/region/MODEL/unregister",
+		out: &pb.SystemSharedMemoryUnregisterResponse{}, in: func(region, _ string, _ map[string]any) proto.Message {
+			return &pb.SystemSharedMemoryUnregisterRequest{Name: region}
+		}},
+	"CudaSharedMemoryStatus": {at: "GET /v2/cudasharedmemory/region/MODEL/status",
+		out: &pb.CudaSharedMemoryStatusResponse{}, from: byName,
+		in: func(region, _ string, _ map[string]any) proto.Message {
+			return &pb.CudaSharedMemoryStatusRequest{Name: region}
+		}},
+	"CudaSharedMemoryRegister": {at: "POST /v2/cudasharedmemory/region/MODEL/register",
+		out: &pb.CudaSharedMemoryRegisterResponse{}, in: func(region, _ string, _ map[string]any) proto.Message {
+			return &pb.CudaSharedMemoryRegisterRequest{Name: region}
+		}},
+	"CudaSharedMemoryUnregister": {at: "POST /v2/cudasharedmemory/region/MODEL/unregister",
+		out: &pb.CudaSharedMemoryUnregisterResponse{}, in: func(region, _ string, _ map[string]any) proto.Message {
+			return &pb.CudaSharedMemoryUnregisterRequest{Name: region}
+		}},
+	"LogSettings": {at: "POST /v2/logging", in: logSettings, out: &pb.LogSettingsResponse{}, from: logAnswer},
+	"TraceSetting": {at: "POST /v2/models/MODEL/trace/setting", in: traceSettings, out: &pb.TraceSettingResponse{},
+		from: traceAnswer},
 }
 
 func only(m proto.Message) func(string, string, map[string]any) proto.Message {
@@ -230,7 +246,8 @@ func (of *caller) rest(c *conformance, model, version, body string) outcome {
 	if err != nil {
 		c.Fatal(err)
 	}
-	if resp.StatusCode != http.StatusOK && !(resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(text), `"ready"`)) {
+	if resp.StatusCode != http.StatusOK && !(resp.StatusCode == http.StatusServiceUnavailable &&
+		strings.Contains(string(text), `"ready"`)) {
 		return c.restFailed(resp.StatusCode, text)
 	}
 	if len(text) == 0 {
@@ -271,7 +288,8 @@ func (of *caller) grpc(c *conformance, model, version, body string) outcome {
 	in, out := of.in(model, version, given), proto.Clone(of.out)
 	method := strings.TrimSuffix(string(in.ProtoReflect().Descriptor().Name()), "Request")
 	var header metadata.MD
-	if err := c.conn.Invoke(context.Background(), "/inference.GRPCInferenceService/"+method, in, out, grpc.Header(&header)); err != nil {
+	if err := c.conn.Invoke(context.Background(), "/inference.GRPCInferenceService/"+method, in, out,
+		grpc.Header(&header)); err != nil {
 		return failed(err)
 	}
 	text := messageText(out)

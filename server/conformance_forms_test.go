@@ -69,7 +69,8 @@ func (f *form) fits(calls []protocolCall) bool {
 		if f.name == "mixed" && (len(in.Inputs) < 2 || strings.Contains(a.body, "shared_memory_region")) {
 			return false
 		}
-		if f.name == "events" && strings.Contains(a.body, `"sequence_id"`) { // which the documentation says is refused there
+		// which the documentation says is refused there
+		if f.name == "events" && strings.Contains(a.body, `"sequence_id"`) {
 			return false
 		}
 		for k, t := range in.Inputs {
@@ -193,7 +194,8 @@ func elementBytes(datatype string, values []any) (out []byte, ok bool) {
 func valuesText(datatype string, data []byte) string {
 	var out []string
 	le := binary.LittleEndian
-	size := map[string]int{"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4, "FP32": 4, "INT64": 8, "UINT64": 8, "FP64": 8}[datatype]
+	size := map[string]int{"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4,
+		"UINT32": 4, "FP32": 4, "INT64": 8, "UINT64": 8, "FP64": 8}[datatype]
 	for len(data) > 0 {
 		var text string
 		n := size
@@ -233,7 +235,8 @@ func (f *form) send(c *conformance, a *protocolCall, model, version string) outc
 	case f.stream:
 		return f.grpcStream(c, a, model, version)
 	}
-	reply, err := pb.NewGRPCInferenceServiceClient(c.conn).ModelInfer(context.Background(), f.message(a, model, version))
+	reply, err := pb.NewGRPCInferenceServiceClient(c.conn).ModelInfer(context.Background(),
+		f.message(a, model, version))
 	if err != nil {
 		return failed(err)
 	}
@@ -256,10 +259,12 @@ func codeName(c codes.Code) string {
 // message makes the gRPC form of a request.
 func (f *form) message(a *protocolCall, model, version string) *pb.ModelInferRequest {
 	in := parse(a.body)
-	out := &pb.ModelInferRequest{ModelName: model, ModelVersion: version, Id: in.ID, Parameters: parameters(in.Parameters)}
+	out := &pb.ModelInferRequest{ModelName: model, ModelVersion: version, Id: in.ID,
+		Parameters: parameters(in.Parameters)}
 	for i := range in.Inputs {
 		t := &in.Inputs[i]
-		to := &pb.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.Datatype, Parameters: parameters(t.Parameters)}
+		to := &pb.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.Datatype,
+			Parameters: parameters(t.Parameters)}
 		for _, d := range t.Shape {
 			n, err := d.Int64()
 			if err != nil {
@@ -278,7 +283,8 @@ func (f *form) message(a *protocolCall, model, version string) *pb.ModelInferReq
 		out.Inputs = append(out.Inputs, to)
 	}
 	for _, o := range in.Outputs {
-		out.Outputs = append(out.Outputs, &pb.ModelInferRequest_InferRequestedOutputTensor{Name: o.Name, Parameters: parameters(o.Parameters)})
+		out.Outputs = append(out.Outputs, &pb.ModelInferRequest_InferRequestedOutputTensor{Name: o.Name,
+			Parameters: parameters(o.Parameters)})
 	}
 	return out
 }
@@ -518,7 +524,8 @@ func (c *conformance) restAnswer(resp *http.Response, body []byte) string {
 	if err := decode(string(body), &in); err != nil {
 		c.Errorf("%s: %v", body, err)
 	}
-	out := &pb.ModelInferResponse{ModelName: in.ModelName, ModelVersion: in.ModelVersion, Id: in.ID, Parameters: parameters(in.Parameters)}
+	out := &pb.ModelInferResponse{ModelName: in.ModelName, ModelVersion: in.ModelVersion, Id: in.ID,
+		Parameters: parameters(in.Parameters)}
 	for _, o := range in.Outputs {
 		to := &pb.ModelInferResponse_InferOutputTensor{Name: o.Name, Datatype: o.Datatype}
 		for _, d := range o.Shape {

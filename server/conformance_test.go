@@ -165,7 +165,8 @@ func (c *conformance) run(of *conforming) {
 // neighbour sends a good request.
 func (c *conformance) neighbour(protocol int) {
 	c.Helper()
-	a := &protocolCall{call: "infer", model: "add", body: `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,2],"data":[1,2]},{"name":"INPUT1","datatype":"INT32","shape":[1,2],"data":[10,20]}]}`,
+	a := &protocolCall{call: "infer", model: "add", body: `{"inputs":[{"name":"INPUT0","datatype":"INT32",` +
+		`"shape":[1,2],"data":[1,2]},{"name":"INPUT1","datatype":"INT32","shape":[1,2],"data":[10,20]}]}`,
 		want: "add/1: OUTPUT0 INT32[1 2]=11,22; OUTPUT1 INT32[1 2]=-9,-18"}
 	for _, f := range inferForms {
 		if f.protocol == protocol && f.fits([]protocolCall{*a}) {
@@ -199,7 +200,8 @@ func (c *conformance) do(protocol int, f form, a *protocolCall) (o outcome) {
 			o.text = counts.ReplaceAllString(o.text, "")
 		}
 		// A run is counted, and the use of a region ends, after its results are sent.
-		if a.call != "ModelStatistics" && a.call != "SystemSharedMemoryStatus" || o.is(a, a.want) || time.Now().After(limit) {
+		if a.call != "ModelStatistics" && a.call != "SystemSharedMemoryStatus" || o.is(a, a.want) ||
+			time.Now().After(limit) {
 			return o
 		}
 		time.Sleep(time.Millisecond)
@@ -237,8 +239,10 @@ var sharedKey = fmt.Sprintf("millrace-conformance-%d", os.Getpid())
 func startConformance(t *testing.T) *conformance {
 	readStatusTable(t)
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Models: []workers.Config{
-		{Name: "echo", Source: "identity"}, {Name: "count", Source: "repeat"}, {Name: "add", Kind: "adding"}, {Name: "flat", Kind: "failing"}, {Name: "scalar", Kind: "failing"},
-		{Name: "text", Kind: "failing"}, {Name: "wrong", Kind: "failing"}, {Name: "sum", Kind: "summing", Sequences: stream.Sequences{Idle: time.Hour}},
+		{Name: "echo", Source: "identity"}, {Name: "count", Source: "repeat"}, {Name: "add", Kind: "adding"},
+		{Name: "flat", Kind: "failing"}, {Name: "scalar", Kind: "failing"},
+		{Name: "text", Kind: "failing"}, {Name: "wrong", Kind: "failing"},
+		{Name: "sum", Kind: "summing", Sequences: stream.Sequences{Idle: time.Hour}},
 	}}
 	cfg.Log.Level = "error"
 	cfg.Repository = config.Repository{Dir: t.TempDir(), Mode: config.LoadExplicit, Load: []string{"versions"}}
@@ -288,7 +292,8 @@ func readStatusTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	statusTable = map[string]statuses{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\d{3})[^|]* \\| `([A-Z_]+)` \\|").FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\d{3})[^|]* \\| `([A-Z_]+)` \\|").FindAllSubmatch(
+		text, -1) {
 		var s statuses
 		fmt.Sscan(string(m[2]), &s.http)
 		s.grpc = string(m[3])

@@ -16,7 +16,8 @@ import (
 func TestMalformedTraceContexts(t *testing.T) {
 	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	const broken = "00-zz"
-	req, err := http.NewRequest(http.MethodPost, s.URL("http")+"/v2/models/echo/infer", strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`))
+	req, err := http.NewRequest(http.MethodPost, s.URL("http")+"/v2/models/echo/infer",
+		strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,8 @@ func TestMalformedTraceContexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close(context.Background())
-	if _, err := in.Send(t.Context(), client.Frame{Data: []byte("x"), Codec: "opaque", Trace: "00-" + strings.Repeat("z", 32) + "-" + spanID + "-01"}); err != nil {
+	if _, err := in.Send(t.Context(), client.Frame{Data: []byte("x"), Codec: "opaque",
+		Trace: "00-" + strings.Repeat("z", 32) + "-" + spanID + "-01"}); err != nil {
 		t.Fatal(err)
 	}
 	if e := <-in.Replies(); e.Err != nil {

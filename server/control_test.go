@@ -14,9 +14,11 @@ import (
 // controlled is a configuration with a repository of the models a and b and a model with a broken configuration.
 func controlled(t *testing.T, mode string, load ...string) server.Config {
 	dir := writeRepository(t, map[string]string{
-		"a/config.yaml": "source: identity\n", "b/config.yaml": "source: delay\n", "broken/config.yaml": "source: nothing\n",
+		"a/config.yaml": "source: identity\n", "b/config.yaml": "source: delay\n",
+		"broken/config.yaml": "source: nothing\n",
 	})
-	return server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}, Repository: config.Repository{Dir: dir, Mode: mode, Load: load}}
+	return server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
+		Repository: config.Repository{Dir: dir, Mode: mode, Load: load}}
 }
 
 // loaded lists the ready models, and the other models of the index in brackets.
@@ -47,7 +49,8 @@ func TestExplicitControl(t *testing.T) {
 	if code, text := postJSON(t, path+"repository/models/a/load", ""); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
-	if code, text := postJSON(t, path+"repository/models/broken/load", ""); code != 400 || !strings.Contains(text, "nothing") {
+	if code, text := postJSON(t, path+"repository/models/broken/load", ""); code != 400 ||
+		!strings.Contains(text, "nothing") {
 		t.Errorf("%d %s", code, text)
 	}
 	if code, text := postJSON(t, path+"models/a/infer", body); code != 200 {
@@ -60,7 +63,8 @@ func TestExplicitControl(t *testing.T) {
 		t.Errorf("after the requests: %s", got)
 	}
 	// The next load applies a change of the model's file.
-	if err := os.WriteFile(filepath.Join(cfg.Repository.Dir, "a/config.yaml"), []byte("source: delay\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(cfg.Repository.Dir, "a/config.yaml"), []byte("source: delay\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"INT32", "delay_us"} {

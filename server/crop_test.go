@@ -67,8 +67,11 @@ func TestCropsOfFaces(t *testing.T) {
 		each := len(got["shares"]) / max(len(boxes), 1)
 		for i, b := range boxes {
 			x, y := max(math.Floor(b[0]), 0), max(math.Floor(b[1]), 0)
-			region := stream.Region{X: uint16(x), Y: uint16(y), Width: uint16(min(math.Ceil(b[2]), float64(at.Width)) - x), Height: uint16(min(math.Ceil(b[3]), float64(at.Height)) - y)}
-			r, err := s.Native().Do(context.Background(), "colour", "", stream.Frame{Codec: stream.JPEG, Payload: picture, Region: region})
+			region := stream.Region{X: uint16(x), Y: uint16(y),
+				Width:  uint16(min(math.Ceil(b[2]), float64(at.Width)) - x),
+				Height: uint16(min(math.Ceil(b[3]), float64(at.Height)) - y)}
+			r, err := s.Native().Do(context.Background(), "colour", "",
+				stream.Frame{Codec: stream.JPEG, Payload: picture, Region: region})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -58,7 +58,8 @@ func startDex(t *testing.T) *dex {
 func (d *dex) token(t *testing.T, user, client string) string {
 	t.Helper()
 	req := must(http.NewRequestWithContext(t.Context(), "POST", d.issuer+"/token", strings.NewReader(url.Values{
-		"grant_type": {"password"}, "username": {user + "@example.org"}, "password": {"secret"}, "scope": {"openid email profile groups"},
+		"grant_type": {"password"}, "username": {user + "@example.org"}, "password": {"secret"},
+		"scope": {"openid email profile groups"},
 	}.Encode())))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.SetBasicAuth(client, "client")
@@ -79,7 +80,8 @@ func (d *dex) token(t *testing.T, user, client string) string {
 // rotate has the provider sign with a new key.
 func (d *dex) rotate(t *testing.T) {
 	t.Helper()
-	if _, err := io.WriteString(d.orders, "rotate\n"); err != nil || !d.answers.Scan() || d.answers.Text() != "rotated" {
+	if _, err := io.WriteString(d.orders, "rotate\n"); err != nil || !d.answers.Scan() ||
+		d.answers.Text() != "rotated" {
 		t.Fatal("dex did not rotate its keys")
 	}
 }
@@ -89,7 +91,8 @@ func (d *dex) rotate(t *testing.T) {
 func TestDex(t *testing.T) {
 	d := startDex(t)
 	s := startKeyed(t, func(c *Config) {
-		c.Auth = config.Auth{OIDC: config.OIDC{Issuer: d.issuer, Audience: "millrace", UserClaim: "name", RolesClaim: "groups"}}
+		c.Auth = config.Auth{OIDC: config.OIDC{Issuer: d.issuer, Audience: "millrace", UserClaim: "name",
+			RolesClaim: "groups"}}
 	}).Server
 	conn := must(grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials())))
 	t.Cleanup(func() { conn.Close() })
@@ -98,7 +101,8 @@ func TestDex(t *testing.T) {
 	// load for manage.
 	wants := func(what, token string, http [3]int, grpc [3]codes.Code, stream int) {
 		t.Helper()
-		for i, c := range [3][2]string{{"GET", "/v2/models/echo"}, {"GET", "/v2/models/stats"}, {"POST", "/v2/repository/models/echo/load"}} {
+		for i, c := range [3][2]string{{"GET", "/v2/models/echo"}, {"GET", "/v2/models/stats"},
+			{"POST", "/v2/repository/models/echo/load"}} {
 			if got := statusWith(t, s, c[0], c[1], token); got != http[i] {
 				t.Errorf("%s: %s: %d, want %d", what, c[1], got, http[i])
 			}
@@ -119,7 +123,9 @@ func TestDex(t *testing.T) {
 				t.Errorf("%s: call %d: %v, want %v", what, i, got, grpc[i])
 			}
 		}
-		ws, r, _ := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+"/v2/models/echo/stream?codec=opaque&outputs=none", map[string][]string{"Authorization": {"Bearer " + token}})
+		ws, r, _ := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+
+			"/v2/models/echo/stream?codec=opaque&outputs=none",
+			map[string][]string{"Authorization": {"Bearer " + token}})
 		if r == nil || r.StatusCode != stream {
 			t.Errorf("%s: WebSocket: %v, want %d", what, r, stream)
 		}
@@ -133,11 +139,13 @@ func TestDex(t *testing.T) {
 	}
 	refused := func(what, token string) {
 		t.Helper()
-		wants(what, token, [3]int{401, 401, 401}, [3]codes.Code{codes.Unauthenticated, codes.Unauthenticated, codes.Unauthenticated}, 401)
+		wants(what, token, [3]int{401, 401, 401}, [3]codes.Code{codes.Unauthenticated, codes.Unauthenticated,
+			codes.Unauthenticated}, 401)
 	}
 	eva := d.token(t, "eva", "millrace")
 	allowed("a token", eva)
-	wants("one without roles", d.token(t, "max", "millrace"), [3]int{403, 403, 403}, [3]codes.Code{codes.PermissionDenied, codes.PermissionDenied, codes.PermissionDenied}, 403)
+	wants("one without roles", d.token(t, "max", "millrace"), [3]int{403, 403, 403},
+		[3]codes.Code{codes.PermissionDenied, codes.PermissionDenied, codes.PermissionDenied}, 403)
 	refused("one for another audience", d.token(t, "eva", "other"))
 	parts := strings.Split(eva, ".")
 	d.rotate(t)
@@ -148,7 +156,8 @@ func TestDex(t *testing.T) {
 	allowed("one of a new key", again)
 	allowed("one of the key before", eva)
 	// Last, because each token makes the server request new keys, and the number of these requests is limited.
-	refused("one with the signature of another", strings.Join(append(parts[:2:2], strings.Split(d.token(t, "max", "millrace"), ".")[2]), "."))
+	refused("one with the signature of another",
+		strings.Join(append(parts[:2:2], strings.Split(d.token(t, "max", "millrace"), ".")[2]), "."))
 }
 
 // statusWith returns the status of a request with a token.

@@ -23,7 +23,8 @@ type keptConn struct {
 func (k keptConn) send(t *testing.T, method, path, body string) {
 	t.Helper()
 	_ = k.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := fmt.Fprintf(k, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(k, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s", method, path,
+		len(body), body); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -28,7 +28,8 @@ func TestDrainLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Drain: 200 * time.Millisecond, Models: []workers.Config{cost}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Drain: 200 * time.Millisecond,
+		Models: []workers.Config{cost}})
 	var wg sync.WaitGroup
 	post := func(accept string, wantCode int, want string) {
 		req, err := http.NewRequest("POST", s.URL("http")+"/v2/models/cost/infer", strings.NewReader("x"))
@@ -82,7 +83,8 @@ func TestDrainLimit(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		frame := []byte("x")
 		if name == "v1" {
-			if err := c.WriteMessage(websocket.TextMessage, []byte(`{"type":"open","sid":1,"model":"cost","policy":{"mode":"every","window":4}}`)); err != nil {
+			if err := c.WriteMessage(websocket.TextMessage,
+				[]byte(`{"type":"open","sid":1,"model":"cost","policy":{"mode":"every","window":4}}`)); err != nil {
 				t.Fatal(err)
 			}
 			frame = make([]byte, wire.HeaderLen+1)

@@ -23,7 +23,8 @@ func TestDrainBeginsWithGoAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Drain: time.Minute, Models: []workers.Config{cost}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Drain: time.Minute,
+		Models: []workers.Config{cost}})
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
 	c, _, err := d.Dial("ws://"+s.Addr("http")+"/v2/stream", nil)
 	if err != nil {
@@ -73,7 +74,8 @@ func TestDrainBeginsWithGoAway(t *testing.T) {
 		case m.Type == "pong": // all frames have come
 			_, text := get(t, s, "/metrics")
 			for _, want := range []string{
-				`millrace_streams_closed_total{reason="draining"} 0`, `millrace_sessions_closed_total{reason="draining"} 0`,
+				`millrace_streams_closed_total{reason="draining"} 0`,
+				`millrace_sessions_closed_total{reason="draining"} 0`,
 				`millrace_sessions{adapter="ws_waiting"} 0`, "millrace_kept_bytes ",
 			} {
 				if !strings.Contains(text, "\n"+want) {

@@ -47,7 +47,8 @@ func TestEveryWorker(t *testing.T) {
 						t.Errorf("%s is not filled in", f.Path)
 					}
 					var e *stream.Error
-					if _, err := k.Decode(stream.Params{f.Path: map[string]any{}}); !errors.As(err, &e) || e.Field != f.Path {
+					if _, err := k.Decode(stream.Params{f.Path: map[string]any{}}); !errors.As(err, &e) ||
+						e.Field != f.Path {
 						t.Errorf("%s: %v for no plain value", f.Path, err)
 					}
 				}

@@ -42,17 +42,22 @@ func shortKey(c *Config) bool {
 }
 
 func errShort(setting, addr string) error {
-	return stream.Errorf(stream.InvalidArgument, "api_key", "has fewer than %d characters, and %s, %s, can be reached from other machines, which could guess it: set a random one (openssl rand -hex 16), or auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow it",
+	return stream.Errorf(stream.InvalidArgument, "api_key", "has fewer than %d characters, and %s, %s, can be "+
+		"reached from other machines, which could guess it: set a random one (openssl rand -hex 16), or auth.keys "+
+		"instead (millrace keys add keys.yaml NAME), or give --insecure to allow it",
 		access.MinKey, setting, addr)
 }
 
 // authenticates reports whether clients of a server with a configuration need credentials.
 func authenticates(c *Config) bool {
-	return c.APIKey != "" || c.Auth.Keys != "" || c.Auth.Users != "" || c.Auth.Module != "" || c.Auth.OIDC.Issuer != "" || c.TLS.ClientCA != ""
+	return c.APIKey != "" || c.Auth.Keys != "" || c.Auth.Users != "" || c.Auth.Module != "" ||
+		c.Auth.OIDC.Issuer != "" || c.TLS.ClientCA != ""
 }
 
 func errExposed(setting, addr string) error {
-	return stream.Errorf(stream.InvalidArgument, setting, "%s can be reached from other machines, and nobody has to authenticate: set auth.keys (millrace keys add keys.yaml NAME) or auth.users (millrace users add users.yaml NAME), or give --insecure to let everybody in", addr)
+	return stream.Errorf(stream.InvalidArgument, setting, "%s can be reached from other machines, and nobody has to "+
+		"authenticate: set auth.keys (millrace keys add keys.yaml NAME) or auth.users (millrace users add "+
+		"users.yaml NAME), or give --insecure to let everybody in", addr)
 }
 
 // reachable reports whether other machines can reach a listener at addr, HOST:PORT or unix:PATH. A name without an

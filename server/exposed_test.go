@@ -45,7 +45,9 @@ func TestExposed(t *testing.T) {
 		{with(func(c *Config) { c.HTTP, c.GRPC = Off, ":0" }), "grpc"},
 		{with(func(c *Config) { c.Management = config.Management{Address: "unix:/m", GRPC: "127.0.0.1:0"} }), ""},
 		{with(func(c *Config) { c.HTTP, c.Management.Address = ":0", "unix:/m" }), "http"},
-		{with(func(c *Config) { c.Management = config.Management{Address: ":0", GRPC: ":0"} }), "management.address management.grpc"},
+		{with(func(c *Config) {
+			c.Management = config.Management{Address: ":0", GRPC: ":0"}
+		}), "management.address management.grpc"},
 		{with(func(c *Config) { c.HTTP = "name.invalid:1" }), ""}, // cannot be listened at
 		{with(func(c *Config) { c.HTTP, c.Insecure = ":0", true }), ""},
 		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", long }), ""},
@@ -79,21 +81,25 @@ func TestProgramIsNotExposed(t *testing.T) {
 	defer stop()
 	file := filepath.Join(t.TempDir(), "svc.staged")
 	write(t, file, "listen\n{}")
-	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Root: "svc"}, Models: []workers.Config{{Name: "svc", Source: file}}})
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Root: "svc"},
+		Models: []workers.Config{{Name: "svc", Source: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(), "program svc: address: 0.0.0.0:0 can be reached from other machines") {
+	if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(),
+		"program svc: address: 0.0.0.0:0 can be reached from other machines") {
 		t.Errorf("%v", err)
 	}
 	if all := s.Listeners(); len(all) != 1 {
 		t.Errorf("%+v", all)
 	}
-	s, err = New(Config{HTTP: "127.0.0.1:0", GRPC: Off, APIKey: "short", Programs: config.Programs{Root: "svc"}, Models: []workers.Config{{Name: "svc", Source: file}}})
+	s, err = New(Config{HTTP: "127.0.0.1:0", GRPC: Off, APIKey: "short", Programs: config.Programs{Root: "svc"},
+		Models: []workers.Config{{Name: "svc", Source: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(), "program svc: api_key: has fewer than 16 characters, and its address, 0.0.0.0:0, can be reached from other machines") {
+	if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(), "program svc: api_key: has fewer than 16 "+
+		"characters, and its address, 0.0.0.0:0, can be reached from other machines") {
 		t.Errorf("%v", err)
 	}
 }
@@ -115,7 +121,8 @@ func TestShortKeyIsLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(text), "setting=api_key"); n != want || key != "" && strings.Contains(string(text), key) {
+		if n := strings.Count(string(text), "setting=api_key"); n != want ||
+			key != "" && strings.Contains(string(text), key) {
 			t.Errorf("%q: %s", key, text)
 		}
 	}

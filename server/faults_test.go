@@ -104,7 +104,8 @@ func TestFailingWorkersOverProtocols(t *testing.T) {
 			frame string
 			good  bool
 		}{{x.frame, false}, {"fine", true}} {
-			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/m/infer", "application/octet-stream", strings.NewReader(y.frame))
+			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/m/infer", "application/octet-stream",
+				strings.NewReader(y.frame))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,13 +149,15 @@ func TestManyBadFramesOverWebSocket(t *testing.T) {
 		if i%2 == 1 {
 			bad, code = []byte("\xff\xd8\xff\xe0 not much of a picture"), `"error"`
 		}
-		if got := ask(t, c, websocket.BinaryMessage, bad); strings.Contains(got, "codec:") || !strings.Contains(got, code) || !strings.Contains(got, `"error"`) {
+		if got := ask(t, c, websocket.BinaryMessage, bad); strings.Contains(got, "codec:") ||
+			!strings.Contains(got, code) || !strings.Contains(got, `"error"`) {
 			t.Fatalf("frame %d: %s", i, got)
 		}
 	}
 	raw := dial(t, s, "/v2/models/find/stream?policy=every&codec=rgb24&width=64&height=48")
 	defer raw.Close()
-	if got := ask(t, raw, websocket.BinaryMessage, bytes.Repeat([]byte{90}, 64*48*3)); !strings.Contains(got, `"boxes"`) {
+	if got := ask(t, raw, websocket.BinaryMessage, bytes.Repeat([]byte{90}, 64*48*3)); !strings.Contains(got,
+		`"boxes"`) {
 		t.Errorf("a good frame afterwards: %s", got)
 	}
 }
@@ -169,7 +172,8 @@ func TestPullFromNobodyOverWebSocket(t *testing.T) {
 	_ = l.Close()
 	s, end := run(t, workers.Config{Name: "find", Source: "motion"})
 	c := dial(t, s, "/v2/models/find/stream")
-	if got := ask(t, c, websocket.TextMessage, []byte(`{"url":"http://`+nobody+`/x.mp4"}`)); !strings.Contains(got, "permission_denied") || !strings.Contains(got, "sources.allow_private") {
+	if got := ask(t, c, websocket.TextMessage, []byte(`{"url":"http://`+nobody+`/x.mp4"}`)); !strings.Contains(got,
+		"permission_denied") || !strings.Contains(got, "sources.allow_private") {
 		t.Errorf("a private address: %s", got)
 	}
 	if got := ask(t, c, websocket.BinaryMessage, []byte("not a picture")); !strings.Contains(got, "unsupported") {

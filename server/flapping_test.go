@@ -108,7 +108,8 @@ func (f *flapping) serve(w http.ResponseWriter, q *http.Request) {
 		if f.wide.Load() {
 			p = flapPictures[1]
 		}
-		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p), p); err != nil {
+		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p),
+			p); err != nil {
 			return
 		}
 		w.(http.Flusher).Flush()

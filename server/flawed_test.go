@@ -22,7 +22,9 @@ type flawedSettings struct {
 }
 
 func init() {
-	workers.Register(workers.Kind{Name: "flawed", New: func() workers.Worker { return &flawed{} }, Settings: func() any { return new(flawedSettings) }})
+	workers.Register(workers.Kind{Name: "flawed", New: func() workers.Worker {
+		return &flawed{}
+	}, Settings: func() any { return new(flawedSettings) }})
 }
 
 func (*flawed) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {

@@ -90,7 +90,8 @@ streams:
 			Width  int
 			Error  *struct{ Code, Message string }
 		}
-		if err := json.Unmarshal(in.Bytes(), &line); err != nil || line.Stream != "once" || line.Seq != next || line.PTS != next*10_000 {
+		if err := json.Unmarshal(in.Bytes(), &line); err != nil || line.Stream != "once" || line.Seq != next ||
+			line.PTS != next*10_000 {
 			t.Fatalf("%v: line %d: %s", err, next, in.Bytes())
 		}
 		if bad := next == 5 || next == 9; bad != (line.Error != nil) || !bad && line.Width != 64 {
@@ -119,7 +120,8 @@ streams:
 			t.Fatalf("%v %+v", err, shown)
 		}
 	}
-	if shown.Frames != 12 || shown.Results != 10 || shown.Errors != 2 || shown.Sinks["socket"].Sent != 12 || shown.Sinks["socket"].Lost != 0 {
+	if shown.Frames != 12 || shown.Results != 10 || shown.Errors != 2 || shown.Sinks["socket"].Sent != 12 ||
+		shown.Sinks["socket"].Lost != 0 {
 		t.Errorf("%+v", shown)
 	}
 
@@ -149,7 +151,8 @@ streams:
 		}
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if resp.StatusCode != 403 || !strings.HasPrefix(string(text), `{"error":"`+field+`: `) || !strings.Contains(string(text), "permission_denied") {
+		if resp.StatusCode != 403 || !strings.HasPrefix(string(text), `{"error":"`+field+`: `) ||
+			!strings.Contains(string(text), "permission_denied") {
 			t.Errorf("%s: %d %s", body, resp.StatusCode, text)
 		}
 	}
@@ -158,12 +161,15 @@ streams:
 // Settings of other kinds of sources are refused by name.
 func TestSettingsOfOtherSources(t *testing.T) {
 	for entry, want := range map[string]string{
-		`{name: a, model: m, source: "folder:x", width: 640}`:               "streams[0].width: is for video sources, but this one is folder",
-		`{name: a, model: m, source: "folder:"}`:                            "streams[0].source: has no folder",
-		`{name: a, model: m, source: "flder:x"}`:                            "folder",
-		`{name: a, model: m, source: x.mp4, fps: 2000}`:                     "streams[0].fps: 2000 is not between",
-		`{name: a, model: m, source: x.mp4, sinks: {max_size: 1MiB}}`:       "streams[0].sinks.max_size: is set without sinks.file",
-		`{name: a, model: m, source: x.mp4, sinks: {sokcet: /run/x}}`:       "streams[0].sinks.sokcet: is not a setting (did you mean socket?)",
+		`{name: a, model: m, source: "folder:x", width: 640}`: "streams[0].width: is for video " +
+			"sources, but this one is folder",
+		`{name: a, model: m, source: "folder:"}`:        "streams[0].source: has no folder",
+		`{name: a, model: m, source: "flder:x"}`:        "folder",
+		`{name: a, model: m, source: x.mp4, fps: 2000}`: "streams[0].fps: 2000 is not between",
+		`{name: a, model: m, source: x.mp4, sinks: {max_size: 1MiB}}`: "streams[0].sinks.max_size: is set " +
+			"without sinks.file",
+		`{name: a, model: m, source: x.mp4, sinks: {sokcet: /run/x}}`: "streams[0].sinks.sokcet: is not a " +
+			"setting (did you mean socket?)",
 		`{name: a, model: m, source: x.mp4, sinks: {file: f, max_size: 9}}`: "streams[0].sinks.max_size: 9 is less than 1KiB",
 	} {
 		_, err := config.Parse([]byte("models:\n  - {name: m, source: motion}\nstreams:\n  - "+entry+"\n"), "f.yaml")

@@ -66,7 +66,9 @@ func TestGate(t *testing.T) {
 	}
 	const still, moving = 60, 60
 	frames := stillThenMoving(t, dir, still, moving)
-	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,stream.policy=every,gate.changed=0.002,gate.refresh=1h")
+	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") +
+		",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,stream.policy=every," +
+		"gate.changed=0.002,gate.refresh=1h")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,8 @@ func TestGate(t *testing.T) {
 			}
 			Width int
 		}
-		if err := json.Unmarshal([]byte(text), &reply); err != nil || reply.Seq != uint64(i) || len(reply.Outputs) == 0 || reply.Width == 0 {
+		if err := json.Unmarshal([]byte(text), &reply); err != nil || reply.Seq != uint64(i) ||
+			len(reply.Outputs) == 0 || reply.Width == 0 {
 			t.Fatalf("frame %d: %v %s", i, err, text)
 		}
 		boxes := ""
@@ -121,7 +124,8 @@ func TestGate(t *testing.T) {
 	}
 	defer r.Body.Close()
 	text, _ := io.ReadAll(r.Body)
-	if want := fmt.Sprintf(`millrace_skipped_frames_total{model="spotter",version="1"} %d`, stood+moved); !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf(`millrace_skipped_frames_total{model="spotter",version="1"} %d`,
+		stood+moved); !strings.Contains(string(text), want) {
 		t.Errorf("the metrics lack %s", want)
 	}
 	_ = c.Close()

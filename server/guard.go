@@ -24,7 +24,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// guardRoutes has the client of a request enter through the gate before the handlers of the route. All routes must be registered.
+// guardRoutes has the client of a request enter through the gate before the handlers of the route. All routes must be
+// registered.
 func (s *Server) guardRoutes() error {
 	if s.http == nil {
 		return nil
@@ -53,7 +54,9 @@ func (s *Server) guardRoutes() error {
 			}
 			of := described[name+" "+r.Path]
 			if of == nil || of.Role == 0 {
-				return fmt.Errorf("server: %s %s has no role: each route is described in the openapi.go of its package", r.Method, r.Path)
+				return fmt.Errorf(
+					"server: %s %s has no role: each route is described in the openapi.go of its package", r.Method,
+					r.Path)
 			}
 			var first []fiber.Handler
 			if audited(of) && s.access.Audits() {
@@ -64,7 +67,9 @@ func (s *Server) guardRoutes() error {
 		}
 	}
 	if c := s.cfg.Apps; c.Address != "" && c.Address != Off {
-		s.http.OnlyPrograms(func(path string) bool { return path == "/" || path == "/apps" || strings.HasPrefix(path, "/apps/") })
+		s.http.OnlyPrograms(func(path string) bool {
+			return path == "/" || path == "/apps" || strings.HasPrefix(path, "/apps/")
+		})
 	}
 	if s.cfg.Management.Apart() {
 		s.http.Reserve(func(method, path string) bool {
@@ -103,12 +108,14 @@ func modelIn(path string) string {
 	return ""
 }
 
-// guard returns a handler that goes on for clients with a role, and, for a WebSocket, for clients that offer a ticket, which enter in the handler
-// behind it. A client that is limited to some models may use routes of these models, and routes whose handler regards the limit.
+// guard returns a handler that goes on for clients with a role, and, for a WebSocket, for clients that offer a
+// ticket, which enter in the handler behind it. A client that is limited to some models may use routes of these
+// models, and routes whose handler regards the limit.
 func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if r.WebSocket && s.access.Required() && ws.OffersTicket(c) { // the handler has the ticket's client enter
-			if err := s.access.AccountAt(c.Context().Conn(), forwarded(c)).Take(stream.QuotaRequests, 1, 0); err != nil {
+			if err := s.access.AccountAt(c.Context().Conn(), forwarded(c)).Take(stream.QuotaRequests, 1,
+				0); err != nil {
 				return err
 			}
 			return c.Next()
@@ -228,7 +235,8 @@ func (s *Server) credentialsOf(c *fiber.Ctx, query bool) access.Credentials {
 func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 	if refused := s.rootAccess().Refused; refused != nil {
 		status, detail := refused(!s.access.OwnKey() && s.access.Passwords())
-		return c.Status(status).JSON(map[string]string{"detail": detail, "error": err.Error(), "code": string(stream.PermissionDenied)})
+		return c.Status(status).JSON(map[string]string{"detail": detail, "error": err.Error(),
+			"code": string(stream.PermissionDenied)})
 	}
 	if stream.CodeOf(err) == stream.Unauthenticated {
 		c.Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
@@ -236,8 +244,8 @@ func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 	return err
 }
 
-// guardProgram answers a request to a program at the root that may not use the server, or whose client is over its quota, and reports true.
-// declared says that the program has a route for it, which always needs a key.
+// guardProgram answers a request to a program at the root that may not use the server, or whose client is over its
+// quota, and reports true. declared says that the program has a route for it, which always needs a key.
 func (s *Server) guardProgram(c *fiber.Ctx, declared bool) (bool, error) {
 	if c.Locals(enteredKey{}) != nil { // at a route that guardRoutes has guarded
 		return false, nil
@@ -260,8 +268,8 @@ func (s *Server) isOpen(path string) bool {
 	return strings.HasPrefix(path, "/docs/") || rest.IsProbe(path) || slices.Contains(s.rootAccess().Open, path)
 }
 
-// metricsRole returns the role that the metrics of a server need. Unless auth.metrics says so, everybody reads them who can reach
-// them, if that is this machine only: they have the names of clients and models.
+// metricsRole returns the role that the metrics of a server need. Unless auth.metrics says so, everybody reads them
+// who can reach them, if that is this machine only: they have the names of clients and models.
 func metricsRole(ctx context.Context, c *Config) role.Role {
 	addr := c.HTTP
 	if c.Metrics.Separate() {

@@ -62,27 +62,40 @@ func TestGuide(t *testing.T) {
 	}
 	const anchors = 8400
 	files := map[string][]byte{
-		"mobilenet.onnx": constant(map[string][]int{"logits": {1000}}, map[string][]float32{"logits": at(1000, map[int]float32{7: 20})}),
-		"yolov8n.onnx": constant(map[string][]int{"output0": {84, anchors}}, map[string][]float32{"output0": at(84*anchors, map[int]float32{
-			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9})}),
-		"yolov5s.onnx": constant(map[string][]int{"output0": {25200, 85}}, map[string][]float32{"output0": at(25200*85, map[int]float32{
-			85: 320, 86: 320, 87: 64, 88: 64, 89: 1, 90 + 7: 0.9})}, "stride", "32", "names", things(80)),
-		"yolo26n.onnx": constant(map[string][]int{"output0": {300, 6}}, map[string][]float32{"output0": at(300*6, map[int]float32{
-			0: 288, 1: 288, 2: 352, 3: 352, 4: 0.9, 5: 7})}, "task", "detect", "end2end", "True", "names", things(80)),
-		"yolov10n.onnx": constant(map[string][]int{"output0": {300, 6}}, map[string][]float32{"output0": at(300*6, map[int]float32{
-			0: 288, 1: 288, 2: 352, 3: 352, 4: 0.9, 5: 7})}),
-		"yolov8n-seg.onnx": constant(map[string][]int{"output0": {116, anchors}, "output1": {32, 160, 160}}, map[string][]float32{"output0": at(116*anchors, map[int]float32{
-			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9}), "output1": make([]float32, 32*160*160)},
+		"mobilenet.onnx": constant(map[string][]int{"logits": {1000}},
+			map[string][]float32{"logits": at(1000, map[int]float32{7: 20})}),
+		"yolov8n.onnx": constant(map[string][]int{"output0": {84, anchors}},
+			map[string][]float32{"output0": at(84*anchors, map[int]float32{
+				5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9})}),
+		"yolov5s.onnx": constant(map[string][]int{"output0": {25200, 85}},
+			map[string][]float32{"output0": at(25200*85, map[int]float32{
+				85: 320, 86: 320, 87: 64, 88: 64, 89: 1, 90 + 7: 0.9})}, "stride", "32", "names", things(80)),
+		"yolo26n.onnx": constant(map[string][]int{"output0": {300, 6}},
+			map[string][]float32{"output0": at(300*6, map[int]float32{
+				0: 288, 1: 288, 2: 352, 3: 352, 4: 0.9, 5: 7})}, "task", "detect", "end2end", "True", "names",
+			things(80)),
+		"yolov10n.onnx": constant(map[string][]int{"output0": {300, 6}},
+			map[string][]float32{"output0": at(300*6, map[int]float32{
+				0: 288, 1: 288, 2: 352, 3: 352, 4: 0.9, 5: 7})}),
+		"yolov8n-seg.onnx": constant(map[string][]int{"output0": {116, anchors}, "output1": {32, 160, 160}},
+			map[string][]float32{"output0": at(116*anchors, map[int]float32{
+				5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9}),
+				"output1": make([]float32, 32*160*160)},
 			"task", "segment", "names", things(80)),
-		"yolov8n-pose.onnx": constant(map[string][]int{"output0": {56, anchors}}, map[string][]float32{"output0": at(56*anchors, map[int]float32{
-			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, 4*anchors + 5: 0.9, 5*anchors + 5: 320, 6*anchors + 5: 320, 7*anchors + 5: 0.8})},
+		"yolov8n-pose.onnx": constant(map[string][]int{"output0": {56, anchors}},
+			map[string][]float32{"output0": at(56*anchors, map[int]float32{
+				5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, 4*anchors + 5: 0.9, 5*anchors + 5: 320,
+				6*anchors + 5: 320, 7*anchors + 5: 0.8})},
 			"task", "pose", "kpt_shape", "[17, 3]", "names", "{0: 'person'}"),
-		"yolov8n-obb.onnx": constant(map[string][]int{"output0": {20, anchors}}, map[string][]float32{"output0": at(20*anchors, map[int]float32{
-			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9, 19*anchors + 5: math.Pi / 2})},
+		"yolov8n-obb.onnx": constant(map[string][]int{"output0": {20, anchors}},
+			map[string][]float32{"output0": at(20*anchors, map[int]float32{
+				5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9,
+				19*anchors + 5: math.Pi / 2})},
 			"task", "obb", "names", things(15)),
 		"yolov7.onnx": withNMS(),
 		"version-RFB-320.onnx": constant(map[string][]int{"scores": {10, 2}, "boxes": {10, 4}}, map[string][]float32{
-			"scores": at(20, map[int]float32{7: 0.9}), "boxes": at(40, map[int]float32{12: 0.25, 13: 0.25, 14: 0.5, 15: 0.5})}),
+			"scores": at(20, map[int]float32{7: 0.9}),
+			"boxes":  at(40, map[int]float32{12: 0.25, 13: 0.25, 14: 0.5, 15: 0.5})}),
 		"vad.onnx":     voice(),
 		"theirs.onnx":  voice(),
 		"imagenet.txt": lines(1000), "coco.txt": lines(80),
@@ -96,7 +109,8 @@ func TestGuide(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, " "+name, " "+path)
 	}
-	const yolo = `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] \["thing 7"\]`
+	const yolo = `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] ` +
+		`\["thing 7"\]`
 	want := map[string]string{
 		"v5": yolo, "v10": yolo, "v26": yolo,
 		"segment": yolo + ` "mask" \[1 160 160\] .* "region" \[1 4\] \[0,-207.7\d*,704,495.7`,
@@ -104,9 +118,10 @@ func TestGuide(t *testing.T) {
 		"obb":     yolo + ` "corners" \[1 1 4 2\] \[387.2`,
 		"v7":      `"boxes" \[1 1 4\] \[316.8,108.8.*"classes" \[1 1\] \[7\]`,
 		"what":    `"classes" \[1 3\].*"labels" \[1 3\] \["thing 7"`,
-		"yolo":    `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] \["thing 7"\]`,
-		"faces":   `"boxes" \[1 1 4\] \[176,72,352,144\]`,
-		"voice":   `^"speech" \[1 1\] \[0.5\] $`,
+		"yolo": `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] ` +
+			`\["thing 7"\]`,
+		"faces": `"boxes" \[1 1 4\] \[176,72,352,144\]`,
+		"voice": `^"speech" \[1 1\] \[0.5\] $`,
 	}
 	for _, block := range regexp.MustCompile(`(?m)^    models:\n(?:    .*\n)+`).FindAllString(text, -1) {
 		cfg, err := config.Parse([]byte(strings.ReplaceAll("\n"+block, "\n    ", "\n")), "guide.yaml")
@@ -175,13 +190,16 @@ func withNMS() []byte {
 		Inputs:  []onnxfile.Value{{Name: "images", Type: onnxfile.Float32, Dims: []any{"batch", 3, 640, 640}}},
 		Outputs: []onnxfile.Value{{Name: "output", Type: onnxfile.Float32, Dims: []any{"num_dets", 7}}},
 		Nodes: []onnxfile.Node{
-			{Op: "ReduceMax", Inputs: []string{"images"}, Outputs: []string{"max"}, Attrs: []onnxfile.Attr{{Name: "keepdims", Value: int64(0)}}},
+			{Op: "ReduceMax", Inputs: []string{"images"}, Outputs: []string{"max"},
+				Attrs: []onnxfile.Attr{{Name: "keepdims", Value: int64(0)}}},
 			{Op: "Sign", Inputs: []string{"max"}, Outputs: []string{"light"}},
-			{Op: "Cast", Inputs: []string{"light"}, Outputs: []string{"n"}, Attrs: []onnxfile.Attr{{Name: "to", Value: int64(onnxfile.Int64)}}},
+			{Op: "Cast", Inputs: []string{"light"}, Outputs: []string{"n"},
+				Attrs: []onnxfile.Attr{{Name: "to", Value: int64(onnxfile.Int64)}}},
 			{Op: "Unsqueeze", Inputs: []string{"n", "axis"}, Outputs: []string{"end"}},
 			{Op: "Slice", Inputs: []string{"boxes", "zero", "end", "axis"}, Outputs: []string{"output"}},
 		},
-		Initializers: []onnxfile.Tensor{{Name: "boxes", Type: onnxfile.Float32, Dims: []int64{1, 7}, Raw: raw}, ints("zero", 0), ints("axis", 0)},
+		Initializers: []onnxfile.Tensor{{Name: "boxes", Type: onnxfile.Float32, Dims: []int64{1, 7}, Raw: raw},
+			ints("zero", 0), ints("axis", 0)},
 	}.Bytes()
 }
 
@@ -196,7 +214,8 @@ func lines(n int) []byte {
 // infer posts a body and returns name, shape and data of each output.
 func infer(t *testing.T, s *server.Server, model, media string, body []byte) string {
 	t.Helper()
-	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer?outputs=json", media, bytes.NewReader(body))
+	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer?outputs=json", media,
+		bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ import (
 func TestHalfOpenTLS(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	const most = 20
-	cfg := Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, TLS: config.TLS{SelfSigned: true}}
+	cfg := Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"},
+		TLS: config.TLS{SelfSigned: true}}
 	cfg.Limits.MaxConnections = most
 	s := must(New(cfg))
 	done := make(chan error, 1)
@@ -57,7 +58,8 @@ func TestHalfOpenTLS(t *testing.T) {
 			return err
 		},
 		"grpc": func() error {
-			_, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
+			_, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{},
+				grpc.WaitForReady(true))
 			return err
 		},
 	}

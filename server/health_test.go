@@ -45,7 +45,8 @@ func TestHealthOfWorkers(t *testing.T) {
 	}
 	die := func() {
 		t.Helper()
-		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/m/infer", "application/octet-stream", strings.NewReader("die"))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/m/infer", "application/octet-stream",
+			strings.NewReader("die"))
 		if err != nil {
 			t.Fatal(err)
 		}

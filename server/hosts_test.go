@@ -10,7 +10,8 @@ import (
 
 // Probes of a container platform may use any Host; clients must use the names of the setting hosts.
 func TestHostsOfContainers(t *testing.T) {
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Hosts: []string{"*.models.svc"}, Models: []workers.Config{{Name: "echo", Source: "identity"}}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Hosts: []string{"*.models.svc"},
+		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	defer func() {
 		if err := end(); err != nil {
 			t.Error(err)

@@ -43,7 +43,8 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 		{"POST", "/v2/models/" + in + "/infer", `{"inputs":[]}`},
 		{"POST", "/v2/models/echo/infer?codec=" + url.QueryEscape(forged), "x"},
 		{"POST", "/v2/models/echo/infer?" + url.QueryEscape(forged) + "=1", "x"},
-		{"POST", "/v2/models/echo/infer", fmt.Sprintf(`{"id":%s,"inputs":[{"name":%s,"shape":[1],"datatype":%s,"data":[1]}]}`, text, text, text)},
+		{"POST", "/v2/models/echo/infer", fmt.Sprintf(`{"id":%s,"inputs":[{"name":%s,"shape":[1],"datatype":%s,`+
+			`"data":[1]}]}`, text, text, text)},
 		{"POST", "/v2/models/echo/generate", fmt.Sprintf(`{%s:%s}`, text, text)},
 		{"POST", "/v2/repository/models/" + in + "/load", `{}`},
 		{"POST", "/v2/repository/models/x/load", fmt.Sprintf(`{"parameters":{%s:%s}}`, text, text)},
@@ -53,13 +54,15 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 		{"POST", "/v2/streams", fmt.Sprintf(`{"name":"x","source":%s,"model":%s}`, text, text)},
 		{"DELETE", "/v2/streams/" + in, ""},
 		{"POST", "/v2/logging", fmt.Sprintf(`{%s:1}`, text)},
-		{"POST", "/v2/systemsharedmemory/region/" + in + "/register", fmt.Sprintf(`{"key":%s,"offset":0,"byte_size":1}`, text)},
+		{"POST", "/v2/systemsharedmemory/region/" + in + "/register",
+			fmt.Sprintf(`{"key":%s,"offset":0,"byte_size":1}`, text)},
 		{"GET", "/login?api_key=" + url.QueryEscape(forged) + "&next=" + url.QueryEscape("//evil.example/"+forged), ""},
 		{"POST", "/session_login", ""},
 		{"POST", "/v2/tickets", string(text)},
 	} {
 		for _, with := range []string{key, ""} {
-			q, err := http.NewRequestWithContext(t.Context(), r.method, "http://"+addr+r.path, strings.NewReader(r.body))
+			q, err := http.NewRequestWithContext(t.Context(), r.method, "http://"+addr+r.path,
+				strings.NewReader(r.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +72,9 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 			} else {
 				q.SetBasicAuth(forged, forged)
 			}
-			c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			}}
 			a, err := c.Do(q)
 			if err != nil {
 				t.Errorf("%s %q: %v", r.method, r.path, err)
@@ -80,7 +85,8 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 		}
 	}
 	// Control bytes in a head, which net/http would not send.
-	for _, name := range []string{"User-Agent", "X-Request-Id", "Traceparent", "Tracestate", "Origin", "X-Forwarded-For", "Api_key", "Cookie", "Inference-Header-Content-Length", "Host"} {
+	for _, name := range []string{"User-Agent", "X-Request-Id", "Traceparent", "Tracestate", "Origin",
+		"X-Forwarded-For", "Api_key", "Cookie", "Inference-Header-Content-Length", "Host"} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +95,8 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 		if name == "Host" {
 			host = "evil\x1b[2J\x07.example"
 		}
-		fmt.Fprintf(c, "GET /v2/models/echo HTTP/1.1\r\nHost: %s\r\n%s: a\x1b[2J\x07b\x7f\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", host, strings.Replace(name, "Host", "X", 1), key)
+		fmt.Fprintf(c, "GET /v2/models/echo HTTP/1.1\r\nHost: %s\r\n%s: a\x1b[2J\x07b\x7f\r\nAuthorization: Bearer "+
+			"%s\r\nConnection: close\r\n\r\n", host, strings.Replace(name, "Host", "X", 1), key)
 		a, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -99,7 +106,8 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 		}
 		_ = c.Close()
 	}
-	ws, a, err := websocket.DefaultDialer.Dial("ws://"+addr+"/v2/models/echo/stream?codec=opaque&policy="+url.QueryEscape(forged), http.Header{"Authorization": {"Bearer " + key}})
+	ws, a, err := websocket.DefaultDialer.Dial("ws://"+addr+"/v2/models/echo/stream?codec=opaque&policy="+
+		url.QueryEscape(forged), http.Header{"Authorization": {"Bearer " + key}})
 	if err == nil {
 		_, _, _ = ws.ReadMessage()
 		_ = ws.Close()
@@ -112,7 +120,8 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, msg := range []string{forged, fmt.Sprintf(`{"type":%s}`, text), fmt.Sprintf(`{"type":"open","sid":1,"model":%s,"codec":%s}`, text, text)} {
+	for _, msg := range []string{forged, fmt.Sprintf(`{"type":%s}`, text),
+		fmt.Sprintf(`{"type":"open","sid":1,"model":%s,"codec":%s}`, text, text)} {
 		if err := ws.WriteMessage(websocket.TextMessage, []byte(msg)); err != nil {
 			break // the connection was closed for the previous message
 		}
@@ -130,8 +139,10 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 		name := strings.ReplaceAll(forged, "\u009b", "")
 		_, _ = in.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: name, Id: name, ModelVersion: name})
 		_, _ = in.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: name})
-		_, _ = in.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: name, RepositoryName: name})
-		_ = conn.Invoke(ctx, "/inference.GRPCInferenceService/"+asMethod(name), &inferencepb.ServerLiveRequest{}, &inferencepb.ServerLiveResponse{})
+		_, _ = in.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: name,
+			RepositoryName: name})
+		_ = conn.Invoke(ctx, "/inference.GRPCInferenceService/"+asMethod(name), &inferencepb.ServerLiveRequest{},
+			&inferencepb.ServerLiveResponse{})
 	}
 	return answers
 }
@@ -157,7 +168,8 @@ func TestNothingIsForged(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, end := runWith(t, server.Config{
-				HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{File: file, Format: format, Level: "debug", DebugRate: 100000},
+				HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{File: file, Format: format, Level: "debug",
+					DebugRate: 100000},
 				Auth: config.Auth{Keys: keys}, Models: []workers.Config{{Name: "echo", Source: "identity"}},
 			})
 			answers := hostile(t, s, key)
@@ -168,7 +180,8 @@ func TestNothingIsForged(t *testing.T) {
 				if h.Get("X-Forged") != "" {
 					t.Errorf("a forged header: %v", h)
 				}
-				if at := h.Get("Location"); at != "" && !strings.HasPrefix(at, "./") && !strings.HasPrefix(at, "../") || strings.Contains(at, "evil") {
+				if at := h.Get("Location"); at != "" && !strings.HasPrefix(at, "./") && !strings.HasPrefix(at,
+					"../") || strings.Contains(at, "evil") {
 					t.Errorf("a redirect to %q", at)
 				}
 			}
@@ -188,7 +201,9 @@ func TestNothingIsForged(t *testing.T) {
 				if i := strings.IndexFunc(l, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 					t.Errorf("a byte of control at %d of %q", i, l)
 				}
-				if format == "json" && !json.Valid([]byte(l)) || format == "text" && !(strings.HasPrefix(l, "time=20") && strings.Contains(l, "level=")) || strings.HasPrefix(l, "time=2026-01-01 ") {
+				if format == "json" && !json.Valid([]byte(l)) ||
+					format == "text" && !(strings.HasPrefix(l, "time=20") && strings.Contains(l, "level=")) ||
+					strings.HasPrefix(l, "time=2026-01-01 ") {
 					t.Errorf("not a line of the server: %q", l)
 				}
 			}

@@ -37,7 +37,8 @@ func traced(t *testing.T, settings ...string) server.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Kind: "identity"}, {Name: "find", Kind: "motion"}, slow}}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Models: []workers.Config{{Name: "echo", Kind: "identity"}, {Name: "find", Kind: "motion"}, slow}}
 	for i := 0; i < len(settings); i += 2 {
 		if err := cfg.Set("tracing."+settings[i], settings[i+1]); err != nil {
 			t.Fatal(err)
@@ -48,7 +49,8 @@ func traced(t *testing.T, settings ...string) server.Config {
 
 // newParent returns a client's span in a new trace, as a traceparent.
 func newParent() (id, span, traceparent string) {
-	id, span = hex.EncodeToString(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1<<63)), fmt.Sprintf("%016x", rand.Uint64()|1)
+	id, span = hex.EncodeToString(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1<<63)),
+		fmt.Sprintf("%016x", rand.Uint64()|1)
 	id += span // Jaeger drops leading zeros of ids, so the first digit is not 0
 	return id, span, "00-" + id + "-" + span + "-01"
 }
@@ -88,7 +90,8 @@ func checkFrame(t *testing.T, j *jaegertest.Server, got jaegertest.Trace, parent
 			}
 		}
 	}
-	parents := map[string]string{"receive": "root", "wait": "root", "batch": "root", "prepare": "batch", "decode": "prepare", "resize": "prepare", "run": "batch", "results": "batch", "write": "root"}
+	parents := map[string]string{"receive": "root", "wait": "root", "batch": "root", "prepare": "batch",
+		"decode": "prepare", "resize": "prepare", "run": "batch", "results": "batch", "write": "root"}
 	seen := map[string]bool{}
 	var batch jaegertest.Span
 	var root jaegertest.Span
@@ -105,7 +108,8 @@ func checkFrame(t *testing.T, j *jaegertest.Server, got jaegertest.Trace, parent
 		case !known || want != "root" && above.Name != want || want == "root" && parents[above.Name] != "":
 			t.Errorf("%s is a child of %q, want %s", s.Name, above.Name, want)
 		case s.Start < above.Start || s.End > above.End+1: // Jaeger rounds starts and durations, each down
-			t.Errorf("%s, %d to %d, is not inside %s, %d to %d", s.Name, s.Start, s.End, above.Name, above.Start, above.End)
+			t.Errorf("%s, %d to %d, is not inside %s, %d to %d", s.Name, s.Start, s.End, above.Name, above.Start,
+				above.End)
 		}
 		seen[s.Name] = true
 		if s.Name == "batch" {
@@ -117,14 +121,16 @@ func checkFrame(t *testing.T, j *jaegertest.Server, got jaegertest.Trace, parent
 			t.Errorf("there is no span %s: %v", name, seen)
 		}
 	}
-	if root.Tags["millrace.model"] == nil || root.Tags["millrace.outcome"] != "result" || root.Tags["span.kind"] != "server" {
+	if root.Tags["millrace.model"] == nil || root.Tags["millrace.outcome"] != "result" ||
+		root.Tags["span.kind"] != "server" {
 		t.Errorf("the root has the attributes %v", root.Tags)
 	}
 	if len(batch.Links) != 1 {
 		t.Fatalf("the frame's batch has the links %v", batch.Links)
 	}
 	run := j.Wait(t, batch.Links[0].TraceID, 1)
-	if len(run.Spans) != 1 || run.Spans[0].ID != batch.Links[0].SpanID || !strings.HasPrefix(run.Spans[0].Name, "batch ") {
+	if len(run.Spans) != 1 || run.Spans[0].ID != batch.Links[0].SpanID ||
+		!strings.HasPrefix(run.Spans[0].Name, "batch ") {
 		t.Fatalf("the batch is %+v, the frame is linked with %v", run, batch.Links)
 	}
 	for _, l := range run.Spans[0].Links {
@@ -139,11 +145,13 @@ func checkFrame(t *testing.T, j *jaegertest.Server, got jaegertest.Trace, parent
 // exporter: as children of the client's spans, with all their stages.
 func TestFramesInJaeger(t *testing.T) {
 	j := jaegertest.Start(t, jaegertest.Options{})
-	for kind, endpoint := range map[string]string{"otlp-grpc": j.OTLPGRPC, "otlp-http": j.OTLPHTTP, "jaeger-agent": j.Agent, "jaeger-collector": j.Collector} {
+	for kind, endpoint := range map[string]string{"otlp-grpc": j.OTLPGRPC, "otlp-http": j.OTLPHTTP,
+		"jaeger-agent": j.Agent, "jaeger-collector": j.Collector} {
 		t.Run(kind, func(t *testing.T) {
 			clip := filepath.Join(t.TempDir(), "clip.mp4")
 			film(t, clip)
-			cfg := traced(t, "exporter", kind, "endpoint", endpoint, "service_name", kind, "ratio", "1", "max_rate", "1000000", "batch_delay", "10ms")
+			cfg := traced(t, "exporter", kind, "endpoint", endpoint, "service_name", kind, "ratio", "1", "max_rate",
+				"1000000", "batch_delay", "10ms")
 			cfg.Streams = []streams.Config{{Name: "door", Source: clip, Model: "find"}}
 			s, end := runWith(t, cfg)
 			picture := jpegOf(t, 640, 480)
@@ -153,7 +161,8 @@ func TestFramesInJaeger(t *testing.T) {
 			posted(t, s, "find", "image/jpeg", picture, header)
 
 			plainID, plainParent, header := newParent()
-			c, _, err := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+"/v2/models/find/stream?policy=every", http.Header{"traceparent": {header}})
+			c, _, err := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+"/v2/models/find/stream?policy=every",
+				http.Header{"traceparent": {header}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +171,8 @@ func TestFramesInJaeger(t *testing.T) {
 
 			v1ID, v1Parent, header := newParent()
 			c = v1(t, s, `{"type":"open","sid":1,"model":"find"}`)
-			h := wire.Header{Kind: 1, Codec: wire.JPEG, SID: 1, Seq: 1, Width: 640, Height: 480, Ext: wire.Ext{Traceparent: []byte(header)}}
+			h := wire.Header{Kind: 1, Codec: wire.JPEG, SID: 1, Seq: 1, Width: 640, Height: 480,
+				Ext: wire.Ext{Traceparent: []byte(header)}}
 			message := make([]byte, h.Size(), h.Size()+len(picture))
 			wire.PutHeader(message, &h)
 			if err := c.WriteMessage(websocket.BinaryMessage, append(message, picture...)); err != nil {
@@ -176,7 +186,9 @@ func TestFramesInJaeger(t *testing.T) {
 			nativeID, nativeParent, _ := newParent()
 			traceID, _ := trace.TraceIDFromHex(nativeID)
 			span, _ := trace.SpanIDFromHex(nativeParent)
-			within := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: span, TraceFlags: trace.FlagsSampled}))
+			within := trace.ContextWithSpanContext(t.Context(),
+				trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: span,
+					TraceFlags: trace.FlagsSampled}))
 			r, err := s.Native().InferBytes(within, "find", stream.JPEG, picture)
 			if err != nil {
 				t.Fatal(err)
@@ -224,13 +236,16 @@ func TestFramesInJaeger(t *testing.T) {
 // TestSampledCounts: the kept frames depend only on trace ids and the ratio, for the server's ratio and for Jaeger's
 // file: the server keeps as many frames as the SDK's sampler.
 func TestSampledCounts(t *testing.T) {
-	j := jaegertest.Start(t, jaegertest.Options{Strategies: `{"service_strategies": [{"service": "remote", "type": "probabilistic", "param": 0.25}],
+	j := jaegertest.Start(t, jaegertest.Options{
+		Strategies: `{"service_strategies": [{"service": "remote", "type": "probabilistic", "param": 0.25}],
 		"default_strategy": {"type": "probabilistic", "param": 1}}`})
 	for service, settings := range map[string][]string{
-		"ratio":  {"sampler", "ratio", "ratio", "0.25"},
-		"remote": {"sampler", "jaeger-remote", "ratio", "0", "sampler_endpoint", "http://" + j.Sampling + "/sampling", "sampler_refresh", "100ms"},
+		"ratio": {"sampler", "ratio", "ratio", "0.25"},
+		"remote": {"sampler", "jaeger-remote", "ratio", "0", "sampler_endpoint", "http://" + j.Sampling + "/sampling",
+			"sampler_refresh", "100ms"},
 	} {
-		s, end := runWith(t, traced(t, append(settings, "exporter", "otlp-grpc", "endpoint", j.OTLPGRPC, "service_name", service, "batch_delay", "10ms", "slow", "0", "max_rate", "1000000")...))
+		s, end := runWith(t, traced(t, append(settings, "exporter", "otlp-grpc", "endpoint", j.OTLPGRPC,
+			"service_name", service, "batch_delay", "10ms", "slow", "0", "max_rate", "1000000")...))
 		body := []byte(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`)
 		send := func(half uint64) (id string) {
 			id = fmt.Sprintf("%016x%016x", len(service), half)
@@ -254,7 +269,8 @@ func TestSampledCounts(t *testing.T) {
 			id := send(uint64(i)<<56 | 0x123456)
 			bytes, _ := trace.TraceIDFromHex(id)
 			ids = append(ids, id)
-			want[id] = sampler.ShouldSample(sdktrace.SamplingParameters{ParentContext: context.Background(), TraceID: bytes}).Decision == sdktrace.RecordAndSample
+			want[id] = sampler.ShouldSample(sdktrace.SamplingParameters{ParentContext: context.Background(),
+				TraceID: bytes}).Decision == sdktrace.RecordAndSample
 		}
 		if err := end(); err != nil { // exports the queue
 			t.Error(err)

@@ -40,7 +40,8 @@ func TestKilledServerLeavesNoChildren(t *testing.T) {
 		t.Skip("starts a camera of every kind")
 	}
 	dir := t.TempDir()
-	build(t, "ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", filepath.Join(dir, "clip.mp4"))
+	build(t, "ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1",
+		"-pix_fmt", "yuv420p", filepath.Join(dir, "clip.mp4"))
 	camera := newFlapping(t)
 	var delivered atomic.Int64
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
@@ -62,8 +63,10 @@ func TestKilledServerLeavesNoChildren(t *testing.T) {
 		{"camera", strings.Replace(camera.URL, "://", "://me:geheim@", 1) + "?token=geheim", 1},
 		{"loop", "clip.mp4", 1},
 		{"exec", "exec:" + feed, 2},
-		{"shell", "exec:sh -c '" + feed + "; true'", 3},                     // no kernel signal reaches the shell's child
-		{"mute", "http://me:geheim@" + mute.Addr().String() + "/x.mjpg", 0}, // ffmpeg starts when the server has answered
+		// no kernel signal reaches the shell's child
+		{"shell", "exec:sh -c '" + feed + "; true'", 3},
+		// ffmpeg starts when the server has answered
+		{"mute", "http://me:geheim@" + mute.Addr().String() + "/x.mjpg", 0},
 		{"rtsp", rtspAddress(t), 1},
 	}
 	want := 0
@@ -73,7 +76,8 @@ func TestKilledServerLeavesNoChildren(t *testing.T) {
 			continue
 		}
 		want += c.processes
-		config += fmt.Sprintf("  - {name: %s, source: %q, model: find, policy: every, loop: %v, sinks: {webhook: %q, file: %s.jsonl}}\n",
+		config += fmt.Sprintf("  - {name: %s, source: %q, model: find, policy: every, loop: %v, sinks: {webhook: "+
+			"%q, file: %s.jsonl}}\n",
 			c.name, c.source, c.name == "loop", hook.URL, c.name)
 	}
 	p := serve(t, dir, config)
@@ -99,7 +103,8 @@ func TestKilledServerLeavesNoChildren(t *testing.T) {
 	}
 	for limit := time.Now().Add(killPatience); !running(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(limit) {
-			t.Fatalf("%d processes, want %d: %s\n%s", len(descendants(t, p.cmd.Process.Pid)), want, answers, p.words.String())
+			t.Fatalf("%d processes, want %d: %s\n%s", len(descendants(t, p.cmd.Process.Pid)), want, answers,
+				p.words.String())
 		}
 	}
 	answers += fetch(t, p.url+"/metrics")
@@ -138,7 +143,8 @@ type program struct {
 // serve builds the program and starts the program with a configuration in a folder.
 func serve(t *testing.T, dir, config string) *program {
 	t.Helper()
-	build(t, "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o", filepath.Join(dir, "millrace"), "millrace/cmd/millrace")
+	build(t, "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o", filepath.Join(dir, "millrace"),
+		"millrace/cmd/millrace")
 	return serveAgain(t, dir, config)
 }
 

@@ -51,7 +51,8 @@ func TestLongConnectionsEnd(t *testing.T) {
 		return c
 	}
 	sockets := map[string]*websocket.Conn{
-		"plain": web("/v2/models/echo/stream", "gone"), "v1": web("/v2/stream", "gone", wire.Subprotocol), "results": web("/v2/streams/door/results", "gone"),
+		"plain": web("/v2/models/echo/stream", "gone"), "v1": web("/v2/stream", "gone", wire.Subprotocol),
+		"results": web("/v2/streams/door/results", "gone"),
 	}
 	other := web("/v2/models/echo/stream", "all")
 	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -59,7 +60,8 @@ func TestLongConnectionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	call, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["gone"]))
+	call, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(
+		metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["gone"]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +106,13 @@ func TestLongConnectionsEnd(t *testing.T) {
 			last = string(text)
 		}
 	}
-	if _, err := call.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+	if _, err := call.Recv(); status.Code(err) != codes.Unauthenticated ||
+		!strings.Contains(err.Error(), "gone was removed") {
 		t.Errorf("the call: %v", err)
 	}
 	text, err := io.ReadAll(bufio.NewReader(events.Body))
-	if err != nil || !strings.Contains(string(text), "gone was removed") || !strings.Contains(string(text), `"unauthenticated"`) {
+	if err != nil || !strings.Contains(string(text), "gone was removed") ||
+		!strings.Contains(string(text), `"unauthenticated"`) {
 		t.Errorf("events: %s %v", text, err)
 	}
 	if err := other.WriteMessage(websocket.BinaryMessage, make([]byte, 4)); err != nil {
@@ -136,14 +140,16 @@ func TestUnreadCallsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(ctx, "millrace-stream-policy", "every", "millrace-stream-window", "1"))
+	call, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(ctx,
+		"millrace-stream-policy", "every", "millrace-stream-window", "1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const size = 1 << 20 // more than the transport buffers for a client that does not read
 	for range 2 {        // the second request is read after the first answer
 		if err := call.Send(&inferencepb.ModelInferRequest{
-			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{size}}}, RawInputContents: [][]byte{make([]byte, size)},
+			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+				Shape: []int64{size}}}, RawInputContents: [][]byte{make([]byte, size)},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -152,13 +158,15 @@ func TestUnreadCallsEnd(t *testing.T) {
 	of := k.access.AccountOf(p, access.Credentials{})
 	eventually(t, func() bool {
 		g, err := k.models.Group("echo", "")
-		return err == nil && g.Stats().Frames.Results == 2 && of.Used(stream.QuotaStreams) == 1 && k.access.Pending() == 2
+		return err == nil && g.Stats().Frames.Results == 2 && of.Used(stream.QuotaStreams) == 1 &&
+			k.access.Pending() == 2
 	})
 	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
 	k.access.Recheck()
 	eventually(t, func() bool { return of.Used(stream.QuotaStreams) == 0 && k.access.Pending() == 0 })
-	if _, err := asked.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+	if _, err := asked.Recv(); status.Code(err) != codes.Unauthenticated ||
+		!strings.Contains(err.Error(), "gone was removed") {
 		t.Errorf("reflection: %v", err)
 	}
 	for err = nil; err == nil; { // skip earlier answers
@@ -188,9 +196,11 @@ func TestMessagesThatComeLate(t *testing.T) {
 		in     any
 	}
 	late := []message{
-		{inferencepb.GRPCInferenceService_RepositoryModelUnload_FullMethodName, &inferencepb.RepositoryModelUnloadRequest{ModelName: "echo"}},
+		{inferencepb.GRPCInferenceService_RepositoryModelUnload_FullMethodName,
+			&inferencepb.RepositoryModelUnloadRequest{ModelName: "echo"}},
 		{inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, &inferencepb.ModelInferRequest{
-			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}},
+			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+				Shape: []int64{1}}}, RawInputContents: [][]byte{{1}},
 		}},
 	}
 	var calls []grpc.ClientStream
@@ -212,14 +222,17 @@ func TestMessagesThatComeLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = call.CloseSend()
-		if err := call.RecvMsg(new(inferencepb.ModelInferResponse)); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+		if err := call.RecvMsg(new(inferencepb.ModelInferResponse)); status.Code(err) != codes.Unauthenticated ||
+			!strings.Contains(err.Error(), "gone was removed") {
 			t.Errorf("%s: %v", late[i].method, err)
 		}
 	}
 	if g, err := k.models.Group("echo", ""); err != nil || g.Stats().Frames.Results != 0 {
 		t.Errorf("the model: %v", err)
 	}
-	if text := string(must(os.ReadFile(file))); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"principal":"gone"`) || !strings.Contains(text, `"target":"echo","outcome":"refused","code":"unauthenticated"`) {
+	if text := string(must(os.ReadFile(file))); strings.Count(text, "\n") != 1 ||
+		!strings.Contains(text, `"principal":"gone"`) ||
+		!strings.Contains(text, `"target":"echo","outcome":"refused","code":"unauthenticated"`) {
 		t.Errorf("the audit log has %s", text)
 	}
 }
@@ -238,10 +251,12 @@ func TestBodiesThatComeLate(t *testing.T) {
 	k.access.Recheck()
 	var conns []net.Conn
 	manage := []string{
-		"POST /v2/repository/models/echo/load", "POST /v2/repository/models/echo/unload", "POST /v2/workers/echo/scale", "POST /v2/systemsharedmemory/region/x/register",
+		"POST /v2/repository/models/echo/load", "POST /v2/repository/models/echo/unload",
+		"POST /v2/workers/echo/scale", "POST /v2/systemsharedmemory/region/x/register",
 		"POST /v2/streams", "PATCH /v2/streams/door", "POST /v2/trace/setting", "POST /v2/logging",
 	}
-	late := append(manage, "POST /v2/models/echo/infer", "POST /v2/models/echo/generate", "POST /v2/models/echo/infer_stream", "POST /v2/repository/index", "POST /apps/svc/route")
+	late := append(manage, "POST /v2/models/echo/infer", "POST /v2/models/echo/generate",
+		"POST /v2/models/echo/infer_stream", "POST /v2/repository/index", "POST /apps/svc/route")
 	for i, request := range late {
 		c := dialListener(t, k.Server, "http")
 		defer c.Close()
@@ -249,7 +264,8 @@ func TestBodiesThatComeLate(t *testing.T) {
 		if i == 0 {
 			body = "Content-Length: 40000\r\n\r\n{" + strings.Repeat(" ", 20000)
 		}
-		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\napi_key: %s\r\n%s", request, k.keys["gone"], body)
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\napi_key: %s\r\n%s",
+			request, k.keys["gone"], body)
 		conns = append(conns, c)
 	}
 	p, _ := k.access.Identify(t.Context(), access.Credentials{Keys: []string{k.keys["gone"]}})
@@ -271,7 +287,8 @@ func TestBodiesThatComeLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(r.Body)
-		if err != nil || r.StatusCode != http.StatusUnauthorized || r.Header.Get("WWW-Authenticate") == "" || !strings.Contains(string(text), "gone was removed") {
+		if err != nil || r.StatusCode != http.StatusUnauthorized || r.Header.Get("WWW-Authenticate") == "" ||
+			!strings.Contains(string(text), "gone was removed") {
 			t.Errorf("%s: %s %s %v", late[i], r.Status, text, err)
 		}
 	}
@@ -280,7 +297,8 @@ func TestBodiesThatComeLate(t *testing.T) {
 			t.Errorf("the model %s: %v", model, err)
 		}
 	}
-	if text := string(must(os.ReadFile(file))); strings.Count(text, `"principal":"gone"`) != len(manage) || strings.Count(text, `"outcome":"refused","code":"unauthenticated"`) != len(manage) {
+	if text := string(must(os.ReadFile(file))); strings.Count(text, `"principal":"gone"`) != len(manage) ||
+		strings.Count(text, `"outcome":"refused","code":"unauthenticated"`) != len(manage) {
 		t.Errorf("the audit log has %s", text)
 	}
 }
@@ -296,10 +314,12 @@ func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 	defer conn.Close()
 	client := inferencepb.NewGRPCInferenceServiceClient(conn)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["door"])
-	if _, err := client.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "echo"}); status.Code(err) != codes.PermissionDenied {
+	if _, err := client.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "echo"}); status.Code(
+		err) != codes.PermissionDenied {
 		t.Error(err)
 	}
-	if _, err := client.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "echo"}); status.Code(err) != codes.PermissionDenied {
+	if _, err := client.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "echo"}); status.Code(
+		err) != codes.PermissionDenied {
 		t.Error(err)
 	}
 	if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); err != nil {
@@ -309,7 +329,8 @@ func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	for i, want := range []string{"wrong", "wrong"} {
-		header := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: millrace.ticket.none\r\n"
+		header := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+			"AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: millrace.ticket.none\r\n"
 		k.request(t, "GET", "/v2/models/echo/stream", header)
 		if got := k.access.Outcomes()[want]; got != uint64(i+1) {
 			t.Errorf("%s: %d", want, got)

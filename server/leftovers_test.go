@@ -33,9 +33,11 @@ func TestLeftovers(t *testing.T) {
 		}
 		return found
 	}
-	const base = "http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - {name: find, source: motion}\nconfine: {programs: require}\n"
+	const base = "http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - {name: find, source: motion}\nconfine: {programs: " +
+		"require}\n"
 	dir := t.TempDir()
-	const with = base + "streams:\n  - {name: exec, source: \"exec:sh -c '(setsid sleep 301 &) ; exec sleep 302'\", model: find}\n"
+	const with = base + "streams:\n  - {name: exec, source: \"exec:sh -c '(setsid sleep 301 &) ; exec sleep 302'\", " +
+		"model: find}\n"
 	session := func() (fd int) {
 		await(t, "a session of the program", func() bool { fd = held(t, "sleep\x00301\x00", temp); return fd > 0 })
 		return fd

@@ -41,8 +41,8 @@ type listener struct {
 // management is the name of the listener of management.address.
 const management = "management"
 
-// The addresses of management have connections of their own: 1/managingShare of those of all others, for which the limit of open
-// files leaves room, and at least leastManaging.
+// The addresses of management have connections of their own: 1/managingShare of those of all others, for which the
+// limit of open files leaves room, and at least leastManaging.
 const (
 	managingShare = 16
 	leastManaging = 16
@@ -53,17 +53,29 @@ const (
 // have its own settings: see docs/extending.md.
 var listeners = []listener{
 	{name: "native", open: openNative},
-	{name: "http", addr: func(c *Config) string { return c.HTTP }, scheme: "http", class: tracing.HTTPClass, open: openHTTP},
+	{name: "http", addr: func(c *Config) string {
+		return c.HTTP
+	}, scheme: "http", class: tracing.HTTPClass, open: openHTTP},
 	{name: "rest", on: "http", open: openREST},
 	{name: "apps", on: "http", open: openApps},
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
 	{name: "tasks", on: "http", off: func(c *Config) bool { return c.Data == "" }, open: openTasks},
-	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
-	{name: "metrics", path: "metrics.address", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
-	{name: "programs", path: "apps.address", addr: func(c *Config) string { return c.Apps.Address }, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenPrograms() }},
-	{name: management, path: "management.address", addr: func(c *Config) string { return c.Management.Address }, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenManagement() }},
-	{name: "management_grpc", path: "management.grpc", addr: func(c *Config) string { return c.Management.GRPC }, scheme: "grpc", listen: func(s *Server) (net.Addr, error) { return s.grpc.ListenManagement() }},
+	{name: "grpc", addr: func(c *Config) string {
+		return c.GRPC
+	}, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
+	{name: "metrics", path: "metrics.address", addr: func(c *Config) string {
+		return c.Metrics.Address
+	}, open: openMetrics},
+	{name: "programs", path: "apps.address", addr: func(c *Config) string {
+		return c.Apps.Address
+	}, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenPrograms() }},
+	{name: management, path: "management.address", addr: func(c *Config) string {
+		return c.Management.Address
+	}, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenManagement() }},
+	{name: "management_grpc", path: "management.grpc", addr: func(c *Config) string {
+		return c.Management.GRPC
+	}, scheme: "grpc", listen: func(s *Server) (net.Addr, error) { return s.grpc.ListenManagement() }},
 }
 
 // listens is an adapter with an address of its own. Listen binds it, and Close releases
@@ -83,7 +95,10 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls.config, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(), Limit: s.limit, Turns: s.turns, ManagementLimit: s.managing, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody,
+		Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address,
+		IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls.config, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(),
+		Limit: s.limit, Turns: s.turns, ManagementLimit: s.managing, Log: s.log,
 		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.access.IsProxy,
 	})
 	if err != nil {
@@ -91,7 +106,10 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	}
 	s.observe.measureRequests(h.App, s.listening.requests["http"], s.cfg.Metrics.Path)
 	s.serveLogins(h.App)
-	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), Styles: httpStyles(), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log}) // before the routes that a program at the root may replace
+	// before the routes that a program at the root may replace
+	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root),
+		Styles: httpStyles(), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(),
+		Session: sessionName, Log: s.log})
 	if !s.cfg.Metrics.Separate() {
 		s.observe.metricsRoute(h.App, s.cfg.Metrics.Path)
 	}
@@ -100,7 +118,8 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	s.traceRoutes(h.App)
 	s.traceSettingRoutes(h.App)
 	s.openapiRoutes(h.App)
-	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.access.Required(), Passwords: s.access.Passwords(), Managed: s.managesHere})
+	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.access.Required(), Passwords: s.access.Passwords(),
+		Managed: s.managesHere})
 	s.http = h
 	return httpServer{h, s}, nil
 }
@@ -119,7 +138,8 @@ const keptShare = 16
 func openWS(s *Server) (ingest.Interface, error) {
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		Address: s.clientAddress, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
+		Address: s.clientAddress, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: s.hardware,
+		Sandbox: s.sandbox, Log: s.log,
 	}), nil
 }
 
@@ -136,7 +156,8 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	}
 	s.streams = streams.New(s.http, streams.Options{
 		Streams: s.cfg.Streams, Store: store, Files: files, Limits: s.cfg.Limits,
-		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Programs: s.confined, Log: s.log,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Programs: s.confined,
+		Log: s.log,
 	})
 	return s.streams, nil
 }
@@ -160,8 +181,11 @@ func openTasks(s *Server) (ingest.Interface, error) {
 
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
-		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
-		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.listening.requests["grpc"]),
+		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(),
+		Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit,
+		Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
+		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log,
+		Called: s.observe.called(s.listening.requests["grpc"]),
 	})
 	return s.grpc, nil
 }
@@ -173,7 +197,8 @@ func openMetrics(s *Server) (ingest.Interface, error) {
 	}
 	s.metricsRules.Store(&rules)
 	allowed := func(host string, at net.Addr) error { return s.metricsRules.Load().CheckHost(host, at) }
-	return s.observe.server(s.cfg.Metrics, s.tls.config, s.limit, s.cfg.Limits.KeepAlive, allowed, s.guardHandler, s.metricsRole()), nil
+	return s.observe.server(s.cfg.Metrics, s.tls.config, s.limit, s.cfg.Limits.KeepAlive, allowed, s.guardHandler,
+		s.metricsRole()), nil
 }
 
 // metricsHosts returns the rules of metrics.address, by which a page cannot read the metrics under a name of its own.

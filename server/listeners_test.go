@@ -16,12 +16,14 @@ func TestListenersOfAConfiguration(t *testing.T) {
 		want []server.Listener
 	}{
 		"defaults": {server.Config{}, []server.Listener{
-			{Name: "http", Setting: "http", Addr: "127.0.0.1:8000", URL: "http://127.0.0.1:8000"}, {Name: "grpc", Setting: "grpc", Addr: "127.0.0.1:8001", URL: "grpc://127.0.0.1:8001"},
+			{Name: "http", Setting: "http", Addr: "127.0.0.1:8000", URL: "http://127.0.0.1:8000"},
+			{Name: "grpc", Setting: "grpc", Addr: "127.0.0.1:8001", URL: "grpc://127.0.0.1:8001"},
 		}},
 		"encrypted": {server.Config{GRPC: server.Off, TLS: config.TLS{SelfSigned: true}}, []server.Listener{
 			{Name: "http", Setting: "http", Addr: "127.0.0.1:8000", URL: "https://127.0.0.1:8000"},
 		}},
-		"metrics alone": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:8002"}}, []server.Listener{
+		"metrics alone": {server.Config{HTTP: server.Off, GRPC: server.Off,
+			Metrics: config.Metrics{Address: "127.0.0.1:8002"}}, []server.Listener{
 			{Name: "metrics", Setting: "metrics.address", Addr: "127.0.0.1:8002"},
 		}},
 		"none": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: server.Off}}, nil},
@@ -33,7 +35,8 @@ func TestListenersOfAConfiguration(t *testing.T) {
 }
 
 func TestListenersOfAServer(t *testing.T) {
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:0"}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Metrics: config.Metrics{Address: "127.0.0.1:0"}})
 	defer func() {
 		if err := end(); err != nil {
 			t.Error(err)

@@ -45,7 +45,8 @@ func (*patient) Run(context.Context, *batching.Batch) error { return nil }
 // A server stopped during a load reports the load.
 func TestStoppedWhileLoading(t *testing.T) {
 	begun, mayStart = make(chan struct{}, 1), make(chan struct{})
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "soon", Source: "patient"}}})
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Models: []workers.Config{{Name: "soon", Source: "patient"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestStoppedWhileLoading(t *testing.T) {
 func TestIndexWhileModelsAreLoaded(t *testing.T) {
 	begun, mayStart = make(chan struct{}, 1), make(chan struct{})
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{
-		{Name: "here", Source: "identity"}, {Name: "soon", Source: "patient"}, {Name: "last", Version: "7", Source: "identity"},
+		{Name: "here", Source: "identity"}, {Name: "soon", Source: "patient"},
+		{Name: "last", Version: "7", Source: "identity"},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +82,8 @@ func TestIndexWhileModelsAreLoaded(t *testing.T) {
 	}()
 	<-begun
 	post := func(path, body string) (status int, answer []byte) {
-		resp, err := http.Post("http://"+s.Addr("http")+"/v2/repository/"+path, "application/json", strings.NewReader(body))
+		resp, err := http.Post("http://"+s.Addr("http")+"/v2/repository/"+path, "application/json",
+			strings.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return 0, nil
@@ -98,11 +101,15 @@ func TestIndexWhileModelsAreLoaded(t *testing.T) {
 			t.Errorf("%s: %s, want %v", when, answer, want)
 		}
 	}
-	for status, limit := 0, time.Now().Add(time.Minute); status != http.StatusOK && time.Now().Before(limit); { // 503 before REST serves
+	// 503 before REST serves
+	for status, limit := 0, time.Now().Add(time.Minute); status != http.StatusOK && time.Now().Before(limit); {
 		status, _ = post("index", "")
 	}
-	index("at the start", oip.IndexRow{Name: "here", Version: "1", State: "READY"}, oip.IndexRow{Name: "last", Version: "7", State: "LOADING"}, oip.IndexRow{Name: "soon", Version: "1", State: "LOADING"})
-	const load, unknown = "models/soon/versions/%d/load", `{"parameters": {"unknown": 1}}` // refused at once, where a load waits
+	index("at the start", oip.IndexRow{Name: "here", Version: "1", State: "READY"},
+		oip.IndexRow{Name: "last", Version: "7", State: "LOADING"}, oip.IndexRow{Name: "soon", Version: "1",
+			State: "LOADING"})
+	// refused at once, where a load waits
+	const load, unknown = "models/soon/versions/%d/load", `{"parameters": {"unknown": 1}}`
 	for version, want := range map[int]int{1: http.StatusBadRequest, 2: http.StatusNotFound} {
 		if status, answer := post(fmt.Sprintf(load, version), unknown); status != want {
 			t.Errorf("version %d: status %d, want %d: %s", version, status, want, answer)
@@ -117,5 +124,7 @@ func TestIndexWhileModelsAreLoaded(t *testing.T) {
 	close(mayStart)
 	wg.Wait()
 	<-s.Ready()
-	index("once started", oip.IndexRow{Name: "here", Version: "1", State: "READY"}, oip.IndexRow{Name: "last", Version: "7", State: "READY"}, oip.IndexRow{Name: "soon", Version: "1", State: "READY"})
+	index("once started", oip.IndexRow{Name: "here", Version: "1", State: "READY"},
+		oip.IndexRow{Name: "last", Version: "7", State: "READY"}, oip.IndexRow{Name: "soon", Version: "1",
+			State: "READY"})
 }

@@ -44,14 +44,16 @@ func (s *Server) loggingRoutes(app *fiber.App) {
 
 // logging returns the current settings of the log.
 func (s *Server) logging() client.Logging {
-	return client.Logging{Level: tracing.LevelName(s.observe.level.Level()), Format: s.cfg.Log.Format, File: s.cfg.Log.File, DebugRate: s.cfg.Log.DebugRate}
+	return client.Logging{Level: tracing.LevelName(s.observe.level.Level()), Format: s.cfg.Log.Format,
+		File: s.cfg.Log.File, DebugRate: s.cfg.Log.DebugRate}
 }
 
 // SetLogLevel sets the lowest logged level: debug, info, warn or error. SetLogLevel is safe for concurrent use.
 func (s *Server) SetLogLevel(name string) error {
 	level, err := tracing.ParseLevel(name)
 	if err != nil || name == "" {
-		return stream.Errorf(stream.InvalidArgument, "level", "%.32q is not a level: want %s", name, "debug, info, warn or error")
+		return stream.Errorf(stream.InvalidArgument, "level", "%.32q is not a level: want %s", name,
+			"debug, info, warn or error")
 	}
 	s.observe.switches.Set() // enables all levels from the lowest logged level
 	before := tracing.LevelName(s.observe.level.Level())

@@ -51,7 +51,8 @@ func logged(t *testing.T, file string, keys ...string) (list []string) {
 func TestLogOfChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	s, err := server.New(server.Config{
-		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{File: file, Format: "json"}, Models: []workers.Config{{Name: "echo", Source: "identity"}},
+		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{File: file, Format: "json"},
+		Models: []workers.Config{{Name: "echo", Source: "identity"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,8 @@ func TestLogOfChanges(t *testing.T) {
 	if _, err := c.Load(t.Context(), "none", nil); err == nil {
 		t.Error("a model that does not exist was loaded")
 	}
-	_, err = c.AddServerStream(t.Context(), client.StreamConfig{Name: "yard", Source: "http://user:secret@1.1.1.1:9/v", Model: "echo", Paused: true})
+	_, err = c.AddServerStream(t.Context(), client.StreamConfig{Name: "yard", Source: "http://user:secret@1.1.1.1:9/v",
+		Model: "echo", Paused: true})
 	must(err)
 	_, err = c.ChangeServerStream(t.Context(), "yard", client.StreamChange{MaxAgeMS: new(70)})
 	must(err)
@@ -90,7 +92,8 @@ func TestLogOfChanges(t *testing.T) {
 	cancel(fmt.Errorf("the test is over"))
 	must(<-done)
 
-	got := logged(t, file, "model", "version", "workers", "from", "to", "reason", "stream", "source", "change", "http", "models", "file")
+	got := logged(t, file, "model", "version", "workers", "from", "to", "reason", "stream", "source", "change", "http",
+		"models", "file")
 	want := []string{
 		"a model was loaded model=echo version=1 workers=1",
 		"the server is ready version=dev http=" + s.Addr("http") + " models=echo",
@@ -130,12 +133,14 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{File: file, Format: "json", DebugRate: 1000},
-		Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "slow", Source: "delay", Params: stream.Params{"fixed": "50ms"}}},
+		Models: []workers.Config{{Name: "echo", Source: "identity"},
+			{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "50ms"}}},
 	})
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	rest := func(body string) {
 		t.Helper()
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr("http")+"/v2/models/echo/infer", strings.NewReader(body))
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr("http")+
+			"/v2/models/echo/infer", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,12 +153,14 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	}
 	const good = `{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}`
 	rest(good)
-	if got := logged(t, file); len(without(without(without(got, "a model was loaded"), "the server is ready"), "ffmpeg")) != 0 {
+	if got := logged(t, file); len(without(without(without(got, "a model was loaded"), "the server is ready"),
+		"ffmpeg")) != 0 {
 		t.Errorf("at info: %q", got)
 	}
 
 	c := clientOf(t, s)
-	if l, err := c.ChangeLogging(t.Context(), client.LoggingChange{Level: "debug"}); err != nil || l.Level != "debug" || l.DebugRate != 1000 || l.File != file {
+	if l, err := c.ChangeLogging(t.Context(), client.LoggingChange{Level: "debug"}); err != nil ||
+		l.Level != "debug" || l.DebugRate != 1000 || l.File != file {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	rest(good)
@@ -171,7 +178,8 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(),
+		&grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
@@ -192,11 +200,14 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	slow.Close()
 	_ = end()
 
-	lines := strings.Join(logged(t, file, "model", "protocol", "method", "route", "path", "status", "outcome", "reason", "code", "bytes_in", "trace"), "\n")
+	lines := strings.Join(logged(t, file, "model", "protocol", "method", "route", "path", "status", "outcome",
+		"reason", "code", "bytes_in", "trace"), "\n")
 	for _, want := range []string{
 		"request protocol=http method=POST route=/v2/logging status=200",
-		"request protocol=http method=POST route=/v2/models/:model/infer path=/v2/models/echo/infer status=200 bytes_in=67 trace=" + trace,
-		"request protocol=http method=POST route=/v2/models/:model/infer path=/v2/models/echo/infer status=400 bytes_in=2 trace=" + trace,
+		"request protocol=http method=POST route=/v2/models/:model/infer path=/v2/models/echo/infer status=200 " +
+			"bytes_in=67 trace=" + trace,
+		"request protocol=http method=POST route=/v2/models/:model/infer path=/v2/models/echo/infer status=400 " +
+			"bytes_in=2 trace=" + trace,
 		"request protocol=http method=GET route=/v2/models/:model/stream path=/v2/models/echo/stream status=101",
 		"request protocol=grpc route=/grpc.health.v1.Health/Check status=0",
 		"request protocol=http method=GET route=refused path=/v2 status=403",
@@ -207,11 +218,13 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	}
 	ended := 0
 	for line := range strings.SplitSeq(lines, "\n") {
-		if strings.HasPrefix(line, "frame ended model=echo") && strings.Contains(line, "outcome=result") && strings.Contains(line, "trace=") {
+		if strings.HasPrefix(line, "frame ended model=echo") && strings.Contains(line, "outcome=result") &&
+			strings.Contains(line, "trace=") {
 			ended++
 		}
 	}
-	if ended != 3 || !strings.Contains(lines, "outcome=drop reason=superseded") || !strings.Contains(lines, "frame ended model=slow") {
+	if ended != 3 || !strings.Contains(lines, "outcome=drop reason=superseded") ||
+		!strings.Contains(lines, "frame ended model=slow") {
 		t.Errorf("%d frames of REST, WebSocket and the Go API", ended)
 	}
 	if t.Failed() {

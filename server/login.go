@@ -24,18 +24,28 @@ type who struct {
 
 func whoOf(p *access.Principal) who { return who{p.Name, p.Roles.Names(), p.Models} }
 
-// loginRoutes describes the routes of a server whose clients need credentials. GET is for browsers and clients of other
-// systems: it leads to the root.
+// loginRoutes describes the routes of a server whose clients need credentials. GET is for browsers and clients of
+// other systems: it leads to the root.
 var loginRoutes = []openapi.Route{
-	{Method: "GET", Path: "/login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a key, which the request must have", Status: http.StatusTemporaryRedirect},
-	{Method: "POST", Path: "/login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a key or a token, which the request must have in a header", Answer: who{}},
-	{Method: "GET", Path: "/session_login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a name and a password, sent as HTTP Basic", Status: http.StatusTemporaryRedirect},
-	{Method: "POST", Path: "/session_login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a name and a password, sent as HTTP Basic", Answer: who{}},
-	{Method: "GET", Path: "/logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusTemporaryRedirect},
-	{Method: "POST", Path: "/logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusNoContent},
-	{Method: "GET", Path: "/session_logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusTemporaryRedirect},
-	{Method: "POST", Path: "/session_logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusNoContent},
-	{Method: "GET", Path: "/session_status", Role: role.Open, Tag: tagServer, Summary: "Who the client is by its credentials", Answer: who{}},
+	{Method: "GET", Path: "/login", Role: role.Open, Tag: tagServer,
+		Summary: "Begin a session with a key, which the request must have", Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/login", Role: role.Open, Tag: tagServer,
+		Summary: "Begin a session with a key or a token, which the request must have in a header", Answer: who{}},
+	{Method: "GET", Path: "/session_login", Role: role.Open, Tag: tagServer,
+		Summary: "Begin a session with a name and a password, sent as HTTP Basic",
+		Status:  http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/session_login", Role: role.Open, Tag: tagServer,
+		Summary: "Begin a session with a name and a password, sent as HTTP Basic", Answer: who{}},
+	{Method: "GET", Path: "/logout", Role: role.Open, Tag: tagServer, Summary: "End the session",
+		Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/logout", Role: role.Open, Tag: tagServer, Summary: "End the session",
+		Status: http.StatusNoContent},
+	{Method: "GET", Path: "/session_logout", Role: role.Open, Tag: tagServer, Summary: "End the session",
+		Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/session_logout", Role: role.Open, Tag: tagServer, Summary: "End the session",
+		Status: http.StatusNoContent},
+	{Method: "GET", Path: "/session_status", Role: role.Open, Tag: tagServer,
+		Summary: "Who the client is by its credentials", Answer: who{}},
 }
 
 // serveLogins registers the routes for sessions.
@@ -61,7 +71,8 @@ func (s *Server) serveLogins(app *fiber.App) {
 	})
 }
 
-// attempt counts an attempt to log in, and returns an error if its address has made too many, or the page of another site makes it.
+// attempt counts an attempt to log in, and returns an error if its address has made too many, or the page of another
+// site makes it.
 func (s *Server) attempt(c *fiber.Ctx) error {
 	if err := fromElsewhere(c); err != nil {
 		return err
@@ -74,7 +85,8 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 		return err
 	}
 	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.rootAccess().KeyInQuery)
-	of.Session, of.Certificates = "", nil // a session cannot prolong itself, and a certificate comes with each connection
+	// a session cannot prolong itself, and a certificate comes with each connection
+	of.Session, of.Certificates = "", nil
 	p, err := s.access.Identify(c.UserContext(), of)
 	if err != nil {
 		return s.refuseCredentials(c, err)
@@ -84,7 +96,8 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 
 func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 	if !s.access.Passwords() {
-		return stream.Errorf(stream.Unsupported, "", "nobody can log in with a password here: use /login with a key (auth.users and auth.module are not set)")
+		return stream.Errorf(stream.Unsupported, "",
+			"nobody can log in with a password here: use /login with a key (auth.users and auth.module are not set)")
 	}
 	if err := s.attempt(c); err != nil {
 		return err
@@ -109,7 +122,8 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
 	}
 	err := stream.Errorf(stream.Unauthenticated, "", "the name or the password is wrong: send them as HTTP Basic")
-	return c.Status(fiber.StatusUnauthorized).JSON(map[string]string{"detail": "Invalid credentials", "error": err.Error(), "code": string(stream.Unauthenticated)})
+	return c.Status(fiber.StatusUnauthorized).JSON(map[string]string{"detail": "Invalid credentials",
+		"error": err.Error(), "code": string(stream.Unauthenticated)})
 }
 
 // password returns the principal with a name and a password, or nil. The client's connection does not give way to
@@ -148,15 +162,17 @@ func (s *Server) begin(c *fiber.Ctx, p *access.Principal) error {
 	return httpd.Redirect(c, "/", fiber.StatusTemporaryRedirect)
 }
 
-// fromElsewhere returns an error if a browser says that the page of another site has sent the request, such as a link or a picture of it
-// with GET. Requests with POST are checked by their Origin. Sec-Fetch-Site: W3C Fetch Metadata Request Headers.
+// fromElsewhere returns an error if a browser says that the page of another site has sent the request, such as a link
+// or a picture of it with GET. Requests with POST are checked by their Origin. Sec-Fetch-Site: W3C Fetch Metadata
+// Request Headers.
 func fromElsewhere(c *fiber.Ctx) error {
 	if c.Method() == fiber.MethodPost {
 		return nil
 	}
 	switch c.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":
-		return stream.Errorf(stream.PermissionDenied, "Sec-Fetch-Site", "the page of another site cannot log in or out here: open %s yourself", c.Path())
+		return stream.Errorf(stream.PermissionDenied, "Sec-Fetch-Site",
+			"the page of another site cannot log in or out here: open %s yourself", c.Path())
 	}
 	return nil
 }
@@ -176,9 +192,11 @@ func (s *Server) logout(c *fiber.Ctx) error {
 	return httpd.Redirect(c, "/", fiber.StatusTemporaryRedirect)
 }
 
-// setSession sets the cookie; age is in seconds. It is for encrypted connections only where the client's is encrypted.
+// setSession sets the cookie; age is in seconds. It is for encrypted connections only where the client's is
+// encrypted.
 func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
-	cookie := &fiber.Cookie{Name: sessionName, Value: value, MaxAge: age, Path: "/", HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode, Secure: s.http.Encrypted(c)}
+	cookie := &fiber.Cookie{Name: sessionName, Value: value, MaxAge: age, Path: "/", HTTPOnly: true,
+		SameSite: fiber.CookieSameSiteLaxMode, Secure: s.http.Encrypted(c)}
 	if age < 0 {
 		cookie.Expires = time.Unix(1, 0) // a Max-Age below 0 is not written
 	}

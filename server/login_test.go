@@ -48,7 +48,9 @@ func newBrowser(t *testing.T, url string) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &browser{&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, url}
+	return &browser{&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}, url}
 }
 
 // ask sends a request; user is NAME:PASSWORD of HTTP Basic, or a key, or "".
@@ -80,14 +82,15 @@ func writeUsers(t *testing.T, file string) {
 	t.Helper()
 	if err := access.WriteUsers(file, []access.User{
 		{Name: "eva", Password: access.HashPassword("secret of eva"), Grant: access.Grant{Roles: []string{"infer"}}},
-		{Name: "boss", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"manage", "watch"}, Models: []string{"door-*"}}},
+		{Name: "boss", Password: access.HashPassword("secret of boss"),
+			Grant: access.Grant{Roles: []string{"manage", "watch"}, Models: []string{"door-*"}}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestSessions: a user logs in with a name and a password, acts with the roles of the entry, and is nobody after the logout or when the
-// entry is gone.
+// TestSessions: a user logs in with a name and a password, acts with the roles of the entry, and is nobody after the
+// logout or when the entry is gone.
 func TestSessions(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	writeUsers(t, users)
@@ -116,10 +119,12 @@ func TestSessions(t *testing.T) {
 	r, text = b.ask(t, "POST", "/session_login", "eva:secret of eva")
 	want("login", r, text, 200)
 	var got who
-	if err := json.Unmarshal([]byte(text), &got); err != nil || got.User != "eva" || strings.Join(got.Roles, " ") != "infer" {
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.User != "eva" ||
+		strings.Join(got.Roles, " ") != "infer" {
 		t.Errorf("%s %v", text, err)
 	}
-	if c := r.Cookies(); len(c) != 1 || c[0].Name != sessionName || !c[0].HttpOnly || c[0].SameSite != http.SameSiteLaxMode || c[0].Secure || len(c[0].Value) < 26 {
+	if c := r.Cookies(); len(c) != 1 || c[0].Name != sessionName || !c[0].HttpOnly ||
+		c[0].SameSite != http.SameSiteLaxMode || c[0].Secure || len(c[0].Value) < 26 {
 		t.Errorf("%v", r.Header)
 	}
 	for path, status := range map[string]int{"/v2/models/echo": 200, "/session_status": 200, "/v2/status": 403} {
@@ -170,19 +175,22 @@ func TestSessions(t *testing.T) {
 	r, text = b.ask(t, "POST", "/session_login", "boss:secret of boss")
 	want("login with the password that was set", r, text, 200)
 	write(list[:1])
-	list[1] = access.User{Name: "boss", Password: access.HashPassword("of another boss"), Grant: access.Grant{Roles: role.All.Names()}}
+	list[1] = access.User{Name: "boss", Password: access.HashPassword("of another boss"),
+		Grant: access.Grant{Roles: role.All.Names()}}
 	write(list) // without a request in between
 	r, text = b.ask(t, "GET", "/session_status", "")
 	want("when another user has the name", r, text, 401)
 }
 
-// TestOtherSitesDoNotLogIn: a link or a picture on the page of another site neither begins a session with a key of its author, nor ends one.
+// TestOtherSitesDoNotLogIn: a link or a picture on the page of another site neither begins a session with a key of
+// its author, nor ends one.
 func TestOtherSitesDoNotLogIn(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	writeUsers(t, users)
 	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users = Off, users })
 	for _, path := range []string{"/login?api_key=" + k.keys["all"], "/session_login", "/logout", "/session_logout"} {
-		for site, refused := range map[string]bool{"cross-site": true, "same-site": true, "same-origin": false, "none": false} {
+		for site, refused := range map[string]bool{"cross-site": true, "same-site": true, "same-origin": false,
+			"none": false} {
 			got, head := k.request(t, "GET", path, "Sec-Fetch-Site: "+site+"\r\n")
 			if (got == 403) != refused || refused && head.Get("Set-Cookie") != "" {
 				t.Errorf("%s from %s: %d %v", path, site, got, head)
@@ -225,8 +233,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestLoginsAreBounded: an address can try to log in so often; behind a trusted proxy, each client has its own bound, and a client
-// cannot give itself another address.
+// TestLoginsAreBounded: an address can try to log in so often; behind a trusted proxy, each client has its own bound,
+// and a client cannot give itself another address.
 func TestLoginsAreBounded(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	writeUsers(t, users)
@@ -251,11 +259,15 @@ func TestLoginsAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	behind := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users = Off, users })                          // loopback is trusted
-	if n := refused(behind, func(i int) string { return fmt.Sprintf("10.9.9.%d, 192.0.2.7", i) }); n < 10 { // but for the burst, and some while the test runs
+	// loopback is trusted
+	behind := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users = Off, users })
+	// but for the burst, and some while the test runs
+	if n := refused(behind, func(i int) string { return fmt.Sprintf("10.9.9.%d, 192.0.2.7", i) }); n < 10 {
 		t.Errorf("%d of 30 attempts were refused", n)
 	}
-	if n := refused(behind, func(i int) string { return fmt.Sprintf("10.9.9.%d\r\nX-Forwarded-For: 192.0.2.9:%d", i, 1000+i) }); n < 10 {
+	if n := refused(behind, func(i int) string {
+		return fmt.Sprintf("10.9.9.%d\r\nX-Forwarded-For: 192.0.2.9:%d", i, 1000+i)
+	}); n < 10 {
 		t.Errorf("with the proxy's address and port in a line of its own, %d of 30 attempts were refused", n)
 	}
 	if n := refused(behind, func(i int) string { return fmt.Sprintf("2001:db8::%x", i) }); n < 10 {
@@ -274,15 +286,17 @@ func TestLoginsAreBounded(t *testing.T) {
 func TestLoginWithoutMemory(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	writeUsers(t, users)
-	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users, c.Memory.Budget = Off, users, 32<<20 }) // a check takes 64 MiB
+	// a check takes 64 MiB
+	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users, c.Memory.Budget = Off, users, 32<<20 })
 	r, text := newBrowser(t, k.URL("http")).ask(t, "POST", "/session_login", "eva:secret of eva")
-	if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(text, "memory.budget") || k.access.Outcomes()["limited"] != 0 {
+	if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(text, "memory.budget") ||
+		k.access.Outcomes()["limited"] != 0 {
 		t.Errorf("%s %s %v", r.Status, text, r.Header)
 	}
 }
 
-// TestCookiesAreSecure: the cookie of a session is for encrypted connections where the server's is, or where a proxy of trusted_proxies says that
-// of the client; others cannot choose it.
+// TestCookiesAreSecure: the cookie of a session is for encrypted connections where the server's is, or where a proxy
+// of trusted_proxies says that of the client; others cannot choose it.
 func TestCookiesAreSecure(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -301,7 +315,8 @@ func TestCookiesAreSecure(t *testing.T) {
 		}
 		req.Header.Set(access.KeyName, k.keys["infer"])
 		req.Header.Set("X-Forwarded-Proto", "https")
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true}}
 		r, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +328,8 @@ func TestCookiesAreSecure(t *testing.T) {
 	}
 }
 
-// TestLimitedToModels: a key that is limited to some models uses these, over each protocol, and is refused for others, whether or not they are there.
+// TestLimitedToModels: a key that is limited to some models uses these, over each protocol, and is refused for
+// others, whether or not they are there.
 func TestLimitedToModels(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.Models = append(c.Models, workers.Config{Name: "door-1", Source: "identity"})
@@ -324,8 +340,10 @@ func TestLimitedToModels(t *testing.T) {
 		return r.StatusCode, text
 	}
 	for path, want := range map[string]int{
-		"/v2/models/door-1": 200, "/v2/models/door%2d1": 200, "/v2/models/echo": 403, "/v2/models/none": 403, "/v2/models/%65cho": 403, "/v2/models/door-9": 404, "/v2/models/door-1/stats": 200,
-		"/v2/models/stats": 403, "/v2/status": 403, "/v2": 200, "/apps/echo": 403, "/metrics": 403, "/v2/stream?model=echo": 403, "/v2/models/door-1/trace/setting": 403,
+		"/v2/models/door-1": 200, "/v2/models/door%2d1": 200, "/v2/models/echo": 403, "/v2/models/none": 403,
+		"/v2/models/%65cho": 403, "/v2/models/door-9": 404, "/v2/models/door-1/stats": 200,
+		"/v2/models/stats": 403, "/v2/status": 403, "/v2": 200, "/apps/echo": 403, "/metrics": 403,
+		"/v2/stream?model=echo": 403, "/v2/models/door-1/trace/setting": 403,
 	} {
 		if got, text := ask("GET", path); got != want {
 			t.Errorf("%s: %d %s, want %d", path, got, text, want)
@@ -335,8 +353,13 @@ func TestLimitedToModels(t *testing.T) {
 		path, body string
 		want       int
 	}{
-		"with a file": {"/v2/repository/models/door-x/load", `{"parameters": {"config": "{}", "file:1/a.txt": "YQ=="}}`, 403}, "with parameters": {"/v2/repository/models/door-1/load", `{"parameters": {"instances": 2}}`, 403},
-		"what it uses": {"/v2/repository/models/door-1/unload", `{"parameters": {"unload_dependents": true}}`, 403}, "as it is configured": {"/v2/repository/models/door-1/load", `{}`, 200}, "workers": {"/v2/workers/door-1/scale", `{"instances": 1}`, 200},
+		"with a file": {"/v2/repository/models/door-x/load",
+			`{"parameters": {"config": "{}", "file:1/a.txt": "YQ=="}}`, 403},
+		"with parameters": {"/v2/repository/models/door-1/load", `{"parameters": {"instances": 2}}`, 403},
+		"what it uses": {"/v2/repository/models/door-1/unload", `{"parameters": {"unload_dependents": true}}`,
+			403},
+		"as it is configured": {"/v2/repository/models/door-1/load", `{}`, 200},
+		"workers":             {"/v2/workers/door-1/scale", `{"instances": 1}`, 200},
 	} {
 		req := must(http.NewRequest("POST", k.URL("http")+c.path, strings.NewReader(c.body)))
 		req.Header.Set(access.KeyName, k.keys["door"])
@@ -346,7 +369,8 @@ func TestLimitedToModels(t *testing.T) {
 		}
 		r.Body.Close()
 	}
-	if _, text := ask("GET", "/v2/repository/index"); !strings.Contains(text, "door-1") || strings.Contains(text, "echo") {
+	if _, text := ask("GET", "/v2/repository/index"); !strings.Contains(text, "door-1") ||
+		strings.Contains(text, "echo") {
 		t.Errorf("%s", text)
 	}
 	if _, text := ask("GET", "/v2/models"); !strings.Contains(text, `"door-1"`) || strings.Contains(text, "echo") {
@@ -361,15 +385,23 @@ func TestLimitedToModels(t *testing.T) {
 	ctx := metadata.AppendToOutgoingContext(t.Context(), access.KeyName, k.keys["door"])
 	code := func(_ any, err error) codes.Code { return status.Code(err) }
 	for what, c := range map[string]struct{ got, want codes.Code }{
-		"metadata":          {code(stub.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "door-1"})), codes.OK},
-		"metadata of other": {code(stub.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "echo"})), codes.PermissionDenied},
-		"config of other":   {code(stub.ModelConfig(ctx, &inferencepb.ModelConfigRequest{Name: "echo"})), codes.PermissionDenied},
-		"infer other":       {code(stub.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "echo"})), codes.PermissionDenied},
-		"infer":             {code(stub.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "door-1"})), codes.InvalidArgument},
-		"load other":        {code(stub.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"})), codes.PermissionDenied},
-		"unload other":      {code(stub.RepositoryModelUnload(ctx, &inferencepb.RepositoryModelUnloadRequest{ModelName: "echo"})), codes.PermissionDenied},
-		"statistics":        {code(stub.ModelStatistics(ctx, &inferencepb.ModelStatisticsRequest{Name: "echo"})), codes.PermissionDenied},
-		"log settings":      {code(stub.LogSettings(ctx, &inferencepb.LogSettingsRequest{})), codes.PermissionDenied},
+		"metadata": {code(stub.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "door-1"})),
+			codes.OK},
+		"metadata of other": {code(stub.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "echo"})),
+			codes.PermissionDenied},
+		"config of other": {code(stub.ModelConfig(ctx, &inferencepb.ModelConfigRequest{Name: "echo"})),
+			codes.PermissionDenied},
+		"infer other": {code(stub.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "echo"})),
+			codes.PermissionDenied},
+		"infer": {code(stub.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "door-1"})),
+			codes.InvalidArgument},
+		"load other": {code(stub.RepositoryModelLoad(ctx,
+			&inferencepb.RepositoryModelLoadRequest{ModelName: "echo"})), codes.PermissionDenied},
+		"unload other": {code(stub.RepositoryModelUnload(ctx,
+			&inferencepb.RepositoryModelUnloadRequest{ModelName: "echo"})), codes.PermissionDenied},
+		"statistics": {code(stub.ModelStatistics(ctx, &inferencepb.ModelStatisticsRequest{Name: "echo"})),
+			codes.PermissionDenied},
+		"log settings": {code(stub.LogSettings(ctx, &inferencepb.LogSettingsRequest{})), codes.PermissionDenied},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %v, want %v", what, c.got, c.want)
@@ -388,10 +420,12 @@ func TestLimitedToModels(t *testing.T) {
 // certificates makes an authority, and a certificate for each name that it has signed.
 func certificates(t *testing.T, names ...string) (ca string, of map[string]tls.Certificate) {
 	t.Helper()
-	make := func(name string, parent *x509.Certificate, by *ecdsa.PrivateKey, usage x509.ExtKeyUsage) (*x509.Certificate, *ecdsa.PrivateKey, tls.Certificate) {
+	make := func(name string, parent *x509.Certificate, by *ecdsa.PrivateKey,
+		usage x509.ExtKeyUsage) (*x509.Certificate, *ecdsa.PrivateKey, tls.Certificate) {
 		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 		c := &x509.Certificate{
-			SerialNumber: must(rand.Int(rand.Reader, big.NewInt(1<<62))), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			SerialNumber: must(rand.Int(rand.Reader, big.NewInt(1<<62))), Subject: pkix.Name{CommonName: name},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 			ExtKeyUsage: []x509.ExtKeyUsage{usage}, IsCA: parent == nil, BasicConstraintsValid: true,
 		}
 		if parent == nil {
@@ -402,7 +436,8 @@ func certificates(t *testing.T, names ...string) (ca string, of map[string]tls.C
 	}
 	parent, key, own := make("authority", nil, nil, 0)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	of = map[string]tls.Certificate{}
@@ -415,14 +450,16 @@ func certificates(t *testing.T, names ...string) (ca string, of map[string]tls.C
 	return ca, of
 }
 
-// TestClientCertificates: a client with a certificate of the authority is the user of its common name, over HTTP and gRPC; one without is
-// nobody, and one of another authority is not connected.
+// TestClientCertificates: a client with a certificate of the authority is the user of its common name, over HTTP and
+// gRPC; one without is nobody, and one of another authority is not connected.
 func TestClientCertificates(t *testing.T) {
 	ca, of := certificates(t, "eva", "boss", "cam", "bad name")
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	if err := access.WriteUsers(users, []access.User{
 		{Name: "eva", Grant: access.Grant{Roles: []string{"infer"}}},
-		{Name: "boss", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"infer", "watch"}}}, // another one, who logs in with it
+		// another one, who logs in with it
+		{Name: "boss", Password: access.HashPassword("secret of boss"),
+			Grant: access.Grant{Roles: []string{"infer", "watch"}}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -437,11 +474,13 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 	k := startKeyed(t, func(c *Config) {
-		c.Auth, c.TLS = config.Auth{Users: users, Metrics: "role", Roles: []string{"watch"}}, config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: ca}
+		c.Auth, c.TLS = config.Auth{Users: users, Metrics: "role", Roles: []string{"watch"}},
+			config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: ca}
 	})
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certPEM)
-	for name, want := range map[string][2]int{"": {401, 401}, "eva": {200, 403}, "boss": {403, 403}, "cam": {403, 200}, "bad name": {401, 401}, "server": {0, 0}, "foreign": {0, 0}} {
+	for name, want := range map[string][2]int{"": {401, 401}, "eva": {200, 403}, "boss": {403, 403}, "cam": {403, 200},
+		"bad name": {401, 401}, "server": {0, 0}, "foreign": {0, 0}} {
 		cfg := &tls.Config{RootCAs: roots}
 		if name != "" {
 			cfg.Certificates = []tls.Certificate{of[name]}
@@ -461,8 +500,10 @@ func TestClientCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(t.Context(), &inferencepb.ModelMetadataRequest{Name: "echo"})
-		if got, want := status.Code(err), map[int]codes.Code{200: codes.OK, 401: codes.Unauthenticated, 403: codes.PermissionDenied, 0: codes.Unavailable}[want[0]]; got != want {
+		_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(t.Context(),
+			&inferencepb.ModelMetadataRequest{Name: "echo"})
+		if got, want := status.Code(err), map[int]codes.Code{200: codes.OK, 401: codes.Unauthenticated,
+			403: codes.PermissionDenied, 0: codes.Unavailable}[want[0]]; got != want {
 			t.Errorf("gRPC as %q: %v, want %v", name, err, want)
 		}
 		if err := conn.Close(); err != nil {
@@ -472,14 +513,19 @@ func TestClientCertificates(t *testing.T) {
 	late := must(x509.ParseCertificate(of["eva"].Certificate[0])) // as on a connection that has been open for long
 	late.NotAfter = time.Now()
 	before := k.access.Outcomes()["expired"]
-	if p, err := k.access.Identify(t.Context(), access.Credentials{Certificates: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.access.Outcomes()["expired"] != before+1 {
+	if p, err := k.access.Identify(t.Context(),
+		access.Credentials{Certificates: []*x509.Certificate{late}}); p != nil ||
+		stream.CodeOf(err) != stream.Unauthenticated || k.access.Outcomes()["expired"] != before+1 {
 		t.Errorf("with a certificate that has expired since: %v %v", p, err)
 	}
 
 	// Another authority is trusted from now on, also on connections that are open.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{of["eva"]}}}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+		Certificates: []tls.Certificate{of["eva"]}}}}
 	defer client.CloseIdleConnections()
-	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{of["eva"]}})))
+	conn, err := grpc.NewClient(k.Addr("grpc"),
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots,
+			Certificates: []tls.Certificate{of["eva"]}})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,13 +538,15 @@ func TestClientCertificates(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		r.Body.Close()
-		_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(t.Context(), &inferencepb.ModelMetadataRequest{Name: "echo"})
+		_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(t.Context(),
+			&inferencepb.ModelMetadataRequest{Name: "echo"})
 		return r.StatusCode, status.Code(err)
 	}
 	if http, call := ask(); http != 200 || call != codes.OK {
 		t.Errorf("before the authority changes: %d %v", http, call)
 	}
-	open, err := k.access.Identify(t.Context(), access.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
+	open, err := k.access.Identify(t.Context(),
+		access.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -521,26 +569,31 @@ func TestClientCertificates(t *testing.T) {
 // TestModuleLogsIn: users whom a module in Python names log in, and their id and roles are those of the settings.
 func TestModuleLogsIn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.py")
-	if err := os.WriteFile(file, []byte("def authenticate_user(username, password):\n    return username.upper() if password == 'right' else None\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("def authenticate_user(username, password):\n    return username.upper() if "+
+		"password == 'right' else None\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	if err := access.WriteUsers(users, []access.User{
 		{Name: "boss", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"manage"}}},
-		{Name: "BOSS2", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"manage"}}},
+		{Name: "BOSS2", Password: access.HashPassword("secret of boss"),
+			Grant: access.Grant{Roles: []string{"manage"}}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	k := startKeyed(t, func(c *Config) {
-		c.GRPC, c.Auth = Off, config.Auth{Module: file, Users: users, Python: testneeds.Python(t), Roles: []string{role.Watch.String()}}
+		c.GRPC, c.Auth = Off, config.Auth{Module: file, Users: users, Python: testneeds.Python(t),
+			Roles: []string{role.Watch.String()}}
 	})
 	b := newBrowser(t, k.URL("http"))
-	for _, user := range []string{"eva:wrong", "boss:right", "boss2:right"} { // the passwords of the last two are in the file
+	// the passwords of the last two are in the file
+	for _, user := range []string{"eva:wrong", "boss:right", "boss2:right"} {
 		if r, text := b.ask(t, "POST", "/session_login", user); r.StatusCode != 401 {
 			t.Errorf("%s: %s %s", user, r.Status, text)
 		}
 	}
-	if r, text := b.ask(t, "POST", "/session_login", "eva:right"); r.StatusCode != 200 || !strings.Contains(text, `"user_id":"EVA","roles":["watch"]`) {
+	if r, text := b.ask(t, "POST", "/session_login", "eva:right"); r.StatusCode != 200 ||
+		!strings.Contains(text, `"user_id":"EVA","roles":["watch"]`) {
 		t.Errorf("%s %s", r.Status, text)
 	}
 	if r, text := b.ask(t, "GET", "/v2/status", ""); r.StatusCode != 200 {
@@ -550,7 +603,8 @@ func TestModuleLogsIn(t *testing.T) {
 		t.Errorf("%s %s", r.Status, text)
 	}
 	// The module is not asked again: an entry that has expired ends the session.
-	if err := access.WriteUsers(users, []access.User{{Name: "EVA", Grant: access.Grant{Roles: []string{"infer"}, Expires: time.Now()}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "EVA", Grant: access.Grant{Roles: []string{"infer"},
+		Expires: time.Now()}}}); err != nil {
 		t.Fatal(err)
 	}
 	k.access.Recheck()

@@ -47,7 +47,10 @@ func socketPath(t *testing.T) string {
 func (k *keyed) ask(t *testing.T, at, method, path, key string) (status int, allow, body string) {
 	t.Helper()
 	c := dialListener(t, k.Server, at)
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn,
+		error) {
+		return c, nil
+	}}
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +135,8 @@ func TestManagementApart(t *testing.T) {
 		if logging := doc.Paths[loggingRoute]; logging["get"] == nil || (logging["post"] != nil) != want {
 			t.Errorf("openapi.json at %s has %v at %s", at, logging, loggingRoute)
 		}
-		if _, _, text := k.ask(t, at, "GET", "/console/console.json", ""); strings.Contains(text, `"manage":true`) != want {
+		if _, _, text := k.ask(t, at, "GET", "/console/console.json", ""); strings.Contains(text,
+			`"manage":true`) != want {
 			t.Errorf("the console at %s is told %s", at, text)
 		}
 	}
@@ -140,7 +144,8 @@ func TestManagementApart(t *testing.T) {
 
 // nothingAt returns the answer to a request for a missing route.
 func nothingAt(path string) string {
-	return string(httpd.AppendError(nil, stream.Errorf(stream.NotFound, "", "there is nothing at %q: models are at /v2/models/NAME/infer, and routes of programs below /apps/NAME/", path)))
+	return string(httpd.AppendError(nil, stream.Errorf(stream.NotFound, "",
+		"there is nothing at %q: models are at /v2/models/NAME/infer, and routes of programs below /apps/NAME/", path)))
 }
 
 func sameMethods(allow string, want []string) bool {
@@ -192,22 +197,26 @@ func TestCallsOfManagementApart(t *testing.T) {
 		rows++
 		for _, key := range []string{"infer", "all"} { // keys that may call unknown methods
 			unknown := call("grpc", method+"x", k.keys[key])
-			if got := call("grpc", method, k.keys[key]); got.Code() != codes.Unimplemented || got.Message() != strings.Replace(unknown.Message(), "x for service", " for service", 1) {
+			if got := call("grpc", method, k.keys[key]); got.Code() != codes.Unimplemented ||
+				got.Message() != strings.Replace(unknown.Message(), "x for service", " for service", 1) {
 				t.Errorf("%s with %s: %v, and an unknown method: %v", method, key, got, unknown)
 			}
 		}
 		if got := call("grpc", method, "x"); got.Code() != codes.Unauthenticated {
 			t.Errorf("%s with a wrong key: %v", method, got)
 		}
-		if got := call("management_grpc", method, k.keys["manage"]); got.Code() == codes.Unauthenticated || got.Code() == codes.PermissionDenied || strings.HasPrefix(got.Message(), "unknown method") {
+		if got := call("management_grpc", method, k.keys["manage"]); got.Code() == codes.Unauthenticated ||
+			got.Code() == codes.PermissionDenied || strings.HasPrefix(got.Message(), "unknown method") {
 			t.Errorf("%s at the management address: %v", method, got)
 		}
 	}
 	if rows < 6 {
 		t.Errorf("%d methods", rows)
 	}
-	traces := &inferencepb.TraceSettingRequest{Settings: map[string]*inferencepb.TraceSettingRequest_SettingValue{"trace_level": {Value: []string{"OFF"}}}}
-	logs := &inferencepb.LogSettingsRequest{Settings: map[string]*inferencepb.LogSettingsRequest_SettingValue{"log_warning": {ParameterChoice: &inferencepb.LogSettingsRequest_SettingValue_BoolParam{BoolParam: true}}}}
+	traces := &inferencepb.TraceSettingRequest{Settings: map[string]*inferencepb.TraceSettingRequest_SettingValue{
+		"trace_level": {Value: []string{"OFF"}}}}
+	logs := &inferencepb.LogSettingsRequest{Settings: map[string]*inferencepb.LogSettingsRequest_SettingValue{
+		"log_warning": {ParameterChoice: &inferencepb.LogSettingsRequest_SettingValue_BoolParam{BoolParam: true}}}}
 	for at, want := range map[string]codes.Code{"grpc": codes.Unimplemented, "management_grpc": codes.OK} {
 		api := inferencepb.NewGRPCInferenceServiceClient(conns[at])
 		if _, err := api.TraceSetting(with(k.keys["all"]), traces); status.Code(err) != want {
@@ -225,7 +234,8 @@ func TestCallsOfManagementApart(t *testing.T) {
 // TestManagementOff: with management.address off, nobody can manage the server, whatever the protocol.
 func TestManagementOff(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Management.Address = Off })
-	if got, _, body := k.ask(t, "http", "POST", "/v2/repository/models/echo/load", k.keys["all"]); got != 404 || body != nothingAt("/v2/repository/models/echo/load") {
+	if got, _, body := k.ask(t, "http", "POST", "/v2/repository/models/echo/load", k.keys["all"]); got != 404 ||
+		body != nothingAt("/v2/repository/models/echo/load") {
 		t.Errorf("%d %s", got, body)
 	}
 	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -234,7 +244,8 @@ func TestManagementOff(t *testing.T) {
 	}
 	defer conn.Close()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"])
-	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.Unimplemented {
+	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx,
+		&inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.Unimplemented {
 		t.Error(err)
 	}
 }
@@ -279,10 +290,12 @@ func TestManagementIsNotShutOut(t *testing.T) {
 	}
 	defer conn.Close()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["manage"])
-	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
+	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx,
+		&inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
 		t.Errorf("over gRPC: %v", err)
 	}
-	if all := k.connections(); all["http"].Open != most || all["http"].Refused != 1 || all["management_grpc"].Open != 1 || all[management].Refused != 0 {
+	if all := k.connections(); all["http"].Open != most || all["http"].Refused != 1 ||
+		all["management_grpc"].Open != 1 || all[management].Refused != 0 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -307,8 +320,10 @@ func TestConnectionsOfManagement(t *testing.T) {
 func TestSocketOfManagement(t *testing.T) {
 	path, grpcPath, acts := socketPath(t), socketPath(t), filepath.Join(t.TempDir(), "acts.log")
 	s, err := New(Config{
-		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", TLS: config.TLS{SelfSigned: true}, Audit: acts, Log: config.Log{Level: "error"},
-		Management: config.Management{Address: "unix:" + path, GRPC: "unix:" + grpcPath}, Models: []workers.Config{{Name: "echo", Source: "identity"}},
+		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", TLS: config.TLS{SelfSigned: true}, Audit: acts,
+		Log:        config.Log{Level: "error"},
+		Management: config.Management{Address: "unix:" + path, GRPC: "unix:" + grpcPath},
+		Models:     []workers.Config{{Name: "echo", Source: "identity"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +358,8 @@ func TestSocketOfManagement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(t.Context(), &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
+	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(t.Context(),
+		&inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
 		t.Error(err)
 	}
 	_ = conn.Close()
@@ -360,7 +376,8 @@ func TestSocketOfManagement(t *testing.T) {
 		t.Error(err)
 	}
 	text, err := os.ReadFile(acts)
-	if lines := strings.Count(string(text), "\n"); err != nil || lines != 2 || strings.Count(string(text), `"address":"unix"`) != 2 || strings.Count(string(text), `"outcome":"done"`) != 2 {
+	if lines := strings.Count(string(text), "\n"); err != nil || lines != 2 ||
+		strings.Count(string(text), `"address":"unix"`) != 2 || strings.Count(string(text), `"outcome":"done"`) != 2 {
 		t.Errorf("%v, %d acts: %s", err, lines, text)
 	}
 	for _, at := range []string{path, grpcPath} {
@@ -394,8 +411,11 @@ func TestManagementOverTCP(t *testing.T) {
 	if got, _, body := k.ask(t, "http", "POST", "/v2/repository/models/echo/load", k.keys["manage"]); got != 404 {
 		t.Errorf("%d %s", got, body)
 	}
-	encrypted := startKeyed(t, func(c *Config) { c.GRPC, c.Management.Address, c.TLS.SelfSigned = Off, "127.0.0.1:0", true })
-	if got, want := encrypted.URL(management), "https://"+encrypted.Addr(management); got != want || !reachesTLS(t, encrypted.Addr(management)) {
+	encrypted := startKeyed(t, func(c *Config) {
+		c.GRPC, c.Management.Address, c.TLS.SelfSigned = Off, "127.0.0.1:0", true
+	})
+	if got, want := encrypted.URL(management), "https://"+encrypted.Addr(management); got != want ||
+		!reachesTLS(t, encrypted.Addr(management)) {
 		t.Errorf("%s is not encrypted, want %s", got, want)
 	}
 }
@@ -403,13 +423,15 @@ func TestManagementOverTCP(t *testing.T) {
 // TestManagementAddressInUse: a start fails at another server's socket, names the setting, and does not disturb the
 // other server.
 func TestManagementAddressInUse(t *testing.T) {
-	cfg := Config{HTTP: "127.0.0.1:0", GRPC: Off, Management: config.Management{Address: "unix:" + socketPath(t)}, Log: config.Log{Level: "error"}}
+	cfg := Config{HTTP: "127.0.0.1:0", GRPC: Off, Management: config.Management{Address: "unix:" + socketPath(t)},
+		Log: config.Log{Level: "error"}}
 	first, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = New(cfg)
-	if want := "management.address: "; stream.CodeOf(err) != stream.Unavailable || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "is in use") {
+	if want := "management.address: "; stream.CodeOf(err) != stream.Unavailable ||
+		!strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "is in use") {
 		t.Errorf("%v, want %s", err, want)
 	}
 	dialListener(t, first, management).Close()

@@ -59,10 +59,12 @@ func TestPicturesOverProtocols(t *testing.T) {
 		{"30,000 squared", hugePNG(), []string{"too_large"}},
 		{"nothing", nil, []string{"empty", "unsupported"}},
 		{"cut", good[:len(good)/3], []string{"frame: "}},
-		{"another size in its header", bytes.Replace(good, []byte{0, 48, 0, 64}, []byte{0x1f, 0x40, 0x1f, 0x40}, 1), []string{"frame: "}},
+		{"another size in its header", bytes.Replace(good, []byte{0, 48, 0, 64}, []byte{0x1f, 0x40, 0x1f, 0x40}, 1),
+			[]string{"frame: "}},
 		{"a GIF", []byte("GIF89a\x01\x00\x01\x00\x00\x00\x00;"), []string{"unsupported", "not a JPEG, PNG or WebP"}},
 	} {
-		for protocol, send := range map[string]func([]byte) string{"REST": rest, "WebSocket": overWS, "native": native} {
+		for protocol, send := range map[string]func([]byte) string{"REST": rest, "WebSocket": overWS,
+			"native": native} {
 			got, ok := send(c.b), false
 			for _, w := range c.want {
 				ok = ok || strings.Contains(got, w)
@@ -110,9 +112,11 @@ func TestPullsOfAnyKind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, codec := range map[string][]string{"a.webm": {"-c:v", "libvpx"}, "a.mjpeg": {"-c:v", "mjpeg"}, "a.mkv": {"-c:v", "libx264"}, "a.avi": {"-c:v", "mpeg4"}} {
+	for name, codec := range map[string][]string{"a.webm": {"-c:v", "libvpx"}, "a.mjpeg": {"-c:v", "mjpeg"},
+		"a.mkv": {"-c:v", "libx264"}, "a.avi": {"-c:v", "mpeg4"}} {
 		args := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=80x60:rate=10:duration=1"}, codec...)
-		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, filepath.Join(dir, name))...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"),
+			append(args, filepath.Join(dir, name))...).CombinedOutput(); err != nil {
 			t.Fatalf("ffmpeg: %v\n%s", err, out)
 		}
 	}
@@ -120,7 +124,8 @@ func TestPullsOfAnyKind(t *testing.T) {
 	defer files.Close()
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Sources: config.Sources{AllowPrivate: true},
 		Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}}})
-	for name, frames := range map[string]int{"a.jpg": 1, "a.png": 1, "a.webm": 10, "a.mjpeg": 10, "a.mkv": 10, "a.avi": 10} {
+	for name, frames := range map[string]int{"a.jpg": 1, "a.png": 1, "a.webm": 10, "a.mjpeg": 10, "a.mkv": 10,
+		"a.avi": 10} {
 		c := dial(t, s, "/v2/models/find/stream")
 		got := 0
 		for reply := ask(t, c, websocket.TextMessage, []byte(`{"url":"`+files.URL+"/"+name+`"}`)); ; {

@@ -42,14 +42,17 @@ func TestBatchesAreOfTheMemoryBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Memory: config.Memory{Budget: 16 << 20}, Models: []workers.Config{wide}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Memory: config.Memory{Budget: 16 << 20},
+		Models: []workers.Config{wide}})
 	for i, x := range []struct {
 		path, params string
 		code         int
 		want         string
 		reserved     int64 // KiB
 	}{
-		{"wide/load", `"max_size": 4096`, 413, `batching.max_size: 4096 rows in each of 2 batches, with 1 workers, would take 768.0MiB of memory, but 7.8MiB are left for the batches of model wide-0: all models together, and in a swap both of them, may take half of memory.budget: batches of 41 rows fit`, 192},
+		{"wide/load", `"max_size": 4096`, 413, `batching.max_size: 4096 rows in each of 2 batches, with 1 workers, ` +
+			`would take 768.0MiB of memory, but 7.8MiB are left for the batches of model wide-0: all models ` +
+			`together, and in a swap both of them, may take half of memory.budget: batches of 41 rows fit`, 192},
 		{"wide/load", `"max_size": 26`, 200, `"wide-0"`, 27 * 192},
 		{"wide/load", `"max_size": 25`, 413, `batches of 15 rows fit`, 27 * 192},
 		{"wide/load", `"max_size": 26`, 200, `"wide-0"`, 27 * 192}, // shared
@@ -142,9 +145,12 @@ func TestRequestsAreBounded(t *testing.T) {
 		{"plain", `"max_size": 4097`, 400, "batching.max_size: 4097 is not between 1 and 4096"},
 		{"plain", `"batching.buffers": 1000`, 400, "batching.buffers: can only be set in the server's configuration"},
 		{"plain", `"limits.start": "1h"`, 400, "limits.start: can only be set in the server's configuration"},
-		{"plain", `"max_batch_size": 4`, 400, "max_batch_size: is not a parameter of identity (did you mean batching.max_size?)"},
-		{"plain", `"batching.size": 4`, 400, "batching.size: is not a parameter of identity (did you mean batching.max_size?)"},
-		{"plain", `"zzz": 4`, 400, "zzz: is not a parameter of identity: it has delay, load_delay, stateful; every model has batching.kind, batching.max_delay, batching.max_size, "},
+		{"plain", `"max_batch_size": 4`, 400,
+			"max_batch_size: is not a parameter of identity (did you mean batching.max_size?)"},
+		{"plain", `"batching.size": 4`, 400, "batching.size: is not a parameter of identity (did you mean " +
+			"batching.max_size?)"},
+		{"plain", `"zzz": 4`, 400, "zzz: is not a parameter of identity: it has delay, load_delay, stateful; every " +
+			"model has batching.kind, batching.max_delay, batching.max_size, "},
 		{"plain", `"max_flows": 1`, 400, "max_flows: can only be set in the server's configuration"},
 		{"long", `"limits.run": "1h"`, 200, `"long"`},
 		{"long", `"limits.run": "61m"`, 400, "more than the 1h that"},
@@ -156,7 +162,8 @@ func TestRequestsAreBounded(t *testing.T) {
 		}
 	}
 	for n := 2; n <= 65; n++ {
-		if code, body := asked(t, s, "/v2/repository/models/plain/load", `{"parameters": {"share": false}}`); (code == 200) != (n <= 64) {
+		if code, body := asked(t, s, "/v2/repository/models/plain/load",
+			`{"parameters": {"share": false}}`); (code == 200) != (n <= 64) {
 			t.Fatalf("worker %d: %d %s", n, code, body)
 		}
 	}

@@ -24,9 +24,12 @@ func TestMetricsAddressNeedsRoles(t *testing.T) {
 			path, key  string
 			open, role int
 		}{
-			{"/metrics", "", 200, 401}, {"/metrics", "wrong", 200, 401}, {"/metrics", k.keys["old"], 200, 401}, {"/metrics", k.keys["manage"], 200, 403}, {"/metrics", k.keys["metrics"], 200, 200},
-			{"/debug/pprof/", "", 401, 401}, {"/debug/pprof/profile?seconds=300", "wrong", 401, 401}, {"/debug/pprof/trace?seconds=300", k.keys["metrics"], 403, 403},
-			{"/debug/pprof/symbol", k.keys["watch"], 403, 403}, {"/debug/pprof/symbol", k.keys["manage"], 200, 200}, {"/nothing", "", 404, 404},
+			{"/metrics", "", 200, 401}, {"/metrics", "wrong", 200, 401}, {"/metrics", k.keys["old"], 200, 401},
+			{"/metrics", k.keys["manage"], 200, 403}, {"/metrics", k.keys["metrics"], 200, 200},
+			{"/debug/pprof/", "", 401, 401}, {"/debug/pprof/profile?seconds=300", "wrong", 401, 401},
+			{"/debug/pprof/trace?seconds=300", k.keys["metrics"], 403, 403},
+			{"/debug/pprof/symbol", k.keys["watch"], 403, 403}, {"/debug/pprof/symbol", k.keys["manage"], 200, 200},
+			{"/nothing", "", 404, 404},
 		} {
 			for _, header := range [][2]string{{"api_key", c.key}, {"Authorization", "Bearer " + c.key}} {
 				req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+k.Addr("metrics")+c.path, nil)
@@ -39,8 +42,10 @@ func TestMetricsAddressNeedsRoles(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.Body.Close()
-				if want := map[string]int{"open": c.open, "role": c.role}[who]; r.StatusCode != want || (want == 401) != (r.Header.Get("WWW-Authenticate") != "") {
-					t.Errorf("auth.metrics: %s: %s with %.20q as %s: %s %v, want %d", who, c.path, c.key, header[0], r.Status, r.Header, want)
+				if want := map[string]int{"open": c.open, "role": c.role}[who]; r.StatusCode != want ||
+					(want == 401) != (r.Header.Get("WWW-Authenticate") != "") {
+					t.Errorf("auth.metrics: %s: %s with %.20q as %s: %s %v, want %d", who, c.path, c.key, header[0],
+						r.Status, r.Header, want)
 				}
 			}
 		}
@@ -64,7 +69,8 @@ func TestMetricsNeedARoleElsewhere(t *testing.T) {
 		{":8000", "127.0.0.1:9100", "a key", "", role.Open},
 		{"127.0.0.1:8000", "192.0.2.1:9100", "a key", "", role.Metrics},
 	} {
-		cfg := Config{HTTP: c.http, APIKey: c.key, Metrics: config.Metrics{Address: c.metrics}, Auth: config.Auth{Metrics: c.who}}
+		cfg := Config{HTTP: c.http, APIKey: c.key, Metrics: config.Metrics{Address: c.metrics},
+			Auth: config.Auth{Metrics: c.who}}
 		if got := metricsRole(t.Context(), &cfg); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
@@ -82,7 +88,8 @@ func TestMetricsNeedARoleElsewhere(t *testing.T) {
 func TestMetricsHosts(t *testing.T) {
 	var cfg Config
 	k := startKeyed(t, func(c *Config) {
-		c.GRPC, c.Auth.Metrics, c.Metrics, c.Hosts = Off, "open", config.Metrics{Address: "127.0.0.1:0", Pprof: true}, []string{"*.models.svc"}
+		c.GRPC, c.Auth.Metrics, c.Metrics, c.Hosts = Off, "open", config.Metrics{Address: "127.0.0.1:0", Pprof: true},
+			[]string{"*.models.svc"}
 		cfg = *c
 	})
 	check := func(path, host string, want int) {
@@ -115,7 +122,8 @@ func TestMetricsTLS(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for _, on := range []bool{false, true} {
 		k := startKeyed(t, func(c *Config) {
-			c.GRPC, c.Auth.Metrics, c.TLS.SelfSigned, c.Metrics = Off, "open", true, config.Metrics{Address: "127.0.0.1:0", TLS: on}
+			c.GRPC, c.Auth.Metrics, c.TLS.SelfSigned, c.Metrics = Off, "open", true,
+				config.Metrics{Address: "127.0.0.1:0", TLS: on}
 		})
 		own := x509.NewCertPool()
 		own.AppendCertsFromPEM(must(os.ReadFile(must(SelfSignedFile()))))
@@ -139,7 +147,8 @@ func TestMetricsClientCertificates(t *testing.T) {
 	ca, of := certificates(t, "scraper")
 	for roles, want := range map[string]int{"metrics": http.StatusOK, "infer": http.StatusForbidden} {
 		k := startKeyed(t, func(c *Config) {
-			c.GRPC, c.TLS.SelfSigned, c.TLS.ClientCA, c.Metrics = Off, true, ca, config.Metrics{Address: "127.0.0.1:0", TLS: true}
+			c.GRPC, c.TLS.SelfSigned, c.TLS.ClientCA, c.Metrics = Off, true, ca,
+				config.Metrics{Address: "127.0.0.1:0", TLS: true}
 			c.Auth.Roles = []string{roles}
 		})
 		own := x509.NewCertPool()
@@ -149,7 +158,8 @@ func TestMetricsClientCertificates(t *testing.T) {
 			if name != "" {
 				cfg.Certificates = []tls.Certificate{of[name]}
 			}
-			r, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}).Get("https://" + k.Addr("metrics") + "/metrics")
+			r, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}).Get(
+				"https://" + k.Addr("metrics") + "/metrics")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,11 +14,13 @@ import (
 func TestMetricsSettings(t *testing.T) {
 	off, none := false, 0
 	models := []workers.Config{{Name: "echo", Kind: "identity"}}
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models, Metrics: config.Metrics{Path: "/numbers", Buckets: []float64{0.5, 7}}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models,
+		Metrics: config.Metrics{Path: "/numbers", Buckets: []float64{0.5, 7}}})
 	get(t, s, "/v2/models/echo")
 	get(t, s, "/numbers")
 	code, body := get(t, s, "/numbers")
-	if code != 200 || strings.Count(body, `http_request_duration_seconds_bucket{endpoint="/v2/models/:model",`) != 3 || !strings.Contains(body, `le="7.0"} 1`) && !strings.Contains(body, `le="7"} 1`) {
+	if code != 200 || strings.Count(body, `http_request_duration_seconds_bucket{endpoint="/v2/models/:model",`) != 3 ||
+		!strings.Contains(body, `le="7.0"} 1`) && !strings.Contains(body, `le="7"} 1`) {
 		t.Errorf("%d, not with the buckets 0.5 and 7: %s", code, body)
 	}
 	if strings.Contains(body, `endpoint="/numbers"`) {
@@ -31,9 +33,11 @@ func TestMetricsSettings(t *testing.T) {
 		t.Error(err)
 	}
 
-	s, end = runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models, Metrics: config.Metrics{Requests: &off, Streams: &none}})
+	s, end = runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models,
+		Metrics: config.Metrics{Requests: &off, Streams: &none}})
 	get(t, s, "/v2/models/echo")
-	if code, body := get(t, s, "/metrics"); code != 200 || strings.Contains(body, "http_request") || !strings.Contains(body, "millrace_model_ready") {
+	if code, body := get(t, s, "/metrics"); code != 200 || strings.Contains(body, "http_request") ||
+		!strings.Contains(body, "millrace_model_ready") {
 		t.Errorf("%d, with requests turned off: %s", code, body)
 	}
 	if err := end(); err != nil {
@@ -43,12 +47,14 @@ func TestMetricsSettings(t *testing.T) {
 
 // TestUpgradesAreCountedAsSwitching checks the metrics' status of an accepted and of a refused WebSocket handshake.
 func TestUpgradesAreCountedAsSwitching(t *testing.T) {
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
 	dial(t, s, "/v2/models/echo/stream")
 	get(t, s, "/v2/models/echo/stream")
 	_, body := get(t, s, "/metrics")
 	for _, class := range []string{"1xx", "4xx"} {
-		if !strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/stream",status="`+class+`",version=""} 1`) {
+		if !strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/stream",status="`+
+			class+`",version=""} 1`) {
 			t.Errorf("no handshake with the status %s: %s", class, body)
 		}
 	}

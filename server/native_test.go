@@ -103,11 +103,13 @@ func TestNativeCredentials(t *testing.T) {
 	}
 	for _, c := range bad {
 		before := k.access.Outcomes()[c.outcome]
-		if _, err := k.Native().Authenticate(t.Context(), c.with); stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), c.text) || k.access.Outcomes()[c.outcome] != before+1 {
+		if _, err := k.Native().Authenticate(t.Context(), c.with); stream.CodeOf(err) != stream.Unauthenticated ||
+			!strings.Contains(err.Error(), c.text) || k.access.Outcomes()[c.outcome] != before+1 {
 			t.Errorf("%+v: %v; want %s, counted as %s", c.with, err, c.text, c.outcome)
 		}
 	}
-	good := []native.Credentials{{Key: k.keys["gone"]}, {Key: "Bearer " + k.keys["gone"]}, {Key: "bearer " + k.keys["gone"]}, {Session: session}}
+	good := []native.Credentials{{Key: k.keys["gone"]}, {Key: "Bearer " + k.keys["gone"]},
+		{Key: "bearer " + k.keys["gone"]}, {Session: session}}
 	var clients []*native.Client
 	allowed := k.access.Outcomes()["allowed"]
 	for _, with := range good {
@@ -149,10 +151,12 @@ func TestNativeCredentials(t *testing.T) {
 // users.
 func TestNativeWithoutAuth(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Auth = config.Auth{} })
-	if _, err := k.Native().Authenticate(t.Context(), native.Credentials{Key: k.keys["all"]}); stream.CodeOf(err) != stream.Unauthenticated {
+	if _, err := k.Native().Authenticate(t.Context(),
+		native.Credentials{Key: k.keys["all"]}); stream.CodeOf(err) != stream.Unauthenticated {
 		t.Error(err)
 	}
-	if err := released(must(k.Native().As(native.User{Name: "eva"})).Infer(t.Context(), "echo", oneNative())); err != nil {
+	if err := released(must(k.Native().As(native.User{Name: "eva"})).Infer(t.Context(), "echo",
+		oneNative())); err != nil {
 		t.Error(err)
 	}
 }
@@ -168,7 +172,8 @@ func TestNativeRoles(t *testing.T) {
 		client         *native.Client
 		infers, manage bool
 	}{
-		{"infer", k.clientOf(t, "infer"), true, false}, {"watch", k.clientOf(t, "watch"), false, false}, {"manage", k.clientOf(t, "manage"), false, true},
+		{"infer", k.clientOf(t, "infer"), true, false}, {"watch", k.clientOf(t, "watch"), false, false},
+		{"manage", k.clientOf(t, "manage"), false, true},
 		{"all", k.clientOf(t, "all"), true, true}, {"eva", user, true, false}, {"", k.Native(), true, true},
 	} {
 		may := func(what string, allowed bool, err error) {
@@ -186,10 +191,12 @@ func TestNativeRoles(t *testing.T) {
 		may("Load", c.manage, err)
 		may("Unload", c.manage, c.client.Unload(t.Context(), "delay"))
 		text := string(must(os.ReadFile(file)))
-		outcome := map[bool]string{true: `"outcome":"done"`, false: `"outcome":"refused","code":"permission_denied"`}[c.manage]
+		outcome := map[bool]string{true: `"outcome":"done"`,
+			false: `"outcome":"refused","code":"permission_denied"`}[c.manage]
 		for _, verb := range []string{"Load", "Unload"} {
 			line := `"principal":"` + c.name + `","authenticated":"`
-			if want := `"protocol":"native","verb":"` + verb + `","target":"delay",` + outcome; c.name != "" && (!strings.Contains(text, line) || !strings.Contains(text, want)) {
+			if want := `"protocol":"native","verb":"` + verb + `","target":"delay",` + outcome; c.name != "" &&
+				(!strings.Contains(text, line) || !strings.Contains(text, want)) {
 				t.Errorf("%s: %s (%s): the audit log has %s", c.name, verb, loaded, text)
 			}
 		}
@@ -205,10 +212,13 @@ func TestNativeModels(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.Models = append(c.Models, workers.Config{Name: "door-1", Source: "identity"})
 	})
-	for name, c := range map[string]*native.Client{"key": k.clientOf(t, "door"), "user": must(k.Native().As(native.User{Name: "eva", Models: []string{"door-*"}}))} {
-		for model, want := range map[string]stream.Code{"door-1": "", "door-9": stream.NotFound, "echo": stream.PermissionDenied, "nobody": stream.PermissionDenied} {
+	for name, c := range map[string]*native.Client{"key": k.clientOf(t, "door"),
+		"user": must(k.Native().As(native.User{Name: "eva", Models: []string{"door-*"}}))} {
+		for model, want := range map[string]stream.Code{"door-1": "", "door-9": stream.NotFound,
+			"echo": stream.PermissionDenied, "nobody": stream.PermissionDenied} {
 			for _, of := range nativeCalls {
-				if err := of.call(t.Context(), c, model); want == "" && err != nil || want != "" && stream.CodeOf(err) != want {
+				if err := of.call(t.Context(), c, model); want == "" && err != nil ||
+					want != "" && stream.CodeOf(err) != want {
 					t.Errorf("%s: %s of %s: %v, want %s", name, of.name, model, err, want)
 				}
 			}
@@ -250,7 +260,9 @@ func TestNativeQuotas(t *testing.T) {
 		{"frames", perHour(2), 2, func(ctx context.Context, c *native.Client, n int) error {
 			return nativeCalls[n%4].call(ctx, c, "echo")
 		}, false},
-		{"bytes", perHour(8), 2, func(ctx context.Context, c *native.Client, _ int) error { return infer(ctx, c, "echo") }, false},
+		{"bytes", perHour(8), 2, func(ctx context.Context, c *native.Client, _ int) error {
+			return infer(ctx, c, "echo")
+		}, false},
 		{"decode", 1e-9, 1, func(ctx context.Context, c *native.Client, _ int) error {
 			return released(c.InferBytes(ctx, "find", stream.JPEG, picture.Bytes()))
 		}, false},
@@ -270,7 +282,9 @@ func TestNativeQuotas(t *testing.T) {
 	for _, c := range cases {
 		own["key-"+c.quota] = map[string]float64{c.quota: c.limit}
 	}
-	k, all := startQuotas(t, own, func(c *Config) { c.Models = append(c.Models, workers.Config{Name: "find", Source: "motion"}) })
+	k, all := startQuotas(t, own, func(c *Config) {
+		c.Models = append(c.Models, workers.Config{Name: "find", Source: "motion"})
+	})
 	used := func(name string) access.Use {
 		for _, u := range k.access.Uses() {
 			if u.Name == name {
@@ -289,7 +303,8 @@ func TestNativeQuotas(t *testing.T) {
 				}
 				continue
 			}
-			if wait := coded.RetryAfter(err); stream.CodeOf(err) != stream.FlowControl || !strings.HasPrefix(err.Error(), "quotas."+q.quota+":") || wait <= 0 {
+			if wait := coded.RetryAfter(err); stream.CodeOf(err) != stream.FlowControl ||
+				!strings.HasPrefix(err.Error(), "quotas."+q.quota+":") || wait <= 0 {
 				t.Errorf("%s: call %d: %v, again after %v", name, n, err, wait)
 			}
 		}
@@ -371,7 +386,10 @@ func TestNativeStreamsEnd(t *testing.T) {
 	for name, c := range clients {
 		o := open{failed: make(chan error, 1), done: make(chan stream.CloseReason, 1)}
 		var err error
-		if o.Stream, err = c.Stream("echo", stream.Options{Policy: stream.Policy{Mode: stream.Every}}, func(r *stream.Result) { o.failed <- r.Err }, func(why stream.CloseReason) { o.done <- why }); err != nil {
+		if o.Stream, err = c.Stream("echo", stream.Options{Policy: stream.Policy{Mode: stream.Every}},
+			func(r *stream.Result) {
+				o.failed <- r.Err
+			}, func(why stream.CloseReason) { o.done <- why }); err != nil {
 			t.Fatal(err)
 		}
 		defer o.Close(stream.ByClient)
@@ -395,7 +413,8 @@ func TestNativeStreamsEnd(t *testing.T) {
 	k.revoke(t, "gone")
 	now := time.Now()
 	k.access.Check(now) // as each second
-	for name, want := range map[string]string{"gone": "gone was removed", "changed": "roles or models of changed were changed", "expired": "expired was removed or has expired"} {
+	for name, want := range map[string]string{"gone": "gone was removed",
+		"changed": "roles or models of changed were changed", "expired": "expired was removed or has expired"} {
 		o := streams[name]
 		if err := <-o.failed; stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the frame that waits: %v", name, err)
@@ -403,7 +422,8 @@ func TestNativeStreamsEnd(t *testing.T) {
 		if why := <-o.done; why != stream.ByError {
 			t.Errorf("%s: %s", name, why)
 		}
-		if err := o.Send(2, stream.Opaque, []byte("late")); stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), want) {
+		if err := o.Send(2, stream.Opaque, []byte("late")); stream.CodeOf(err) != stream.Unauthenticated ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: a later frame: %v", name, err)
 		}
 	}
@@ -429,7 +449,8 @@ func TestNativeShare(t *testing.T) {
 	const frame, share = 1<<20 - 1024, 8 // with its headroom, of 1 MiB
 	k := startKeyed(t, func(c *Config) { c.Memory = config.Memory{Budget: 16 << 20, ClientShare: 50} })
 	open := func(c *native.Client) *native.Stream {
-		st, err := c.Stream("echo", stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 64}}, func(*stream.Result) {}, nil)
+		st, err := c.Stream("echo", stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 64}},
+			func(*stream.Result) {}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -437,11 +458,13 @@ func TestNativeShare(t *testing.T) {
 		st.Pause()
 		return st
 	}
-	for name, c := range map[string]*native.Client{"key": k.clientOf(t, "all"), "user": must(k.Native().As(native.User{Name: "eva"}))} {
+	for name, c := range map[string]*native.Client{"key": k.clientOf(t, "all"),
+		"user": must(k.Native().As(native.User{Name: "eva"}))} {
 		two := []*native.Stream{open(c), open(c)}
 		for n := range share + 2 {
 			err := two[n%2].Send(uint64(n), stream.Opaque, make([]byte, frame))
-			if n < share && err != nil || n >= share && (stream.CodeOf(err) != stream.Overloaded || !strings.Contains(err.Error(), "memory.client_share")) {
+			if n < share && err != nil || n >= share && (stream.CodeOf(err) != stream.Overloaded ||
+				!strings.Contains(err.Error(), "memory.client_share")) {
 				t.Errorf("%s: frame %d: %v", name, n, err)
 			}
 		}

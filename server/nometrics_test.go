@@ -13,7 +13,8 @@ import (
 
 // TestWithoutMetrics runs in the build with the tag nometrics.
 func TestWithoutMetrics(t *testing.T) {
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
 	if code, body := get(t, s, "/metrics"); code != 404 || !strings.Contains(body, "built with the tag nometrics") {
 		t.Errorf("%d %s", code, body)
 	}
@@ -24,7 +25,8 @@ func TestWithoutMetrics(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := server.New(server.Config{HTTP: "127.0.0.1:0", Metrics: config.Metrics{Address: "127.0.0.1:0"}})
-	if err == nil || !strings.Contains(err.Error(), "metrics.address: ") || !strings.Contains(err.Error(), "nometrics") {
+	if err == nil || !strings.Contains(err.Error(), "metrics.address: ") ||
+		!strings.Contains(err.Error(), "nometrics") {
 		t.Errorf("a setting of the metrics: %v", err)
 	}
 }

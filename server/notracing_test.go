@@ -14,7 +14,8 @@ import (
 
 // TestWithoutTracing runs in the build with the tag notracing.
 func TestWithoutTracing(t *testing.T) {
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
 	if code, body := get(t, s, "/v2/traces"); code != 200 || body != `{"traces":[]}` {
 		t.Errorf("%d %s", code, body)
 	}

@@ -46,7 +46,8 @@ type observer struct {
 
 func newObserver(s *Server) (*observer, error) {
 	o := &observer{}
-	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level, Least: &o.level, Switches: &o.switches, File: s.cfg.Log.File})
+	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level,
+		Least: &o.level, Switches: &o.switches, File: s.cfg.Log.File})
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,8 @@ func newObserver(s *Server) (*observer, error) {
 		limiter.Close()
 		return nil, errors.Join(err, file.Close())
 	}
-	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate, Link: o.tracer.Link})
+	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate,
+		Link: o.tracer.Link})
 	of := metricsStyle(&s.cfg)
 	var names *tracing.RequestNames
 	if of != nil {
@@ -74,7 +76,8 @@ func newObserver(s *Server) (*observer, error) {
 		Uses:     func() []access.Use { return s.access.Uses() },
 		Traces:   o.traces,
 
-		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton, Requests: names,
+		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton,
+		Requests: names,
 	})
 	if names != nil {
 		o.inApp, o.timeIn = o.metrics.InProgram(), of.HTTP.InProgram
@@ -109,7 +112,8 @@ func (o *observer) reopen() error { return errors.Join(o.logFile.Reopen(), o.aud
 // traces returns the totals of the tracer and its exporter.
 func (o *observer) traces() tracing.TraceStats {
 	st := o.tracer.Stats()
-	return tracing.TraceStats{Kept: st.Kept, OverLimit: st.Over, Unbuilt: st.Lost, Exported: st.Exported, Lost: st.LostSpans, Waiting: st.Waiting}
+	return tracing.TraceStats{Kept: st.Kept, OverLimit: st.Over, Unbuilt: st.Lost, Exported: st.Exported,
+		Lost: st.LostSpans, Waiting: st.Waiting}
 }
 
 // measure adds up what the adapters and workers have for the metrics.
@@ -137,7 +141,8 @@ func (s *Server) serverStreams() streams.Stats {
 // unobserved reports whether requests of a route are left out of the metrics, because
 // they do not use a model.
 func unobserved(route, metrics string) bool {
-	return route == metrics || route == statusRoute || strings.HasPrefix(route, tracesRoute) || strings.Contains(route, "health")
+	return route == metrics || route == statusRoute || strings.HasPrefix(route, tracesRoute) ||
+		strings.Contains(route, "health")
 }
 
 // metricsRoute registers the metrics.
@@ -174,7 +179,8 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 		}
 		status, version := c.Response().StatusCode(), ""
 		if status < http.StatusBadRequest {
-			version = strings.Clone(c.Params("version")) // only a version that exists, so that clients cannot make labels
+			// only a version that exists, so that clients cannot make labels
+			version = strings.Clone(c.Params("version"))
 		}
 		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), replySize(c))
 		if o.inApp != nil {
@@ -189,7 +195,8 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 // httpRequest describes a request that was answered.
 func httpRequest(c *fiber.Ctx, took time.Duration) tracing.Request {
 	r := tracing.Request{
-		Protocol: "http", Method: strings.Clone(c.Method()), Route: httpd.Route(c), Path: strings.Clone(c.Path()), Status: c.Response().StatusCode(), Duration: took,
+		Protocol: "http", Method: strings.Clone(c.Method()), Route: httpd.Route(c), Path: strings.Clone(c.Path()),
+		Status: c.Response().StatusCode(), Duration: took,
 		In: c.Request().Header.ContentLength(), Out: replySize(c),
 	}
 	var t stream.TraceContext
@@ -214,7 +221,8 @@ func replySize(c *fiber.Ctx) int {
 // refused logs a request that was refused before it had a route.
 func (o *observer) refused(method, path string, status int) {
 	if o.debug.On() {
-		o.debug.Request(tracing.Request{Protocol: "http", Method: method, Route: "refused", Path: path, Status: status, In: -1, Out: -1})
+		o.debug.Request(tracing.Request{Protocol: "http", Method: method, Route: "refused", Path: path, Status: status,
+			In: -1, Out: -1})
 	}
 }
 
@@ -222,7 +230,8 @@ func (o *observer) refused(method, path string, status int) {
 func (o *observer) called(ended tracing.RequestHook) func(grpc.Called) {
 	return func(c grpc.Called) {
 		if o.debug.On() {
-			o.debug.Request(tracing.Request{Protocol: "grpc", Route: c.Method, Status: c.Code, Duration: c.Took, In: c.In, Out: c.Out})
+			o.debug.Request(tracing.Request{Protocol: "grpc", Route: c.Method, Status: c.Code, Duration: c.Took,
+				In: c.In, Out: c.Out})
 		}
 		if ended != nil && !strings.HasPrefix(c.Method, "/grpc.") { // health and reflection use no model
 			route := c.Method
@@ -254,9 +263,12 @@ var (
 	_ listens          = (*metricsServer)(nil)
 )
 
-// server returns the server of the metrics. idle is the longest time between requests of a
-// connection; allowed returns why a request with a Host is not answered at an address; guard returns a handler that lets in who has a role.
-func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.Limit, idle time.Duration, allowed func(host string, at net.Addr) error, guard func(role.Role, http.Handler) http.Handler, metrics role.Role) *metricsServer {
+// server returns the server of the metrics. idle is the longest time between requests of a connection; allowed
+// returns why a request with a Host is not answered at an address; guard returns a handler that lets in who has a
+// role.
+func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.Limit, idle time.Duration,
+	allowed func(host string, at net.Addr) error, guard func(role.Role, http.Handler) http.Handler,
+	metrics role.Role) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle(c.Path, guard(metrics, o.metrics.Handler()))
 	if c.Pprof {
@@ -278,7 +290,9 @@ func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.L
 		IdleTimeout:       idle,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(o.log.Handler(), slog.LevelDebug), // such as handshakes that failed
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 			if err := allowed(r.Host, at); err != nil {

@@ -23,7 +23,8 @@ import (
 func onnxModel(t *testing.T, in, out []onnxfile.Value, constants []onnxfile.Tensor, nodes ...onnxfile.Node) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, onnxfile.Model{Inputs: in, Outputs: out, Nodes: nodes, Initializers: constants}.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(path, onnxfile.Model{Inputs: in, Outputs: out, Nodes: nodes,
+		Initializers: constants}.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -31,7 +32,8 @@ func onnxModel(t *testing.T, in, out []onnxfile.Value, constants []onnxfile.Tens
 
 // copies is a model that returns its input x as y.
 func copies(t *testing.T, datatype int32, dims ...any) string {
-	return onnxModel(t, []onnxfile.Value{{Name: "x", Type: datatype, Dims: dims}}, []onnxfile.Value{{Name: "y", Type: datatype, Dims: dims}}, nil,
+	return onnxModel(t, []onnxfile.Value{{Name: "x", Type: datatype, Dims: dims}},
+		[]onnxfile.Value{{Name: "y", Type: datatype, Dims: dims}}, nil,
 		onnxfile.Node{Op: "Identity", Inputs: []string{"x"}, Outputs: []string{"y"}})
 }
 
@@ -91,13 +93,18 @@ func TestShapesOfTheFile(t *testing.T) {
 	defer c.Close()
 	for _, m := range models {
 		_, meta := get(t, s, "/v2/models/"+m.name)
-		for _, want := range []string{`"platform":"onnxruntime_onnx"`, `"inputs":[{"name":"x","datatype":"FP32","shape":` + m.meta + `}]`, `"outputs":[{"name":"y","datatype":"FP32","shape":` + m.meta + `}]`} {
+		for _, want := range []string{`"platform":"onnxruntime_onnx"`,
+			`"inputs":[{"name":"x","datatype":"FP32","shape":` + m.meta + `}]`,
+			`"outputs":[{"name":"y","datatype":"FP32","shape":` + m.meta + `}]`} {
 			if !strings.Contains(meta, want) {
 				t.Errorf("%s: %s, want %s", m.name, meta, want)
 			}
 		}
 		replies := make(chan client.Reply, 16)
-		live, err := c.Stream(t.Context(), m.name, client.StreamOptions{Policy: stream.Policy{Mode: stream.Every}, OnReply: func(r client.Reply) { replies <- r }})
+		live, err := c.Stream(t.Context(), m.name, client.StreamOptions{Policy: stream.Policy{Mode: stream.Every},
+			OnReply: func(r client.Reply) {
+				replies <- r
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,12 +117,16 @@ func TestShapesOfTheFile(t *testing.T) {
 			n := stream.Elements(shape)
 			values := strings.Trim(strings.Repeat("1.5,", n), ",")
 			tensor := `"datatype":"FP32","shape":` + string(dims) + `,"data":[` + values + `]}`
-			status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/"+m.name+"/infer", `{"inputs":[{"name":"x",`+tensor+`]}`)
+			status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/"+m.name+"/infer",
+				`{"inputs":[{"name":"x",`+tensor+`]}`)
 			fine := i < len(m.ok)
-			if fine && !strings.Contains(text, `"outputs":[{"name":"y",`+tensor+`]`) || (status == 200) != fine || !fine && (status != 400 || !strings.Contains(text, "inputs[0].shape") && !strings.Contains(text, "inputs.shape")) {
+			if fine && !strings.Contains(text, `"outputs":[{"name":"y",`+tensor+`]`) || (status == 200) != fine ||
+				!fine && (status != 400 || !strings.Contains(text, "inputs[0].shape") && !strings.Contains(text,
+					"inputs.shape")) {
 				t.Errorf("REST, %s of %v: %d %s", m.name, shape, status, text)
 			}
-			in := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: shape, Data: bytes.Repeat(stream.AppendFloat32(nil, 1.5), n)}
+			in := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: shape,
+				Data: bytes.Repeat(stream.AppendFloat32(nil, 1.5), n)}
 			r, err := s.Native().Infer(context.Background(), m.name, []stream.Tensor{in})
 			if (err == nil) != fine {
 				t.Errorf("native, %s of %v: %v", m.name, shape, err)
@@ -131,7 +142,8 @@ func TestShapesOfTheFile(t *testing.T) {
 			if err := send(in); err != nil {
 				t.Fatal(err)
 			}
-			if got := <-replies; got.Err != nil || len(got.Outputs) != 1 || fmt.Sprint(got.Outputs[0].Shape) != fmt.Sprint(shape) {
+			if got := <-replies; got.Err != nil || len(got.Outputs) != 1 ||
+				fmt.Sprint(got.Outputs[0].Shape) != fmt.Sprint(shape) {
 				t.Errorf("WebSocket, %s of %v: %+v", m.name, shape, got)
 			}
 		}
@@ -154,7 +166,8 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 		}
 	}()
 	tensor := `"datatype":"FP32","shape":[1,4],"data":[NaN,Infinity,-Infinity,1.5]}`
-	if status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/m/infer", `{"inputs":[{"name":"x",`+tensor+`]}`); status != 200 || !strings.Contains(text, `{"name":"y",`+tensor) {
+	if status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/m/infer", `{"inputs":[{"name":"x",`+tensor+
+		`]}`); status != 200 || !strings.Contains(text, `{"name":"y",`+tensor) {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -175,11 +188,14 @@ func TestHalfFloatsOfFreeSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 1; n <= 3; n++ {
-		in := stream.Tensor{Name: "x", Datatype: stream.Float16, Shape: []int{1, n}, Data: bytes.Repeat([]byte{0, 0x3c}, n)} // ones
+		// ones
+		in := stream.Tensor{Name: "x", Datatype: stream.Float16, Shape: []int{1, n},
+			Data: bytes.Repeat([]byte{0, 0x3c}, n)}
 		if _, err := live.Send(t.Context(), client.Frame{Inputs: []stream.Tensor{in}}); err != nil {
 			t.Fatal(err)
 		}
-		if r := <-live.Replies(); r.Err != nil || r.Outputs[0].Datatype != stream.Float16 || !slices.Equal(r.Outputs[0].Shape, in.Shape) || !bytes.Equal(r.Outputs[0].Data, in.Data) {
+		if r := <-live.Replies(); r.Err != nil || r.Outputs[0].Datatype != stream.Float16 ||
+			!slices.Equal(r.Outputs[0].Shape, in.Shape) || !bytes.Equal(r.Outputs[0].Data, in.Data) {
 			t.Errorf("%d numbers: %+v", n, r)
 		}
 	}
@@ -192,14 +208,18 @@ func TestHalfFloatsOfFreeSize(t *testing.T) {
 // The setting state works in a file and in --model. A stream keeps state, and requests of
 // REST do not.
 func TestStateThroughTheServer(t *testing.T) {
-	path := onnxModel(t, []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{"N", 1}}, {Name: "s", Type: onnxfile.Float32, Dims: []any{"N", 1}}},
-		[]onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: []any{"N", 1}}, {Name: "s_out", Type: onnxfile.Float32, Dims: []any{"N", 1}}}, nil,
-		onnxfile.Node{Op: "Add", Inputs: []string{"x", "s"}, Outputs: []string{"s_out"}}, onnxfile.Node{Op: "Identity", Inputs: []string{"s_out"}, Outputs: []string{"y"}})
+	path := onnxModel(t, []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{"N", 1}},
+		{Name: "s", Type: onnxfile.Float32, Dims: []any{"N", 1}}},
+		[]onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: []any{"N", 1}},
+			{Name: "s_out", Type: onnxfile.Float32, Dims: []any{"N", 1}}}, nil,
+		onnxfile.Node{Op: "Add", Inputs: []string{"x", "s"}, Outputs: []string{"s_out"}},
+		onnxfile.Node{Op: "Identity", Inputs: []string{"s_out"}, Outputs: []string{"y"}})
 	flag, err := config.ParseModel("flag=" + path + ",state=s=s_out:5")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := config.Parse([]byte("models:\n  - name: file\n    source: "+path+"\n    state: s = s_out:5\n"), "millrace.yaml")
+	file, err := config.Parse([]byte("models:\n  - name: file\n    source: "+path+"\n    state: s = s_out:5\n"),
+		"millrace.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +242,8 @@ func TestStateThroughTheServer(t *testing.T) {
 		if err != nil || len(meta.Inputs) != 1 || len(meta.Outputs) != 1 {
 			t.Errorf("%+v, %v", meta, err)
 		}
-		one := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 1}, Data: stream.AppendFloat32(nil, 1)}
+		one := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 1},
+			Data: stream.AppendFloat32(nil, 1)}
 		live, err := c.Stream(t.Context(), name, client.StreamOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -234,7 +255,9 @@ func TestStateThroughTheServer(t *testing.T) {
 			if r := <-live.Replies(); r.Err != nil || r.Outputs[0].Float32s()[0] != float32(6+i) {
 				t.Errorf("frame %d: %+v", i, r)
 			}
-			if _, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/"+name+"/infer", `{"inputs":[{"name":"x","datatype":"FP32","shape":[2,1],"data":[1,2]}]}`); !strings.Contains(text, `"data":[6,7]`) {
+			if _, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/"+name+"/infer",
+				`{"inputs":[{"name":"x","datatype":"FP32","shape":[2,1],"data":[1,2]}]}`); !strings.Contains(text,
+				`"data":[6,7]`) {
 				t.Error(text)
 			}
 		}

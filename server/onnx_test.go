@@ -68,7 +68,8 @@ func prepared(img image.Image) stream.Tensor {
 			}
 		}
 	}
-	return stream.Tensor{Name: "input", Datatype: stream.Float32, Shape: []int{1, 3, height, width}, Data: stream.AppendFloat32(nil, planes...)}
+	return stream.Tensor{Name: "input", Datatype: stream.Float32, Shape: []int{1, 3, height, width},
+		Data: stream.AppendFloat32(nil, planes...)}
 }
 
 // rect is x1 y1 x2 y2 in pixels.
@@ -232,7 +233,8 @@ func TestFacesOnEveryPath(t *testing.T) {
 		letterbox := rects(nativeFloats(t, s, "letterbox", picture)["boxes"])
 		again := found(want, letterbox, 0.6)
 		all, same = all+len(theirs), same+found(theirs, want, 0.8)
-		t.Logf("%s %dx%d: %d faces, as a plain tensor %d, letterboxed %d, of which %d the same", filepath.Base(path), size.X, size.Y, len(want), len(theirs), len(letterbox), again)
+		t.Logf("%s %dx%d: %d faces, as a plain tensor %d, letterboxed %d, of which %d the same", filepath.Base(path),
+			size.X, size.Y, len(want), len(theirs), len(letterbox), again)
 		total, kept = total+len(want), kept+again
 		for by, got := range map[string][]rect{
 			"REST":      boxesOf(t, reply),
@@ -278,12 +280,17 @@ func TestConfigurationsThatDoNotFitTheModel(t *testing.T) {
 		name, model string
 		want        []string
 	}{
-		{"a picture for an MLP", "source: DIR/mlp.onnx\n    input: image", []string{"input.image", "input x of model m has the shape [4]", "is not a picture"}},
+		{"a picture for an MLP", "source: DIR/mlp.onnx\n    input: image",
+			[]string{"input.image", "input x of model m has the shape [4]", "is not a picture"}},
 		{"boxes of an MLP", "source: DIR/mlp.onnx\n    output: boxes", []string{"output.boxes", "y FP32 [3]"}},
-		{"boxes of a name that is not there", "source: DIR/mlp.onnx\n    output: {boxes: {boxes: corners}}", []string{"output.boxes.boxes", "corners", "y FP32 [3]"}},
-		{"labels that are missing", "source: DIR/cnn.onnx\n    input: image\n    output: {labels: DIR/labels.txt, classify: {}}", []string{"output.labels", "labels.txt", "no such file"}},
-		{"fewer labels than classes", "source: DIR/cnn.onnx\n    input: image\n    output: {labels: DIR/two.txt, classify: {}}", []string{"output.labels", "two.txt", "2", "10"}},
-		{"another width than the model's", "source: DIR/cnn.onnx\n    input: {image: {width: 640}}", []string{"input.image.width", "640", "64"}},
+		{"boxes of a name that is not there", "source: DIR/mlp.onnx\n    output: {boxes: {boxes: corners}}",
+			[]string{"output.boxes.boxes", "corners", "y FP32 [3]"}},
+		{"labels that are missing", "source: DIR/cnn.onnx\n    input: image\n    output: {labels: DIR/labels.txt, " +
+			"classify: {}}", []string{"output.labels", "labels.txt", "no such file"}},
+		{"fewer labels than classes", "source: DIR/cnn.onnx\n    input: image\n    output: {labels: DIR/two.txt, " +
+			"classify: {}}", []string{"output.labels", "two.txt", "2", "10"}},
+		{"another width than the model's", "source: DIR/cnn.onnx\n    input: {image: {width: 640}}",
+			[]string{"input.image.width", "640", "64"}},
 		{"a parameter that is none", "source: DIR/mlp.onnx\n    gpu: true", []string{"gpu", "provider"}},
 		{"a provider that is none", "source: DIR/mlp.onnx\n    provider: tpu", []string{"provider", "tpu", "cuda"}},
 		{"a file that is missing", "source: DIR/none.onnx", []string{"source", "none.onnx", "no such file"}},
@@ -292,7 +299,8 @@ func TestConfigurationsThatDoNotFitTheModel(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "two.txt"), []byte("cat\ndog\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			text := strings.ReplaceAll(fmt.Sprintf("http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - name: m\n    %s\n", c.model), "DIR", dir)
+			text := strings.ReplaceAll(fmt.Sprintf("http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - name: m\n    %s\n",
+				c.model), "DIR", dir)
 			cfg, err := config.Parse([]byte(text), "millrace.yaml")
 			var s *server.Server
 			if err == nil {

@@ -29,22 +29,36 @@ const (
 
 // ownRoutes describes every route of this package.
 var ownRoutes = []openapi.Route{
-	{Method: "GET", Path: openapiRoute, Role: role.Infer, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
-	{Method: "GET", Path: statusRoute, Role: role.Watch, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
-	{Method: "GET", Path: loggingRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of the log", Query: []openapi.Param{{Name: ownOption, Type: "boolean", Doc: "true: with level, format, file and debug_rate of this server"}}, Answer: logState{}},
-	{Method: "POST", Path: loggingRoute, Role: role.Manage, Tag: tagTelemetry, Summary: "Change the level of the log", Body: openapi.AnyObject, Answer: logState{}},
-	{Method: "GET", Path: "/v2/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces", Answer: openapi.AnyObject},
-	{Method: "POST", Path: "/v2/trace/setting", Role: role.Manage, Tag: tagTelemetry, Summary: "Change the settings of traces", Body: openapi.AnyObject, Answer: openapi.AnyObject},
-	{Method: "GET", Path: "/v2/models/:model/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces, which are those of all models", Answer: openapi.AnyObject},
-	{Method: "POST", Path: "/v2/models/:model/trace/setting", Role: role.Manage, Tag: tagTelemetry, Summary: "Change the settings of traces, which are those of all models", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "GET", Path: openapiRoute, Role: role.Infer, Tag: tagServer, Summary: "This document",
+		Answer: openapi.AnyObject},
+	{Method: "GET", Path: statusRoute, Role: role.Watch, Tag: tagServer,
+		Summary: "The state of all parts of the server", Answer: client.Status{}},
+	{Method: "GET", Path: loggingRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of the log",
+		Query: []openapi.Param{{Name: ownOption, Type: "boolean",
+			Doc: "true: with level, format, file and debug_rate of this server"}}, Answer: logState{}},
+	{Method: "POST", Path: loggingRoute, Role: role.Manage, Tag: tagTelemetry, Summary: "Change the level of the log",
+		Body: openapi.AnyObject, Answer: logState{}},
+	{Method: "GET", Path: "/v2/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces",
+		Answer: openapi.AnyObject},
+	{Method: "POST", Path: "/v2/trace/setting", Role: role.Manage, Tag: tagTelemetry,
+		Summary: "Change the settings of traces", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "GET", Path: "/v2/models/:model/trace/setting", Role: role.Watch, Tag: tagTelemetry,
+		Summary: "The settings of traces, which are those of all models", Answer: openapi.AnyObject},
+	{Method: "POST", Path: "/v2/models/:model/trace/setting", Role: role.Manage, Tag: tagTelemetry,
+		Summary: "Change the settings of traces, which are those of all models", Body: openapi.AnyObject,
+		Answer: openapi.AnyObject},
 	{
-		Method: "GET", Path: tracesRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The kept frames, the newest first",
-		Query: []openapi.Param{{Name: "limit", Type: "integer", Doc: "the most frames"}, {Name: "model", Type: "string", Doc: "of this model"}, {Name: "reason", Type: "string", Doc: "kept for this reason"}},
+		Method: "GET", Path: tracesRoute, Role: role.Watch, Tag: tagTelemetry,
+		Summary: "The kept frames, the newest first",
+		Query: []openapi.Param{{Name: "limit", Type: "integer", Doc: "the most frames"},
+			{Name: "model", Type: "string", Doc: "of this model"},
+			{Name: "reason", Type: "string", Doc: "kept for this reason"}},
 		Answer: struct {
 			Traces []spans.Kept `json:"traces"`
 		}{},
 	},
-	{Method: "GET", Path: tracesRoute + "/:trace", Role: role.Watch, Tag: tagTelemetry, Summary: "One kept frame with its spans", Answer: spans.Kept{}},
+	{Method: "GET", Path: tracesRoute + "/:trace", Role: role.Watch, Tag: tagTelemetry,
+		Summary: "One kept frame with its spans", Answer: spans.Kept{}},
 }
 
 // routes describes the routes of the HTTP listener.
@@ -57,7 +71,8 @@ func (s *Server) routes() []openapi.Route {
 		all = append(all, loginRoutes...)
 	}
 	if !s.cfg.Metrics.Separate() {
-		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Role: s.metricsRole(), Tag: tagTelemetry, Summary: "The metrics, for Prometheus", Answer: openapi.Raw{MediaType: "text/plain"}})
+		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Role: s.metricsRole(),
+			Tag: tagTelemetry, Summary: "The metrics, for Prometheus", Answer: openapi.Raw{MediaType: "text/plain"}})
 	}
 	return all
 }
@@ -83,8 +98,9 @@ func (s *Server) openAPI(manage bool) map[string]any {
 	}
 	info := openapi.Info{
 		Title: "Millrace", Version: s.version,
-		Description: "A streaming inference server. Requests and replies of inference are those of the Open Inference Protocol; each loaded model stands with its own tensors.",
-		Server:      "./", // as openapiRoute is at the root
+		Description: "A streaming inference server. Requests and replies of inference are those of the Open " +
+			"Inference Protocol; each loaded model stands with its own tensors.",
+		Server: "./", // as openapiRoute is at the root
 	}
 	return openapi.Document(info, routes, loadedModels(backend{s}.Models()))
 }

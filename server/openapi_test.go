@@ -30,7 +30,8 @@ import (
 func TestOpenAPI(t *testing.T) {
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
-		Models:  []workers.Config{{Name: "echo", Source: "identity"}, {Name: "find.it_2-x", Source: "motion"}, {Name: "find.it-2-x", Source: "motion"}, {Name: "find-it.2_x", Source: "motion"}},
+		Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "find.it_2-x", Source: "motion"},
+			{Name: "find.it-2-x", Source: "motion"}, {Name: "find-it.2_x", Source: "motion"}},
 		Streams: []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}},
 	})
 	defer func() {
@@ -85,8 +86,11 @@ func TestOpenAPI(t *testing.T) {
 		{"POST", "/v2/models/echo/infer", "application/json", `{"inputs":[]}`, 400},
 		{"POST", "/v2/models/echo/versions/1/infer", "application/json", tensors, 200},
 		{"POST", "/v2/models/find.it_2-x/infer", "image/png", picture.String(), 200},
-		{"POST", "/v2/models/find.it_2-x/infer", "application/json", `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + pictureText + `"]}]}`, 200},
-		{"POST", "/v2/models/find.it_2-x/infer", "application/json", `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + pictureText + `"]}],"outputs":[{"name":"boxes","parameters":{"classification":3}}]}`, 200},
+		{"POST", "/v2/models/find.it_2-x/infer", "application/json",
+			`{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + pictureText + `"]}]}`, 200},
+		{"POST", "/v2/models/find.it_2-x/infer", "application/json",
+			`{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + pictureText +
+				`"]}],"outputs":[{"name":"boxes","parameters":{"classification":3}}]}`, 200},
 	} {
 		req, err := http.NewRequest(c.method, "http://"+s.Addr("http")+c.path, strings.NewReader(c.body))
 		if err != nil {
@@ -139,13 +143,15 @@ func checkExchange(described routers.Router, req *http.Request, reply *http.Resp
 		return err
 	}
 	request := &openapi3filter.RequestValidationInput{Request: req, PathParams: parameters, Route: route,
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, RejectWhenRequestBodyNotSpecified: true}}
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+			RejectWhenRequestBodyNotSpecified: true}}
 	if reply.StatusCode == http.StatusOK {
 		if err := openapi3filter.ValidateRequest(req.Context(), request); err != nil {
 			return fmt.Errorf("the request: %w", err)
 		}
 	}
-	answer := &openapi3filter.ResponseValidationInput{RequestValidationInput: request, Status: reply.StatusCode, Header: reply.Header,
+	answer := &openapi3filter.ResponseValidationInput{RequestValidationInput: request, Status: reply.StatusCode,
+		Header:  reply.Header,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true}}
 	if err := openapi3filter.ValidateResponse(req.Context(), answer.SetBodyBytes(body)); err != nil {
 		return fmt.Errorf("the reply: %w", err)
@@ -184,7 +190,8 @@ func TestOpenAPIOfModels(t *testing.T) {
 	}
 	find := paths()["/v2/models/find/infer"]["post"]
 	text, _ := json.Marshal(find)
-	for _, want := range []string{`"image/jpeg"`, "input image UINT8 [-1,240,320,1]", "output boxes FP32", "model.find.request"} {
+	for _, want := range []string{`"image/jpeg"`, "input image UINT8 [-1,240,320,1]", "output boxes FP32",
+		"model.find.request"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s is not in %s", want, text)
 		}

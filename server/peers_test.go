@@ -51,7 +51,8 @@ func TestNameOfTheServer(t *testing.T) {
 		if _, text := get(t, s, "/v2"); !strings.HasPrefix(text, `{"name":"`+want+`"`) {
 			t.Error(text)
 		}
-		if m, err := grpcOf(t, s).ServerMetadata(t.Context(), &inferencepb.ServerMetadataRequest{}); err != nil || m.Name != want {
+		if m, err := grpcOf(t, s).ServerMetadata(t.Context(), &inferencepb.ServerMetadataRequest{}); err != nil ||
+			m.Name != want {
 			t.Error(m, err)
 		}
 		if err := stop(); err != nil {
@@ -63,7 +64,8 @@ func TestNameOfTheServer(t *testing.T) {
 // A model of the repository that fails to load fails the start, as with Triton; with exit_on_error off the server
 // serves the others, and the index has the reason.
 func TestUnloadableModelOfTheRepository(t *testing.T) {
-	dir := writeRepository(t, map[string]string{"good/config.pbtxt": `backend: "identity"`, "bad/config.pbtxt": `backend: "nothing"`})
+	dir := writeRepository(t, map[string]string{"good/config.pbtxt": `backend: "identity"`,
+		"bad/config.pbtxt": `backend: "nothing"`})
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir}}
 	s, err := server.New(cfg)
 	if err == nil {
@@ -80,7 +82,9 @@ func TestUnloadableModelOfTheRepository(t *testing.T) {
 		}
 	}()
 	code, text := postJSON(t, "http://"+s.Addr("http")+"/v2/repository/index", "")
-	if code != 200 || !strings.Contains(text, `{"name":"bad","version":"","state":"UNAVAILABLE","reason":"backend: \"nothing\"`) || !strings.Contains(text, `{"name":"good","version":"1","state":"READY"`) {
+	if code != 200 || !strings.Contains(text,
+		`{"name":"bad","version":"","state":"UNAVAILABLE","reason":"backend: \"nothing\"`) ||
+		!strings.Contains(text, `{"name":"good","version":"1","state":"READY"`) {
 		t.Error(code, text)
 	}
 	if code, text := get(t, s, "/v2/models/good/ready"); code != 200 {
@@ -98,9 +102,11 @@ func TestControlInputs(t *testing.T) {
 		return onnxfile.Node{Op: op, Inputs: strings.Fields(in), Outputs: []string{out}}
 	}
 	m := onnxfile.Model{
-		Inputs:  []onnxfile.Value{value("x", onnxfile.Float32), value("start", onnxfile.Float32), value("end", onnxfile.Float32), value("ready", onnxfile.Float32), value("id", onnxfile.Int32)},
+		Inputs: []onnxfile.Value{value("x", onnxfile.Float32), value("start", onnxfile.Float32),
+			value("end", onnxfile.Float32), value("ready", onnxfile.Float32), value("id", onnxfile.Int32)},
 		Outputs: []onnxfile.Value{value("y", onnxfile.Float32), value("of", onnxfile.Int32)},
-		Nodes:   []onnxfile.Node{node("Add", "x start", "a"), node("Add", "a end", "b"), node("Mul", "b ready", "y"), node("Identity", "id", "of")},
+		Nodes: []onnxfile.Node{node("Add", "x start", "a"), node("Add", "a end", "b"), node("Mul", "b ready", "y"),
+			node("Identity", "id", "of")},
 	}
 	dir := writeRepository(t, map[string]string{"m/1/model.onnx": string(m.Bytes()), "m/config.pbtxt": `
 max_batch_size: 4
@@ -128,7 +134,8 @@ sequence_batching {
 		{`"sequence_id":"word","sequence_start":true`, "does not fit"},
 		{`"sequence_id":4294967296,"sequence_start":true`, "does not fit"},
 	} {
-		_, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/m/infer", `{"parameters":{`+c.params+`},"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]}`)
+		_, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/m/infer", `{"parameters":{`+c.params+
+			`},"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]}`)
 		if !strings.Contains(text, c.want) {
 			t.Errorf("%s: %s, want %s", c.params, text, c.want)
 		}
@@ -138,7 +145,8 @@ sequence_batching {
 // An unreadable version does not fail the start when another version is served.
 func TestStartWithBadVersion(t *testing.T) {
 	small := string(onnxfile.Identity(onnxfile.Float32, "N", 2))
-	dir := writeRepository(t, map[string]string{"m/config.yaml": "versions: {all: true}", "m/1/model.onnx": small, "m/2/model.onnx": "torn", "m/3/empty": ""})
+	dir := writeRepository(t, map[string]string{"m/config.yaml": "versions: {all: true}", "m/1/model.onnx": small,
+		"m/2/model.onnx": "torn", "m/3/empty": ""})
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir}})
 	for version, want := range map[string]int{"1": 200, "2": 404, "3": 404} {
 		if code, text := get(t, s, "/v2/models/m/versions/"+version); code != want {
@@ -159,7 +167,8 @@ func TestPolledGraphBeforeItsModel(t *testing.T) {
 		output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] }
 		ensemble_scheduling { step { model_name: "b_model" input_map { key: "x" value: "x" } output_map { key: "x" value: "y" } } }`})
 	logs := filepath.Join(t.TempDir(), "log")
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir, Mode: config.LoadPoll, Poll: 10 * time.Millisecond}}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+		Repository: config.Repository{Dir: dir, Mode: config.LoadPoll, Poll: 10 * time.Millisecond}}
 	cfg.Log.File = logs
 	s, stop := runWith(t, cfg)
 	defer func() {
@@ -171,7 +180,8 @@ func TestPolledGraphBeforeItsModel(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "b_model"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "b_model", "config.pbtxt"), []byte(`backend: "identity"`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "b_model", "config.pbtxt"), []byte(`backend: "identity"`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -184,7 +194,8 @@ func TestPolledGraphBeforeItsModel(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(logs)
-	if n := strings.Count(string(text), "a model of the repository cannot be loaded"); n < 1 || n > 2 { // the model may be seen half written
+	// the model may be seen half written
+	if n := strings.Count(string(text), "a model of the repository cannot be loaded"); n < 1 || n > 2 {
 		t.Errorf("%d lines, %v: %s", n, err, text)
 	}
 }

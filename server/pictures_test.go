@@ -27,7 +27,8 @@ func senders(t *testing.T, s *server.Server) (all map[string]func([]byte) string
 	ws := dial(t, s, "/v2/models/find/stream")
 	return map[string]func([]byte) string{
 		"REST": func(b []byte) string {
-			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream", bytes.NewReader(b))
+			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream",
+				bytes.NewReader(b))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,14 +80,19 @@ func TestBoundsOfPicturesOverProtocols(t *testing.T) {
 		b      []byte
 		want   []string // one text per protocol
 	}{
-		{"pixels", ingest.Limits{}, 0, pngOfSize(t, 20000, 20000, 0), []string{"too_large", "limits.max_pixels=67108864"}},
-		{"decoded pixels", ingest.Limits{}, 0, pngOfSize(t, 4097, 4096, 17000), []string{"too_large", "limits.max_decoded_pixels=16777216"}},
-		{"pixels a byte", ingest.Limits{}, 0, pngOfSize(t, 4000, 4200, 0), []string{"too_large", "limits.max_pixels_per_byte=1100"}},
-		{"time", ingest.Limits{MaxDecodeTime: time.Millisecond}, 0, pngOfSize(t, 4096, 4096, 0), []string{"timeout", "limits.max_decode_time=1ms"}},
+		{"pixels", ingest.Limits{}, 0, pngOfSize(t, 20000, 20000, 0),
+			[]string{"too_large", "limits.max_pixels=67108864"}},
+		{"decoded pixels", ingest.Limits{}, 0, pngOfSize(t, 4097, 4096, 17000),
+			[]string{"too_large", "limits.max_decoded_pixels=16777216"}},
+		{"pixels a byte", ingest.Limits{}, 0, pngOfSize(t, 4000, 4200, 0),
+			[]string{"too_large", "limits.max_pixels_per_byte=1100"}},
+		{"time", ingest.Limits{MaxDecodeTime: time.Millisecond}, 0, pngOfSize(t, 4096, 4096, 0),
+			[]string{"timeout", "limits.max_decode_time=1ms"}},
 		{"memory", ingest.Limits{}, 4 << 20, pngOfSize(t, 8000000, 1, 2000), []string{"too_large", "memory.budget"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Limits: c.limits, Memory: config.Memory{Budget: c.budget}, Models: []workers.Config{find}})
+			s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Limits: c.limits,
+				Memory: config.Memory{Budget: c.budget}, Models: []workers.Config{find}})
 			all, end := senders(t, s)
 			for protocol, send := range all {
 				got := send(c.b)
@@ -127,7 +133,8 @@ func TestDecodingWithoutMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := send(wide)
-		if !strings.Contains(got, `"dropped":"memory"`) && !strings.Contains(got, "overloaded") || !strings.Contains(got, "memory") {
+		if !strings.Contains(got, `"dropped":"memory"`) && !strings.Contains(got, "overloaded") ||
+			!strings.Contains(got, "memory") {
 			t.Errorf("%s without memory: %s", protocol, got)
 		}
 		if got := send(pngOfSize(t, 1000, 1000, 0)); !strings.Contains(got, "boxes") {

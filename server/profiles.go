@@ -15,11 +15,13 @@ const maxProfile = 300
 // may contain passwords.
 func profiles(mux *http.ServeMux) {
 	const at = config.ProfilesRoute
-	for path, h := range map[string]http.HandlerFunc{"/": pprof.Index, "/profile": pprof.Profile, "/trace": pprof.Trace, "/symbol": pprof.Symbol} {
+	for path, h := range map[string]http.HandlerFunc{"/": pprof.Index, "/profile": pprof.Profile,
+		"/trace": pprof.Trace, "/symbol": pprof.Symbol} {
 		mux.HandleFunc(at+path, func(w http.ResponseWriter, r *http.Request) {
 			if text := r.FormValue("seconds"); text != "" {
 				if s, err := strconv.ParseFloat(text, 64); err != nil || !(s > 0 && s <= maxProfile) {
-					http.Error(w, "seconds: want a number of more than 0, and at most "+strconv.Itoa(maxProfile), http.StatusBadRequest)
+					http.Error(w, "seconds: want a number of more than 0, and at most "+strconv.Itoa(maxProfile),
+						http.StatusBadRequest)
 					return
 				}
 			}

@@ -15,7 +15,8 @@ import (
 // TestProfiles: profiles are served only at metrics.address, and only when enabled.
 func TestProfiles(t *testing.T) {
 	for _, on := range []bool{true, false} {
-		s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:0", Pprof: on}})
+		s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+			Metrics: config.Metrics{Address: "127.0.0.1:0", Pprof: on}})
 		fetch := func(listener, path string) (int, string) {
 			t.Helper()
 			r, err := http.Get("http://" + s.Addr(listener) + path)
@@ -34,7 +35,8 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("on = %v: %d %.100s", on, code, text)
 		}
 		if on {
-			if code, text := fetch("metrics", "/debug/pprof/profile?seconds=1e9"); code != 400 || !strings.Contains(text, "seconds") {
+			if code, text := fetch("metrics", "/debug/pprof/profile?seconds=1e9"); code != 400 ||
+				!strings.Contains(text, "seconds") {
 				t.Errorf("a profile of 30 years: %d %.100s", code, text)
 			}
 		}
@@ -57,11 +59,13 @@ func TestProfilesNeedAnAddress(t *testing.T) {
 	for want, m := range map[string]config.Metrics{
 		"metrics.pprof": {Pprof: true}, "metrics.path": {Pprof: true, Address: "127.0.0.1:0", Path: "/debug/pprof/x"},
 	} {
-		if _, err := server.New(server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: m}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := server.New(server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: m}); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if _, err := server.New(server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Pprof: true, Address: server.Off}}); err == nil {
+	if _, err := server.New(server.Config{HTTP: server.Off, GRPC: server.Off,
+		Metrics: config.Metrics{Pprof: true, Address: server.Off}}); err == nil {
 		t.Error("profiles without a listener")
 	}
 }

@@ -43,7 +43,8 @@ func TestProgramOfALimitedKey(t *testing.T) {
 			text, _ := io.ReadAll(r.Body)
 			return r.Status + " " + string(text)
 		}
-		for path, want := range map[string]string{at + "/a": "200 OK one", at + "/b": "200 OK two", "/v2/models/svc.a/infer": "403 "} {
+		for path, want := range map[string]string{at + "/a": "200 OK one", at + "/b": "200 OK two",
+			"/v2/models/svc.a/infer": "403 "} {
 			if got := ask(ownKey, path); !strings.HasPrefix(got, want) {
 				t.Errorf("%s: %s, want %s", path, got, want)
 			}

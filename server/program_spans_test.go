@@ -34,17 +34,20 @@ def infer(x: int, trace) -> str:
 	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := tracedServer(t, keepAll(), workers.Config{Name: "service", Source: file, Params: stream.Params{"python": testneeds.Python(t)}})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "service", Source: file,
+		Params: stream.Params{"python": testneeds.Python(t)}})
 	const requests = 8
 	var wg sync.WaitGroup
 	for i := range requests {
 		wg.Go(func() {
-			path, body := "/v2/models/service/infer", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT64","shape":[1],"data":[%d]}]}`, i)
+			path, body := "/v2/models/service/infer",
+				fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT64","shape":[1],"data":[%d]}]}`, i)
 			if i%2 == 1 {
 				path, body = "/apps/service/infer", fmt.Sprintf(`{"x":%d}`, i)
 			}
 			id := fmt.Sprintf("%02x%s", i+1, traceID[2:])
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr("http")+path, strings.NewReader(body))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr("http")+path,
+				strings.NewReader(body))
 			if err != nil {
 				t.Error(err)
 				return
@@ -68,7 +71,9 @@ def infer(x: int, trace) -> str:
 				t.Errorf("%s: the program was told the trace %s, want %s", path, text, want)
 			}
 			named := func(prefix string) (sp spans.KeptSpan) {
-				if n := slices.IndexFunc(k.Spans, func(sp spans.KeptSpan) bool { return strings.HasPrefix(sp.Name, prefix) }); n >= 0 {
+				if n := slices.IndexFunc(k.Spans, func(sp spans.KeptSpan) bool {
+					return strings.HasPrefix(sp.Name, prefix)
+				}); n >= 0 {
 					sp = k.Spans[n]
 				}
 				return sp

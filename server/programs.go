@@ -159,7 +159,8 @@ const maxParts = 64
 // program loaded with cfg, in loading order. The instances of cfg multiply the instances of the stages.
 func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) {
 	bad := func(format string, args ...any) ([]workers.Config, error) {
-		return nil, stream.Errorf(stream.InvalidArgument, "source", "the description of program %s %w", cfg.Name, fmt.Errorf(format, args...))
+		return nil, stream.Errorf(stream.InvalidArgument, "source", "the description of program %s %w", cfg.Name,
+			fmt.Errorf(format, args...))
 	}
 	var all struct {
 		Stages []stage   `json:"stages"`
@@ -194,7 +195,8 @@ func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) 
 		}
 		if s.MaxBatch > 1 && s.WaitMS > 0 {
 			c.Batching.Kind = batching.Soft
-			c.Parts = append(slices.DeleteFunc(slices.Clone(cfg.Parts), isSoft), &batching.SoftSettings{MaxDelay: ms(s.WaitMS)})
+			c.Parts = append(slices.DeleteFunc(slices.Clone(cfg.Parts), isSoft),
+				&batching.SoftSettings{MaxDelay: ms(s.WaitMS)})
 		}
 		if s.TimeoutMS > 0 {
 			c.Limits.Run = ms(s.TimeoutMS)
@@ -225,8 +227,9 @@ func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) 
 			}
 			limit += limits[st.Stage]
 			set.Steps = append(set.Steps, graph.Step{
-				Name: st.Name, Model: cfg.Name + "." + st.Stage, Endpoint: st.Endpoint, Input: st.Input, Output: st.Output,
-				When: st.When, Timeout: ms(st.TimeoutMS), Crop: st.Crop,
+				Name: st.Name, Model: cfg.Name + "." + st.Stage, Endpoint: st.Endpoint, Input: st.Input,
+				Output: st.Output,
+				When:   st.When, Timeout: ms(st.TimeoutMS), Crop: st.Crop,
 			})
 		}
 		if err := set.Validate(); err != nil {
@@ -434,7 +437,8 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	}
 	at, err := s.http.Also(addr)
 	if err != nil {
-		return stream.Errorf(stream.Unavailable, "", "program %s asks for the address %s: %w", s.cfg.Programs.Root, addr, err)
+		return stream.Errorf(stream.Unavailable, "", "program %s asks for the address %s: %w", s.cfg.Programs.Root,
+			addr, err)
 	}
 	for i := range listeners {
 		if listeners[i].name == "http" {
@@ -488,9 +492,11 @@ func (s *Server) rootFailed() error {
 			if last == nil {
 				return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s", name, st.Reason)
 			}
-			return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s; the last failure: %w", name, st.Reason, last)
+			return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s; the last failure: %w", name,
+				st.Reason, last)
 		} else if last != nil && s.cfg.Programs.Failure {
-			return stream.Errorf(stream.Unavailable, "", "a worker of %s has failed, and exit_on_worker_failure is set: %w", name, last)
+			return stream.Errorf(stream.Unavailable, "",
+				"a worker of %s has failed, and exit_on_worker_failure is set: %w", name, last)
 		} else if app := g.Model().App; i == 0 && last != nil && app != nil && app.Parts != nil {
 			return stream.Errorf(stream.Unavailable, "", "the main process of program %s has ended: %w", name, last)
 		}

@@ -11,7 +11,9 @@ import (
 // name.
 func FuzzPartsOf(f *testing.F) {
 	_, parts, _ := strings.Cut(twoStages, "\n")
-	for _, text := range []string{parts, `{}`, `[]`, `{"stages":[{"name":"a","wait_ms":-1,"timeout_ms":1e300,"instances":-4,"max_batch":9e9}]}`, `{"graphs":[{"name":"g","steps":[{"stage":"a","when":"count(x) > 0","crop":{"boxes":"b"}}]}]}`} {
+	for _, text := range []string{parts, `{}`, `[]`,
+		`{"stages":[{"name":"a","wait_ms":-1,"timeout_ms":1e300,"instances":-4,"max_batch":9e9}]}`,
+		`{"graphs":[{"name":"g","steps":[{"stage":"a","when":"count(x) > 0","crop":{"boxes":"b"}}]}]}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -28,7 +28,9 @@ func init() {
 	programKinds["staged"] = true
 	stagedFails.Store(true)
 	workers.Register(workers.Kind{
-		Name: "staged", Doc: "a program of several stages, for tests", New: func() workers.Worker { return &staged{} }, Settings: func() any { return new(stagedSettings) },
+		Name: "staged", Doc: "a program of several stages, for tests", New: func() workers.Worker {
+			return &staged{}
+		}, Settings: func() any { return new(stagedSettings) },
 		Loads: workers.HasSuffix(".staged"), File: "model.staged",
 	})
 }
@@ -37,7 +39,8 @@ var (
 	stagedPort    atomic.Int64                // requested by a program
 	stagedReplace atomic.Pointer[func(error)] // Env.Replace of the last main process
 	stagedFails   atomic.Bool                 // stage "fail" does
-	stagedSlow    = make(chan struct{})       // of which stage "slow" takes one when its load begins, and one when it ends
+	// of which stage "slow" takes one when its load begins, and one when it ends
+	stagedSlow = make(chan struct{})
 )
 
 type stagedSettings struct {
@@ -84,8 +87,9 @@ func (w *staged) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	}
 	w.lingers = w.stage == "lingers" || w.stage == "" && string(first) == "lingers"
 	m := &stream.Model{
-		Inputs: []stream.TensorSpec{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}}}, Outputs: []stream.TensorSpec{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}}},
-		Ragged: true, MaxBatch: 1, Calls: true,
+		Inputs:  []stream.TensorSpec{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}}},
+		Outputs: []stream.TensorSpec{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}}},
+		Ragged:  true, MaxBatch: 1, Calls: true,
 	}
 	if w.stage == "" {
 		if m.App = (&stream.App{Style: "test", Parts: rest}); string(rest) == "null" {
@@ -99,7 +103,8 @@ func (w *staged) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 			m.App.Extra = stream.Params{"address": "0.0.0.0", "port": stagedPort.Load()}
 		}
 		for route := range strings.FieldsSeq(string(first)) {
-			m.App.Routes = append(m.App.Routes, stream.Route{Method: "POST", Path: "/" + route, Model: route, Endpoint: route})
+			m.App.Routes = append(m.App.Routes, stream.Route{Method: "POST", Path: "/" + route, Model: route,
+				Endpoint: route})
 		}
 	}
 	return m, nil
@@ -110,7 +115,8 @@ func (w *staged) Run(_ context.Context, b *batching.Batch) error {
 		return workers.ErrBroken
 	}
 	for i := range b.Requests {
-		b.Finish(i, []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(w.stage))), w.stage...)}})
+		b.Finish(i, []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1},
+			Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(w.stage))), w.stage...)}})
 	}
 	return nil
 }
@@ -194,10 +200,12 @@ func TestStagesOfPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := g.Config()
-	if cfg.Instances != 2 || cfg.Batching.Kind != batching.Soft || cfg.Limits.Run.Milliseconds() != 70000 || cfg.Params["instance_env"] != `["X=1;Y=2",""]` {
+	if cfg.Instances != 2 || cfg.Batching.Kind != batching.Soft || cfg.Limits.Run.Milliseconds() != 70000 ||
+		cfg.Params["instance_env"] != `["X=1;Y=2",""]` {
 		t.Errorf("%+v", cfg)
 	}
-	if soft, _ := cfg.Parts[slices.IndexFunc(cfg.Parts, isSoft)].(*batching.SoftSettings); soft.MaxDelay.Milliseconds() != 5 {
+	if soft, _ := cfg.Parts[slices.IndexFunc(cfg.Parts,
+		isSoft)].(*batching.SoftSettings); soft.MaxDelay.Milliseconds() != 5 {
 		t.Errorf("waits %v", soft.MaxDelay)
 	}
 
@@ -219,10 +227,13 @@ func TestStagesOfPrograms(t *testing.T) {
 		}
 	}
 	// After a failed load of a stage the next attempt loads the stage, although the program is unchanged.
-	write(t, file, "a d route\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "d", "stage": "fail"}], "graphs": [{"name": "route", "steps": [{"stage": "d"}]}]}`)
+	write(t, file, "a d route\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "d", "stage": `+
+		`"fail"}], "graphs": [{"name": "route", "steps": [{"stage": "d"}]}]}`)
 	s.reload(t.Context(), "svc", nil)
 	for _, route := range []string{"d", "route"} {
-		if got := post(t, s, "/apps/svc/"+route); !strings.HasPrefix(got, "503") || !strings.Contains(got, "d of program svc could not be loaded: ") || !strings.Contains(got, "the stage fails") {
+		if got := post(t, s, "/apps/svc/"+route); !strings.HasPrefix(got, "503") ||
+			!strings.Contains(got, "d of program svc could not be loaded: ") ||
+			!strings.Contains(got, "the stage fails") {
 			t.Errorf("route %s, whose stage could not be loaded: %s", route, got)
 		}
 	}
@@ -271,7 +282,8 @@ func TestDescriptionsOfPrograms(t *testing.T) {
 		`{"stages": [{"name": "a", "environment": [{"X": ";"}]}]}`:                "X has a semicolon",
 		`{"stages": [` + strings.Repeat(`{"name": "a"},`, 64) + `{"name": "b"}]}`: "65 stages and graphs",
 	} {
-		if _, err := PartsOf(workers.Config{Name: "svc"}, []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := PartsOf(workers.Config{Name: "svc"}, []byte(text)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
 		}
 	}
@@ -305,7 +317,8 @@ func TestMainProcessReplaced(t *testing.T) {
 	for g.LastFailure() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if err := s.rootFailed(); err == nil || err.Error() != "the main process of program svc has ended: daemon clock has exited" {
+	if err := s.rootFailed(); err == nil || err.Error() !=
+		"the main process of program svc has ended: daemon clock has exited" {
 		t.Errorf("a failure: %v", err)
 	}
 	s.reload(t.Context(), "svc", nil)
@@ -322,7 +335,8 @@ func TestReplicas(t *testing.T) {
 		c.Models[0].Instances = 2
 		one := filepath.Join(filepath.Dir(c.Models[0].Source), "one.staged")
 		write(t, one, "-\nnull")
-		c.Models = append(c.Models, workers.Config{Name: "other", Source: "identity", Instances: 2}, workers.Config{Name: "one", Source: one, Instances: 2})
+		c.Models = append(c.Models, workers.Config{Name: "other", Source: "identity", Instances: 2},
+			workers.Config{Name: "one", Source: one, Instances: 2})
 	})
 	var graph *workers.Group
 	check := func(doing string, want map[string]int, swapped bool) {
@@ -379,8 +393,10 @@ func TestReplicas(t *testing.T) {
 func TestReplicasOfCommands(t *testing.T) {
 	params := stream.Params{"command": "python3", "args": `["-m", "child"]`}
 	c := Replicate(config.Config{Programs: config.Programs{Replicas: 3}, Models: []workers.Config{
-		{Name: "source", Source: "process", Params: params}, {Name: "kind", Kind: "process", Params: params, Instances: 2},
-		config.Config{Models: []workers.Config{{Name: "filled", Source: "process", Params: params}}}.WithDefaults().Models[0],
+		{Name: "source", Source: "process", Params: params}, {Name: "kind", Kind: "process", Params: params,
+			Instances: 2},
+		config.Config{Models: []workers.Config{{Name: "filled", Source: "process", Params: params}}}.WithDefaults().
+			Models[0],
 		{Name: "other", Source: "identity"},
 	}})
 	for i, want := range []int{3, 6, 3, 0} {
@@ -463,7 +479,8 @@ func TestCallersThatLeave(t *testing.T) {
 
 // TestPartsThatStay: the next change unloads a stage whose unload failed.
 func TestPartsThatStay(t *testing.T) {
-	s, file := startPrograms(t, "a\n"+`{"stages": [{"name": "a", "stage": "one"}, {"name": "b", "stage": "two"}, {"name": "c", "stage": "lingers"}]}`, nil)
+	s, file := startPrograms(t, "a\n"+`{"stages": [{"name": "a", "stage": "one"}, {"name": "b", "stage": "two"}, `+
+		`{"name": "c", "stage": "lingers"}]}`, nil)
 	write(t, file, "a\n"+`{"stages": [{"name": "a", "stage": "one"}]}`)
 	if _, err := s.models.Load(t.Context(), "svc", workers.Load{Params: stream.Params{"swap": true}}); err != nil {
 		t.Fatal(err)
@@ -525,7 +542,8 @@ func TestRootListens(t *testing.T) {
 	s, _ := startPrograms(t, "listen\n{}", func(c *Config) { c.Programs.Root, c.Insecure = "svc", true })
 	all := s.Listeners()
 	last := all[len(all)-1]
-	if len(all) != 2 || !strings.HasPrefix(last.URL, "http://[::]:") && !strings.HasPrefix(last.URL, "http://0.0.0.0:") {
+	if len(all) != 2 || !strings.HasPrefix(last.URL, "http://[::]:") && !strings.HasPrefix(last.URL,
+		"http://0.0.0.0:") {
 		t.Fatalf("%+v", all)
 	}
 	_, port, _ := net.SplitHostPort(last.Addr)
@@ -540,7 +558,8 @@ func TestRootListens(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "svc.staged")
 	write(t, file, "listen\n{}")
-	same, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Root: "svc"}, Models: []workers.Config{{Name: "svc", Source: file}}})
+	same, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Root: "svc"},
+		Models: []workers.Config{{Name: "svc", Source: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -577,7 +596,8 @@ func TestStageFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Run(t.Context()); err == nil || err.Error() != "models[0]: load failed for model 'svc.a': source: the stage fails" {
+	if err := s.Run(t.Context()); err == nil ||
+		err.Error() != "models[0]: load failed for model 'svc.a': source: the stage fails" {
 		t.Errorf("ended with %v", err)
 	}
 }
@@ -601,7 +621,8 @@ func TestStageOfARepositoryFails(t *testing.T) {
 		go func() { done <- s.Run(ctx) }()
 		select {
 		case err = <-done:
-			if !exit || err == nil || !strings.Contains(err.Error(), "model_repository: load failed for model 'svc.a': source: the stage fails") {
+			if !exit || err == nil || !strings.Contains(err.Error(),
+				"model_repository: load failed for model 'svc.a': source: the stage fails") {
 				t.Errorf("exit_on_error %v: ended with %v", exit, err)
 			}
 		case <-s.Ready():

@@ -37,7 +37,8 @@ type quotaClient struct {
 
 // startQuotas starts a server whose rates allow the whole hour's amount as a burst, and returns a client for each
 // name, with the name's quotas.
-func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*Config)) (*keyed, map[string]*quotaClient) {
+func startQuotas(t *testing.T, own map[string]map[string]float64,
+	change func(*Config)) (*keyed, map[string]*quotaClient) {
 	t.Helper()
 	k := startKeyed(t, func(c *Config) {
 		c.Quotas.Burst = time.Hour
@@ -55,7 +56,8 @@ func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*C
 	for name, quotas := range own {
 		entry, text := access.NewKey(name, access.Grant{Roles: role.All.Names(), Quotas: quotas})
 		k.all = append(k.all, entry)
-		all[name] = &quotaClient{t: t, k: k, key: text, stub: inferencepb.NewGRPCInferenceServiceClient(conn), refused: map[string]int{}}
+		all[name] = &quotaClient{t: t, k: k, key: text, stub: inferencepb.NewGRPCInferenceServiceClient(conn),
+			refused: map[string]int{}}
 	}
 	k.write(t)
 	k.access.Recheck()
@@ -129,7 +131,8 @@ func (c *quotaClient) infer() {
 
 func oneNumberOf() *inferencepb.ModelInferRequest {
 	return &inferencepb.ModelInferRequest{ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{
-		Name: "input", Datatype: "FP32", Shape: []int64{1}, Contents: &inferencepb.InferTensorContents{Fp32Contents: []float32{1}},
+		Name: "input", Datatype: "FP32", Shape: []int64{1},
+		Contents: &inferencepb.InferTensorContents{Fp32Contents: []float32{1}},
 	}}}
 }
 

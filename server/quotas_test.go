@@ -67,12 +67,14 @@ func (c *quotaClient) checkFigures(name string) {
 	c.t.Helper()
 	all := c.k.figures(c.t)
 	for quota, want := range c.refused {
-		if got := figure(all, fmt.Sprintf("millrace_quota_refused_total{principal=%q,quota=%q}", name, quota)); got != float64(want) {
+		if got := figure(all, fmt.Sprintf("millrace_quota_refused_total{principal=%q,quota=%q}", name,
+			quota)); got != float64(want) {
 			c.t.Errorf("%s: %v refused because of the quota %s, and the client was told of %d", name, got, quota, want)
 		}
 	}
 	for series, want := range map[string]int{"requests": c.requests, "frames": c.frames} {
-		if got := figure(all, fmt.Sprintf("millrace_client_%s_total{principal=%q}", series, name)); got != float64(want) {
+		if got := figure(all, fmt.Sprintf("millrace_client_%s_total{principal=%q}", series,
+			name)); got != float64(want) {
 			c.t.Errorf("%s: %v %s, and the client counts %d", name, got, series, want)
 		}
 	}
@@ -245,7 +247,8 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 		}
 	}
 	page := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
-	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream", http.Header{access.KeyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
+	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream",
+		http.Header{access.KeyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +256,8 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 	c.requests++
 	_, text, err := ws.ReadMessage()
 	m, wrong := wire.ParseControl(text, wire.Server)
-	if e, ok := m.(*wire.ErrorMessage); err != nil || wrong != nil || !ok || c.count(e.Message) != "sessions" || !e.Retryable || e.RetryAfterMS != 1000 {
+	if e, ok := m.(*wire.ErrorMessage); err != nil || wrong != nil || !ok || c.count(e.Message) != "sessions" ||
+		!e.Retryable || e.RetryAfterMS != 1000 {
 		t.Errorf("a page: %s %v %v", text, err, wrong)
 	}
 	if _, _, err := ws.ReadMessage(); !websocket.IsCloseError(err, int(wire.CloseTooMany)) {
@@ -268,12 +272,15 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 // TestQuotaOfRegions: a client's quota of shared memory regions spans both protocols, and other clients can still
 // register regions.
 func TestQuotaOfRegions(t *testing.T) {
-	k, all := startQuotas(t, map[string]map[string]float64{"bad": {"regions": 2}, "good": nil}, func(c *Config) { c.Limits.MaxRegions = 3 })
+	k, all := startQuotas(t, map[string]map[string]float64{"bad": {"regions": 2}, "good": nil}, func(c *Config) {
+		c.Limits.MaxRegions = 3
+	})
 	key, _ := memoryOf(t, "mine")
 	other, _ := memoryOf(t, "hers")
 	bad := &sharer{t: t, s: k.Server, key: all["bad"].key}
 	for i, want := range []string{"", "", "quotas.regions", "quotas.regions"} {
-		if got := bad.over(i%2 == 0).register(fmt.Sprint(i), key); (got == "") != (want == "") || !strings.Contains(got, want) {
+		if got := bad.over(i%2 == 0).register(fmt.Sprint(i), key); (got == "") != (want == "") ||
+			!strings.Contains(got, want) {
 			t.Errorf("%d: %s, want %s", i, got, want)
 		}
 	}
@@ -282,7 +289,9 @@ func TestQuotaOfRegions(t *testing.T) {
 		t.Error(got)
 	}
 	figures := k.figures(t)
-	for series, want := range map[string]float64{`millrace_quota_refused_total{principal="bad",quota="regions"}`: 2, `millrace_client_held{principal="bad",quota="regions"}`: 2, `millrace_client_held{principal="good",quota="regions"}`: 1} {
+	for series, want := range map[string]float64{`millrace_quota_refused_total{principal="bad",quota="regions"}`: 2,
+		`millrace_client_held{principal="bad",quota="regions"}`:  2,
+		`millrace_client_held{principal="good",quota="regions"}`: 1} {
 		if got := figure(figures, series); got != want {
 			t.Errorf("%s %v, want %v", series, got, want)
 		}
@@ -310,14 +319,17 @@ func TestQuotaOfPulls(t *testing.T) {
 			connections <- conn
 		}
 	}()
-	_, all := startQuotas(t, map[string]map[string]float64{"c": {"pulls": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"pulls": 1}, "other": nil}, func(c *Config) {
+		c.Sources.AllowPrivate = true
+	})
 	address := "http://" + silent.Addr().String() + "/video.mp4"
 	first := pullVideo(t, all["c"], address)
 	first.isPulled(connections)
 	second := pullVideo(t, all["c"], address)
 	c := all["c"]
 	var m wire.Plain
-	if text := <-second.texts; wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" || !m.Error.Retryable || m.Error.RetryAfterMS != 1000 || c.count(m.Error.Message) != "pulls" {
+	if text := <-second.texts; wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" ||
+		!m.Error.Retryable || m.Error.RetryAfterMS != 1000 || c.count(m.Error.Message) != "pulls" {
 		t.Errorf("a second video: %s", text)
 	}
 	pullVideo(t, all["other"], address).isPulled(connections)
@@ -390,9 +402,12 @@ func (v *pulledVideo) isPulled(connections <-chan net.Conn) {
 // TestQuotaOfWatchers: a client's quota of watched server streams covers every form of watching, and other clients
 // can still watch.
 func TestQuotaOfWatchers(t *testing.T) {
-	_, all := startQuotas(t, map[string]map[string]float64{"c": {"watchers": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"watchers": 1}, "other": nil}, func(c *Config) {
+		c.Sources.AllowPrivate = true
+	})
 	c := all["c"]
-	c.rest("POST", "/v2/streams", `{"name":"door","source":"rtsp://127.0.0.1:9/","model":"echo"}`) // which is tried again and again
+	// which is tried again and again
+	c.rest("POST", "/v2/streams", `{"name":"door","source":"rtsp://127.0.0.1:9/","model":"echo"}`)
 	const results = "/v2/streams/door/results"
 	first := c.dial(results)
 	if first == nil {
@@ -445,10 +460,14 @@ func TestTicketsOfAKey(t *testing.T) {
 	}
 }
 
-// TestQuotaOfLoads: a client makes so many endpoints, by default too, and so many loads; unloading gives the place of an endpoint back.
+// TestQuotaOfLoads: a client makes so many endpoints, by default too, and so many loads; unloading gives the place of
+// an endpoint back.
 func TestQuotaOfLoads(t *testing.T) {
 	three := 3
-	k, all := startQuotas(t, map[string]map[string]float64{"bad": nil, "good": nil, "slow": {"loads": perHour(2)}}, func(c *Config) { c.Quotas.Endpoints = &three })
+	k, all := startQuotas(t, map[string]map[string]float64{"bad": nil, "good": nil, "slow": {"loads": perHour(2)}},
+		func(c *Config) {
+			c.Quotas.Endpoints = &three
+		})
 	c := all["bad"]
 	name := func(i int) string { return fmt.Sprintf(`{"parameters":{"delay":"%dus"}}`, i) }
 	made := 0
@@ -493,13 +512,16 @@ var FlawedBegun, FlawedGate chan struct{}
 // TestQuotaOfEndpoints: the quota includes endpoints made by a failed load, and endpoints of a client that
 // disconnected during the load; at the quota a client can still reload loaded models.
 func TestQuotaOfEndpoints(t *testing.T) {
-	k, all := startQuotas(t, map[string]map[string]float64{"fails": {"endpoints": 2}, "again": {"endpoints": 1}, "left": {"endpoints": 1}}, nil)
-	if err := k.models.Define(workers.Config{Name: "pair", Version: "1", Kind: "flawed"}, workers.Config{Name: "pair", Version: "2", Kind: "flawed", Params: stream.Params{"second": true}}); err != nil {
+	k, all := startQuotas(t, map[string]map[string]float64{"fails": {"endpoints": 2}, "again": {"endpoints": 1},
+		"left": {"endpoints": 1}}, nil)
+	if err := k.models.Define(workers.Config{Name: "pair", Version: "1", Kind: "flawed"},
+		workers.Config{Name: "pair", Version: "2", Kind: "flawed", Params: stream.Params{"second": true}}); err != nil {
 		t.Fatal(err)
 	}
 	load := func(of, model, parameters string) (code string) {
 		t.Helper()
-		req := must(http.NewRequest("POST", k.URL("http")+"/v2/repository/models/"+model+"/load", strings.NewReader(`{"parameters":{`+parameters+`}}`)))
+		req := must(http.NewRequest("POST", k.URL("http")+"/v2/repository/models/"+model+"/load",
+			strings.NewReader(`{"parameters":{`+parameters+`}}`)))
 		req.Header.Set(access.KeyName, all[of].key)
 		r := must(http.DefaultClient.Do(req))
 		defer r.Body.Close()
@@ -514,7 +536,8 @@ func TestQuotaOfEndpoints(t *testing.T) {
 		return k.access.AccountOf(p, access.Credentials{}).Used(stream.QuotaEndpoints)
 	}
 	for i, want := range []string{"internal", "internal", "flow_control", "flow_control"} {
-		if got := load("fails", "pair", fmt.Sprintf(`"flaw":%d`, i+1)); got != want || holds("fails") != int64(min(i+1, 2)) {
+		if got := load("fails", "pair", fmt.Sprintf(`"flaw":%d`, i+1)); got != want ||
+			holds("fails") != int64(min(i+1, 2)) {
 			t.Errorf("%d: %s, want %s; %d are held", i, got, want, holds("fails"))
 		}
 	}
@@ -524,7 +547,8 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	if got := load("fails", "pair", `"flaw":2`); got != "internal" {
 		t.Errorf("what the client has made: %s", got)
 	}
-	for i, c := range [][3]string{{"echo", `"delay":"1us"`, ""}, {"echo", `"delay":"1us"`, ""}, {"echo", `"delay":"2us"`, "flow_control"}, {"echo", ``, ""}, {"echo", `"swap":true`, ""}} {
+	for i, c := range [][3]string{{"echo", `"delay":"1us"`, ""}, {"echo", `"delay":"1us"`, ""},
+		{"echo", `"delay":"2us"`, "flow_control"}, {"echo", ``, ""}, {"echo", `"swap":true`, ""}} {
 		if got := load("again", c[0], c[1]); got != c[2] || holds("again") != 1 {
 			t.Errorf("%d: %s %s: %q; %d are held", i, c[0], c[1], got, holds("again"))
 		}
@@ -550,7 +574,8 @@ func TestQuotaOfEndpoints(t *testing.T) {
 // TestQuotasOfAddresses: clients without credentials have the quotas of their address; behind a trusted proxy, of the
 // address named by the proxy.
 func TestQuotasOfAddresses(t *testing.T) {
-	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Quotas: access.Quotas{Requests: perHour(3), Burst: time.Hour},
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"},
+		Quotas: access.Quotas{Requests: perHour(3), Burst: time.Hour},
 		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -593,8 +618,10 @@ func TestQuotasOfAddresses(t *testing.T) {
 	defer conn.Close()
 	stub := inferencepb.NewGRPCInferenceServiceClient(conn)
 	for i, from := range []string{"192.0.2.1", "198.51.100.1", "198.51.100.1", "198.51.100.1", "198.51.100.1"} {
-		_, err := stub.ModelMetadata(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", from), &inferencepb.ModelMetadataRequest{Name: "echo"})
-		if got, want := status.Code(err), map[bool]codes.Code{true: codes.ResourceExhausted, false: codes.OK}[i == 0 || i == 4]; got != want {
+		_, err := stub.ModelMetadata(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", from),
+			&inferencepb.ModelMetadataRequest{Name: "echo"})
+		if got, want := status.Code(err), map[bool]codes.Code{true: codes.ResourceExhausted, false: codes.OK}[i == 0 ||
+			i == 4]; got != want {
 			t.Errorf("gRPC %d: %q: %v, want %v", i, from, err, want)
 		}
 	}

@@ -110,7 +110,8 @@ func TestRegions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,stream.policy=every")
+	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") +
+		",input.image.scale=0.00392157,output.boxes.threshold=0.3,stream.policy=every")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,22 +197,26 @@ func TestRegions(t *testing.T) {
 	for _, c := range []struct {
 		b    []byte
 		want string
-	}{{jpegOf(t, 64, 48), `"boxes"`}, {jpegOf(t, 63, 48), "beyond the 63x48 picture"}, {jpegOf(t, 100, 80), `"boxes"`}} {
+	}{{jpegOf(t, 64, 48), `"boxes"`}, {jpegOf(t, 63, 48), "beyond the 63x48 picture"},
+		{jpegOf(t, 100, 80), `"boxes"`}} {
 		if got := ask(t, plain, websocket.BinaryMessage, c.b); !strings.Contains(got, c.want) {
 			t.Errorf("plain: %s, want %s", got, c.want)
 		}
-		if got := overREST("?roi=0,0,64,48", "image/jpeg", c.b); !strings.Contains(got, c.want) || strings.Contains(got, "ext.") {
+		if got := overREST("?roi=0,0,64,48", "image/jpeg", c.b); !strings.Contains(got, c.want) ||
+			strings.Contains(got, "ext.") {
 			t.Errorf("REST: %s, want %s", got, c.want)
 		}
 	}
-	if got := ask(t, plain, websocket.TextMessage, []byte(`{"url":"http://192.0.2.1/a.mp4"}`)); !strings.Contains(got, "roi") {
+	if got := ask(t, plain, websocket.TextMessage, []byte(`{"url":"http://192.0.2.1/a.mp4"}`)); !strings.Contains(got,
+		"roi") {
 		t.Errorf("a pulled video: %s", got)
 	}
 	if got := overREST("?roi=0,0,64,48", "application/json", []byte(`{"inputs":[]}`)); !strings.Contains(got, "roi") {
 		t.Errorf("tensors over REST: %s", got)
 	}
 	for _, bad := range []string{"1,2,3", "0,0,0,5", "0,0,70000,5", "-1,0,5,5", "a,b,c,d", ""} {
-		if got := overREST("?roi="+bad, "image/jpeg", jpegOf(t, 64, 48)); !strings.Contains(got, "roi") || strings.Contains(got, "boxes") {
+		if got := overREST("?roi="+bad, "image/jpeg", jpegOf(t, 64, 48)); !strings.Contains(got, "roi") ||
+			strings.Contains(got, "boxes") {
 			t.Errorf("roi=%s: %s", bad, got)
 		}
 	}
@@ -224,14 +229,17 @@ func TestRegions(t *testing.T) {
 	for _, bad := range []struct {
 		part [4]uint16
 		want string
-	}{{[4]uint16{0, 0, 65, 48}, "64x48"}, {[4]uint16{64, 0, 1, 1}, "64x48"}, {[4]uint16{65535, 65535, 65535, 65535}, "64x48"}, {[4]uint16{}, "empty"}, {[4]uint16{3, 3, 0, 9}, "empty"}} {
+	}{{[4]uint16{0, 0, 65, 48}, "64x48"}, {[4]uint16{64, 0, 1, 1}, "64x48"},
+		{[4]uint16{65535, 65535, 65535, 65535}, "64x48"}, {[4]uint16{}, "empty"}, {[4]uint16{3, 3, 0, 9}, "empty"}} {
 		e := send(frameOf(t, wire.JPEG, seq, 0, 0, &bad.part, gray))
-		if e.Type != "error" || e.Seq != seq || e.Code != "invalid_argument" || !strings.Contains(e.Message, "ext.roi") || !strings.Contains(e.Message, bad.want) {
+		if e.Type != "error" || e.Seq != seq || e.Code != "invalid_argument" ||
+			!strings.Contains(e.Message, "ext.roi") || !strings.Contains(e.Message, bad.want) {
 			t.Errorf("%v: %+v", bad.part, e)
 		}
 		seq++
 	}
-	for _, kind := range [][2]byte{{byte(wire.KindTensor), byte(wire.Tensors)}, {byte(wire.KindAudio), byte(wire.PCM16)}} {
+	for _, kind := range [][2]byte{{byte(wire.KindTensor), byte(wire.Tensors)},
+		{byte(wire.KindAudio), byte(wire.PCM16)}} {
 		b := frameOf(t, wire.JPEG, seq, 0, 0, &[4]uint16{0, 0, 9, 9}, gray)
 		b[1], b[2] = kind[0], kind[1]
 		if e := send(b); e.Type != "error" || e.Seq != seq || !strings.Contains(e.Message, "ext.roi") {
@@ -244,7 +252,8 @@ func TestRegions(t *testing.T) {
 	}
 	echo := v1(t, s, `{"type":"open","sid":1,"model":"echo"}`)
 	defer echo.Close()
-	if err := echo.WriteMessage(websocket.BinaryMessage, frameOf(t, wire.JPEG, 0, 0, 0, &[4]uint16{0, 0, 9, 9}, gray)); err != nil {
+	if err := echo.WriteMessage(websocket.BinaryMessage, frameOf(t, wire.JPEG, 0, 0, 0, &[4]uint16{0, 0, 9, 9},
+		gray)); err != nil {
 		t.Fatal(err)
 	}
 	if e := endingOf(t, echo); e.Type != "error" || e.Code != "unsupported" || !strings.Contains(e.Message, "ext.roi") {

@@ -63,7 +63,10 @@ func (x sharer) over(grpc bool) *sharer {
 func (x *sharer) rest(method, path, body string) string {
 	x.t.Helper()
 	c := dialListener(x.t, x.s, cmp.Or(x.at, "http"))
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn,
+		error) {
+		return c, nil
+	}}
 	r, err := http.NewRequestWithContext(x.t.Context(), method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		x.t.Fatal(err)
@@ -103,7 +106,8 @@ func (x *sharer) call(do func(ctx context.Context, c inferencepb.GRPCInferenceSe
 	if x.key != "" {
 		md = append(md, access.KeyName, x.key)
 	}
-	if err := do(metadata.AppendToOutgoingContext(x.t.Context(), md...), inferencepb.NewGRPCInferenceServiceClient(conn)); err != nil {
+	if err := do(metadata.AppendToOutgoingContext(x.t.Context(), md...),
+		inferencepb.NewGRPCInferenceServiceClient(conn)); err != nil {
 		return status.Code(err).String() + ": " + status.Convert(err).Message()
 	}
 	return ""
@@ -114,11 +118,13 @@ func (x *sharer) register(name, key string) string {
 	x.t.Helper()
 	if x.grpc {
 		return x.call(func(ctx context.Context, c inferencepb.GRPCInferenceServiceClient) error {
-			_, err := c.SystemSharedMemoryRegister(ctx, &inferencepb.SystemSharedMemoryRegisterRequest{Name: name, Key: key, ByteSize: 4})
+			_, err := c.SystemSharedMemoryRegister(ctx, &inferencepb.SystemSharedMemoryRegisterRequest{Name: name,
+				Key: key, ByteSize: 4})
 			return err
 		})
 	}
-	return x.rest("POST", "/v2/systemsharedmemory/region/"+name+"/register", fmt.Sprintf(`{"key":%q,"byte_size":4}`, key))
+	return x.rest("POST", "/v2/systemsharedmemory/region/"+name+"/register",
+		fmt.Sprintf(`{"key":%q,"byte_size":4}`, key))
 }
 
 // unregister forgets a region, or with "" all.
@@ -180,9 +186,11 @@ func (x *sharer) infer(from, to string, streamed bool) (out string) {
 			input = fmt.Sprintf(`"parameters":{"shared_memory_region":%q,"shared_memory_byte_size":4}`, from)
 		}
 		if to != "" {
-			output = fmt.Sprintf(`,"outputs":[{"name":"x","parameters":{"shared_memory_region":%q,"shared_memory_byte_size":4}}]`, to)
+			output = fmt.Sprintf(`,"outputs":[{"name":"x","parameters":{"shared_memory_region":%q,`+
+				`"shared_memory_byte_size":4}}]`, to)
 		}
-		text := x.rest("POST", "/v2/models/door-1/infer", `{"inputs":[{"name":"x","datatype":"UINT8","shape":[4],`+input+`}]`+output+`}`)
+		text := x.rest("POST", "/v2/models/door-1/infer", `{"inputs":[{"name":"x","datatype":"UINT8","shape":[4],`+
+			input+`}]`+output+`}`)
 		var r struct{ Outputs []struct{ Data []rune } }
 		if json.Unmarshal([]byte(text), &r) != nil || len(r.Outputs) == 0 {
 			return text
@@ -198,7 +206,8 @@ func (x *sharer) infer(from, to string, streamed bool) (out string) {
 			"shared_memory_byte_size": {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: 4}},
 		}
 	}
-	in := &inferencepb.ModelInferRequest{ModelName: "door-1", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}}
+	in := &inferencepb.ModelInferRequest{ModelName: "door-1",
+		Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}}
 	if from == "" {
 		in.RawInputContents = [][]byte{[]byte("new!")}
 	} else {
@@ -262,14 +271,17 @@ func TestRegionsOfClients(t *testing.T) {
 				b := of(name).over(over)
 				what := fmt.Sprintf("registered over gRPC: %v, %s over gRPC: %v", owned, name, over)
 				asks := func() (answers []string) {
-					answers = append(answers, b.infer("in", "", false), b.infer("", "in", false), b.regions("in"), b.regions(""))
+					answers = append(answers, b.infer("in", "", false), b.infer("", "in", false), b.regions("in"),
+						b.regions(""))
 					if over {
 						answers = append(answers, b.infer("in", "", true), b.infer("", "in", true))
 					}
 					return append(answers, b.unregister("in"), b.unregister(""))
 				}
 				before := asks()
-				if name == "b" && (!strings.Contains(before[0], "shared_memory_region: no shared memory is registered as") || !strings.Contains(before[2], "no shared memory is registered as")) {
+				if name == "b" && (!strings.Contains(before[0],
+					"shared_memory_region: no shared memory is registered as") ||
+					!strings.Contains(before[2], "no shared memory is registered as")) {
 					t.Errorf("%s: %q", what, before)
 				}
 				want(what, a.register("in", key), "")
@@ -278,7 +290,8 @@ func TestRegionsOfClients(t *testing.T) {
 				}
 				if name == "b" {
 					conflict := b.register("mine", key)
-					if !strings.Contains(conflict, "key: the shared memory") || !strings.Contains(conflict, "another client") || strings.Contains(conflict, `"in"`) {
+					if !strings.Contains(conflict, "key: the shared memory") ||
+						!strings.Contains(conflict, "another client") || strings.Contains(conflict, `"in"`) {
 						t.Errorf("%s: the memory of another client: %s", what, conflict)
 					}
 					want(what, b.register("in", other), "")
@@ -321,7 +334,8 @@ func TestRegionsOfAll(t *testing.T) {
 	}
 	one, _ := memoryOf(t, "mine")
 	two, _ := memoryOf(t, "hers")
-	for _, e := range []string{entry["manage"].register("in", one), entry["all"].register("in", two), entry["all"].register("out", two)} {
+	for _, e := range []string{entry["manage"].register("in", one), entry["all"].register("in", two),
+		entry["all"].register("out", two)} {
 		if e != "" {
 			t.Fatal(e)
 		}
@@ -348,16 +362,19 @@ func TestRegionsOfAll(t *testing.T) {
 	}
 	const base = "/v2/systemsharedmemory"
 	got := list(base + "/status?all=true")
-	if want := "in of manage, in of all, out of all, "; len(got) != len(want) || !strings.HasSuffix(got, "out of all, ") || !strings.Contains(got, "in of manage, ") {
+	if want := "in of manage, in of all, out of all, "; len(got) != len(want) ||
+		!strings.HasSuffix(got, "out of all, ") || !strings.Contains(got, "in of manage, ") {
 		t.Errorf("all of all: %s, want %s in some order", got, want)
 	}
 	if got := list(base + "/region/out/status?all=true"); got != "out of all, " {
 		t.Errorf("one of all: %s", got)
 	}
-	if got := entry["infer"].rest("GET", base+"/status?all=true", ""); !strings.HasPrefix(got, "permission_denied: infer has not the role manage") {
+	if got := entry["infer"].rest("GET", base+"/status?all=true", ""); !strings.HasPrefix(got,
+		"permission_denied: infer has not the role manage") {
 		t.Errorf("without the role: %s", got)
 	}
-	for path, want := range map[string]string{"/status?all=yes": "invalid_argument: all: ", "/region/x/register?all=true": "invalid_argument: all: "} {
+	for path, want := range map[string]string{"/status?all=yes": "invalid_argument: all: ",
+		"/region/x/register?all=true": "invalid_argument: all: "} {
 		method := "POST"
 		if strings.HasPrefix(path, "/status") {
 			method = "GET"
@@ -393,10 +410,13 @@ func TestRegionsBehindAProxy(t *testing.T) {
 			far := near.over(over)
 			far.forward = []string{name, "192.0.2.7"}
 			for what, got := range map[string]string{
-				"register": far.register("x", key), "unregister": far.unregister("in"), "unregister all": far.unregister(""), "status": far.regions(""),
+				"register": far.register("x", key), "unregister": far.unregister("in"),
+				"unregister all": far.unregister(""), "status": far.regions(""),
 				"input": far.infer("in", "", false), "output": far.infer("", "in", false),
 			} {
-				if header := strings.ToLower(name); !strings.Contains(strings.ToLower(got), "shared_memory: is for clients on the same machine, and this request came through a proxy (it has the header "+header+")") {
+				if header := strings.ToLower(name); !strings.Contains(strings.ToLower(got),
+					"shared_memory: is for clients on the same machine, and this request came through a proxy (it "+
+						"has the header "+header+")") {
 					t.Errorf("%s with %s, over gRPC %v: %s", what, name, over, got)
 				}
 			}
@@ -451,7 +471,8 @@ func TestRegionsOfFormerUsers(t *testing.T) {
 	// login creates the only user, and returns the user's logged-in client.
 	login := func(password string) *sharer {
 		t.Helper()
-		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword(password), Grant: access.Grant{Roles: role.All.Names()}}}); err != nil {
+		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword(password),
+			Grant: access.Grant{Roles: role.All.Names()}}}); err != nil {
 			t.Fatal(err)
 		}
 		k.access.Recheck()
@@ -471,7 +492,8 @@ func TestRegionsOfFormerUsers(t *testing.T) {
 	}
 	eva := login("of the next one")
 	unknown := "no shared memory is registered as"
-	for what, got := range map[string]string{"input": eva.infer("in", "", false), "output": eva.infer("", "in", false), "status": eva.regions("in")} {
+	for what, got := range map[string]string{"input": eva.infer("in", "", false), "output": eva.infer("", "in", false),
+		"status": eva.regions("in")} {
 		if !strings.Contains(got, unknown) {
 			t.Errorf("%s: %s", what, got)
 		}
@@ -485,7 +507,8 @@ func TestRegionsOfFormerUsers(t *testing.T) {
 	if e := eva.register("own", key); e != "" {
 		t.Errorf("memory of a former user: %s", e)
 	}
-	if got := eva.rest("GET", "/v2/systemsharedmemory/status?all=true", ""); strings.Contains(got, `"in"`) || !strings.Contains(got, `"owner":"user:eva"`) || strings.Contains(got, "argon") {
+	if got := eva.rest("GET", "/v2/systemsharedmemory/status?all=true", ""); strings.Contains(got, `"in"`) ||
+		!strings.Contains(got, `"owner":"user:eva"`) || strings.Contains(got, "argon") {
 		t.Error(got)
 	}
 }

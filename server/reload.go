@@ -112,7 +112,9 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 // logReload logs the changes of a Reload. changed are the settings that differ from the previous configuration,
 // started the settings that differ from the configuration at the start.
 func (s *Server) logReload(changed []string, models, streams ingest.Changes, started []string, failed bool) {
-	restart := slices.DeleteFunc(started, func(path string) bool { return isReloaded(path) || path == "streams" && s.streams != nil })
+	restart := slices.DeleteFunc(started, func(path string) bool {
+		return isReloaded(path) || path == "streams" && s.streams != nil
+	})
 	if len(restart) > 0 {
 		s.log.Warn("settings have changed that need a restart of the server: they are as before", "settings", restart)
 	}
@@ -130,7 +132,8 @@ func (s *Server) logReload(changed []string, models, streams ingest.Changes, sta
 }
 
 // reloadModels changes the configured models to models, in order, and retries models that failed to load before.
-func (s *Server) reloadModels(ctx context.Context, models []workers.Config, order []int) (did ingest.Changes, err error) {
+func (s *Server) reloadModels(ctx context.Context, models []workers.Config,
+	order []int) (did ingest.Changes, err error) {
 	before, again := s.configured.replace(&models)
 	named := func(list []workers.Config, name string) *workers.Config {
 		if i := slices.IndexFunc(list, func(c workers.Config) bool { return c.Name == name }); i >= 0 {
@@ -176,7 +179,8 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 			err = s.syncProgram(ctx, name)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("model %s, which is gone from the configuration, cannot be unloaded: %w", name, err))
+			errs = append(errs, fmt.Errorf("model %s, which is gone from the configuration, cannot be unloaded: %w",
+				name, err))
 			continue
 		}
 		did.Removed = append(did.Removed, name)

@@ -20,7 +20,8 @@ func TestBrokenCertificateIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(dir, "log")
-	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, TLS: config.TLS{Cert: cert, Key: key}, Log: config.Log{File: log}})
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, TLS: config.TLS{Cert: cert, Key: key},
+		Log: config.Log{File: log}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,8 @@ func TestBrokenCertificateIsLogged(t *testing.T) {
 		t.Error("the certificate did not stay in use")
 	}
 	text, err := os.ReadFile(log)
-	if err != nil || !strings.Contains(string(text), "a file could not be read again") || !strings.Contains(string(text), "tls.cert") {
+	if err != nil || !strings.Contains(string(text), "a file could not be read again") ||
+		!strings.Contains(string(text), "tls.cert") {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -41,7 +41,8 @@ func (s *Server) loadRepository(ctx context.Context) error {
 	for _, name := range left {
 		_, none := s.models.Group(name, "")
 		parts, staged := s.programs.of(name)
-		if (none != nil || staged && parts.app == nil) && s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
+		if (none != nil || staged && parts.app == nil) && s.cfg.Repository.Mode != config.LoadPoll &&
+			*s.cfg.Repository.Exit {
 			return fmt.Errorf("model_repository: %w", errs[name])
 		}
 		s.unloadable(name, errs[name])
@@ -153,10 +154,12 @@ func (s *Server) poll(ctx context.Context) {
 			if s.configured.has(name) {
 				continue
 			}
-			if err := s.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound && ctx.Err() == nil && !s.life.draining.Load() {
+			if err := s.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound &&
+				ctx.Err() == nil && !s.life.draining.Load() {
 				s.log.Error("a model that is gone from the repository cannot be unloaded", "model", name, "error", err)
 			} else if err := s.syncProgram(ctx, name); err != nil {
-				s.log.Error("the stages of a program that is gone from the repository cannot be unloaded", "model", name, "error", err)
+				s.log.Error("the stages of a program that is gone from the repository cannot be unloaded", "model",
+					name, "error", err)
 			}
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // TestExamplesOfREST runs the calls of docs/rest.md.
 func TestExamplesOfREST(t *testing.T) {
 	testneeds.Program(t, "curl")
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "count", Source: "repeat"}}})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off,
+		Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "count", Source: "repeat"}}})
 	defer func() {
 		if err := end(); err != nil {
 			t.Error(err)
@@ -30,7 +31,8 @@ func TestExamplesOfREST(t *testing.T) {
 			continue
 		}
 		for _, line := range strings.Split(strings.TrimSpace(block[3:]), "\n") {
-			call := strings.ReplaceAll(strings.ReplaceAll(line, "curl ", "curl -sS --fail-with-body "), "localhost:8000", s.Addr("http"))
+			call := strings.ReplaceAll(strings.ReplaceAll(line, "curl ", "curl -sS --fail-with-body "),
+				"localhost:8000", s.Addr("http"))
 			if out, err := exec.Command("bash", "-c", call).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", line, err, out)
 			}

@@ -45,13 +45,16 @@ func TestCallsAreDocumented(t *testing.T) {
 	table, _, _ := strings.Cut(string(text), "## ")
 	var served, documented []string
 	inRest := func(r openapi.Route) bool {
-		return slices.ContainsFunc(rest.Routes, func(o openapi.Route) bool { return o.Path == r.Path && strings.HasPrefix(r.Path, "/v2") })
+		return slices.ContainsFunc(rest.Routes, func(o openapi.Route) bool {
+			return o.Path == r.Path && strings.HasPrefix(r.Path, "/v2")
+		})
 	}
 	for _, r := range s.routes() {
 		if !inRest(r) && r.Path != loggingRoute && !strings.HasSuffix(r.Path, "/trace/setting") {
 			continue
 		}
-		path := strings.NewReplacer(":model", "M", ":version", "V", ":region", "R", ":repository", "NAME").Replace(r.Path)
+		path := strings.NewReplacer(":model", "M", ":version", "V", ":region", "R", ":repository",
+			"NAME").Replace(r.Path)
 		for _, method := range strings.Split(r.Method, "|") {
 			served = append(served, method+" "+path)
 		}

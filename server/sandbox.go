@@ -28,12 +28,15 @@ func confinement(cfg *Config, lacks error, log *slog.Logger) (*confine.Programs,
 	case set == config.SandboxOff || set == "":
 		return nil, nil
 	case lacks != nil && set == config.SandboxRequire:
-		return nil, stream.Errorf(stream.Unavailable, "confine.programs", "is require, and programs cannot be confined here: %w", lacks)
+		return nil, stream.Errorf(stream.Unavailable, "confine.programs",
+			"is require, and programs cannot be confined here: %w", lacks)
 	case lacks != nil:
-		log.Warn("programs, which run the code of models, are not confined to what they need", "setting", "confine.programs", "error", lacks)
+		log.Warn("programs, which run the code of models, are not confined to what they need", "setting",
+			"confine.programs", "error", lacks)
 		return nil, nil
 	}
-	p := &confine.Programs{Network: cfg.Confine.Network, Read: cfg.Confine.Read, Write: cfg.Confine.Write, Files: uint64(cfg.Confine.Files), Private: privateFiles(cfg)}
+	p := &confine.Programs{Network: cfg.Confine.Network, Read: cfg.Confine.Read, Write: cfg.Confine.Write,
+		Files: uint64(cfg.Confine.Files), Private: privateFiles(cfg)}
 	if err := p.Validate(); err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "confine.write", "%w", err)
 	}
@@ -54,7 +57,8 @@ func IsolateModels(cfg *Config) { onnx.SetIsolation(isolation(cfg)) }
 // privateFiles returns the files and folders with the server's state, keys, passwords and other secrets.
 func privateFiles(cfg *Config) []string {
 	files := []string{
-		cfg.File, secret.File(cfg.APIKey), cfg.Auth.Keys, cfg.Auth.Users, cfg.Auth.Module, cfg.TLS.Key, cfg.Audit, cfg.StreamsFile,
+		cfg.File, secret.File(cfg.APIKey), cfg.Auth.Keys, cfg.Auth.Users, cfg.Auth.Module, cfg.TLS.Key, cfg.Audit,
+		cfg.StreamsFile,
 	}
 	if own, err := SelfSignedFile(); err == nil {
 		files = append(files, filepath.Dir(own))
@@ -72,9 +76,11 @@ func sandbox(setting string, lacks error, log *slog.Logger) (bool, error) {
 	case setting == config.SandboxOff:
 		return false, nil
 	case lacks != nil && setting == config.SandboxRequire:
-		return false, stream.Errorf(stream.Unavailable, "sandbox", "is require, and ffmpeg cannot be confined here: %w", lacks)
+		return false, stream.Errorf(stream.Unavailable, "sandbox",
+			"is require, and ffmpeg cannot be confined here: %w", lacks)
 	case lacks != nil:
-		log.Warn("ffmpeg, which reads what clients send, is not confined to what it needs", "setting", "sandbox", "error", lacks)
+		log.Warn("ffmpeg, which reads what clients send, is not confined to what it needs", "setting", "sandbox",
+			"error", lacks)
 		return false, nil
 	}
 	return true, nil

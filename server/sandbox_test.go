@@ -31,12 +31,14 @@ func TestSandboxSetting(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		got, err := sandbox(c.setting, c.lacks, slog.New(slog.NewTextHandler(&out, nil)))
-		if got != c.want || strings.Count(out.String(), "\n") > 1 || !strings.Contains(out.String(), c.says) || (c.says == "") != (out.Len() == 0) {
+		if got != c.want || strings.Count(out.String(), "\n") > 1 || !strings.Contains(out.String(), c.says) ||
+			(c.says == "") != (out.Len() == 0) {
 			t.Errorf("%s, %v: %v, %q", c.setting, c.lacks, got, &out)
 		}
 		if refused := c.setting == "require" && c.lacks != nil; (err != nil) != refused {
 			t.Errorf("%s, %v: %v", c.setting, c.lacks, err)
-		} else if refused && (!errors.Is(err, lacks) || !strings.HasPrefix(err.Error(), "sandbox: ") || stream.CodeOf(err) != stream.Unavailable) {
+		} else if refused && (!errors.Is(err, lacks) || !strings.HasPrefix(err.Error(), "sandbox: ") ||
+			stream.CodeOf(err) != stream.Unavailable) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -66,18 +68,22 @@ func TestConfineSetting(t *testing.T) {
 		}
 		if refused := c.setting == "require" && c.lacks != nil; (err != nil) != refused {
 			t.Errorf("%s, %v: %v", c.setting, c.lacks, err)
-		} else if refused && (!errors.Is(err, lacks) || !strings.HasPrefix(err.Error(), "confine.programs: ") || stream.CodeOf(err) != stream.Unavailable) {
+		} else if refused && (!errors.Is(err, lacks) || !strings.HasPrefix(err.Error(), "confine.programs: ") ||
+			stream.CodeOf(err) != stream.Unavailable) {
 			t.Errorf("%v", err)
 		}
 	}
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for i, cfg := range []Config{
-		{File: file("x")}, {APIKey: "file:" + file("x")}, {Auth: config.Auth{Keys: file("x")}}, {Auth: config.Auth{Users: file("x")}}, {Auth: config.Auth{Module: file("x")}},
-		{TLS: config.TLS{Key: file("x")}}, {TLS: config.TLS{ACME: config.ACME{Cache: file("x")}}}, {Audit: file("x")}, {StreamsFile: file("x")},
+		{File: file("x")}, {APIKey: "file:" + file("x")}, {Auth: config.Auth{Keys: file("x")}},
+		{Auth: config.Auth{Users: file("x")}}, {Auth: config.Auth{Module: file("x")}},
+		{TLS: config.TLS{Key: file("x")}}, {TLS: config.TLS{ACME: config.ACME{Cache: file("x")}}}, {Audit: file("x")},
+		{StreamsFile: file("x")},
 	} {
 		cfg.Confine = config.Confine{Programs: "auto", Write: []string{dir}}
-		if _, err := confinement(&cfg, nil, slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "confine.write: ") || !strings.Contains(err.Error(), file("x")) {
+		if _, err := confinement(&cfg, nil, slog.New(slog.DiscardHandler)); err == nil ||
+			!strings.HasPrefix(err.Error(), "confine.write: ") || !strings.Contains(err.Error(), file("x")) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

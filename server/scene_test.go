@@ -62,7 +62,8 @@ func (w *scripted) Init(_ context.Context, env *workers.Env) (*stream.Model, err
 	w.scene = found.(*scene)
 	m := &stream.Model{Any: true, Ragged: true, MaxBatch: 1}
 	if w.scene.app {
-		m.App = &stream.App{Routes: []stream.Route{{Method: "POST", Path: "/one"}, {Method: "POST", Path: "/events", Events: true}}}
+		m.App = &stream.App{Routes: []stream.Route{{Method: "POST", Path: "/one"},
+			{Method: "POST", Path: "/events", Events: true}}}
 	}
 	return m, nil
 }
@@ -175,13 +176,17 @@ func (c *scene) statistics(left bool) {
 			}
 		}
 		success, fail := int(st.InferenceStats.Success.Count), int(st.InferenceStats.Fail.Count)
-		if success != counts["result"]-unsendable || success+fail != endings(counts) || success > 0 && time.Since(time.UnixMilli(int64(st.LastInference))).Abs() > time.Hour {
-			c.Errorf("statistics of version %s: %d have succeeded and %d failed; counted: %s", st.Version, success, fail, listing(counts))
+		if success != counts["result"]-unsendable || success+fail != endings(counts) ||
+			success > 0 && time.Since(time.UnixMilli(int64(st.LastInference))).Abs() > time.Hour {
+			c.Errorf("statistics of version %s: %d have succeeded and %d failed; counted: %s", st.Version, success,
+				fail, listing(counts))
 		}
 		// The run of a frame of a disconnected client ends after the frame.
 		differs := c.tritonMetrics(st)
-		for end := time.Now().Add(20 * time.Second); len(differs) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-			again, err := c.grpcClient().ModelStatistics(context.Background(), &pb.ModelStatisticsRequest{Name: c.model, Version: st.Version})
+		for end := time.Now().Add(20 * time.Second); len(differs) > 0 &&
+			time.Now().Before(end); time.Sleep(time.Millisecond) {
+			again, err := c.grpcClient().ModelStatistics(context.Background(),
+				&pb.ModelStatisticsRequest{Name: c.model, Version: st.Version})
 			if err != nil || len(again.ModelStats) != 1 {
 				c.Fatal(again, err)
 			}
@@ -190,7 +195,8 @@ func (c *scene) statistics(left bool) {
 		for _, d := range differs {
 			c.Error(d)
 		}
-		if told := endings(c.told); !left && len(r.ModelStats) == 1 && len(c.s.Models().Versions(c.model)) == 1 && counts["accepted"] == c.counted()["accepted"] && told != success+fail {
+		if told := endings(c.told); !left && len(r.ModelStats) == 1 && len(c.s.Models().Versions(c.model)) == 1 &&
+			counts["accepted"] == c.counted()["accepted"] && told != success+fail {
 			c.Errorf("%d endings were told, the statistics have %d", told, success+fail)
 		}
 	}
@@ -234,13 +240,18 @@ func (c *scene) tritonMetrics(st *pb.ModelStatistics) (differs []string) {
 	x := st.InferenceStats
 	us := func(d *pb.StatisticDuration) float64 { return float64(d.Ns / 1000) }
 	want := map[string]float64{
-		"nv_inference_request_success": float64(x.Success.Count), "nv_inference_count": float64(st.InferenceCount), "nv_inference_exec_count": float64(st.ExecutionCount),
-		"nv_inference_request_duration_us": us(x.Success), "nv_inference_queue_duration_us": us(x.Queue), "nv_inference_compute_input_duration_us": us(x.ComputeInput),
-		"nv_inference_compute_infer_duration_us": us(x.ComputeInfer), "nv_inference_compute_output_duration_us": us(x.ComputeOutput), "nv_inference_pending_request_count": 0,
+		"nv_inference_request_success": float64(x.Success.Count), "nv_inference_count": float64(st.InferenceCount),
+		"nv_inference_exec_count":          float64(st.ExecutionCount),
+		"nv_inference_request_duration_us": us(x.Success), "nv_inference_queue_duration_us": us(x.Queue),
+		"nv_inference_compute_input_duration_us":  us(x.ComputeInput),
+		"nv_inference_compute_infer_duration_us":  us(x.ComputeInfer),
+		"nv_inference_compute_output_duration_us": us(x.ComputeOutput), "nv_inference_pending_request_count": 0,
 	}
 	if x.CacheHit.Count+x.CacheMiss.Count > 0 {
-		want["nv_cache_num_hits_per_model"], want["nv_cache_num_misses_per_model"] = float64(x.CacheHit.Count), float64(x.CacheMiss.Count)
-		want["nv_cache_hit_duration_per_model"], want["nv_cache_miss_duration_per_model"] = us(x.CacheHit), us(x.CacheMiss)
+		want["nv_cache_num_hits_per_model"], want["nv_cache_num_misses_per_model"] = float64(x.CacheHit.Count),
+			float64(x.CacheMiss.Count)
+		want["nv_cache_hit_duration_per_model"], want["nv_cache_miss_duration_per_model"] = us(x.CacheHit),
+			us(x.CacheMiss)
 	}
 	for name, v := range of {
 		if _, known := want[name]; !known && (v != 0 || !strings.HasPrefix(name, "nv_cache_")) {
@@ -272,11 +283,14 @@ func countsOf(t *testing.T, s *server.Server, model string, version ...string) m
 			labels[name] = strings.Trim(value, `"`)
 		}
 		name := map[string]string{
-			"frames_accepted_total": "accepted", "frames_in_flight": "in_flight", "frames_total": labels["outcome"] + "s",
+			"frames_accepted_total": "accepted", "frames_in_flight": "in_flight", "frames_total": labels["outcome"] +
+				"s",
 			"dropped_frames_total": "drop " + labels["reason"], "frame_errors_total": "error " + labels["code"],
-			"refused_frames_total": "refused " + labels["reason"], "unsendable_results_total": "unsendable " + labels["code"],
+			"refused_frames_total": "refused " + labels["reason"], "unsendable_results_total": "unsendable " +
+				labels["code"],
 		}[m[1]]
-		if n, err := strconv.Atoi(m[3]); err == nil && n > 0 && name != "" && labels["model"] == model && (len(version) == 0 || labels["version"] == version[0]) {
+		if n, err := strconv.Atoi(m[3]); err == nil && n > 0 && name != "" && labels["model"] == model &&
+			(len(version) == 0 || labels["version"] == version[0]) {
 			out[name] += n
 		}
 	}
@@ -288,7 +302,8 @@ func countsOf(t *testing.T, s *server.Server, model string, version ...string) m
 		kind, _, _ := strings.Cut(name, " ")
 		sum[kind] += n
 	}
-	if sum["drop"] != out["drops"] || sum["error"] != out["errors"] || out["accepted"] != out["result"]+out["drops"]+out["errors"]+out["in_flight"] {
+	if sum["drop"] != out["drops"] || sum["error"] != out["errors"] || out["accepted"] != out["result"]+out["drops"]+
+		out["errors"]+out["in_flight"] {
 		t.Errorf("%s: the counts do not add up: %v", model, out)
 	}
 	delete(out, "results")
@@ -476,7 +491,8 @@ func (c *scene) cutBody(path string) {
 		c.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, size, strings.Repeat(" ", size/2)); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", path, size, strings.Repeat(" ", size/2)); err != nil {
 		c.Fatal(err)
 	}
 	_ = conn.(*net.TCPConn).CloseWrite()
@@ -485,7 +501,8 @@ func (c *scene) cutBody(path string) {
 		c.Fatal(err)
 	}
 	defer r.Body.Close()
-	if text, _ := io.ReadAll(r.Body); r.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "the body ended before") {
+	if text, _ := io.ReadAll(r.Body); r.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(string(text), "the body ended before") {
 		c.Errorf("%s: %s: %s", path, r.Status, text)
 	}
 }
@@ -493,7 +510,8 @@ func (c *scene) cutBody(path string) {
 // restWith sends a request with a priority and a time-out in microseconds.
 func (c *scene) restWith(what string, priority, timeout int) {
 	data := strings.ReplaceAll(strings.Trim(fmt.Sprint([]byte(what)), "[]"), " ", ",")
-	c.post("", "application/json", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"data":[%s]}],"parameters":{"priority":%d,"timeout":%d}}`,
+	c.post("", "application/json", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"data":[%s]}`+
+		`],"parameters":{"priority":%d,"timeout":%d}}`,
 		len(what), data, priority, timeout))
 }
 
@@ -512,7 +530,8 @@ func (c *scene) post(query, kind, body string) {
 	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
 		c.Error(err)
 	}
-	if want := map[string]int{"overloaded": http.StatusServiceUnavailable, "invalid_argument": http.StatusBadRequest}[e.Code]; want > 0 && want != r.StatusCode {
+	if want := map[string]int{"overloaded": http.StatusServiceUnavailable,
+		"invalid_argument": http.StatusBadRequest}[e.Code]; want > 0 && want != r.StatusCode {
 		c.Errorf("%s has the status %d", e.Code, r.StatusCode)
 	}
 	if r.StatusCode == http.StatusServiceUnavailable && e.Code == "overloaded" && r.Header.Get("Retry-After") == "" {
@@ -523,7 +542,8 @@ func (c *scene) post(query, kind, body string) {
 
 // route sends a request to a route of the program.
 func (c *scene) route(path, what string, headers ...string) {
-	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, "http://"+c.s.Addr("http")+"/apps/"+c.model+path, strings.NewReader(what))
+	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, "http://"+c.s.Addr("http")+"/apps/"+c.model+
+		path, strings.NewReader(what))
 	if err != nil {
 		c.Error(err)
 		return

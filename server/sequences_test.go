@@ -25,7 +25,8 @@ func TestSequencesOfClients(t *testing.T) {
 	})
 	rest := func(c *quotaClient, id int, flags string, x int) string {
 		t.Helper()
-		body := fmt.Sprintf(`{"parameters":{"sequence_id":%d%s},"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[%d]}]}`, id, flags, x)
+		body := fmt.Sprintf(`{"parameters":{"sequence_id":%d%s},"inputs":[{"name":"INPUT","datatype":"INT32",`+
+			`"shape":[1,1],"data":[%d]}]}`, id, flags, x)
 		req, err := http.NewRequest("POST", "http://"+c.k.Addr("http")+"/v2/models/sum/infer", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -43,13 +44,17 @@ func TestSequencesOfClients(t *testing.T) {
 		return string(text)
 	}
 	request := func(id int, flags string, x int) *inferencepb.ModelInferRequest {
-		params := map[string]*inferencepb.InferParameter{"sequence_id": {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: int64(id)}}}
+		params := map[string]*inferencepb.InferParameter{
+			"sequence_id": {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: int64(id)}}}
 		for _, flag := range []string{"sequence_start", "sequence_end"} {
-			params[flag] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: strings.Contains(flags, flag)}}
+			params[flag] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_BoolParam{
+				BoolParam: strings.Contains(flags, flag)}}
 		}
-		return &inferencepb.ModelInferRequest{ModelName: "sum", Parameters: params, Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{
-			Name: "INPUT", Datatype: "INT32", Shape: []int64{1, 1}, Contents: &inferencepb.InferTensorContents{IntContents: []int32{int32(x)}},
-		}}}
+		return &inferencepb.ModelInferRequest{ModelName: "sum", Parameters: params,
+			Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{
+				Name: "INPUT", Datatype: "INT32", Shape: []int64{1, 1},
+				Contents: &inferencepb.InferTensorContents{IntContents: []int32{int32(x)}},
+			}}}
 	}
 	answer := func(r *inferencepb.ModelInferResponse, err error) string {
 		if err != nil {
@@ -86,7 +91,8 @@ func TestSequencesOfClients(t *testing.T) {
 		}
 	}
 	a, b := all["a"], all["b"]
-	ways := map[string]func(*quotaClient, int, string, int) string{"REST": rest, "ModelInfer": unary, "ModelStreamInfer": call}
+	ways := map[string]func(*quotaClient, int, string, int) string{"REST": rest, "ModelInfer": unary,
+		"ModelStreamInfer": call}
 	for name, ask := range ways {
 		want(ask(a, 7, begin, 1), `"data":[1]`)
 		for other, ask := range ways {

@@ -94,7 +94,8 @@ type Server struct {
 // models.
 func New(cfg Config) (*Server, error) {
 	if path := cfg.Metrics.FirstSet(); path != "" && !tracing.WithMetrics {
-		return nil, stream.Errorf(stream.InvalidArgument, path, "this program has no metrics: it was built with the tag nometrics")
+		return nil, stream.Errorf(stream.InvalidArgument, path,
+			"this program has no metrics: it was built with the tag nometrics")
 	}
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -108,12 +109,15 @@ func New(cfg Config) (*Server, error) {
 	}
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
-		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget), turns: processors.NewTurns(processors.Count()),
-		life:     newLifecycle(),
-		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
-		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
+		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget),
+		turns: processors.NewTurns(processors.Count()),
+		life:  newLifecycle(),
+		limit: &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
+		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging),
+			PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
-	s.metricsRole = sync.OnceValue(func() role.Role { return metricsRole(context.Background(), &s.cfg) }) // programs may change the address
+	// programs may change the address
+	s.metricsRole = sync.OnceValue(func() role.Role { return metricsRole(context.Background(), &s.cfg) })
 	s.configured.models.Store(&cfg.Models)
 	s.memory.LimitShares(cfg.Memory.ClientShare)
 	if s.observe, err = newObserver(s); err != nil {
@@ -126,7 +130,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.limit.Log, s.managing.Log = s.log, s.log
 	if connections < cfg.Limits.MaxConnections {
-		s.log.Warn("fewer connections than limits.max_connections can be open: raise the limit of open files (ulimit -n), or lower the setting",
+		s.log.Warn("fewer connections than limits.max_connections can be open: raise the limit of open files "+
+			"(ulimit -n), or lower the setting",
 			"limits.max_connections", cfg.Limits.MaxConnections, "possible", connections, "open files", files)
 	}
 	if s.sandbox, err = sandbox(cfg.Sandbox, child.SandboxError(), s.log); err == nil {
@@ -137,14 +142,17 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.hardware = video.NewHardware(cfg.Sources.HWAccel, func(err error) {
-		s.log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting", "sources.hwaccel", "error", err)
+		s.log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting",
+			"sources.hwaccel", "error", err)
 	})
-	if s.repository, err = repository.New(repository.Options{Dir: cfg.Repository.Dir, MaxSent: cfg.Repository.MaxSent, YAML: config.ReadModel}); err != nil {
+	if s.repository, err = repository.New(repository.Options{Dir: cfg.Repository.Dir, MaxSent: cfg.Repository.MaxSent,
+		YAML: config.ReadModel}); err != nil {
 		s.observe.close()
 		return nil, err
 	}
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Turns: s.turns, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
+		Memory: s.memory, Turns: s.turns, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks,
+		Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
 	})
 	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
@@ -292,13 +300,15 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) warnMemory() {
 	limit, where := processors.MemoryLimit()
 	if budget := s.cfg.Memory.Budget; limit > 0 && budget > limit {
-		s.log.Warn("the memory budget is more than the server may use: it may be killed before it refuses anything; lower the budget", "setting", "memory.budget", "budget", budget, "limit", limit, "of", where)
+		s.log.Warn("the memory budget is more than the server may use: it may be killed before it refuses anything; "+
+			"lower the budget", "setting", "memory.budget", "budget", budget, "limit", limit, "of", where)
 	}
 }
 
 // logReady logs the models and addresses of the server.
 func (s *Server) logReady() {
-	args := []any{"version", s.version, "took", time.Since(s.life.created), "sandbox", sandboxText(s.sandbox), "confine", sandboxText(s.confined != nil)}
+	args := []any{"version", s.version, "took", time.Since(s.life.created), "sandbox", sandboxText(s.sandbox),
+		"confine", sandboxText(s.confined != nil)}
 	for _, l := range s.listening.at {
 		args = append(args, l.Name, l.Addr)
 	}

@@ -88,9 +88,14 @@ func TestServesAndDrains(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
-	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/versions/:version",status="2xx",version="1"} 1`) ||
-		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/versions/:version",status="4xx",version=""} 1`) || !strings.Contains(body, `millrace_frames_total{model="echo",outcome="result",version="1"} 1`) ||
-		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model",status="2xx",version=""} 1`) {
+	if code, body := get(t, s, "/metrics"); code != 200 ||
+		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/versions/:version",`+
+			`status="2xx",version="1"} 1`) ||
+		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/versions/:version",`+
+			`status="4xx",version=""} 1`) || !strings.Contains(body,
+		`millrace_frames_total{model="echo",outcome="result",version="1"} 1`) ||
+		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model",status="2xx",`+
+			`version=""} 1`) {
 		t.Errorf("metrics: %d %s", code, body)
 	}
 	if err := end(); err != nil {
@@ -152,7 +157,8 @@ func ExampleServer() {
 	go func() { ended <- s.Run(ctx) }()
 	<-s.Ready()
 
-	input := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: stream.AppendFloat32(nil, 1, 2.5)}
+	input := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{2},
+		Data: stream.AppendFloat32(nil, 1, 2.5)}
 	r, err := s.Native().Infer(ctx, "echo", []stream.Tensor{input})
 	if err != nil {
 		fmt.Println(err)

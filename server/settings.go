@@ -40,7 +40,8 @@ const (
 
 func (s *Server) logState() logState {
 	on := func(level slog.Level) bool { return s.observe.level.Level() <= level && s.observe.switches.On(level) }
-	st := logState{File: s.cfg.Log.File, Info: on(slog.LevelInfo), Warning: on(slog.LevelWarn), Error: on(slog.LevelError), Format: formatDefault}
+	st := logState{File: s.cfg.Log.File, Info: on(slog.LevelInfo), Warning: on(slog.LevelWarn),
+		Error: on(slog.LevelError), Format: formatDefault}
 	if on(slog.LevelDebug) {
 		st.Verbose = 1
 	}
@@ -56,7 +57,8 @@ func (s *Server) logAnswer() logAnswer { return logAnswer{s.logging(), s.logStat
 func (d backend) LogSettings() map[string]any {
 	a := d.s.logState()
 	return map[string]any{
-		"log_file": a.File, "log_format": a.Format, "log_info": a.Info, "log_warning": a.Warning, "log_error": a.Error, "log_verbose_level": a.Verbose,
+		"log_file": a.File, "log_format": a.Format, "log_info": a.Info, "log_warning": a.Warning, "log_error": a.Error,
+		"log_verbose_level": a.Verbose,
 	}
 }
 
@@ -83,12 +85,14 @@ func (d backend) ChangeLog(change map[string]any) error {
 		case "log_verbose_level":
 			n, whole := v.(int64)
 			if !whole || n < 0 || n > math.MaxUint32 {
-				return bad(name, "is not a whole number, 0 or more: 0 turns the lines of requests off, and 1 or more on")
+				return bad(name,
+					"is not a whole number, 0 or more: 0 turns the lines of requests off, and 1 or more on")
 			}
 			st.Verbose = int(n)
 		case "log_file":
 			if v != st.File {
-				return stream.Errorf(stream.Unsupported, name, "log file location can not be updated through network protocol: set log.file in the configuration")
+				return stream.Errorf(stream.Unsupported, name,
+					"log file location can not be updated through network protocol: set log.file in the configuration")
 			}
 		case "log_format":
 			if v != formatDefault && v != formatISO {
@@ -96,7 +100,8 @@ func (d backend) ChangeLog(change map[string]any) error {
 			}
 			st.Format = v.(string)
 		default:
-			return bad(name, "is not a setting of the log: want level, log_verbose_level, log_info, log_warning, log_error or log_format")
+			return bad(name, "is not a setting of the log: want level, log_verbose_level, log_info, log_warning, "+
+				"log_error or log_format")
 		}
 		if !ok {
 			return bad(name, "is not true or false")
@@ -116,7 +121,8 @@ func (s *Server) setLogState(st logState) error {
 	levels := []struct {
 		of slog.Level
 		on bool
-	}{{slog.LevelDebug, st.Verbose > 0}, {slog.LevelInfo, st.Info}, {slog.LevelWarn, st.Warning}, {slog.LevelError, st.Error}}
+	}{{slog.LevelDebug, st.Verbose > 0}, {slog.LevelInfo, st.Info}, {slog.LevelWarn, st.Warning},
+		{slog.LevelError, st.Error}}
 	least, off := slog.LevelError, []slog.Level(nil)
 	for i := len(levels) - 1; i >= 0; i-- {
 		if levels[i].on {
@@ -148,7 +154,8 @@ func (d backend) TraceSettings(model string) (map[string][]string, error) {
 		level = "OFF"
 	}
 	return map[string][]string{
-		"trace_level": {level}, "trace_rate": {rate}, "trace_count": {"-1"}, "log_frequency": {"0"}, "trace_file": {""}, "trace_mode": {"opentelemetry"},
+		"trace_level": {level}, "trace_rate": {rate}, "trace_count": {"-1"}, "log_frequency": {"0"},
+		"trace_file": {""}, "trace_mode": {"opentelemetry"},
 	}, nil
 }
 
@@ -160,7 +167,8 @@ func (d backend) ChangeTraces(model string, change map[string][]string) error {
 		return err
 	}
 	if model != "" && len(change) > 0 {
-		return stream.Errorf(stream.Unsupported, "", "the settings of traces are those of all models: change them at /v2/trace/setting")
+		return stream.Errorf(stream.Unsupported, "",
+			"the settings of traces are those of all models: change them at /v2/trace/setting")
 	}
 	bad := func(name, format string, args ...any) error {
 		return stream.Errorf(stream.InvalidArgument, name, format, args...)
@@ -178,7 +186,8 @@ func (d backend) ChangeTraces(model string, change map[string][]string) error {
 			if len(values) == 0 || len(values) == 1 && values[0] == is[name][0] {
 				continue
 			}
-			return stream.Errorf(stream.Unsupported, name, "cannot be changed while the server runs: traces are exported as the section tracing of its configuration says")
+			return stream.Errorf(stream.Unsupported, name, "cannot be changed while the server runs: traces are "+
+				"exported as the section tracing of its configuration says")
 		}
 		if len(values) > 1 {
 			return bad(name, "has %d values: want one", len(values))
@@ -189,7 +198,8 @@ func (d backend) ChangeTraces(model string, change map[string][]string) error {
 		case name == "trace_rate":
 			n, err := strconv.ParseUint(values[0], 10, 32)
 			if err != nil || n == 0 {
-				return bad(name, "%.32q is not a whole number, 1 or more: of so many frames, the traces of one are kept", values[0])
+				return bad(name,
+					"%.32q is not a whole number, 1 or more: of so many frames, the traces of one are kept", values[0])
 			}
 			ratio = 1 / float64(n)
 		case values[0] == "OFF":

@@ -39,9 +39,12 @@ type soakStreams struct {
 const clipFrames = 20
 
 func newSoakStreams(t *testing.T) *soakStreams {
-	k := &soakStreams{cameras: [2]*flapping{newFlapping(t), newFlapping(t)}, steady: &http.Client{Transport: &http.Transport{}}}
+	k := &soakStreams{cameras: [2]*flapping{newFlapping(t), newFlapping(t)},
+		steady: &http.Client{Transport: &http.Transport{}}}
 	path := filepath.Join(t.TempDir(), "clip.mp4")
-	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10", "-frames:v", fmt.Sprint(clipFrames), "-pix_fmt", "yuv420p", path).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i",
+		"testsrc2=size=64x48:rate=10", "-frames:v", fmt.Sprint(clipFrames), "-pix_fmt", "yuv420p",
+		path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -79,7 +82,8 @@ func (k *soakStreams) close() {
 
 // call makes a request about streams and expects one of the statuses.
 func (k *soakStreams) call(method, path, body string, want ...int) []byte {
-	q, err := http.NewRequestWithContext(k.t.Context(), method, k.s.URL("http")+"/v2/streams"+path, strings.NewReader(body))
+	q, err := http.NewRequestWithContext(k.t.Context(), method, k.s.URL("http")+"/v2/streams"+path,
+		strings.NewReader(body))
 	if err != nil {
 		k.t.Errorf("streams: %v", err)
 		return nil
@@ -143,7 +147,8 @@ func (k *soakStreams) churn(rng *rand.Rand) {
 	name := fmt.Sprintf("s%d", n)
 	c := streams.Config{
 		Name: name, Source: k.cameras[rng.IntN(2)].URL, Model: [...]string{"find", "m", "extra"}[rng.IntN(3)],
-		Policy: stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[rng.IntN(2)]}, FPS: float64(rng.IntN(3) * 5),
+		Policy: stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[rng.IntN(2)]},
+		FPS:    float64(rng.IntN(3) * 5),
 	}
 	if rng.IntN(3) == 0 {
 		c.Sinks = []sinks.Settings{&sinks.Webhook{URL: k.hook.URL + "/hook", Secret: "geheim"}}
@@ -176,7 +181,8 @@ func (k *soakStreams) churn(rng *rand.Rand) {
 // whole runs a stream from a finite video: each frame has one ending.
 func (k *soakStreams) whole(rng *rand.Rand) {
 	name := fmt.Sprintf("c%d", k.made.Add(1))
-	body := fmt.Sprintf(`{"name":%q,"source":%q,"model":%q,"policy":%q}`, name, k.clip, [...]string{"find", "m"}[rng.IntN(2)], [...]string{"latest", "every"}[rng.IntN(2)])
+	body := fmt.Sprintf(`{"name":%q,"source":%q,"model":%q,"policy":%q}`, name, k.clip,
+		[...]string{"find", "m"}[rng.IntN(2)], [...]string{"latest", "every"}[rng.IntN(2)])
 	if k.call("POST", "", body, 201) == nil {
 		return
 	}
@@ -269,7 +275,9 @@ func (k *soakStreams) settle() {
 	k.call("DELETE", "/last", "", 204)
 	if *soakFor >= time.Minute { // shorter soaks do not wait for the next attempt
 		before, _ := k.until("door", 0, func(*soakReport) bool { return true })
-		if r, ok := k.until("door", soakPatience, func(r *soakReport) bool { return r.Results > before.Results+5 }); !ok {
+		if r, ok := k.until("door", soakPatience, func(r *soakReport) bool {
+			return r.Results > before.Results+5
+		}); !ok {
 			k.t.Errorf("streams: the one that stays does not come back: %+v", r)
 		}
 	}
@@ -277,11 +285,14 @@ func (k *soakStreams) settle() {
 		c.dead.Store(true)
 		c.renew()
 	}
-	r, ok := k.until("door", soakPatience, func(r *soakReport) bool { return r.State == "waiting" && r.ended() == r.Frames })
+	r, ok := k.until("door", soakPatience, func(r *soakReport) bool {
+		return r.State == "waiting" && r.ended() == r.Frames
+	})
 	if !ok {
 		k.t.Errorf("streams: %d endings: %+v", r.ended(), r)
 	}
-	k.t.Logf("%d streams came and went, %d results were watched; the one that stays: %+v", k.made.Load(), k.results.Load(), r)
+	k.t.Logf("%d streams came and went, %d results were watched; the one that stays: %+v", k.made.Load(),
+		k.results.Load(), r)
 }
 
 // lines checks the files of results.

@@ -39,7 +39,8 @@ func TestSoak(t *testing.T) {
 	dir := t.TempDir()
 	watched := newSoakStreams(t)
 	before, goroutines, heap := files(t), runtime.NumGoroutine(), heapInUse()
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: config.Log{Level: "error", File: dir + "/log"},
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+		Log:     config.Log{Level: "error", File: dir + "/log"},
 		Sources: config.Sources{AllowPrivate: true}, Streams: []streams.Config{watched.config(dir + "/door.jsonl")},
 		Limits: ingest.Limits{Resume: time.Second},
 		Models: []workers.Config{
@@ -50,7 +51,8 @@ func TestSoak(t *testing.T) {
 		}})
 	var wg sync.WaitGroup
 	var asked, answered atomic.Int64
-	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered, told: &scene{T: t, s: s, model: "told", told: map[string]int{}}}
+	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered,
+		told: &scene{T: t, s: s, model: "told", told: map[string]int{}}}
 	watched.soaking = soak
 	if r, ok := watched.until("door", soakPatience, func(r *soakReport) bool { return r.Results > 0 }); !ok {
 		t.Errorf("streams: the one that stays does not begin: %+v", r)
@@ -70,7 +72,8 @@ func TestSoak(t *testing.T) {
 	}
 	client(30, (*soaking).changes)
 	for seed, f := range []func(*soakStreams, *rand.Rand){
-		(*soakStreams).troubles, (*soakStreams).churn, (*soakStreams).churn, (*soakStreams).whole, (*soakStreams).viewers, (*soakStreams).viewers,
+		(*soakStreams).troubles, (*soakStreams).churn, (*soakStreams).churn, (*soakStreams).whole,
+		(*soakStreams).viewers, (*soakStreams).viewers,
 	} {
 		client(40+uint64(seed), func(_ *soaking, rng *rand.Rand) { f(watched, rng) })
 	}
@@ -80,7 +83,8 @@ func TestSoak(t *testing.T) {
 	if asked.Load() != answered.Load() || asked.Load() < 100 {
 		t.Errorf("%d frames of clients that stayed, %d endings", asked.Load(), answered.Load())
 	}
-	if told, counted := listing(soak.told.told), listing(tellable(soak.told.counted(), false, false)); told != counted || told == "" {
+	if told, counted := listing(soak.told.told),
+		listing(tellable(soak.told.counted(), false, false)); told != counted || told == "" {
 		t.Errorf("told:    %s\ncounted: %s", told, counted)
 	}
 	soak.told.until("no frame is in flight", func() bool {
@@ -97,9 +101,11 @@ func TestSoak(t *testing.T) {
 	}
 	watched.lines(dir + "/door.jsonl")
 	watched.close()
-	for limit := time.Now().Add(soakPatience); files(t) > before+3 || runtime.NumGoroutine() > goroutines+10; runtime.Gosched() {
+	for limit := time.Now().Add(soakPatience); files(t) > before+3 || runtime.NumGoroutine() > goroutines+
+		10; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d descriptors, %d before; %d goroutines, %d before", files(t), before, runtime.NumGoroutine(), goroutines)
+			t.Fatalf("%d descriptors, %d before; %d goroutines, %d before", files(t), before, runtime.NumGoroutine(),
+				goroutines)
 		}
 	}
 	if now := heapInUse(); now > heap+64<<20 {
@@ -141,7 +147,8 @@ func (k *soaking) plain(rng *rand.Rand) {
 	if leaves {
 		model = "m"
 	}
-	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.Addr("http")+"/v2/models/"+model+"/stream?codec=opaque&outputs=none&policy="+policy, nil)
+	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.Addr("http")+"/v2/models/"+model+
+		"/stream?codec=opaque&outputs=none&policy="+policy, nil)
 	if err != nil {
 		k.t.Errorf("plain: %v", err)
 		return
@@ -202,7 +209,8 @@ func (k *soaking) sessions(rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		cut = 1 + rng.Uint64N(want)
 	}
-	_ = c.WriteMessage(websocket.TextMessage, []byte(`{"type":"open","sid":1,"outputs":"none","policy":{"mode":"every","window":4}}`))
+	_ = c.WriteMessage(websocket.TextMessage,
+		[]byte(`{"type":"open","sid":1,"outputs":"none","policy":{"mode":"every","window":4}}`))
 	for ack < want {
 		kind, b, err := c.ReadMessage()
 		if err != nil {
@@ -254,7 +262,8 @@ func (k *soaking) sessions(rng *rand.Rand) {
 				k.t.Errorf("session: %v", err)
 				return
 			}
-			_ = c.WriteMessage(websocket.TextMessage, []byte(`{"type":"attach","token":"`+token+`","streams":[{"sid":1,"last_seq":0}]}`))
+			_ = c.WriteMessage(websocket.TextMessage,
+				[]byte(`{"type":"attach","token":"`+token+`","streams":[{"sid":1,"last_seq":0}]}`))
 			continue
 		}
 		for ; m.Limit > 0 && seq < min(m.Limit, want); seq++ {

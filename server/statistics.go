@@ -17,7 +17,8 @@ func (r repositoryOf) Statistics(name, version string) ([]ingest.Statistics, err
 	out := []ingest.Statistics{}
 	for _, st := range r.s.models.Stats() {
 		m := st.Model
-		if st.State != workers.StateUnloaded && (name == "" || name == m.Name) && (version == "" || version == m.Version) {
+		if st.State != workers.StateUnloaded && (name == "" || name == m.Name) &&
+			(version == "" || version == m.Version) {
 			out = append(out, statistics(&st))
 		}
 	}
@@ -40,7 +41,8 @@ func statistics(st *workers.GroupStats) ingest.Statistics {
 	}
 	for _, s := range ran.Sizes {
 		out.Batches = append(out.Batches, ingest.BatchStatistics{
-			Rows: uint64(s.Rows), ComputeInput: spent(s.Runs, s.Input), ComputeInfer: spent(s.Runs, s.Infer), ComputeOutput: spent(s.Runs, s.Output),
+			Rows: uint64(s.Rows), ComputeInput: spent(s.Runs, s.Input), ComputeInfer: spent(s.Runs, s.Infer),
+			ComputeOutput: spent(s.Runs, s.Output),
 		})
 	}
 	return out

@@ -42,14 +42,17 @@ func noQuery(c *fiber.Ctx) error {
 func (s *Server) status() client.Status {
 	now := time.Now()
 	st := client.Status{
-		Version: s.version, State: s.stateWord(), Time: now, Started: s.life.created, UptimeSeconds: now.Sub(s.life.created).Seconds(),
-		Process: s.processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{}, Streams: map[string]int{},
-		Models: []client.ModelStatus{},
+		Version: s.version, State: s.stateWord(), Time: now, Started: s.life.created,
+		UptimeSeconds: now.Sub(s.life.created).Seconds(),
+		Process:       s.processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{},
+		Streams: map[string]int{},
+		Models:  []client.ModelStatus{},
 	}
 	m := s.memory.Stats()
 	st.Memory = client.MemoryStatus{Budget: m.Budget, Leased: m.Leased, Reserved: m.Reserved, Denied: m.Denied}
 	for name, l := range s.connections() {
-		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused + l.RefusedAddress + l.RefusedNoFile, Shed: l.Shed, Failed: l.Failed}
+		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused + l.RefusedAddress +
+			l.RefusedNoFile, Shed: l.Shed, Failed: l.Failed}
 	}
 	for adapter, n := range s.measure().Sessions {
 		st.Sessions[adapter] = n
@@ -88,14 +91,18 @@ func (s *Server) stateWord() string {
 func modelStatus(g *workers.Group) client.ModelStatus {
 	st, f := g.Stats(), g.Figures()
 	return client.ModelStatus{
-		Name: st.Model.Name, Version: st.Model.Version, Kind: g.Config().Kind, State: st.State, Reason: st.Reason, MaxBatch: st.Model.MaxBatch,
-		Workers: st.Workers, Busy: st.Busy, Quarantined: st.Quarantined, Restarts: st.Restarts,
-		Streams: st.Streams, Waiting: st.Waiting, OldestMS: float64(st.Oldest.Microseconds()) / 1000, Batches: st.Batches,
+		Name: st.Model.Name, Version: st.Model.Version, Kind: g.Config().Kind, State: st.State, Reason: st.Reason,
+		MaxBatch: st.Model.MaxBatch,
+		Workers:  st.Workers, Busy: st.Busy, Quarantined: st.Quarantined, Restarts: st.Restarts,
+		Streams: st.Streams, Waiting: st.Waiting, OldestMS: float64(st.Oldest.Microseconds()) / 1000,
+		Batches:  st.Batches,
 		Accepted: st.Frames.Accepted, Results: st.Frames.Results, InFlight: st.Frames.InFlight,
-		Drops: counted(st.Frames.Drops), Errors: counted(st.Frames.Errors), Refused: counted(st.Frames.Refused), Unsendable: counted(st.Frames.Unsendable),
-		BatchRows: client.Histogram(f.Rows),
+		Drops: counted(st.Frames.Drops), Errors: counted(st.Frames.Errors), Refused: counted(st.Frames.Refused),
+		Unsendable: counted(st.Frames.Unsendable),
+		BatchRows:  client.Histogram(f.Rows),
 		StagesUS: client.StageHistograms{
-			Queue: client.Histogram(f.Queue), Prepare: client.Histogram(f.Prepare), Run: client.Histogram(f.Run), Total: client.Histogram(f.Total),
+			Queue: client.Histogram(f.Queue), Prepare: client.Histogram(f.Prepare), Run: client.Histogram(f.Run),
+			Total: client.Histogram(f.Total),
 		},
 	}
 }
@@ -116,7 +123,8 @@ func counted[K ~string](all map[K]uint64) map[string]uint64 {
 const heapBytes = "/memory/classes/heap/objects:bytes"
 
 func (s *Server) processStatus() client.ProcessStatus {
-	p := client.ProcessStatus{Processors: s.turns.Count(), Goroutines: runtime.NumGoroutine(), ResidentBytes: residentBytes()}
+	p := client.ProcessStatus{Processors: s.turns.Count(), Goroutines: runtime.NumGoroutine(),
+		ResidentBytes: residentBytes()}
 	heap := []metrics.Sample{{Name: heapBytes}}
 	metrics.Read(heap)
 	if heap[0].Value.Kind() == metrics.KindUint64 {

@@ -38,7 +38,8 @@ func statusOf(t *testing.T, s *server.Server) client.Status {
 func TestStatus(t *testing.T) {
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Version: "v7", Models: []workers.Config{
-			{Name: "slow", Source: "delay", Version: "3", Instances: 2, Params: stream.Params{"fixed": "20ms", "per_item": "0s"}},
+			{Name: "slow", Source: "delay", Version: "3", Instances: 2,
+				Params: stream.Params{"fixed": "20ms", "per_item": "0s"}},
 			{Name: "echo", Source: "identity"},
 		},
 	})
@@ -55,7 +56,8 @@ func TestStatus(t *testing.T) {
 		}
 		r.Release()
 	}
-	bad, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json", strings.NewReader(`{"inputs":3}`))
+	bad, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json",
+		strings.NewReader(`{"inputs":3}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +76,15 @@ func TestStatus(t *testing.T) {
 	if len(first.Models) != 2 || first.Models[0].Name != "echo" || slow.Name != "slow" {
 		t.Fatalf("models %+v", first.Models)
 	}
-	if slow.Version != "3" || slow.Kind != "delay" || slow.State != "READY" || slow.Workers != 2 || slow.MaxBatch != 8 || slow.Batches != 5 {
+	if slow.Version != "3" || slow.Kind != "delay" || slow.State != "READY" || slow.Workers != 2 ||
+		slow.MaxBatch != 8 || slow.Batches != 5 {
 		t.Errorf("%+v", slow)
 	}
 	if slow.Accepted != 5 || slow.Results != 5 || slow.InFlight != 0 || len(slow.Drops)+len(slow.Errors) != 0 {
 		t.Errorf("frames %+v", slow)
 	}
-	if e := first.Models[0]; e.Accepted != 1 || e.Errors["invalid_argument"] != 1 || e.Refused["invalid_argument"] != 1 || len(e.Errors) != 1 {
+	if e := first.Models[0]; e.Accepted != 1 || e.Errors["invalid_argument"] != 1 ||
+		e.Refused["invalid_argument"] != 1 || len(e.Errors) != 1 {
 		t.Errorf("a frame that was refused: %+v", e)
 	}
 	if n := slow.BatchRows.Count(); n != 5 || slow.BatchRows.Sum != 5 {
@@ -92,7 +96,8 @@ func TestStatus(t *testing.T) {
 	if n := first.Models[0].StagesUS.Total; n.Count() != 0 || n.Bounds == nil {
 		t.Errorf("a model without frames has %+v", n)
 	}
-	if first.Memory.Budget <= 0 || first.Memory.Reserved < 0 || first.Process.Goroutines < 2 || first.Process.HeapBytes <= 0 || first.Process.ResidentBytes <= 0 || first.Process.Processors < 1 {
+	if first.Memory.Budget <= 0 || first.Memory.Reserved < 0 || first.Process.Goroutines < 2 ||
+		first.Process.HeapBytes <= 0 || first.Process.ResidentBytes <= 0 || first.Process.Processors < 1 {
 		t.Errorf("%+v, %+v", first.Memory, first.Process)
 	}
 	if n := first.Connections["http"].Open; n < 1 {
@@ -125,7 +130,8 @@ func TestStatusCountsSessionsAndStreams(t *testing.T) {
 func TestStatusRefusesOptions(t *testing.T) {
 	s, end := run(t)
 	defer func() { _ = end() }()
-	if code, body := get(t, s, "/v2/status?verbose=1"); code != http.StatusBadRequest || !strings.Contains(body, "verbose") {
+	if code, body := get(t, s, "/v2/status?verbose=1"); code != http.StatusBadRequest ||
+		!strings.Contains(body, "verbose") {
 		t.Errorf("%d %s", code, body)
 	}
 }

@@ -21,7 +21,8 @@ func TestStepsAreObserved(t *testing.T) {
 		{"name":"three","model":"fails","input":{"x":"a"},"output":{"y":"z"},"when":"max(a) > 100"}]`
 	scenes.Store("fails", &scene{T: t, bySeq: []string{"refuse"}})
 	defer scenes.Delete("fails")
-	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"}, workers.Config{Name: "fails", Source: "scripted"},
+	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"},
+		workers.Config{Name: "fails", Source: "scripted"},
 		workers.Config{Name: "g", Source: "graph", Params: stream.Params{"steps": steps}})
 	counted := map[string]int{}
 	for i, c := range []struct {
@@ -30,12 +31,16 @@ func TestStepsAreObserved(t *testing.T) {
 		spans  []string          // in order, with their kinds
 		counts map[string]string // the outcome of each step
 	}{
-		{"7", 200, []string{"step one result", "step two result", "step three skipped"}, map[string]string{"one": "result", "two": "result", "three": "skipped"}},
-		{"3", 200, []string{"step one result", "step two skipped"}, map[string]string{"one": "result", "two": "skipped", "three": "skipped"}},
-		{"200", 400, []string{"step one result", "step three error"}, map[string]string{"one": "result", "three": "error"}},
+		{"7", 200, []string{"step one result", "step two result", "step three skipped"},
+			map[string]string{"one": "result", "two": "result", "three": "skipped"}},
+		{"3", 200, []string{"step one result", "step two skipped"},
+			map[string]string{"one": "result", "two": "skipped", "three": "skipped"}},
+		{"200", 400, []string{"step one result", "step three error"},
+			map[string]string{"one": "result", "three": "error"}},
 	} {
 		id := strings.Repeat("0", 31) + string(rune('1'+i))
-		req, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/g/infer", strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[`+c.value+`]}]}`))
+		req, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/g/infer",
+			strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[`+c.value+`]}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +70,9 @@ func TestStepsAreObserved(t *testing.T) {
 			if outcome == "error" {
 				model = "fails"
 			}
-			of := kept(t, s, "", func(k *spans.Kept) bool { return k.TraceID == id && k.Spans[0].ParentID == sp.SpanID })
+			of := kept(t, s, "", func(k *spans.Kept) bool {
+				return k.TraceID == id && k.Spans[0].ParentID == sp.SpanID
+			})
 			if of.Spans[0].Attributes["millrace.model"] != model {
 				t.Errorf("%s: under %s is %v", c.value, sp.Name, of.Spans[0])
 			}
@@ -82,7 +89,8 @@ func TestStepsAreObserved(t *testing.T) {
 		for step, outcome := range c.counts {
 			key := `outcome="` + outcome + `",step="` + step
 			n := counted[key]
-			if !strings.Contains(text, `millrace_steps_total{model="g",`+key+`",version="1"} `+string(rune('0'+n))+"\n") {
+			if !strings.Contains(text, `millrace_steps_total{model="g",`+key+`",version="1"} `+string(rune('0'+n))+
+				"\n") {
 				t.Errorf("%s: %s is not %d", c.value, key, n)
 			}
 		}

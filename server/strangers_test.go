@@ -66,9 +66,11 @@ func TestStrangersGiveWay(t *testing.T) {
 			ended := make([]func() bool, most)
 			for i := range ended {
 				if c.listener == "grpc" {
-					conn := must(grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials())))
+					conn := must(grpc.NewClient(k.Addr("grpc"),
+						grpc.WithTransportCredentials(insecure.NewCredentials())))
 					defer conn.Close()
-					if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).ServerLive(t.Context(), &inferencepb.ServerLiveRequest{}); err != nil {
+					if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).ServerLive(t.Context(),
+						&inferencepb.ServerLiveRequest{}); err != nil {
 						t.Fatal(err)
 					}
 					ended[i] = func() bool { return conn.WaitForStateChange(t.Context(), connectivity.Ready) }
@@ -140,10 +142,13 @@ func TestTicketsAreCredentials(t *testing.T) {
 		}
 		return r.StatusCode, text
 	}
-	_, text := send("POST /v2/tickets HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\napi_key: " + k.keys["infer"] + "\r\n\r\n")
+	_, text := send("POST /v2/tickets HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\napi_key: " +
+		k.keys["infer"] + "\r\n\r\n")
 	_, text, _ = strings.Cut(text, `"protocol":"`)
 	ticket, _, _ := strings.Cut(text, `"`)
-	status, _ := send("GET /v2/models/echo/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + ticket + "\r\n\r\n")
+	status, _ := send("GET /v2/models/echo/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " +
+		"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + ticket + "\r\n\r\n")
 	if n := k.limit.Silent(); status != 101 || n != 0 {
 		t.Errorf("status %d, %d silent connections", status, n)
 	}
@@ -157,7 +162,8 @@ func TestLoginsDoNotGiveWay(t *testing.T) {
 	if err := syscall.Mkfifo(wait, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, fmt.Appendf(nil, "def authenticate_user(username, password):\n    open(%q).read()\n", wait), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "def authenticate_user(username, password):\n    open(%q).read()\n",
+		wait), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	k := startKeyed(t, func(c *Config) {
@@ -167,7 +173,8 @@ func TestLoginsDoNotGiveWay(t *testing.T) {
 	defer conn.Close()
 	status := make(chan int, 1)
 	go func() {
-		status <- askOn(conn, "/session_login", "\r\nAuthorization: Basic "+base64.StdEncoding.EncodeToString([]byte("eva:secret")))
+		status <- askOn(conn, "/session_login", "\r\nAuthorization: Basic "+
+			base64.StdEncoding.EncodeToString([]byte("eva:secret")))
 	}()
 	module, err := os.OpenFile(wait, os.O_WRONLY, 0) // when the module reads
 	if err != nil {

@@ -92,17 +92,18 @@ streams:
 // TestStreamFaults: each mistake is reported with its line and key.
 func TestStreamFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"- {source: a.mp4, model: m}":                                                                                      "streams[0].name: ",
-		"- {name: a, model: m}":                                                                                            "streams[0].source: ",
-		"- {name: a, source: a.mp4}":                                                                                       "streams[0].model: ",
-		"- {name: a, source: a.mp4, model: m, polcy: latest}":                                                              "did you mean policy?",
-		"- {name: a, source: a.mp4, model: m, policy: newest}":                                                             "streams[0].policy: ",
-		"- {name: a, source: a.mp4, model: m, sinks: {fil: x}}":                                                            "streams[0].sinks.fil: ",
-		"- {name: a, source: a.mp4, model: m, sinks: {webhook: nowhere}}":                                                  "streams[0].sinks.webhook: ",
-		"- {name: a, source: a.mp4, model: m, rtsp_transport: udp}":                                                        "streams[0].rtsp_transport: ",
-		"- {name: a, source: a.mp4, model: m, fps: x}":                                                                     "streams[0].fps: ",
-		"- {name: a, source: a.mp4, model: m}\n- {name: a, source: b.mp4, model: m}":                                       "streams[1].name: ",
-		"- {name: a, source: a.mp4, model: m, sinks: {file: x}}\n- {name: b, source: b.mp4, model: m, sinks: {file: ./x}}": "streams[1].sinks.file: ",
+		"- {source: a.mp4, model: m}":                                                "streams[0].name: ",
+		"- {name: a, model: m}":                                                      "streams[0].source: ",
+		"- {name: a, source: a.mp4}":                                                 "streams[0].model: ",
+		"- {name: a, source: a.mp4, model: m, polcy: latest}":                        "did you mean policy?",
+		"- {name: a, source: a.mp4, model: m, policy: newest}":                       "streams[0].policy: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {fil: x}}":                      "streams[0].sinks.fil: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {webhook: nowhere}}":            "streams[0].sinks.webhook: ",
+		"- {name: a, source: a.mp4, model: m, rtsp_transport: udp}":                  "streams[0].rtsp_transport: ",
+		"- {name: a, source: a.mp4, model: m, fps: x}":                               "streams[0].fps: ",
+		"- {name: a, source: a.mp4, model: m}\n- {name: a, source: b.mp4, model: m}": "streams[1].name: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {file: x}}\n- {name: b, source: b.mp4, model: m, sinks: {file: " +
+			"./x}}": "streams[1].sinks.file: ",
 		"a: b": "streams: is not a list",
 	} {
 		text = "streams:\n  " + strings.ReplaceAll(text, "\n", "\n  ")
@@ -117,7 +118,8 @@ func TestStreamFaults(t *testing.T) {
 // configuration's folder.
 func TestStreamsFile(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"millrace.yaml": "http: 127.0.0.1:0\ngrpc: off\nstreams_file: kept.json\n", "kept.json": "{"} {
+	for name, text := range map[string]string{
+		"millrace.yaml": "http: 127.0.0.1:0\ngrpc: off\nstreams_file: kept.json\n", "kept.json": "{"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +128,8 @@ func TestStreamsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = server.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "streams_file: "+filepath.Join(dir, "kept.json")) {
+	if _, err = server.New(cfg); err == nil ||
+		!strings.HasPrefix(err.Error(), "streams_file: "+filepath.Join(dir, "kept.json")) {
 		t.Fatalf("%v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "kept.json")); err != nil {
@@ -158,7 +161,8 @@ func TestStreamsFile(t *testing.T) {
 // film writes a video of a second.
 func film(t *testing.T, path string) {
 	t.Helper()
-	c := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", path)
+	c := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i",
+		"testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", path)
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -175,7 +179,8 @@ func TestStreamOverTLS(t *testing.T) {
 		Models: []workers.Config{{Name: "find", Source: "motion"}}, Streams: []streams.Config{door}})
 	// the certificate is not checked here
 	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.URL("http")}})
+	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/streams/door/results",
+		http.Header{"Origin": {s.URL("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +198,8 @@ func TestStreamOverTLS(t *testing.T) {
 			line = text
 		}
 	}
-	if !websocket.IsCloseError(err, websocket.CloseGoingAway) || string(line) != `{"stream":"door","closed":"draining"}` {
+	if !websocket.IsCloseError(err, websocket.CloseGoingAway) ||
+		string(line) != `{"stream":"door","closed":"draining"}` {
 		t.Errorf("%v after %s", err, line)
 	}
 	if err := <-stopped; err != nil {

@@ -41,7 +41,8 @@ func newEncryption(c *Config, log *slog.Logger) (e encryption, err error) {
 	if c.TLS.ACME.On() {
 		if e.authority, err = newAuthority(c); err == nil {
 			e.authority.log = log
-			e.config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: e.authority.get, NextProtos: []string{acme.ALPNProto}}
+			e.config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: e.authority.get,
+				NextProtos: []string{acme.ALPNProto}}
 		}
 		return e, err
 	}
@@ -131,7 +132,8 @@ func (k *keyPair) open() (*textfile.Watched[*tls.Certificate], error) {
 		},
 	})
 	if err != nil {
-		return nil, stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used: %w", k.cert, k.key, err)
+		return nil, stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used: %w", k.cert, k.key,
+			err)
 	}
 	k.files = files
 	return files, nil
@@ -144,7 +146,8 @@ func (k *keyPair) reread() error {
 		return err
 	}
 	if err := files.Reread(); err != nil {
-		return stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used, and the certificate stays as it was: %w", k.cert, k.key, err)
+		return stream.Errorf(stream.InvalidArgument, "tls.cert",
+			"%s with %s cannot be used, and the certificate stays as it was: %w", k.cert, k.key, err)
 	}
 	return nil
 }
@@ -188,7 +191,9 @@ func SelfSignedFile() (string, error) {
 // covers reports whether the certificate is valid for all the names, and for long
 // enough.
 func covers(c *x509.Certificate, names []string) bool {
-	return c != nil && time.Until(c.NotAfter) > ownLeast && !slices.ContainsFunc(names, func(n string) bool { return c.VerifyHostname(n) != nil })
+	return c != nil && time.Until(c.NotAfter) > ownLeast && !slices.ContainsFunc(names, func(n string) bool {
+		return c.VerifyHostname(n) != nil
+	})
 }
 
 func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err error) {
@@ -223,7 +228,8 @@ func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
 // ownNames returns the names and addresses of this machine for its clients.

@@ -26,7 +26,8 @@ import (
 func TestTLS(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Hosts: []string{"cam.test"}, TLS: config.TLS{SelfSigned: true},
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Hosts: []string{"cam.test"},
+		TLS:    config.TLS{SelfSigned: true},
 		Models: []workers.Config{{Name: "id", Source: "identity"}}}
 	s, stop := runWith(t, cfg)
 	pem, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem"))
@@ -53,7 +54,8 @@ func TestTLS(t *testing.T) {
 
 	// A page of this server, over WebSocket.
 	d := websocket.Dialer{TLSClientConfig: trust}
-	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/models/id/stream?codec=opaque&outputs=none", http.Header{"Origin": {s.URL("http")}})
+	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+
+		"/v2/models/id/stream?codec=opaque&outputs=none", http.Header{"Origin": {s.URL("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,8 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := grpc_health_v1.NewHealthClient(c).Check(context.Background(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+	if _, err := grpc_health_v1.NewHealthClient(c).Check(context.Background(),
+		&grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Error(err)
 	}
 	c.Close()
@@ -85,7 +88,8 @@ func TestTLS(t *testing.T) {
 		t.Error("TLS 1.1 was taken")
 	}
 	for _, size := range []int{0, 1 << 20} { // an unread body must not lose the reply
-		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/json", strings.NewReader(strings.Repeat(" ", size)))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/json",
+			strings.NewReader(strings.Repeat(" ", size)))
 		if err != nil {
 			t.Errorf("without TLS: %v", err)
 			continue
@@ -104,14 +108,16 @@ func TestTLS(t *testing.T) {
 	if _, stop := runWith(t, cfg); stop() != nil {
 		t.Error("did not end well")
 	}
-	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil || string(again) != string(pem) {
+	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil ||
+		string(again) != string(pem) {
 		t.Error("the certificate was made anew")
 	}
 	cfg.Hosts = append(cfg.Hosts, "other.test")
 	if _, stop := runWith(t, cfg); stop() != nil {
 		t.Error("did not end well")
 	}
-	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil || string(again) == string(pem) {
+	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil ||
+		string(again) == string(pem) {
 		t.Error("the certificate was not made for other.test")
 	}
 }
@@ -135,10 +141,12 @@ func TestHSTS(t *testing.T) {
 		}
 	}
 	for age, want := range map[time.Duration]string{0: "", 48 * time.Hour: "max-age=172800"} {
-		s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", TLS: config.TLS{Cert: cert, Key: key, HSTS: age}})
+		s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+			TLS: config.TLS{Cert: cert, Key: key, HSTS: age}})
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		for _, request := range []struct{ method, path, host string }{
-			{"GET", "/v2", ""}, {"GET", "/none", ""}, {"GET", "/v2", "elsewhere.test"}, {"GET", "/console/", ""}, {"BREW", "/v2", ""}, {"POST", "/v2/models/none/infer_stream", ""},
+			{"GET", "/v2", ""}, {"GET", "/none", ""}, {"GET", "/v2", "elsewhere.test"}, {"GET", "/console/", ""},
+			{"BREW", "/v2", ""}, {"POST", "/v2/models/none/infer_stream", ""},
 		} {
 			r, err := http.NewRequest(request.method, s.URL("http")+request.path, nil)
 			if err != nil {

@@ -27,31 +27,37 @@ var grpcCases = []toldCase{
 			c.grpc(context.Background(), request(c.model, what))
 		}
 	}},
-	{protocol: "grpc", ending: "requests that are wrong", oneShot: true, want: "accepted 4, error invalid_argument 3, refused invalid_argument 3, result 1, unsendable invalid_argument 1", run: func(c *scene) {
-		wrong := request(c.model, "ok")
-		wrong.RawInputContents = nil
-		c.grpc(context.Background(), wrong)
-		wrong = request(c.model, "ok")
-		wrong.Inputs[0].Shape = []int64{-1}
-		c.grpc(context.Background(), wrong)
-		wrong = request(c.model, "ok")
-		wrong.Parameters = map[string]*pb.InferParameter{"k": {}}
-		c.grpc(context.Background(), wrong)
-		wrong = request(c.model, "ok")
-		wrong.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "z"}}
-		c.grpc(context.Background(), wrong)
-	}},
-	{protocol: "grpc", ending: "no memory", oneShot: true, want: "accepted 2, drop memory 2, refused memory 2", run: func(c *scene) {
-		defer c.exhaust()()
-		c.grpc(context.Background(), request(c.model, "ok"))
-		c.grpc(context.Background(), request(c.model, "ok"))
-	}},
-	{protocol: "grpc", ending: "queue full", oneShot: true, model: workers.Config{Queue: stream.QueuePolicy{MaxSize: 2}},
-		want: "accepted 5, error overloaded 2, result 3", run: func(c *scene) {
+	{protocol: "grpc", ending: "requests that are wrong", oneShot: true,
+		want: "accepted 4, error invalid_argument 3, refused invalid_argument 3, result 1, unsendable " +
+			"invalid_argument 1", run: func(c *scene) {
+			wrong := request(c.model, "ok")
+			wrong.RawInputContents = nil
+			c.grpc(context.Background(), wrong)
+			wrong = request(c.model, "ok")
+			wrong.Inputs[0].Shape = []int64{-1}
+			c.grpc(context.Background(), wrong)
+			wrong = request(c.model, "ok")
+			wrong.Parameters = map[string]*pb.InferParameter{"k": {}}
+			c.grpc(context.Background(), wrong)
+			wrong = request(c.model, "ok")
+			wrong.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "z"}}
+			c.grpc(context.Background(), wrong)
+		}},
+	{protocol: "grpc", ending: "no memory", oneShot: true, want: "accepted 2, drop memory 2, refused memory 2",
+		run: func(c *scene) {
+			defer c.exhaust()()
+			c.grpc(context.Background(), request(c.model, "ok"))
+			c.grpc(context.Background(), request(c.model, "ok"))
+		}},
+	{protocol: "grpc", ending: "queue full", oneShot: true,
+		model: workers.Config{Queue: stream.QueuePolicy{MaxSize: 2}},
+		want:  "accepted 5, error overloaded 2, result 3", run: func(c *scene) {
 			c.queueFull(func(what string) { c.grpc(context.Background(), request(c.model, what)) })
 		}},
-	{protocol: "grpc", ending: "queue time-outs", oneShot: true, queued: true, model: workers.Config{Queue: stream.QueuePolicy{Timeout: time.Hour}},
-		want: "accepted 4, drop stale 1, error invalid_argument 1, refused invalid_argument 1, result 2", run: func(c *scene) {
+	{protocol: "grpc", ending: "queue time-outs", oneShot: true, queued: true,
+		model: workers.Config{Queue: stream.QueuePolicy{Timeout: time.Hour}},
+		want:  "accepted 4, drop stale 1, error invalid_argument 1, refused invalid_argument 1, result 2",
+		run: func(c *scene) {
 			c.queueTimes(func(what string, priority, timeout int) {
 				in := request(c.model, what)
 				in.Parameters = map[string]*pb.InferParameter{
@@ -92,51 +98,57 @@ var grpcCases = []toldCase{
 		close(c.gate)
 		s.end()
 	}},
-	{protocol: "grpc stream", ending: "unloaded", oneShot: true, want: "accepted 4, error unloaded 3, result 1", run: func(c *scene) {
-		s := c.grpcStream()
-		s.send("hold")
-		c.held()
-		for range 3 {
+	{protocol: "grpc stream", ending: "unloaded", oneShot: true, want: "accepted 4, error unloaded 3, result 1",
+		run: func(c *scene) {
+			s := c.grpcStream()
+			s.send("hold")
+			c.held()
+			for range 3 {
+				s.send("ok")
+			}
+			c.until("they wait", func() bool { return c.stats().Waiting == 3 })
+			c.unload(func() bool { return c.stats().Waiting == 0 })
+			s.end()
+		}},
+	{protocol: "grpc stream", ending: "no memory", oneShot: true, model: workers.Config{},
+		want: "accepted 2, drop memory 1, refused memory 1, result 1", run: func(c *scene) {
+			s := c.grpcStream()
+			c.until("the call has begun, which takes memory", func() bool { return c.s.Memory().Stats().Leased > 0 })
+			free := c.exhaust()
 			s.send("ok")
-		}
-		c.until("they wait", func() bool { return c.stats().Waiting == 3 })
-		c.unload(func() bool { return c.stats().Waiting == 0 })
-		s.end()
-	}},
-	{protocol: "grpc stream", ending: "no memory", oneShot: true, model: workers.Config{}, want: "accepted 2, drop memory 1, refused memory 1, result 1", run: func(c *scene) {
-		s := c.grpcStream()
-		c.until("the call has begun, which takes memory", func() bool { return c.s.Memory().Stats().Leased > 0 })
-		free := c.exhaust()
-		s.send("ok")
-		c.until("it has come", func() bool { return c.counted()["accepted"] == 1 })
-		free()
-		s.send("ok")
-		s.end()
-	}},
-	{protocol: "grpc stream", ending: "the client leaves", left: true, want: "accepted 3, error canceled 3", run: func(c *scene) {
-		s := c.grpcStream()
-		s.send("hold")
-		c.held()
-		s.send("ok")
-		s.send("ok")
-		c.until("they wait", func() bool { return c.stats().Waiting == 2 })
-		s.cancel()
-		c.until("the server has heard of it", func() bool { return c.counted()["in_flight"] == 0 })
-		close(c.gate)
-	}},
+			c.until("it has come", func() bool { return c.counted()["accepted"] == 1 })
+			free()
+			s.send("ok")
+			s.end()
+		}},
+	{protocol: "grpc stream", ending: "the client leaves", left: true, want: "accepted 3, error canceled 3",
+		run: func(c *scene) {
+			s := c.grpcStream()
+			s.send("hold")
+			c.held()
+			s.send("ok")
+			s.send("ok")
+			c.until("they wait", func() bool { return c.stats().Waiting == 2 })
+			s.cancel()
+			c.until("the server has heard of it", func() bool { return c.counted()["in_flight"] == 0 })
+			close(c.gate)
+		}},
 }
 
 // request builds a request to a scene's model; what selects the ending.
 func request(model, what string) *pb.ModelInferRequest {
 	return &pb.ModelInferRequest{ModelName: model, RawInputContents: [][]byte{[]byte(what)},
-		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{int64(len(what))}}},
+		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+			Shape: []int64{int64(len(what))}}},
 	}
 }
 
 // codeOf is how a status is counted, where a status can come of several.
 var codeOf = map[codes.Code]string{
-	codes.InvalidArgument: "invalid_argument", codes.Unimplemented: "unsupported", codes.NotFound: "not_found", codes.ResourceExhausted: "flow_control",
-	codes.Unavailable: "overloaded", codes.DeadlineExceeded: "timeout", codes.Canceled: "canceled", codes.Internal: "internal",
+	codes.InvalidArgument: "invalid_argument", codes.Unimplemented: "unsupported", codes.NotFound: "not_found",
+	codes.ResourceExhausted: "flow_control",
+	codes.Unavailable:       "overloaded", codes.DeadlineExceeded: "timeout", codes.Canceled: "canceled",
+	codes.Internal: "internal",
 }
 
 func (c *scene) grpcClient() pb.GRPCInferenceServiceClient {
@@ -208,7 +220,8 @@ func (s *grpcStream) end() {
 
 // byText is the code of an error in a response with text only.
 func byText(text string) string {
-	for part, code := range map[string]string{"unloaded": "unloaded", "memory.budget": "overloaded", "panicked": "internal", "is not what": "unsupported"} {
+	for part, code := range map[string]string{"unloaded": "unloaded", "memory.budget": "overloaded",
+		"panicked": "internal", "is not what": "unsupported"} {
 		if strings.Contains(text, part) {
 			return code
 		}

@@ -38,9 +38,11 @@ func TestToldOfSeveralModels(t *testing.T) {
 		}
 	}
 	lines := filepath.Join(t.TempDir(), "lines")
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: config.Log{Level: "error", File: filepath.Join(t.TempDir(), "log")}}
-	st := streams.Config{Name: name, Source: "folder:" + dir, FPS: 50, Paused: true, Policy: stream.Policy{Mode: stream.Every},
-		Sinks: []sinks.Settings{&sinks.File{Path: lines, MaxSize: 1 << 20}}}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+		Log: config.Log{Level: "error", File: filepath.Join(t.TempDir(), "log")}}
+	st := streams.Config{Name: name, Source: "folder:" + dir, FPS: 50, Paused: true,
+		Policy: stream.Policy{Mode: stream.Every},
+		Sinks:  []sinks.Settings{&sinks.File{Path: lines, MaxSize: 1 << 20}}}
 	want := map[string]string{
 		// one result is not UTF-8 and becomes an error
 		"all-ends": "error internal 1, error invalid_argument 1, error unsupported 2, result 7",
@@ -90,7 +92,8 @@ func TestToldOfSeveralModels(t *testing.T) {
 	seen := map[string]map[string]map[string]int{}
 	var mu sync.Mutex
 	for _, query := range append([]string{""}, slices.Collect(maps.Keys(want))...) {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Addr("http")+"/v2/streams/"+name+"/results?model="+query, nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Addr("http")+"/v2/streams/"+name+
+			"/results?model="+query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +110,8 @@ func TestToldOfSeveralModels(t *testing.T) {
 			seen[query] = told
 		})
 	}
-	change, err := http.NewRequestWithContext(t.Context(), "PATCH", "http://"+s.Addr("http")+"/v2/streams/"+name, strings.NewReader(`{"paused":false}`))
+	change, err := http.NewRequestWithContext(t.Context(), "PATCH", "http://"+s.Addr("http")+"/v2/streams/"+name,
+		strings.NewReader(`{"paused":false}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +157,8 @@ func TestToldOfSeveralModels(t *testing.T) {
 		}
 		for query, told := range map[string]map[string]int{"": seen[""][m.Model], m.Model: seen[m.Model][m.Model]} {
 			if listing(told) != listing(written[m.Model]) || len(seen[m.Model]) != 1 {
-				t.Errorf("%s: watchers of %q were told %s, written: %s", m.Model, query, listing(told), listing(written[m.Model]))
+				t.Errorf("%s: watchers of %q were told %s, written: %s", m.Model, query, listing(told),
+					listing(written[m.Model]))
 			}
 		}
 		counted := countsOf(t, s, m.Model)
@@ -170,7 +175,8 @@ func TestToldOfSeveralModels(t *testing.T) {
 			}
 		}
 		rate := counted["drop rate"]
-		if m.Results != results || m.Errors != errors || m.Drops["rate"] != rate || m.Results+m.Errors+rate != pictures {
+		if m.Results != results || m.Errors != errors || m.Drops["rate"] != rate ||
+			m.Results+m.Errors+rate != pictures {
 			t.Errorf("%s: its state has %+v, counted: %s", m.Model, m, listing(counted))
 		}
 		for series, n := range map[string]int{

@@ -46,34 +46,41 @@ var (
 const every = `"policy":{"mode":"every","window":8}`
 
 var toldCases = []toldCase{
-	{protocol: "server stream", ending: "runs", want: "accepted 11, error internal 1, error invalid_argument 1, error unsupported 1, result 8, unsendable unsupported 1", run: (*scene).stream},
-	{protocol: "server stream", ending: "rate", model: workers.Config{Policy: stream.Policy{MaxFPS: 0.001}}, want: "accepted 11, drop rate 9, error invalid_argument 1, result 1", run: (*scene).stream},
+	{protocol: "server stream", ending: "runs", want: "accepted 11, error internal 1, error invalid_argument 1, " +
+		"error unsupported 1, result 8, unsendable unsupported 1", run: (*scene).stream},
+	{protocol: "server stream", ending: "rate", model: workers.Config{Policy: stream.Policy{MaxFPS: 0.001}},
+		want: "accepted 11, drop rate 9, error invalid_argument 1, result 1", run: (*scene).stream},
 
-	{protocol: "rest", ending: "runs", oneShot: true, want: eachWant + ", unsendable unsupported 1", run: func(c *scene) {
-		for _, what := range each {
-			c.rest("?outputs=json", what)
-		}
-	}},
+	{protocol: "rest", ending: "runs", oneShot: true, want: eachWant + ", unsendable unsupported 1",
+		run: func(c *scene) {
+			for _, what := range each {
+				c.rest("?outputs=json", what)
+			}
+		}},
 	{protocol: "rest", ending: "requests that are wrong", oneShot: true,
-		want: "accepted 4, error invalid_argument 3, refused invalid_argument 3, result 1, unsendable invalid_argument 1", run: func(c *scene) {
+		want: "accepted 4, error invalid_argument 3, refused invalid_argument 3, result 1, unsendable " +
+			"invalid_argument 1", run: func(c *scene) {
 			c.rest("?datatype=FP32&shape=x", "abcd")
 			c.rest("", "")
 			c.rest("?roi=0,0,1,1&datatype=FP32&shape=1", "abcd")
 			r, err := http.Post("http://"+c.s.Addr("http")+"/v2/models/"+c.model+"/infer", "application/json",
-				strings.NewReader(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[1]}],"outputs":[{"name":"z"}]}`))
+				strings.NewReader(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[1]}],`+
+					`"outputs":[{"name":"z"}]}`))
 			if err != nil {
 				c.Fatal(err)
 			}
 			_ = r.Body.Close()
 			c.tell(1, "error", map[int]string{http.StatusBadRequest: "invalid_argument"}[r.StatusCode])
 		}},
-	{protocol: "rest", ending: "no memory", oneShot: true, want: "accepted 2, drop memory 2, refused memory 2", run: func(c *scene) {
-		defer c.exhaust()()
-		c.rest("", "ok")
-		c.rest("", "ok")
-	}},
+	{protocol: "rest", ending: "no memory", oneShot: true, want: "accepted 2, drop memory 2, refused memory 2",
+		run: func(c *scene) {
+			defer c.exhaust()()
+			c.rest("", "ok")
+			c.rest("", "ok")
+		}},
 	{protocol: "rest", ending: "late, unloaded and overloaded", oneShot: true, model: workers.Config{MaxFlows: 4},
-		want: "accepted 7, drop stale 1, error overloaded 1, error unloaded 3, refused overloaded 1, result 2", run: func(c *scene) {
+		want: "accepted 7, drop stale 1, error overloaded 1, error unloaded 3, refused overloaded 1, result 2",
+		run: func(c *scene) {
 			var wg sync.WaitGroup
 			wg.Go(func() { c.rest("", "hold") })
 			c.held()
@@ -91,24 +98,34 @@ var toldCases = []toldCase{
 			wg.Wait()
 		}},
 
-	{protocol: "rest", ending: "queue full", oneShot: true, model: workers.Config{Queue: stream.QueuePolicy{MaxSize: 2}},
-		want: "accepted 5, error overloaded 2, result 3", run: func(c *scene) { c.queueFull(func(what string) { c.rest("", what) }) }},
-	{protocol: "rest", ending: "queue time-outs", oneShot: true, queued: true, model: workers.Config{Queue: stream.QueuePolicy{Timeout: time.Hour}},
-		want: "accepted 4, drop stale 1, error invalid_argument 1, refused invalid_argument 1, result 2", run: func(c *scene) { c.queueTimes(c.restWith) }},
-	{protocol: "rest", ending: "no time-out of requests", oneShot: true, model: workers.Config{Queue: stream.QueuePolicy{AllowTimeoutOverride: new(bool)}},
-		want: "accepted 2, error invalid_argument 1, result 1", run: func(c *scene) {
+	{protocol: "rest", ending: "queue full", oneShot: true,
+		model: workers.Config{Queue: stream.QueuePolicy{MaxSize: 2}},
+		want:  "accepted 5, error overloaded 2, result 3", run: func(c *scene) {
+			c.queueFull(func(what string) { c.rest("", what) })
+		}},
+	{protocol: "rest", ending: "queue time-outs", oneShot: true, queued: true,
+		model: workers.Config{Queue: stream.QueuePolicy{Timeout: time.Hour}},
+		want:  "accepted 4, drop stale 1, error invalid_argument 1, refused invalid_argument 1, result 2",
+		run: func(c *scene) {
+			c.queueTimes(c.restWith)
+		}},
+	{protocol: "rest", ending: "no time-out of requests", oneShot: true,
+		model: workers.Config{Queue: stream.QueuePolicy{AllowTimeoutOverride: new(bool)}},
+		want:  "accepted 2, error invalid_argument 1, result 1", run: func(c *scene) {
 			c.restWith("ok", 0, 1000)
 			c.restWith("ok", 1, 0)
 		}},
 
-	{protocol: "rest", ending: "bodies that do not arrive completely", oneShot: true, want: "accepted 1, result 1", run: func(c *scene) {
-		c.cutBody("/v2/models/" + c.model + "/infer")
-		c.cutBody("/v2/models/" + c.model + "/generate")
-		c.rest("", "ok")
-	}},
+	{protocol: "rest", ending: "bodies that do not arrive completely", oneShot: true, want: "accepted 1, result 1",
+		run: func(c *scene) {
+			c.cutBody("/v2/models/" + c.model + "/infer")
+			c.cutBody("/v2/models/" + c.model + "/generate")
+			c.rest("", "ok")
+		}},
 
 	{protocol: "rest", ending: "clients leave", left: true, want: "accepted 4, error canceled 4", run: func(c *scene) {
-		request := "POST /v2/models/" + c.model + "/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 4\r\n\r\nhold"
+		request := "POST /v2/models/" + c.model + "/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+			"application/octet-stream\r\nContent-Length: 4\r\n\r\nhold"
 		var conns []net.Conn
 		for i := range 4 {
 			conn, err := net.Dial("tcp", c.s.Addr("http"))
@@ -127,54 +144,61 @@ var toldCases = []toldCase{
 		for _, conn := range conns {
 			_ = conn.Close()
 		}
-		c.until("all have ended, while the first one runs", func() bool { return c.counted()["in_flight"] == 0 && c.stats().Waiting == 0 })
+		c.until("all have ended, while the first one runs", func() bool {
+			return c.counted()["in_flight"] == 0 && c.stats().Waiting == 0
+		})
 		close(c.gate)
 	}},
 
-	{protocol: "apps", ending: "runs", oneShot: true, want: eachWant + ", unsendable unsupported 1", run: func(c *scene) {
-		for _, what := range each {
-			c.route("/one", what)
-		}
-	}},
+	{protocol: "apps", ending: "runs", oneShot: true, want: eachWant + ", unsendable unsupported 1",
+		run: func(c *scene) {
+			for _, what := range each {
+				c.route("/one", what)
+			}
+		}},
 	{protocol: "apps", ending: "events", oneShot: true, want: eachWant, run: func(c *scene) {
 		for _, what := range each {
 			c.route("/events", what)
 		}
 	}},
 	{protocol: "apps", ending: "requests that are wrong", oneShot: true,
-		want: "accepted 5, error invalid_argument 1, error not_found 1, error unsupported 2, refused invalid_argument 1, refused not_found 1, refused unsupported 2, result 1", run: func(c *scene) {
+		want: "accepted 5, error invalid_argument 1, error not_found 1, error unsupported 2, refused " +
+			"invalid_argument 1, refused not_found 1, refused unsupported 2, result 1", run: func(c *scene) {
 			c.route("/one", "ok", "Millrace-Deadline-Ms", "soon")
 			c.route("/one", "ok", "Content-Encoding", "lzw")
 			c.route("/nothing", "ok")
 			c.route("/events", "ok", "Accept", "application/json")
 			c.route("/one", "ok")
 		}},
-	{protocol: "apps", ending: "no memory", oneShot: true, want: "accepted 2, drop memory 2, refused memory 2", run: func(c *scene) {
-		defer c.exhaust()()
-		c.route("/one", "ok")
-		c.route("/events", "ok")
-	}},
-	{protocol: "apps", ending: "late and unloaded", oneShot: true, want: "accepted 6, drop stale 1, error unloaded 3, result 2", run: func(c *scene) {
-		var wg sync.WaitGroup
-		wg.Go(func() { c.route("/one", "hold") })
-		c.held()
-		c.route("/one", "ok", "Millrace-Deadline-Ms", "1") // answered while the other request runs
-		c.gate <- struct{}{}
-		wg.Wait()
-		for _, path := range []string{"/one", "/events", "/one", "/events"} {
-			wg.Go(func() { c.route(path, "hold") })
-		}
-		c.held()
-		c.until("they wait", func() bool { return c.stats().Waiting == 3 })
-		c.inFlight(4)
-		c.unload(func() bool { return c.stats().Waiting == 0 })
-		wg.Wait()
-	}},
-	{protocol: "apps", ending: "bodies that do not arrive completely", oneShot: true, want: "accepted 1, result 1", run: func(c *scene) {
-		c.cutBody("/apps/" + c.model + "/one")
-		c.cutBody("/apps/" + c.model + "/events")
-		c.route("/one", "ok")
-	}},
+	{protocol: "apps", ending: "no memory", oneShot: true, want: "accepted 2, drop memory 2, refused memory 2",
+		run: func(c *scene) {
+			defer c.exhaust()()
+			c.route("/one", "ok")
+			c.route("/events", "ok")
+		}},
+	{protocol: "apps", ending: "late and unloaded", oneShot: true,
+		want: "accepted 6, drop stale 1, error unloaded 3, result 2", run: func(c *scene) {
+			var wg sync.WaitGroup
+			wg.Go(func() { c.route("/one", "hold") })
+			c.held()
+			c.route("/one", "ok", "Millrace-Deadline-Ms", "1") // answered while the other request runs
+			c.gate <- struct{}{}
+			wg.Wait()
+			for _, path := range []string{"/one", "/events", "/one", "/events"} {
+				wg.Go(func() { c.route(path, "hold") })
+			}
+			c.held()
+			c.until("they wait", func() bool { return c.stats().Waiting == 3 })
+			c.inFlight(4)
+			c.unload(func() bool { return c.stats().Waiting == 0 })
+			wg.Wait()
+		}},
+	{protocol: "apps", ending: "bodies that do not arrive completely", oneShot: true, want: "accepted 1, result 1",
+		run: func(c *scene) {
+			c.cutBody("/apps/" + c.model + "/one")
+			c.cutBody("/apps/" + c.model + "/events")
+			c.route("/one", "ok")
+		}},
 	{protocol: "apps", ending: "clients leave", left: true, want: "accepted 4, error canceled 4", run: func(c *scene) {
 		var conns []net.Conn
 		for i := range 4 {
@@ -184,7 +208,8 @@ var toldCases = []toldCase{
 			}
 			conns = append(conns, conn)
 			path := []string{"/one", "/events"}[i%2]
-			if _, err := io.WriteString(conn, "POST /apps/"+c.model+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nhold"); err != nil {
+			if _, err := io.WriteString(conn, "POST /apps/"+c.model+path+
+				" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nhold"); err != nil {
 				c.Fatal(err)
 			}
 			if i == 0 {
@@ -195,7 +220,9 @@ var toldCases = []toldCase{
 		for _, conn := range conns {
 			_ = conn.Close()
 		}
-		c.until("all have ended, while the first one runs", func() bool { return c.counted()["in_flight"] == 0 && c.stats().Waiting == 0 })
+		c.until("all have ended, while the first one runs", func() bool {
+			return c.counted()["in_flight"] == 0 && c.stats().Waiting == 0
+		})
 		close(c.gate)
 	}},
 
@@ -218,14 +245,15 @@ var toldCases = []toldCase{
 		close(c.gate)
 		w.endings(2)
 	}},
-	{protocol: "plain", ending: "overtaken", model: workers.Config{Instances: 2}, want: "accepted 2, drop overtaken 1, result 1", run: func(c *scene) {
-		w := c.plain("policy=latest")
-		w.frame("hold")
-		c.held()
-		w.frame("ok")
-		w.endings(2)
-		close(c.gate)
-	}},
+	{protocol: "plain", ending: "overtaken", model: workers.Config{Instances: 2},
+		want: "accepted 2, drop overtaken 1, result 1", run: func(c *scene) {
+			w := c.plain("policy=latest")
+			w.frame("hold")
+			c.held()
+			w.frame("ok")
+			w.endings(2)
+			close(c.gate)
+		}},
 	{protocol: "plain", ending: "stale", want: "accepted 3, drop stale 2, result 1", run: func(c *scene) {
 		first, late := c.plain("policy=every"), c.plain("policy=every&deadline_ms=1")
 		first.frame("hold")
@@ -243,40 +271,44 @@ var toldCases = []toldCase{
 		}
 		w.endings(3)
 	}},
-	{protocol: "plain", ending: "memory", want: "accepted 3, drop memory 2, refused memory 2, result 1", run: func(c *scene) {
-		w := c.plain("policy=every")
-		free := c.exhaust()
-		w.frame("ok")
-		w.frame("ok")
-		w.endings(2)
-		free()
-		w.frame("ok")
-		w.endings(1)
-	}},
-	{protocol: "plain", ending: "no picture", model: workers.Config{Source: "motion"}, want: "accepted 2, error unsupported 2, refused unsupported 2", run: func(c *scene) {
-		w := &socket{Conn: dial(c.T, c.s, "/v2/models/"+c.model+"/stream"), c: c}
-		defer w.Close()
-		w.frame("no picture")
-		w.frame("no picture")
-		w.endings(2)
-	}},
-	{protocol: "plain", ending: "windows", want: "accepted 3, error invalid_argument 1, result 2", load: func(t *testing.T) workers.Config {
-		return mirror(t, "window.hop=2,batching.max_size=4,stream.policy=every")
-	}, run: func(c *scene) {
-		w := &socket{Conn: dial(c.T, c.s, "/v2/models/"+c.model+"/stream?codec=pcm16"), c: c}
-		defer w.Close()
-		w.binary(pcm16(1, 2, 3)) // completes no window
-		w.binary(pcm16(4, 5))
-		w.binary([]byte{1})
-		w.endings(3)
-	}},
+	{protocol: "plain", ending: "memory", want: "accepted 3, drop memory 2, refused memory 2, result 1",
+		run: func(c *scene) {
+			w := c.plain("policy=every")
+			free := c.exhaust()
+			w.frame("ok")
+			w.frame("ok")
+			w.endings(2)
+			free()
+			w.frame("ok")
+			w.endings(1)
+		}},
+	{protocol: "plain", ending: "no picture", model: workers.Config{Source: "motion"},
+		want: "accepted 2, error unsupported 2, refused unsupported 2", run: func(c *scene) {
+			w := &socket{Conn: dial(c.T, c.s, "/v2/models/"+c.model+"/stream"), c: c}
+			defer w.Close()
+			w.frame("no picture")
+			w.frame("no picture")
+			w.endings(2)
+		}},
+	{protocol: "plain", ending: "windows", want: "accepted 3, error invalid_argument 1, result 2",
+		load: func(t *testing.T) workers.Config {
+			return mirror(t, "window.hop=2,batching.max_size=4,stream.policy=every")
+		}, run: func(c *scene) {
+			w := &socket{Conn: dial(c.T, c.s, "/v2/models/"+c.model+"/stream?codec=pcm16"), c: c}
+			defer w.Close()
+			w.binary(pcm16(1, 2, 3)) // completes no window
+			w.binary(pcm16(4, 5))
+			w.binary([]byte{1})
+			w.endings(3)
+		}},
 	{protocol: "plain", ending: "gated", want: "accepted 4, result 4", load: func(t *testing.T) workers.Config {
 		path := filepath.Join(t.TempDir(), "spotter.onnx")
 		err := os.WriteFile(path, spotter.Model, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := config.ParseModel("m=" + path + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,gate.changed=0.1,gate.refresh=1h,batching.max_size=1")
+		m, err := config.ParseModel("m=" + path + ",input.image.scale=0.00392157,output.boxes.threshold=0.3," +
+			"gate.changed=0.1,gate.refresh=1h,batching.max_size=1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,21 +320,25 @@ var toldCases = []toldCase{
 			w.binary(jpegOf(c.T, 64, 48))
 			w.endings(1)
 		}
-		if _, text := get(c.T, c.s, "/metrics"); !strings.Contains(text, `millrace_skipped_frames_total{model="`+c.model+`",version="1"} 3`) {
+		if _, text := get(c.T, c.s, "/metrics"); !strings.Contains(text, `millrace_skipped_frames_total{model="`+
+			c.model+`",version="1"} 3`) {
 			c.Error("three frames were not gated")
 		}
 	}},
-	{protocol: "plain", ending: "frames while a video is pulled", want: "accepted 1, error conflict 1, refused conflict 1", run: func(c *scene) {
-		silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-		defer silent.Close()
-		w := c.plain("policy=every")
-		w.say(`{"url":"` + silent.URL + `/video"}`)
-		w.frame("ok")
-		w.endings(1)
-		w.say(`{"stop":true}`)
-		for m, _ := w.next(); !m.Done; m, _ = w.next() {
-		}
-	}},
+	{protocol: "plain", ending: "frames while a video is pulled",
+		want: "accepted 1, error conflict 1, refused conflict 1", run: func(c *scene) {
+			silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+			}))
+			defer silent.Close()
+			w := c.plain("policy=every")
+			w.say(`{"url":"` + silent.URL + `/video"}`)
+			w.frame("ok")
+			w.endings(1)
+			w.say(`{"stop":true}`)
+			for m, _ := w.next(); !m.Done; m, _ = w.next() {
+			}
+		}},
 	{protocol: "plain", ending: "unloaded", want: "accepted 5, error unloaded 4, result 1", run: func(c *scene) {
 		w := c.plain("policy=every&window=8")
 		w.frame("hold")
@@ -315,71 +351,80 @@ var toldCases = []toldCase{
 		c.unload(func() bool { return c.stats().Waiting == 0 })
 		w.endings(5)
 	}},
-	{protocol: "plain", ending: "swapped for another version", want: "accepted 5, result 5, unsendable unsupported 1", run: func(c *scene) {
-		w := c.plain("policy=every&window=8")
-		w.frame("hold")
-		c.held()
-		for _, what := range []string{"ok", "not utf-8", "ok"} {
-			w.frame(what)
-		}
-		c.until("they wait", func() bool { return c.stats().Waiting == 3 })
-		swapped := make(chan error, 1)
-		go func() {
-			swapped <- c.s.Models().Swap(context.Background(), c.model, workers.Config{Kind: "scripted", Version: "2"})
-		}()
-		c.until("the new version answers", func() bool { return c.counted()["in_flight"] == 1 })
-		close(c.gate)
-		if err := <-swapped; err != nil {
-			c.Error(err)
-		}
-		w.endings(4)
-		w.frame("ok")
-		w.endings(1)
-		for _, st := range c.s.Models().Stats() {
-			if want := map[string]uint64{"1": 4, "2": 1}[st.Model.Version]; st.Model.Name == c.model && st.Frames.Accepted != want {
-				c.Errorf("version %s has accepted %d frames, want %d", st.Model.Version, st.Frames.Accepted, want)
+	{protocol: "plain", ending: "swapped for another version", want: "accepted 5, result 5, unsendable unsupported 1",
+		run: func(c *scene) {
+			w := c.plain("policy=every&window=8")
+			w.frame("hold")
+			c.held()
+			for _, what := range []string{"ok", "not utf-8", "ok"} {
+				w.frame(what)
 			}
-			if want := map[string]uint64{"1": 1}[st.Model.Version]; st.Model.Name == c.model && st.Frames.Unsendable[stream.Unsupported] != want {
-				c.Errorf("version %s has %d unsendable results, want %d", st.Model.Version, st.Frames.Unsendable[stream.Unsupported], want)
+			c.until("they wait", func() bool { return c.stats().Waiting == 3 })
+			swapped := make(chan error, 1)
+			go func() {
+				swapped <- c.s.Models().Swap(context.Background(), c.model,
+					workers.Config{Kind: "scripted", Version: "2"})
+			}()
+			c.until("the new version answers", func() bool { return c.counted()["in_flight"] == 1 })
+			close(c.gate)
+			if err := <-swapped; err != nil {
+				c.Error(err)
 			}
-		}
-	}},
-	{protocol: "plain", ending: "timeout", model: workers.Config{Limits: workers.Limits{Run: 50 * time.Millisecond}}, want: "accepted 2, error timeout 1, result 1", run: func(c *scene) {
-		w := c.plain("policy=every")
-		w.frame("hold")
-		c.held()
-		w.endings(1)
-		w.frame("ok")
-		w.endings(1)
-		close(c.gate)
-	}},
-	{protocol: "plain", ending: "client leaves", left: true, want: "accepted 3, drop closed 2, result 1", run: func(c *scene) {
-		w := c.plain("policy=every")
-		w.frame("hold")
-		c.held()
-		w.frame("ok")
-		w.frame("ok")
-		c.until("they wait", func() bool { return c.stats().Waiting == 2 })
-		_ = w.Close()
-		c.until("the stream is closed", func() bool { return c.stats().Waiting == 0 })
-		close(c.gate)
-		c.until("the frame has ended", func() bool { return c.counted()["in_flight"] == 0 })
-	}},
+			w.endings(4)
+			w.frame("ok")
+			w.endings(1)
+			for _, st := range c.s.Models().Stats() {
+				if want := map[string]uint64{"1": 4, "2": 1}[st.Model.Version]; st.Model.Name == c.model &&
+					st.Frames.Accepted != want {
+					c.Errorf("version %s has accepted %d frames, want %d", st.Model.Version, st.Frames.Accepted, want)
+				}
+				if want := map[string]uint64{"1": 1}[st.Model.Version]; st.Model.Name == c.model &&
+					st.Frames.Unsendable[stream.Unsupported] != want {
+					c.Errorf("version %s has %d unsendable results, want %d", st.Model.Version,
+						st.Frames.Unsendable[stream.Unsupported], want)
+				}
+			}
+		}},
+	{protocol: "plain", ending: "timeout", model: workers.Config{Limits: workers.Limits{Run: 50 * time.Millisecond}},
+		want: "accepted 2, error timeout 1, result 1", run: func(c *scene) {
+			w := c.plain("policy=every")
+			w.frame("hold")
+			c.held()
+			w.endings(1)
+			w.frame("ok")
+			w.endings(1)
+			close(c.gate)
+		}},
+	{protocol: "plain", ending: "client leaves", left: true, want: "accepted 3, drop closed 2, result 1",
+		run: func(c *scene) {
+			w := c.plain("policy=every")
+			w.frame("hold")
+			c.held()
+			w.frame("ok")
+			w.frame("ok")
+			c.until("they wait", func() bool { return c.stats().Waiting == 2 })
+			_ = w.Close()
+			c.until("the stream is closed", func() bool { return c.stats().Waiting == 0 })
+			close(c.gate)
+			c.until("the frame has ended", func() bool { return c.counted()["in_flight"] == 0 })
+		}},
 
-	{protocol: "calls", ending: "runs", want: "accepted 10, error internal 1, error unsupported 1, result 8, unsendable unsupported 1", run: func(c *scene) {
+	{protocol: "calls", ending: "runs", want: "accepted 10, error internal 1, error unsupported 1, result 8, " +
+		"unsendable unsupported 1", run: func(c *scene) {
 		path := filepath.Join(c.TempDir(), "clip.mp4")
 		film(c.T, path)
 		files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
 		defer files.Close()
 		c.pull(files.URL+"/clip.mp4", "policy=every")
 	}},
-	{protocol: "calls", ending: "rate", want: "accepted 10, drop rate 9, result 1", model: workers.Config{Policy: stream.Policy{MaxFPS: 0.001}}, run: func(c *scene) {
-		path := filepath.Join(c.TempDir(), "clip.mp4")
-		film(c.T, path)
-		files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
-		defer files.Close()
-		c.pull(files.URL+"/clip.mp4", "policy=every")
-	}},
+	{protocol: "calls", ending: "rate", want: "accepted 10, drop rate 9, result 1",
+		model: workers.Config{Policy: stream.Policy{MaxFPS: 0.001}}, run: func(c *scene) {
+			path := filepath.Join(c.TempDir(), "clip.mp4")
+			film(c.T, path)
+			files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
+			defer files.Close()
+			c.pull(files.URL+"/clip.mp4", "policy=every")
+		}},
 
 	{protocol: "v1", ending: "runs", want: eachWant + ", unsendable unsupported 1", run: func(c *scene) {
 		w := c.v1(every)
@@ -388,25 +433,29 @@ var toldCases = []toldCase{
 		}
 		w.endings(len(each))
 	}},
-	{protocol: "v1", ending: "superseded and stale", want: "accepted 3, drop stale 1, drop superseded 1, result 1", run: func(c *scene) {
-		w := c.v1(`"policy":{"mode":"latest"}`)
-		w.media(0, "hold")
-		c.held()
-		w.media(0, "ok")
-		w.seq++
-		w.binary(append(wire.AppendHeader(nil, &wire.Header{Kind: wire.KindFrame, SID: 1, Seq: w.seq, DeadlineMS: 1}), "ok"...))
-		w.endings(2)
-		close(c.gate)
-		w.endings(1)
-	}},
-	{protocol: "v1", ending: "overtaken", model: workers.Config{Instances: 2}, want: "accepted 2, drop overtaken 1, result 1", run: func(c *scene) {
-		w := c.v1(`"policy":{"mode":"latest"}`)
-		w.media(0, "hold")
-		c.held()
-		w.media(0, "ok")
-		w.endings(2)
-		close(c.gate)
-	}},
+	{protocol: "v1", ending: "superseded and stale", want: "accepted 3, drop stale 1, drop superseded 1, result 1",
+		run: func(c *scene) {
+			w := c.v1(`"policy":{"mode":"latest"}`)
+			w.media(0, "hold")
+			c.held()
+			w.media(0, "ok")
+			w.seq++
+			w.binary(append(wire.AppendHeader(nil, &wire.Header{Kind: wire.KindFrame, SID: 1, Seq: w.seq,
+				DeadlineMS: 1}),
+				"ok"...))
+			w.endings(2)
+			close(c.gate)
+			w.endings(1)
+		}},
+	{protocol: "v1", ending: "overtaken", model: workers.Config{Instances: 2},
+		want: "accepted 2, drop overtaken 1, result 1", run: func(c *scene) {
+			w := c.v1(`"policy":{"mode":"latest"}`)
+			w.media(0, "hold")
+			c.held()
+			w.media(0, "ok")
+			w.endings(2)
+			close(c.gate)
+		}},
 	{protocol: "v1", ending: "rate", want: "accepted 3, drop rate 2, result 1", run: func(c *scene) {
 		w := c.v1(`"policy":{"mode":"every","max_fps":0.001}`)
 		for range 3 {
@@ -414,15 +463,16 @@ var toldCases = []toldCase{
 		}
 		w.endings(3)
 	}},
-	{protocol: "v1", ending: "memory", want: "accepted 2, drop memory 1, refused memory 1, result 1", run: func(c *scene) {
-		w := c.v1(every)
-		free := c.exhaust()
-		w.media(0, "ok")
-		w.endings(1)
-		free()
-		w.media(0, "ok")
-		w.endings(1)
-	}},
+	{protocol: "v1", ending: "memory", want: "accepted 2, drop memory 1, refused memory 1, result 1",
+		run: func(c *scene) {
+			w := c.v1(every)
+			free := c.exhaust()
+			w.media(0, "ok")
+			w.endings(1)
+			free()
+			w.media(0, "ok")
+			w.endings(1)
+		}},
 	{protocol: "v1", ending: "flushed", want: "accepted 3, drop flushed 3", run: func(c *scene) {
 		w := c.v1(every)
 		w.say(`{"type":"pause","sid":1}`)
@@ -441,40 +491,44 @@ var toldCases = []toldCase{
 		w.say(`{"type":"close","sid":1}`)
 		w.expect("closed")
 	}},
-	{protocol: "v1", ending: "flow_control", want: "accepted 10, error flow_control 2, refused flow_control 2, result 8", run: func(c *scene) {
-		w := c.v1(every)
-		w.say(`{"type":"pause","sid":1}`)
-		for range 10 {
-			w.media(0, "ok")
-		}
-		w.endings(2)
-		w.say(`{"type":"resume","sid":1}`)
-		w.endings(8)
-	}},
-	{protocol: "v1", ending: "malformed", want: "accepted 4, error conflict 1, error invalid_argument 1, error unsupported 1, refused conflict 1, refused invalid_argument 1, refused unsupported 1, result 1", run: func(c *scene) {
-		w := c.v1(every)
-		w.media(1<<6, "ok") // an unknown flag
-		w.endings(1)
-		w.binary(media(wire.KindFrame, wire.Opaque, 0, 0, []byte("ok"))) // seq falls
-		w.endings(1)
-		w.say(`{"type":"pause","sid":1}`)
-		w.media(wire.FlagEnd, "ok")
-		w.media(0, "ok") // after the last
-		w.endings(1)
-		w.say(`{"type":"resume","sid":1}`)
-		w.expect("closed")
-	}},
-	{protocol: "v1", ending: "undecoded", want: "accepted 3, drop undecoded 2, error invalid_argument 1", run: func(c *scene) {
-		w := c.v1(`"codec":"vp8",` + every)
-		chunk := func(b []byte) {
-			w.seq++
-			w.binary(media(wire.KindFrame, wire.VP8, 0, w.seq, b))
-		}
-		chunk([]byte{1, 2, 3, 4}) // no key frame
-		chunk([]byte{1, 2, 3, 4})
-		chunk(nil)
-		w.endings(3)
-	}},
+	{protocol: "v1", ending: "flow_control",
+		want: "accepted 10, error flow_control 2, refused flow_control 2, result 8", run: func(c *scene) {
+			w := c.v1(every)
+			w.say(`{"type":"pause","sid":1}`)
+			for range 10 {
+				w.media(0, "ok")
+			}
+			w.endings(2)
+			w.say(`{"type":"resume","sid":1}`)
+			w.endings(8)
+		}},
+	{protocol: "v1", ending: "malformed", want: "accepted 4, error conflict 1, error invalid_argument 1, error " +
+		"unsupported 1, refused conflict 1, refused invalid_argument 1, refused unsupported 1, result 1",
+		run: func(c *scene) {
+			w := c.v1(every)
+			w.media(1<<6, "ok") // an unknown flag
+			w.endings(1)
+			w.binary(media(wire.KindFrame, wire.Opaque, 0, 0, []byte("ok"))) // seq falls
+			w.endings(1)
+			w.say(`{"type":"pause","sid":1}`)
+			w.media(wire.FlagEnd, "ok")
+			w.media(0, "ok") // after the last
+			w.endings(1)
+			w.say(`{"type":"resume","sid":1}`)
+			w.expect("closed")
+		}},
+	{protocol: "v1", ending: "undecoded", want: "accepted 3, drop undecoded 2, error invalid_argument 1",
+		run: func(c *scene) {
+			w := c.v1(`"codec":"vp8",` + every)
+			chunk := func(b []byte) {
+				w.seq++
+				w.binary(media(wire.KindFrame, wire.VP8, 0, w.seq, b))
+			}
+			chunk([]byte{1, 2, 3, 4}) // no key frame
+			chunk([]byte{1, 2, 3, 4})
+			chunk(nil)
+			w.endings(3)
+		}},
 	{protocol: "v1", ending: "unloaded", want: "accepted 5, error unloaded 4, result 1", run: func(c *scene) {
 		w := c.v1(every)
 		w.media(0, "hold")
@@ -488,53 +542,58 @@ var toldCases = []toldCase{
 		w.endings(5)
 		w.expect("closed")
 	}},
-	{protocol: "v1", ending: "told again after a resumption", want: "accepted 4, drop flushed 1, result 3", run: func(c *scene) {
-		w := c.v1(every)
-		for range 2 {
+	{protocol: "v1", ending: "told again after a resumption", want: "accepted 4, drop flushed 1, result 3",
+		run: func(c *scene) {
+			w := c.v1(every)
+			for range 2 {
+				w.media(0, "ok")
+			}
+			w.endings(2)
+			w.say(`{"type":"pause","sid":1}`)
 			w.media(0, "ok")
-		}
-		w.endings(2)
-		w.say(`{"type":"pause","sid":1}`)
-		w.media(0, "ok")
-		w.say(`{"type":"flush","sid":1}`)
-		w.endings(1)
-		token := w.resume
-		_ = w.NetConn().Close()
-		again := &scene{T: c.T, s: c.s, told: map[string]int{}}
-		x := &socket{Conn: v1(c.T, c.s, `{"type":"attach","token":"`+token+`","streams":[{"sid":1}]}`), c: again}
-		defer x.Close()
-		x.expect("attached")
-		x.endings(3)
-		if got := listing(again.told); got != listing(c.told) {
-			c.Errorf("told again: %s, at first: %s", got, listing(c.told))
-		}
-		x.c, x.seq = c, w.seq
-		x.say(`{"type":"resume","sid":1}`) // not before: what a client sends just before its connection is cut may be lost
-		x.media(0, "ok")
-		x.endings(1)
-	}},
+			w.say(`{"type":"flush","sid":1}`)
+			w.endings(1)
+			token := w.resume
+			_ = w.NetConn().Close()
+			again := &scene{T: c.T, s: c.s, told: map[string]int{}}
+			x := &socket{Conn: v1(c.T, c.s, `{"type":"attach","token":"`+token+`","streams":[{"sid":1}]}`), c: again}
+			defer x.Close()
+			x.expect("attached")
+			x.endings(3)
+			if got := listing(again.told); got != listing(c.told) {
+				c.Errorf("told again: %s, at first: %s", got, listing(c.told))
+			}
+			x.c, x.seq = c, w.seq
+			// not before: what a client sends just before its connection is cut may be lost
+			x.say(`{"type":"resume","sid":1}`)
+			x.media(0, "ok")
+			x.endings(1)
+		}},
 
 	{protocol: "native call", ending: "runs", oneShot: true, want: eachWant, run: func(c *scene) {
 		for _, what := range each {
 			c.call(context.Background(), what)
 		}
 	}},
-	{protocol: "native call", ending: "wrong tensor", oneShot: true, want: "accepted 1, error invalid_argument 1, refused invalid_argument 1", run: func(c *scene) {
-		_, err := c.s.Native().Infer(context.Background(), c.model, []stream.Tensor{{Name: "x", Datatype: stream.Int32, Shape: []int{2}, Data: []byte{1}}})
-		c.tell(1, "error", string(stream.CodeOf(err)))
-	}},
-	{protocol: "native call", ending: "given up", oneShot: true, want: "accepted 2, error canceled 2", run: func(c *scene) {
-		ctx, cancel := context.WithCancel(context.Background())
-		var wg sync.WaitGroup
-		wg.Go(func() { c.call(ctx, "hold") })
-		c.held()
-		wg.Go(func() { c.call(ctx, "hold") })
-		c.until("it waits", func() bool { return c.stats().Waiting == 1 })
-		c.inFlight(2)
-		cancel()
-		wg.Wait()
-		close(c.gate)
-	}},
+	{protocol: "native call", ending: "wrong tensor", oneShot: true,
+		want: "accepted 1, error invalid_argument 1, refused invalid_argument 1", run: func(c *scene) {
+			_, err := c.s.Native().Infer(context.Background(), c.model,
+				[]stream.Tensor{{Name: "x", Datatype: stream.Int32, Shape: []int{2}, Data: []byte{1}}})
+			c.tell(1, "error", string(stream.CodeOf(err)))
+		}},
+	{protocol: "native call", ending: "given up", oneShot: true, want: "accepted 2, error canceled 2",
+		run: func(c *scene) {
+			ctx, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			wg.Go(func() { c.call(ctx, "hold") })
+			c.held()
+			wg.Go(func() { c.call(ctx, "hold") })
+			c.until("it waits", func() bool { return c.stats().Waiting == 1 })
+			c.inFlight(2)
+			cancel()
+			wg.Wait()
+			close(c.gate)
+		}},
 	{protocol: "native stream", ending: "runs", want: eachWant, run: func(c *scene) {
 		send, end, _ := c.nativeStream(stream.Policy{Mode: stream.Every, Window: 8})
 		for _, what := range each {
@@ -543,7 +602,9 @@ var toldCases = []toldCase{
 		c.until("all have ended", func() bool { return c.counted()["in_flight"] == 0 })
 		end()
 	}},
-	{protocol: "native stream", ending: "flushed, memory and refused", want: "accepted 12, drop flushed 2, drop memory 1, error conflict 1, error flow_control 7, refused conflict 1, refused flow_control 7, refused memory 1, result 1", run: func(c *scene) {
+	{protocol: "native stream", ending: "flushed, memory and refused", want: "accepted 12, drop flushed 2, drop " +
+		"memory 1, error conflict 1, error flow_control 7, refused conflict 1, refused flow_control 7, refused " +
+		"memory 1, result 1", run: func(c *scene) {
 		send, end, flush := c.nativeStream(stream.Policy{Mode: stream.Every, Window: 3})
 		send("hold")
 		c.held()
@@ -560,18 +621,19 @@ var toldCases = []toldCase{
 		end()
 		send("ok")
 	}},
-	{protocol: "native stream", ending: "superseded and closed", want: "accepted 3, drop closed 1, drop superseded 1, result 1", run: func(c *scene) {
-		send, end, _ := c.nativeStream(stream.Policy{Mode: stream.Latest})
-		send("hold")
-		c.held()
-		send("ok")
-		send("ok")
-		closed := make(chan struct{})
-		go func() { end(); close(closed) }()
-		c.until("the stream is closed", func() bool { return c.stats().Waiting == 0 })
-		close(c.gate)
-		<-closed
-	}},
+	{protocol: "native stream", ending: "superseded and closed",
+		want: "accepted 3, drop closed 1, drop superseded 1, result 1", run: func(c *scene) {
+			send, end, _ := c.nativeStream(stream.Policy{Mode: stream.Latest})
+			send("hold")
+			c.held()
+			send("ok")
+			send("ok")
+			closed := make(chan struct{})
+			go func() { end(); close(closed) }()
+			c.until("the stream is closed", func() bool { return c.stats().Waiting == 0 })
+			close(c.gate)
+			<-closed
+		}},
 }
 
 // TestToldIsCounted: for every ending over every protocol, the counts of /metrics equal the endings seen by clients,
@@ -592,11 +654,14 @@ func TestToldIsCounted(t *testing.T) {
 // toldIsCounted runs the cases of one protocol, each with its own model.
 func toldIsCounted(t *testing.T, cases []toldCase) {
 	dir := t.TempDir()
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error", File: filepath.Join(dir, "log")},
-		Memory: config.Memory{Budget: 24 << 20}, Sources: config.Sources{AllowPrivate: true}, Metrics: config.Metrics{Triton: true}}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0",
+		Log:    config.Log{Level: "error", File: filepath.Join(dir, "log")},
+		Memory: config.Memory{Budget: 24 << 20}, Sources: config.Sources{AllowPrivate: true},
+		Metrics: config.Metrics{Triton: true}}
 	all := make([]*scene, len(cases))
 	for i, x := range cases {
-		c := &scene{model: fmt.Sprintf("case%02d", i), told: map[string]int{}, running: make(chan struct{}, 16), gate: make(chan struct{})}
+		c := &scene{model: fmt.Sprintf("case%02d", i), told: map[string]int{}, running: make(chan struct{}, 16),
+			gate: make(chan struct{})}
 		c.lines = filepath.Join(dir, c.model+".jsonl")
 		c.app = x.protocol == "apps"
 		all[i] = c
@@ -625,8 +690,9 @@ func toldIsCounted(t *testing.T, cases []toldCase) {
 				}
 			}
 			cfg.Streams = append(cfg.Streams, streams.Config{
-				Name: c.model, Source: "folder:" + pictures, FPS: 50, Model: c.model, Policy: stream.Policy{Mode: stream.Every},
-				Sinks: []sinks.Settings{&sinks.File{Path: c.lines, MaxSize: 1 << 20}},
+				Name: c.model, Source: "folder:" + pictures, FPS: 50, Model: c.model,
+				Policy: stream.Policy{Mode: stream.Every},
+				Sinks:  []sinks.Settings{&sinks.File{Path: c.lines, MaxSize: 1 << 20}},
 			})
 		}
 	}
@@ -665,7 +731,8 @@ func TestFramesForNoModelAreCounted(t *testing.T) {
 	w.endings(1)
 	_ = w.Close()
 	const want = "accepted 3, error not_found 3, refused not_found 3"
-	if counted := countsOf(t, s, ""); listing(counted) != want || listing(c.told) != listing(tellable(counted, true, false)) {
+	if counted := countsOf(t, s, ""); listing(counted) != want ||
+		listing(c.told) != listing(tellable(counted, true, false)) {
 		t.Errorf("told: %s, counted: %s, want %s", listing(c.told), listing(counted), want)
 	}
 	if err := stop(); err != nil {
@@ -675,7 +742,8 @@ func TestFramesForNoModelAreCounted(t *testing.T) {
 
 // TestDrainIsCounted: frames ended by a drain are counted, and their clients get the ending.
 func TestDrainIsCounted(t *testing.T) {
-	c := &scene{T: t, model: "drained", told: map[string]int{}, running: make(chan struct{}, 1), gate: make(chan struct{})}
+	c := &scene{T: t, model: "drained", told: map[string]int{}, running: make(chan struct{}, 1),
+		gate: make(chan struct{})}
 	scenes.Store(c.model, c)
 	s, stop := run(t, workers.Config{Name: c.model, Source: "scripted"})
 	c.s = s
@@ -693,7 +761,8 @@ func TestDrainIsCounted(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	if f := c.stats().Frames; f.Accepted != 3 || f.Results != 1 || f.Errors[stream.Draining] != 2 || listing(c.told) != "error draining 2, result 1" {
+	if f := c.stats().Frames; f.Accepted != 3 || f.Results != 1 || f.Errors[stream.Draining] != 2 ||
+		listing(c.told) != "error draining 2, result 1" {
 		t.Errorf("counted %+v, told %s", f, listing(c.told))
 	}
 }

@@ -41,7 +41,9 @@ func (s *Server) traceRoutes(app *fiber.App) {
 		if kept := s.observe.tracer.Find(ctx, id); kept != nil {
 			return c.JSON(kept)
 		}
-		return stream.Errorf(stream.NotFound, "", "no kept frame has the trace %.64q: it was not kept, or newer ones have taken its place (tracing.shown)", id)
+		return stream.Errorf(stream.NotFound, "",
+			"no kept frame has the trace %.64q: it was not kept, or newer ones have taken its place (tracing.shown)",
+			id)
 	})
 }
 
@@ -57,11 +59,13 @@ func tracesQuery(c *fiber.Ctx) (q spans.Query, err error) {
 		case "limit":
 			n, e := strconv.Atoi(value)
 			if e != nil || n < 1 || n > maxTraces {
-				err = stream.Errorf(stream.InvalidArgument, key, "%.64q is not a whole number between 1 and %d", value, maxTraces)
+				err = stream.Errorf(stream.InvalidArgument, key, "%.64q is not a whole number between 1 and %d", value,
+					maxTraces)
 			}
 			q.Limit = n
 		default:
-			err = stream.Errorf(stream.InvalidArgument, key, "is not an option: the options are limit, model and reason")
+			err = stream.Errorf(stream.InvalidArgument, key,
+				"is not an option: the options are limit, model and reason")
 		}
 	})
 	return q, err

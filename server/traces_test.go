@@ -80,8 +80,10 @@ func checkTree(t *testing.T, k *spans.Kept) (names []string) {
 	for i, s := range k.Spans {
 		names = append(names, s.Name)
 		p, ok := by[s.ParentID]
-		if i > 0 && (!ok || s.StartUS < p.StartUS || s.StartUS+s.DurationUS > p.StartUS+p.DurationUS+1) { // two numbers are rounded
-			t.Errorf("%s, %d us from %d us, is not within its parent %s, %d us from %d us", s.Name, s.DurationUS, s.StartUS, p.Name, p.DurationUS, p.StartUS)
+		// two numbers are rounded
+		if i > 0 && (!ok || s.StartUS < p.StartUS || s.StartUS+s.DurationUS > p.StartUS+p.DurationUS+1) {
+			t.Errorf("%s, %d us from %d us, is not within its parent %s, %d us from %d us", s.Name, s.DurationUS,
+				s.StartUS, p.Name, p.DurationUS, p.StartUS)
 		}
 		by[s.SpanID] = s
 	}
@@ -105,7 +107,8 @@ func TestTracesOverREST(t *testing.T) {
 		{"uber-trace-id", "%s:" + spanID + ":0:1"},
 	} {
 		id := fmt.Sprintf("%02x%s", i+1, traceID[2:])
-		req, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/echo/infer", strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`))
+		req, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/echo/infer",
+			strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,13 +123,16 @@ func TestTracesOverREST(t *testing.T) {
 		if want := "00-" + id + "-" + k.SpanID + "-01"; r.Header.Get("Traceresponse") != want {
 			t.Errorf("%s: traceresponse %q, want %s", c.name, r.Header.Get("Traceresponse"), want)
 		}
-		if k.ParentID != spanID || k.Protocol != "rest" || k.Model != "echo" || k.Outcome != "result" || !slices.Equal(k.Kept, []string{"sampled"}) {
+		if k.ParentID != spanID || k.Protocol != "rest" || k.Model != "echo" || k.Outcome != "result" ||
+			!slices.Equal(k.Kept, []string{"sampled"}) {
 			t.Errorf("%s: %+v", c.name, k)
 		}
-		if a := k.Spans[0].Attributes; a["baggage.tenant"] != "blue" || a["network.protocol.name"] != "http" || a["millrace.frame.bytes"] != 4.0 {
+		if a := k.Spans[0].Attributes; a["baggage.tenant"] != "blue" || a["network.protocol.name"] != "http" ||
+			a["millrace.frame.bytes"] != 4.0 {
 			t.Errorf("%s: attributes %v", c.name, a)
 		}
-		if names := checkTree(t, k); !slices.Equal(names, []string{"rest echo", "receive", "wait", "batch", "run", "write"}) {
+		if names := checkTree(t, k); !slices.Equal(names, []string{"rest echo", "receive", "wait", "batch", "run",
+			"write"}) {
 			t.Errorf("%s: spans %v", c.name, names)
 		}
 	}
@@ -162,7 +168,8 @@ func TestTracesOverPlainWebSocket(t *testing.T) {
 		if k.ParentID != spanID || k.Protocol != "ws" {
 			t.Errorf("%s: %+v", c.query, k)
 		}
-		if names := checkTree(t, k); names[0] != "ws echo" || !slices.Contains(names, "receive") || !slices.Contains(names, "write") {
+		if names := checkTree(t, k); names[0] != "ws echo" || !slices.Contains(names, "receive") ||
+			!slices.Contains(names, "write") {
 			t.Errorf("spans %v", names)
 		}
 	}
@@ -177,8 +184,10 @@ func TestTracesOverV1(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close(context.Background())
-	for _, traceparent := range []string{"00-" + traceID + "-" + spanID + "-01", "00-" + strings.Repeat("z", 32) + "-" + spanID + "-01"} {
-		if _, err := in.Send(t.Context(), client.Frame{Data: []byte("x"), Codec: "opaque", Trace: traceparent}); err != nil {
+	for _, traceparent := range []string{"00-" + traceID + "-" + spanID + "-01", "00-" + strings.Repeat("z", 32) +
+		"-" + spanID + "-01"} {
+		if _, err := in.Send(t.Context(), client.Frame{Data: []byte("x"), Codec: "opaque",
+			Trace: traceparent}); err != nil {
 			t.Fatal(err)
 		}
 		if e := <-in.Replies(); e.Err != nil {
@@ -203,8 +212,10 @@ func TestTracesOfNativeCalls(t *testing.T) {
 	if _, err := hex.Decode(id[:], []byte(traceID)); err != nil {
 		t.Fatal(err)
 	}
-	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{1, 2}, TraceFlags: trace.FlagsSampled})
-	r, err := s.Native().InferBytes(trace.ContextWithSpanContext(context.Background(), sc), "echo", stream.Opaque, []byte("x"))
+	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{1, 2},
+		TraceFlags: trace.FlagsSampled})
+	r, err := s.Native().InferBytes(trace.ContextWithSpanContext(context.Background(), sc), "echo", stream.Opaque,
+		[]byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +239,8 @@ func TestTracesOfNativeCalls(t *testing.T) {
 // A server stream's traces begin at its source, and show decoding and the stages.
 func TestTracesOfServerStreams(t *testing.T) {
 	clip := filepath.Join(t.TempDir(), "clip.mjpeg")
-	if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", clip).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i",
+		"testsrc2=size=64x48:rate=10:duration=1", clip).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	c := keepAll()
@@ -261,7 +273,8 @@ func TestTailRules(t *testing.T) {
 		workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "510ms"}},
 		workers.Config{Name: "echo", Source: "identity"})
 	infer := func(model, body string) string {
-		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "application/json", strings.NewReader(body))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "application/json",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,10 +296,12 @@ func TestTailRules(t *testing.T) {
 		t.Errorf("%+v", k)
 	}
 	k := kept(t, s, "?reason=failed", ofTrace(infer("echo", `{"inputs":3}`)))
-	if k.Outcome != "error" || k.Code != "invalid_argument" || len(k.Spans) != 1 || k.Spans[0].Attributes["error.type"] != "invalid_argument" {
+	if k.Outcome != "error" || k.Code != "invalid_argument" || len(k.Spans) != 1 ||
+		k.Spans[0].Attributes["error.type"] != "invalid_argument" {
 		t.Errorf("%+v", k)
 	}
-	in, err := s.Native().Stream("slow", stream.Options{Policy: stream.Policy{Mode: stream.Latest}}, func(*stream.Result) {}, nil)
+	in, err := s.Native().Stream("slow", stream.Options{Policy: stream.Policy{Mode: stream.Latest}},
+		func(*stream.Result) {}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +310,9 @@ func TestTailRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if k := kept(t, s, "?reason=superseded", func(*spans.Kept) bool { return true }); k.Outcome != "drop" || k.Reason != "superseded" || !slices.Equal(k.Kept, []string{"dropped"}) {
+	if k := kept(t, s, "?reason=superseded", func(*spans.Kept) bool {
+		return true
+	}); k.Outcome != "drop" || k.Reason != "superseded" || !slices.Equal(k.Kept, []string{"dropped"}) {
 		t.Errorf("%+v", k)
 	}
 	in.Close(stream.ByClient)
@@ -304,7 +321,8 @@ func TestTailRules(t *testing.T) {
 
 // Frames of one batch name each other.
 func TestTracesOfABatch(t *testing.T) {
-	s := tracedServer(t, keepAll(), workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "30ms"}, Batching: workers.Batching{Kind: "hard", MaxSize: 2}})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "slow", Source: "delay",
+		Params: stream.Params{"fixed": "30ms"}, Batching: workers.Batching{Kind: "hard", MaxSize: 2}})
 	in := []stream.Tensor{{Name: "x", Datatype: stream.Int32, Shape: []int{1}, Data: []byte{1, 2, 3, 4}}}
 	calls := []*native.Future{s.Native().Go(t.Context(), "slow", in), s.Native().Go(t.Context(), "slow", in)}
 	for _, call := range calls {
@@ -324,21 +342,24 @@ func TestTracesOfABatch(t *testing.T) {
 // The trace of a frame with a hung run is listed during the run, and reports the hang.
 func TestTracesOfAHungRun(t *testing.T) {
 	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0)},
-		workers.Config{Name: "hangs", Source: "delay", Params: stream.Params{"fixed": "60s"}, Limits: workers.Limits{Run: 30 * time.Millisecond}})
+		workers.Config{Name: "hangs", Source: "delay", Params: stream.Params{"fixed": "60s"},
+			Limits: workers.Limits{Run: 30 * time.Millisecond}})
 	_, err := s.Native().InferBytes(t.Context(), "hangs", stream.Opaque, []byte("x"))
 	if stream.CodeOf(err) != stream.Timeout {
 		t.Fatal(err)
 	}
 	k := kept(t, s, "?reason=failed", func(*spans.Kept) bool { return true })
 	names := checkTree(t, k)
-	if k.Code != "timeout" || k.BatchRows != 1 || k.Spans[0].Attributes["error.type"] != "timeout" || names[len(names)-2] != "run" || k.Spans[len(k.Spans)-2].DurationUS < 30_000 {
+	if k.Code != "timeout" || k.BatchRows != 1 || k.Spans[0].Attributes["error.type"] != "timeout" ||
+		names[len(names)-2] != "run" || k.Spans[len(k.Spans)-2].DurationUS < 30_000 {
 		t.Errorf("%+v", k)
 	}
 }
 
 // Options are checked, and single traces can be read.
 func TestTracesAPI(t *testing.T) {
-	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(1.0), UIURL: "http://jaeger.test"}, workers.Config{Name: "echo", Source: "identity"})
+	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(1.0), UIURL: "http://jaeger.test"},
+		workers.Config{Name: "echo", Source: "identity"})
 	r, err := s.Native().InferBytes(t.Context(), "echo", stream.Opaque, []byte("x"))
 	if err != nil {
 		t.Fatal(err)

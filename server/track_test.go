@@ -36,7 +36,9 @@ func TestTrackedDigits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,output.track_score=0.5,stream.policy=every")
+	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") +
+		",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,output.track_score=0.5," +
+		"stream.policy=every")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +117,8 @@ func TestTrackedDigits(t *testing.T) {
 		if err == nil {
 			err = srv.Run(context.Background())
 		}
-		if err == nil || !strings.Contains(err.Error(), "output.track") && !strings.Contains(err.Error(), "output.classify") {
+		if err == nil || !strings.Contains(err.Error(), "output.track") && !strings.Contains(err.Error(),
+			"output.classify") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

@@ -71,7 +71,8 @@ func TestMissingModels(t *testing.T) {
 func TestWorkersAreCountedForAllModels(t *testing.T) {
 	s := silent(t, Config{})
 	for name, n := range map[string]int{"a": 2, "b": 3} {
-		if _, err := s.models.LoadConfig(t.Context(), workers.Config{Name: name, Source: "identity", Instances: n}, true); err != nil {
+		if _, err := s.models.LoadConfig(t.Context(), workers.Config{Name: name, Source: "identity", Instances: n},
+			true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +127,10 @@ func TestReopenLog(t *testing.T) {
 
 func TestMetricsServerBeforeItListens(t *testing.T) {
 	s := silent(t, Config{})
-	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, nil, &accept.Limit{}, 2*time.Minute, func(string, net.Addr) error { return nil }, s.guardHandler, role.Open)
+	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, nil, &accept.Limit{},
+		2*time.Minute, func(string, net.Addr) error {
+			return nil
+		}, s.guardHandler, role.Open)
 	if err := m.Close(); err != nil || m.srv.ReadHeaderTimeout != 10*time.Second || m.srv.IdleTimeout != 2*time.Minute {
 		t.Errorf("%v, %v for a header, %v between requests", err, m.srv.ReadHeaderTimeout, m.srv.IdleTimeout)
 	}
@@ -144,7 +148,8 @@ func TestMetricsServerBeforeItListens(t *testing.T) {
 }
 
 func TestUnobservedRoutes(t *testing.T) {
-	for route, want := range map[string]bool{"/metrics": true, "/v2/status": true, "/v2/health/live": true, "/v2/health/ready": true, "/v2/models/:model": false, "/": false} {
+	for route, want := range map[string]bool{"/metrics": true, "/v2/status": true, "/v2/health/live": true,
+		"/v2/health/ready": true, "/v2/models/:model": false, "/": false} {
 		if unobserved(route, "/metrics") != want {
 			t.Errorf("%s: %v", route, !want)
 		}
@@ -158,7 +163,8 @@ func writePair(t *testing.T, k *keyPair, name string, changed time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(k.cert, cert, 0o600), os.WriteFile(k.key, key, 0o600), os.Chtimes(k.cert, changed, changed)); err != nil {
+	if err := errors.Join(os.WriteFile(k.cert, cert, 0o600), os.WriteFile(k.key, key, 0o600),
+		os.Chtimes(k.cert, changed, changed)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -229,7 +235,8 @@ func TestOwnCertificate(t *testing.T) {
 	const day = 24 * time.Hour
 	now := time.Now()
 	c := made(now)
-	if !c.NotBefore.Before(now) || c.NotBefore.Before(now.Add(-day)) || c.NotAfter.Before(now.Add(364*day)) || c.NotAfter.After(now.Add(366*day)) {
+	if !c.NotBefore.Before(now) || c.NotBefore.Before(now.Add(-day)) || c.NotAfter.Before(now.Add(364*day)) ||
+		c.NotAfter.After(now.Add(366*day)) {
 		t.Errorf("from %v to %v", c.NotBefore, c.NotAfter)
 	}
 	if c.IsCA || c.KeyUsage&x509.KeyUsageCertSign != 0 {
@@ -258,7 +265,9 @@ func TestOwnNames(t *testing.T) {
 	got := ownNames([]string{"*", "cam.test", "localhost"})
 	machine, _ := os.Hostname()
 	for _, want := range append([]string{"localhost", "cam.test", machine}, Addresses()...) {
-		if n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s != want })); n != 1 && want != "" {
+		if n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool {
+			return s != want
+		})); n != 1 && want != "" {
 			t.Errorf("%s is there %d times in %q", want, n, got)
 		}
 	}
@@ -266,7 +275,8 @@ func TestOwnNames(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	network := func(ip string) net.Addr { return &net.IPNet{IP: net.ParseIP(ip)} }
-	all := []net.Addr{network("192.0.2.7"), network("fe80::1"), network("169.254.1.1"), network("2001:db8::1"), &net.UnixAddr{}}
+	all := []net.Addr{network("192.0.2.7"), network("fe80::1"), network("169.254.1.1"), network("2001:db8::1"),
+		&net.UnixAddr{}}
 	if got, want := addressesOf(all), []string{"192.0.2.7", "2001:db8::1"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -39,7 +39,8 @@ func TestUnreadAnswersInLittleMemory(t *testing.T) {
 	cfg.OwnProcess = true
 	s, stop := runWith(t, cfg)
 	const room = 1 << 30 // Go does not return address space
-	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: mapped(t) + room, Max: mapped(t) + room}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS,
+		&syscall.Rlimit{Cur: mapped(t) + room, Max: mapped(t) + room}); err != nil {
 		t.Fatal(err)
 	}
 	const size = 5 << 20

@@ -26,7 +26,9 @@ import (
 func dialTight(addr string) (net.Conn, error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		if e := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }); e != nil {
+		if e := c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10)
+		}); e != nil {
 			return e
 		}
 		return err
@@ -48,7 +50,9 @@ var unread = map[string]func(s *server.Server, payload []byte) (end func(), err 
 	},
 	"gRPC": func(s *server.Server, payload []byte) (func(), error) {
 		const window = 64 << 10
-		c, err := grpc.NewClient("passthrough:"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		c, err := grpc.NewClient("passthrough:"+s.Addr("grpc"),
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(window),
+			grpc.WithInitialConnWindowSize(window),
 			grpc.WithContextDialer(func(_ context.Context, addr string) (net.Conn, error) { return dialTight(addr) }))
 		if err != nil {
 			return nil, err
@@ -58,7 +62,8 @@ var unread = map[string]func(s *server.Server, payload []byte) (end func(), err 
 			return nil, err
 		}
 		return func() { c.Close() }, call.Send(&inferencepb.ModelInferRequest{
-			ModelName: "same", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{int64(len(payload))}}},
+			ModelName: "same", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+				Shape: []int64{int64(len(payload))}}},
 			RawInputContents: [][]byte{payload},
 		})
 	},
@@ -69,7 +74,8 @@ func unreadHTTP(s *server.Server, call string, payload []byte) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf("POST /v2/models/same/%s?outputs=json HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", call, len(payload))
+	head := fmt.Sprintf("POST /v2/models/same/%s?outputs=json HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "+
+		"application/octet-stream\r\nContent-Length: %d\r\n\r\n", call, len(payload))
 	_, err = c.Write(append([]byte(head), payload...))
 	return func() { c.Close() }, err
 }
@@ -82,7 +88,8 @@ func unreadConfig(budget int64) server.Config {
 
 // isServed reports why a client with a small request is not answered.
 func isServed(s *server.Server) error {
-	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/octet-stream", bytes.NewReader([]byte("text")))
+	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/octet-stream",
+		bytes.NewReader([]byte("text")))
 	if err != nil {
 		return err
 	}
@@ -158,7 +165,8 @@ func TestTextBeyondTheBudget(t *testing.T) {
 	s, stop := runWith(t, unreadConfig(9<<20))
 	payload := bytes.Repeat([]byte{'"'}, 3<<20)
 	ws := dial(t, s, "/v2/models/same/stream?codec=opaque&policy=every")
-	if got := ask(t, ws, websocket.BinaryMessage, payload); !strings.Contains(got, `"code":"overloaded"`) || !strings.Contains(got, "memory.budget") {
+	if got := ask(t, ws, websocket.BinaryMessage, payload); !strings.Contains(got, `"code":"overloaded"`) ||
+		!strings.Contains(got, "memory.budget") {
 		t.Errorf("%.300s", got)
 	}
 	if got := ask(t, ws, websocket.BinaryMessage, []byte("text")); !strings.Contains(got, `"data":["text"]`) {
@@ -167,13 +175,15 @@ func TestTextBeyondTheBudget(t *testing.T) {
 	ws.Close()
 	for call, code := range map[string]int{"infer_stream": http.StatusServiceUnavailable, "infer": http.StatusOK} {
 		until(t, func() bool { return s.Memory().Stats().Leases == 0 }) // of the request before
-		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/"+call+"?outputs=json", "application/octet-stream", bytes.NewReader(payload))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/"+call+"?outputs=json",
+			"application/octet-stream", bytes.NewReader(payload))
 		if err != nil {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(r.Body)
 		r.Body.Close()
-		if r.StatusCode != code || err != nil || code == http.StatusOK && len(text) < 2*len(payload) || code != http.StatusOK && !bytes.Contains(text, []byte("memory.budget")) {
+		if r.StatusCode != code || err != nil || code == http.StatusOK && len(text) < 2*len(payload) ||
+			code != http.StatusOK && !bytes.Contains(text, []byte("memory.budget")) {
 			t.Errorf("%s: %s, %.300s, %v", call, r.Status, text, err)
 		}
 	}

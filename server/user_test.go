@@ -31,7 +31,8 @@ import (
 func TestUserIsTold(t *testing.T) {
 	dir := t.TempDir()
 	file, keys, log := filepath.Join(dir, "service.py"), filepath.Join(dir, "keys.yaml"), filepath.Join(dir, "log")
-	if err := os.WriteFile(file, []byte("def infer(data: bytes, user_id) -> str:\n    return f\"user {user_id}.\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("def infer(data: bytes, user_id) -> str:\n    return f\"user {user_id}.\"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	entry, key := access.NewKey("camera-1", access.Grant{Roles: []string{"infer", "watch"}})
@@ -40,14 +41,16 @@ func TestUserIsTold(t *testing.T) {
 	}
 	traces := keepAll()
 	s, end := runWith(t, server.Config{
-		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Auth: config.Auth{Keys: keys}, Log: config.Log{File: log, Level: "debug", DebugRate: 1000}, Parts: []any{&traces},
+		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Auth: config.Auth{Keys: keys},
+		Log: config.Log{File: log, Level: "debug", DebugRate: 1000}, Parts: []any{&traces},
 		Models: []workers.Config{{Name: "service", Source: file, Params: stream.Params{"python": testneeds.Python(t)}}},
 	})
 	header := http.Header{"Authorization": {"Bearer " + key}}
 	const want = "user camera-1."
 	do := func(method, path, body string) string {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr("http")+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr("http")+path,
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +72,8 @@ func TestUserIsTold(t *testing.T) {
 			t.Errorf("%s: %s", path, text)
 		}
 	}
-	ws, _, err := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+"/v2/models/service/stream?codec=opaque&policy=every", header)
+	ws, _, err := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+
+		"/v2/models/service/stream?codec=opaque&policy=every", header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,15 +90,16 @@ func TestUserIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make(chan string, 1)
-	st, err := session.Open(t.Context(), "service", client.StreamOptions{Codec: "opaque", OnReply: func(r client.Reply) {
-		text := ""
-		if r.Err != nil {
-			text = r.Err.Error()
-		} else if len(r.Outputs) > 0 {
-			text = string(r.Outputs[0].Data)
-		}
-		got <- text
-	}})
+	st, err := session.Open(t.Context(), "service",
+		client.StreamOptions{Codec: "opaque", OnReply: func(r client.Reply) {
+			text := ""
+			if r.Err != nil {
+				text = r.Err.Error()
+			} else if len(r.Outputs) > 0 {
+				text = string(r.Outputs[0].Data)
+			}
+			got <- text
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,10 +115,14 @@ func TestUserIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	r, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelInfer(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key), &inferencepb.ModelInferRequest{
-		ModelName: "service", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "data", Datatype: "BYTES", Shape: []int64{1}, Contents: &inferencepb.InferTensorContents{BytesContents: [][]byte{[]byte("x")}}}},
+	r, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelInfer(metadata.AppendToOutgoingContext(t.Context(),
+		"authorization", "Bearer "+key), &inferencepb.ModelInferRequest{
+		ModelName: "service", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "data",
+			Datatype: "BYTES", Shape: []int64{1},
+			Contents: &inferencepb.InferTensorContents{BytesContents: [][]byte{[]byte("x")}}}},
 	})
-	if err != nil || !strings.Contains(r.String(), want) && !strings.Contains(string(r.GetRawOutputContents()[0]), want) {
+	if err != nil || !strings.Contains(r.String(), want) && !strings.Contains(string(r.GetRawOutputContents()[0]),
+		want) {
 		t.Errorf("gRPC: %v, %v", r, err)
 	}
 	keyed, err := s.Native().Authenticate(t.Context(), native.Credentials{Key: "Bearer " + key})
@@ -133,7 +142,9 @@ func TestUserIsTold(t *testing.T) {
 			t.Errorf("native call, %s: %q", name, text)
 		}
 		r.Release()
-		r, err = c.Do(t.Context(), "service", "", stream.Frame{Codec: stream.Opaque, Payload: []byte("x"), Call: &stream.Call{Endpoint: "infer", Method: "POST", Path: "/infer", ContentType: "application/octet-stream"}})
+		r, err = c.Do(t.Context(), "service", "", stream.Frame{Codec: stream.Opaque, Payload: []byte("x"),
+			Call: &stream.Call{Endpoint: "infer", Method: "POST", Path: "/infer",
+				ContentType: "application/octet-stream"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,10 +46,11 @@ type watched struct {
 	written      map[string]bool // settings files that changed during the last load
 	ignored      map[string]bool // settings files that the program writes
 	moves        map[string]int  // consecutive looks at which a settings file had changed
-	alone        map[string]int  // loads in a row for files of settings alone, by file; "" = new ones and those that are gone
-	empty        map[string]bool // empty files that were not empty at the load
-	emptyLooks   int             // consecutive looks with empty files
-	since        int             // looks since the last reload for settings files alone
+	// loads in a row for files of settings alone, by file; "" = new ones and those that are gone
+	alone      map[string]int
+	empty      map[string]bool // empty files that were not empty at the load
+	emptyLooks int             // consecutive looks with empty files
+	since      int             // looks since the last reload for settings files alone
 }
 
 // newWatched returns a program with the current state of its files.
@@ -82,7 +83,8 @@ func (s *Server) watchedPrograms() map[string]*watched {
 func (s *Server) watchedProgram(m workers.Config) *watched {
 	source := sourceOf(m)
 	if source == "" {
-		s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its file", "model", m.Name, "setting", "watch")
+		s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its "+
+			"file", "model", m.Name, "setting", "watch")
 		return nil
 	}
 	w := newWatched(source)
@@ -183,14 +185,16 @@ func sourceOf(m workers.Config) string {
 // logFixed logs that the server does not watch new files of a program.
 func (s *Server) logFixed(name string, w *watched) {
 	if w.fixed {
-		s.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
+		s.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: "+
+			"put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
 	}
 }
 
 // logOwn logs that settings files are no longer watched.
 func (s *Server) logOwn(name string, files []string) {
 	if files != nil {
-		s.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched any more: the program seems to write them", "model", name, "files", strings.Join(files, " "))
+		s.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched "+
+			"any more: the program seems to write them", "model", name, "files", strings.Join(files, " "))
 	}
 }
 
@@ -204,7 +208,8 @@ func (s *Server) logEmpty(name string, w *watched) {
 		return
 	}
 	if w.emptyLooks++; w.emptyLooks == emptyLooks {
-		s.log.Warn("files of a program are empty, and were not before: the program is not loaded again for them", "model", name, "files", strings.Join(slices.Sorted(maps.Keys(w.empty)), " "))
+		s.log.Warn("files of a program are empty, and were not before: the program is not loaded again for them",
+			"model", name, "files", strings.Join(slices.Sorted(maps.Keys(w.empty)), " "))
 	}
 }
 
@@ -257,7 +262,8 @@ func (s *Server) hasDaemons(name string) bool {
 	if daemons == "" {
 		return false
 	}
-	s.log.Warn("a program is not watched, since it has daemons, and a new one would start them a second time: start the server again to load its changes", "model", name, "daemons", daemons, "setting", "watch")
+	s.log.Warn("a program is not watched, since it has daemons, and a new one would start them a second time: start "+
+		"the server again to load its changes", "model", name, "daemons", daemons, "setting", "watch")
 	return true
 }
 
@@ -280,7 +286,9 @@ func (w *watched) look() (changed, own []string) {
 	w.moves = moves
 	w.since++
 	if !slices.ContainsFunc(moving, w.isCode) {
-		changed = slices.DeleteFunc(differing(w.loaded, now), func(file string) bool { return slices.Contains(moving, file) })
+		changed = slices.DeleteFunc(differing(w.loaded, now), func(file string) bool {
+			return slices.Contains(moving, file)
+		})
 	}
 	switch {
 	case slices.ContainsFunc(changed, w.isCode):
@@ -420,11 +428,14 @@ func (s *Server) reload(ctx context.Context, name string, changed []string) {
 	}
 	switch {
 	case err == nil:
-		s.log.Info("a program was loaded again, because its files have changed", "model", name, "files", strings.Join(changed, " "), "took", time.Since(began))
+		s.log.Info("a program was loaded again, because its files have changed", "model", name, "files",
+			strings.Join(changed, " "), "took", time.Since(began))
 	case ctx.Err() == nil && replaced:
-		s.log.Error("a program whose files have changed was loaded again in part only: change them again, or load it by a request", "model", name, "files", strings.Join(changed, " "), "error", err)
+		s.log.Error("a program whose files have changed was loaded again in part only: change them again, or load "+
+			"it by a request", "model", name, "files", strings.Join(changed, " "), "error", err)
 	case ctx.Err() == nil:
-		s.log.Error("a program whose files have changed cannot be loaded: the one before goes on", "model", name, "files", strings.Join(changed, " "), "error", err)
+		s.log.Error("a program whose files have changed cannot be loaded: the one before goes on", "model", name,
+			"files", strings.Join(changed, " "), "error", err)
 	}
 }
 
@@ -463,7 +474,8 @@ func filesOf(source string) (files map[string]fileState, over bool) {
 				name := e.Name()
 				path := filepath.Join(folder, name)
 				if e.IsDir() {
-					if !strings.HasPrefix(name, ".") && name != "__pycache__" && name != "node_modules" && name != "venv" {
+					if !strings.HasPrefix(name, ".") && name != "__pycache__" && name != "node_modules" &&
+						name != "venv" {
 						below = append(below, path)
 					}
 					return true

@@ -31,7 +31,8 @@ func TestWatchedFiles(t *testing.T) {
 	put("settings.yaml", "1")
 	w := newWatched(filepath.Join(dir, "service.py") + ":Class")
 	for _, c := range []struct{ name, text, want string }{
-		{"service.py", "22", "service.py"}, {"sub/module.py", "22", "sub/module.py"}, {"new.py", "2", "new.py"}, {"settings.yaml", "22", "settings.yaml"},
+		{"service.py", "22", "service.py"}, {"sub/module.py", "22", "sub/module.py"}, {"new.py", "2", "new.py"},
+		{"settings.yaml", "22", "settings.yaml"},
 		{"data.bin", "2", ""}, {".git/x.py", "2", ""}, {"__pycache__/x.py", "2", ""}, {"sub/data.json", "2", ""},
 	} {
 		put(c.name, c.text)
@@ -74,7 +75,8 @@ func TestWatchedFiles(t *testing.T) {
 			t.Errorf("load %d: %q are not watched any more", i, own)
 		}
 		w.look()
-		if got, _ := w.look(); want == "" && got != nil || want != "" && !slices.Equal(got, []string{filepath.Join(dir, want)}) {
+		if got, _ := w.look(); want == "" && got != nil ||
+			want != "" && !slices.Equal(got, []string{filepath.Join(dir, want)}) {
 			t.Errorf("changed in load %d: %q", i, got)
 		}
 	}
@@ -138,7 +140,10 @@ func TestFilesThatProgramsWrite(t *testing.T) {
 				put("own.json")
 			}
 		}, maxAlone, "own.json"},
-		"a new one at each look": {func(i int) { put(fmt.Sprintf("new%d.json", i)); _ = os.Remove(at(fmt.Sprintf("new%d.json", i-1))) }, maxAlone, "new"},
+		"a new one at each look": {func(i int) {
+			put(fmt.Sprintf("new%d.json", i))
+			_ = os.Remove(at(fmt.Sprintf("new%d.json", i-1)))
+		}, maxAlone, "new"},
 		"a new one at the fifth look": {func(i int) {
 			if i%5 == 0 {
 				put(fmt.Sprintf("new%d.json", i))
@@ -175,8 +180,12 @@ func TestFilesThatProgramsWrite(t *testing.T) {
 			if code != 56 {
 				t.Errorf("the change of the source is seen at look %d", code)
 			}
-			if told := slices.IndexFunc(own, func(file string) bool { return strings.HasPrefix(file, at(c.own)) }); loads > c.loads || (c.own != "") != (len(own) > 0) || c.own != "" && told < 0 || c.own == "own.json" && len(own) != 1 {
-				t.Errorf("loaded %d times for settings, want at most %d; %q are not watched any more", loads, c.loads, own)
+			if told := slices.IndexFunc(own, func(file string) bool {
+				return strings.HasPrefix(file, at(c.own))
+			}); loads > c.loads || (c.own != "") != (len(own) > 0) || c.own != "" && told < 0 ||
+				c.own == "own.json" && len(own) != 1 {
+				t.Errorf("loaded %d times for settings, want at most %d; %q are not watched any more", loads, c.loads,
+					own)
 			}
 			if what == "by hand" && loads != 3 {
 				t.Errorf("loaded %d times", loads)
@@ -205,7 +214,8 @@ func TestSourcesOfPrograms(t *testing.T) {
 		{"process", stream.Params{"command": "python3", "args": `["-u", "child.py"]`, "dir": dir}, file},
 		{"process", stream.Params{"command": "python3", "args": `["-m", "child"]`}, ""},
 	} {
-		if got := sourceOf(workers.Config{Name: "m", Source: c.source, Params: c.params}.WithDefaults()); got != c.want {
+		if got := sourceOf(workers.Config{Name: "m", Source: c.source,
+			Params: c.params}.WithDefaults()); got != c.want {
 			t.Errorf("%s %v: %q, want %q", c.source, c.params, got, c.want)
 		}
 	}
@@ -240,7 +250,8 @@ func TestWatchFromTheStart(t *testing.T) {
 		t.Errorf("a program with daemons was loaded again: %v", err)
 	}
 	text, err := os.ReadFile(unknown)
-	if err != nil || !strings.Contains(string(text), `it has daemons, and a new one would start them a second time`) || !strings.Contains(string(text), `clock`) {
+	if err != nil || !strings.Contains(string(text), `it has daemons, and a new one would start them a second time`) ||
+		!strings.Contains(string(text), `clock`) {
 		t.Errorf("the log: %s %v", text, err)
 	}
 	cancel()

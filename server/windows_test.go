@@ -118,7 +118,8 @@ func TestSoundInWindowsOverPlainWebSocket(t *testing.T) {
 		{pcm16(1, 2, 3), "filling"},
 		{pcm16(-4, 5), "[1 2 3 -4] 3"},
 		{pcm16(6, 7, 8, 9, 10, 11), "[3 -4 5 6] [5 6 7 8] [7 8 9 10] 9"},
-		{pcm16(make([]int, 20)...), "error window.hop: is 2, so that a frame of 20 completes 10 windows, and model mirror takes 4 at once (batching.max_size): send at most 8 in one frame"},
+		{pcm16(make([]int, 20)...), "error window.hop: is 2, so that a frame of 20 completes 10 windows, and model " +
+			"mirror takes 4 at once (batching.max_size): send at most 8 in one frame"},
 		{pcm16(1, 2, 3), "filling"},
 		{pcm16(4), "[1 2 3 4] 3"},
 		{[]byte{1}, "error frame: has 1 bytes, and one sample of pcm16 has 2 for model mirror: send whole samples"},
@@ -132,12 +133,14 @@ func TestSoundInWindowsOverPlainWebSocket(t *testing.T) {
 
 // media is a message of millrace.v1.
 func media(kind wire.Kind, c wire.Codec, flags wire.Flags, seq uint64, payload []byte) []byte {
-	return append(wire.AppendHeader(nil, &wire.Header{Kind: kind, Codec: c, Flags: flags, SID: 1, Seq: seq}), payload...)
+	return append(wire.AppendHeader(nil, &wire.Header{Kind: kind, Codec: c, Flags: flags, SID: 1, Seq: seq}),
+		payload...)
 }
 
 // rowsOf is the payload of a tensor x.
 func rowsOf(shape string, vs ...float32) []byte {
-	text := fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"FP32","shape":%s,"parameters":{"binary_data_size":%d}}]}`, shape, 4*len(vs))
+	text := fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"FP32","shape":%s,"parameters":{"binary_data_size":%d}}]}`,
+		shape, 4*len(vs))
 	return append(wire.AppendTensorsPrefix(nil, []byte(text)), fp32(vs...)...)
 }
 
@@ -153,16 +156,22 @@ func TestSoundAndRowsInWindowsOverV1(t *testing.T) {
 		want string
 	}{
 		{"floats", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(1, 2, 3)) }, "filling"},
-		{"and rows", func() []byte { return media(wire.KindTensor, wire.Tensors, 0, seq, rowsOf("[2]", 4, 5)) }, "[1 2 3 4] 3"},
+		{"and rows", func() []byte {
+			return media(wire.KindTensor, wire.Tensors, 0, seq, rowsOf("[2]", 4, 5))
+		}, "[1 2 3 4] 3"},
 		{"whole windows between", func() []byte {
 			return media(wire.KindTensor, wire.Tensors, 0, seq, rowsOf("[2,4]", 11, 12, 13, 14, 21, 22, 23, 24))
 		}, "[11 12 13 14] [21 22 23 24] <nil>"},
 		{"and pcm16", func() []byte { return media(wire.KindAudio, wire.PCM16, 0, seq, pcm16(0)) }, "[3 4 5 0] 5"},
-		{"after a gap", func() []byte { return media(wire.KindAudio, wire.PCMFloat, wire.FlagDiscontinuity, seq, fp32(6, 7, 8)) }, "filling"},
+		{"after a gap", func() []byte {
+			return media(wire.KindAudio, wire.PCMFloat, wire.FlagDiscontinuity, seq, fp32(6, 7, 8))
+		}, "filling"},
 		{"on", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(9)) }, "[6 7 8 9] 3"},
 		{"no rows of it", func() []byte { return media(wire.KindTensor, wire.Tensors, 0, seq, rowsOf("[1,2]", 4, 5)) },
 			"error inputs.x.shape: is [1 2], model mirror wants [-1 4] (-1 = any)"},
-		{"still on", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(10, 11)) }, "[8 9 10 11] 5"},
+		{"still on", func() []byte {
+			return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(10, 11))
+		}, "[8 9 10 11] 5"},
 		{"flushed", func() []byte {
 			if err := c.WriteMessage(websocket.TextMessage, []byte(`{"type":"flush","sid":1}`)); err != nil {
 				t.Fatal(err)
@@ -214,14 +223,17 @@ func TestWholeWindowsByRequest(t *testing.T) {
 		return string(b)
 	}
 	for range 2 { // the second begins where the first did
-		got := post("", "application/json", []byte(`{"inputs":[{"name":"x","datatype":"FP32","shape":[4],"data":[1,2,3,4]}]}`))
+		got := post("", "application/json", []byte(`{"inputs":[{"name":"x","datatype":"FP32","shape":[4],"data":[1,`+
+			`2,3,4]}]}`))
 		if !strings.Contains(got, `"shape":[1,4],"data":[1,2,3,4]`) {
 			t.Error(got)
 		}
-		if got := windows(t, []byte(post("?codec=pcm16", "application/octet-stream", pcm16(1, 2, 3, 4, 5, 6, 7))), full); got != "[1 2 3 4] [3 4 5 6] 5" {
+		if got := windows(t, []byte(post("?codec=pcm16", "application/octet-stream", pcm16(1, 2, 3, 4, 5, 6, 7))),
+			full); got != "[1 2 3 4] [3 4 5 6] 5" {
 			t.Error(got)
 		}
-		if got := post("?codec=pcm16", "application/octet-stream", pcm16(1, 2, 3)); !strings.Contains(got, "window.length: is 4 and this request has 3") {
+		if got := post("?codec=pcm16", "application/octet-stream", pcm16(1, 2, 3)); !strings.Contains(got,
+			"window.length: is 4 and this request has 3") {
 			t.Error(got)
 		}
 	}
@@ -293,28 +305,29 @@ func TestManyStreamsOfSound(t *testing.T) {
 			endings, answered, mode := 0, 0, []stream.Mode{stream.Latest, stream.Every}[k%2]
 			next := int64(-1)
 			done := make(chan struct{})
-			st, err := s.Native().Stream("mirror", stream.Options{Policy: stream.Policy{Mode: mode, Window: 1024}}, func(r *stream.Result) {
-				endings++
-				if r.Err != nil {
-					t.Errorf("%d: %v", r.Seq, r.Err)
-				}
-				if r.Outcome != stream.Answered || len(r.Outputs) == 0 {
-					return
-				}
-				rows, end := r.Outputs[0].Float32s(), r.Params["window_end"].(int64)
-				first := end - 3 - 3*int64(len(rows)/4-1)
-				if mode == stream.Every && next >= 0 && first != next {
-					t.Errorf("windows from %d on, want %d", first, next)
-				}
-				next = end // a window is 4, the next begins 3 behind its start
-				for i, v := range rows {
-					if want := first + int64(i/4)*3 + int64(i%4); int64(v) != want {
-						t.Errorf("frame %d, row %d: %v\nwant %d first", r.Seq, i/4, rows, first)
+			st, err := s.Native().Stream("mirror", stream.Options{Policy: stream.Policy{Mode: mode, Window: 1024}},
+				func(r *stream.Result) {
+					endings++
+					if r.Err != nil {
+						t.Errorf("%d: %v", r.Seq, r.Err)
+					}
+					if r.Outcome != stream.Answered || len(r.Outputs) == 0 {
 						return
 					}
-				}
-				answered++
-			}, func(stream.CloseReason) { close(done) })
+					rows, end := r.Outputs[0].Float32s(), r.Params["window_end"].(int64)
+					first := end - 3 - 3*int64(len(rows)/4-1)
+					if mode == stream.Every && next >= 0 && first != next {
+						t.Errorf("windows from %d on, want %d", first, next)
+					}
+					next = end // a window is 4, the next begins 3 behind its start
+					for i, v := range rows {
+						if want := first + int64(i/4)*3 + int64(i%4); int64(v) != want {
+							t.Errorf("frame %d, row %d: %v\nwant %d first", r.Seq, i/4, rows, first)
+							return
+						}
+					}
+					answered++
+				}, func(stream.CloseReason) { close(done) })
 			if err != nil {
 				t.Error(err)
 				return
@@ -336,7 +349,8 @@ func TestManyStreamsOfSound(t *testing.T) {
 			st.Close(stream.ByClient)
 			<-done
 			if endings != 500 || answered == 0 || mode == stream.Every && next != int64((sample-4)/3*3+3) {
-				t.Errorf("%s: %d endings of 500, %d with windows, the next from %d on after %d samples", mode, endings, answered, next, sample)
+				t.Errorf("%s: %d endings of 500, %d with windows, the next from %d on after %d samples", mode, endings,
+					answered, next, sample)
 			}
 		})
 	}
@@ -348,7 +362,8 @@ func TestWindowsThatDoNotFitTheModel(t *testing.T) {
 		"window.length=5": "models[0].window.length: is 5, but input x of model mirror has 4",
 		"window.hop=-1":   "mirror.window.hop: -1 is not between 1 and 16777216",
 		"window.size=3":   "mirror.window.size: is not a setting: there are hop, length",
-		"input.image.width=2,input.image.layout=NCHW,window.length=2": "window.length: is 2, but input x of model mirror has 3",
+		"input.image.width=2,input.image.layout=NCHW,window.length=2": "window.length: is 2, but input x of model " +
+			"mirror has 3",
 	} {
 		of := "instances=1"
 		if strings.Contains(settings, "image") {
@@ -357,7 +372,8 @@ func TestWindowsThatDoNotFitTheModel(t *testing.T) {
 		m, err := config.ParseModel("mirror=" + mirror(t, of).Source + "," + settings)
 		var s *server.Server
 		if err == nil {
-			if s, err = server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{m}}); err == nil {
+			if s, err = server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
+				Models: []workers.Config{m}}); err == nil {
 				err = s.Run(context.Background())
 			}
 		}

@@ -35,7 +35,8 @@ const (
 const Quotas = int(quotas)
 
 // QuotaNames are the names of the quotas, as in settings.
-var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions", "decoders", "pulls", "watchers", "endpoints", "regions"}
+var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions",
+	"decoders", "pulls", "watchers", "endpoints", "regions"}
 
 // String returns the name.
 func (q Quota) String() string { return QuotaNames[q] }
@@ -233,11 +234,13 @@ func (a *Account) Release(q Quota) {
 func (a *Account) refuse(q Quota, limit float64, wait time.Duration) error {
 	a.denied[q].Add(1)
 	if q >= rates {
-		err := Errorf(FlowControl, "quotas."+q.String(), "%v are open for this client already, and that is its quota: close one, or try again later", limit)
+		err := Errorf(FlowControl, "quotas."+q.String(),
+			"%v are open for this client already, and that is its quota: close one, or try again later", limit)
 		err.After = FlowControl.RetryAfter() // the time of the next release is unknown
 		return err
 	}
-	err := Errorf(FlowControl, "quotas."+q.String(), "the client is over its quota of %v a second: try again in %v", limit, wait.Round(time.Millisecond))
+	err := Errorf(FlowControl, "quotas."+q.String(), "the client is over its quota of %v a second: try again in %v",
+		limit, wait.Round(time.Millisecond))
 	err.After = wait
 	return err
 }

@@ -33,7 +33,8 @@ func TestAccountRates(t *testing.T) {
 		for range 100 {
 			err := a.Take(stream.QuotaRequests, 1, now)
 			wait := coded.RetryAfter(err)
-			if stream.CodeOf(err) != stream.FlowControl || wait <= 0 || wait > time.Duration(float64(time.Second)/c.rate)+time.Nanosecond {
+			if stream.CodeOf(err) != stream.FlowControl || wait <= 0 ||
+				wait > time.Duration(float64(time.Second)/c.rate)+time.Nanosecond {
 				t.Fatalf("%v/s: %v, after %v", c.rate, err, wait)
 			}
 			if a.Take(stream.QuotaRequests, 1, now.Add(wait-time.Nanosecond)) == nil {
@@ -89,8 +90,10 @@ func TestAccountFrames(t *testing.T) {
 		t.Errorf("a frame without a picture: %v", err)
 	}
 	denied := a.Denied(stream.QuotaDecode)
-	if a.DecodeWait(now) != 3*time.Second || a.DecodeWait(now.Add(2*time.Second)) != time.Second || a.DecodeWait(now.Add(5*time.Second)) != 0 || a.Denied(stream.QuotaDecode) != denied {
-		t.Errorf("decoding waits for %v, then %v; %d are refused", a.DecodeWait(now), a.DecodeWait(now.Add(2*time.Second)), a.Denied(stream.QuotaDecode)-denied)
+	if a.DecodeWait(now) != 3*time.Second || a.DecodeWait(now.Add(2*time.Second)) != time.Second ||
+		a.DecodeWait(now.Add(5*time.Second)) != 0 || a.Denied(stream.QuotaDecode) != denied {
+		t.Errorf("decoding waits for %v, then %v; %d are refused", a.DecodeWait(now),
+			a.DecodeWait(now.Add(2*time.Second)), a.Denied(stream.QuotaDecode)-denied)
 	}
 	if a.Idle(now) || !a.Idle(now.Add(4*time.Second)) {
 		t.Error("idle")
@@ -109,7 +112,8 @@ func TestAccountPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.Hold(stream.QuotaStreams); stream.CodeOf(err) != stream.FlowControl || coded.RetryAfter(err) != time.Second || a.Idle(1) {
+	if err := a.Hold(stream.QuotaStreams); stream.CodeOf(err) != stream.FlowControl ||
+		coded.RetryAfter(err) != time.Second || a.Idle(1) {
 		t.Errorf("a third: %v", err)
 	}
 	a.Release(stream.QuotaStreams)
@@ -117,7 +121,8 @@ func TestAccountPlaces(t *testing.T) {
 		t.Errorf("after one was given back: %v", err)
 	}
 	var none *stream.Account
-	if none.Hold(stream.QuotaStreams) != nil || none.TakeFrame(&stream.Frame{}, 1) != nil || none.Take(stream.QuotaRequests, 1, 1) != nil {
+	if none.Hold(stream.QuotaStreams) != nil || none.TakeFrame(&stream.Frame{}, 1) != nil ||
+		none.Take(stream.QuotaRequests, 1, 1) != nil {
 		t.Error("nil has limits")
 	}
 	none.Release(stream.QuotaStreams)

@@ -79,7 +79,9 @@ func TestAssemblerIsReset(t *testing.T) {
 		{"frame after closing", stream.Latest, 1, func(b *bench) { b.Close(stream.ByClient); submit(b) }},
 		{"discontinuity", stream.Every, 1, func(b *bench) { b.MarkDiscontinuity() }},
 		{"flush", stream.Every, 1, func(b *bench) { b.Flush() }},
-		{"lost frame", stream.Every, 1, func(b *bench) { _ = b.SubmitEnded(stream.Frame{}, b.now, stream.Undecoded, nil) }},
+		{"lost frame", stream.Every, 1, func(b *bench) {
+			_ = b.SubmitEnded(stream.Frame{}, b.now, stream.Undecoded, nil)
+		}},
 		{"idle", stream.Every, 1, func(b *bench) { b.DropIdleState(1 << 62) }},
 		{"swap", stream.Every, 1, func(b *bench) { b.Move(&queue{}, anything) }},
 		{"close", stream.Every, 1, func(b *bench) { b.Close(stream.ByClient) }},

@@ -103,7 +103,8 @@ func (c *Cache) put(key *cacheKey, r *Result) {
 // digest returns the key of a frame.
 func digest(f *Frame) *cacheKey {
 	d := digester{Hash: sha256.New()}
-	for _, n := range [...]int{int(f.Codec), f.Width, f.Height, f.SourceWidth, f.SourceHeight, int(f.Region.X), int(f.Region.Y), int(f.Region.Width), int(f.Region.Height)} {
+	for _, n := range [...]int{int(f.Codec), f.Width, f.Height, f.SourceWidth, f.SourceHeight, int(f.Region.X),
+		int(f.Region.Y), int(f.Region.Width), int(f.Region.Height)} {
 		d.number(uint64(n))
 	}
 	d.bytes(f.Payload)

@@ -9,25 +9,33 @@ import (
 // Only a model with routes takes frames with a Call, and such frames have a class of their own.
 func TestCallsAreForModelsWithRoutes(t *testing.T) {
 	dense := func(change func(*stream.Model)) *stream.Model {
-		m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2}}}}
+		m := &stream.Model{Name: "m", MaxBatch: 4,
+			Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2}}}}
 		change(m)
 		return m
 	}
 	call := stream.Frame{Call: &stream.Call{}}
-	tensors := stream.Frame{Codec: stream.Tensors, Call: &stream.Call{}, Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{2}, Data: []byte("ab")}}}
+	tensors := stream.Frame{Codec: stream.Tensors, Call: &stream.Call{},
+		Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{2}, Data: []byte("ab")}}}
 	for name, c := range map[string]struct {
 		m    *stream.Model
 		f    stream.Frame
 		code stream.Code
 	}{
-		"a model with routes":             {dense(func(m *stream.Model) { m.App = &stream.App{} }), call, ""},
-		"a model of others' routes":       {dense(func(m *stream.Model) { m.Calls = true }), call, ""},
-		"a model of pictures with routes": {dense(func(m *stream.Model) { m.Calls, m.Image = true, &stream.ImageSpec{} }), call, ""},
-		"anything, with routes":           {dense(func(m *stream.Model) { m.Calls, m.Any = true, true }), call, ""},
-		"a model without routes":          {dense(func(*stream.Model) {}), call, stream.Unsupported},
-		"anything, without routes":        {dense(func(m *stream.Model) { m.Any = true }), call, stream.Unsupported},
-		"a call of tensors":               {dense(func(m *stream.Model) { m.Calls = true }), tensors, stream.InvalidArgument},
-		"no call":                         {dense(func(m *stream.Model) { m.Calls = true }), stream.Frame{}, stream.Unsupported},
+		"a model with routes":       {dense(func(m *stream.Model) { m.App = &stream.App{} }), call, ""},
+		"a model of others' routes": {dense(func(m *stream.Model) { m.Calls = true }), call, ""},
+		"a model of pictures with routes": {dense(func(m *stream.Model) {
+			m.Calls, m.Image = true, &stream.ImageSpec{}
+		}), call, ""},
+		"anything, with routes":    {dense(func(m *stream.Model) { m.Calls, m.Any = true, true }), call, ""},
+		"a model without routes":   {dense(func(*stream.Model) {}), call, stream.Unsupported},
+		"anything, without routes": {dense(func(m *stream.Model) { m.Any = true }), call, stream.Unsupported},
+		"a call of tensors": {dense(func(m *stream.Model) {
+			m.Calls = true
+		}), tensors, stream.InvalidArgument},
+		"no call": {dense(func(m *stream.Model) {
+			m.Calls = true
+		}), stream.Frame{}, stream.Unsupported},
 	} {
 		rows, class, err := c.m.Check(&c.f)
 		if stream.CodeOf(err) != c.code {

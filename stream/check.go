@@ -34,7 +34,8 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 			return 0, 0, m.wantsTensors(f.Codec)
 		}
 		if !f.Codec.Picture() {
-			return 0, 0, Errorf(Unsupported, "codec", "model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", m.Name, f.Codec)
+			return 0, 0, Errorf(Unsupported, "codec",
+				"model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", m.Name, f.Codec)
 		}
 		return 1, 0, nil
 	}
@@ -51,7 +52,8 @@ func (m *Model) TakesCalls() bool { return m.Calls || m.App != nil }
 func (m *Model) checkCall(f *Frame) (rows int, class uint64, err error) {
 	switch {
 	case !m.TakesCalls():
-		return 0, 0, Errorf(Unsupported, "", "model %s has no routes: send its inputs, see /v2/models/%s", m.Name, m.Name)
+		return 0, 0, Errorf(Unsupported, "", "model %s has no routes: send its inputs, see /v2/models/%s", m.Name,
+			m.Name)
 	case f.Codec != Opaque || len(f.Inputs) > 0 || f.Region != (Region{}):
 		return 0, 0, Errorf(InvalidArgument, "codec", "is %s: the body of a request to a route is opaque", f.Codec)
 	}
@@ -64,9 +66,11 @@ func (m *Model) TakesBytes() bool { return len(m.Inputs) == 1 && m.Inputs[0].Dat
 // wantsTensors returns the reason for which a model without pictures refuses a frame without tensors.
 func (m *Model) wantsTensors(codec Codec) error {
 	if input := m.pictureInput(); input != nil && codec.Picture() {
-		return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: for pictures as its input %s of shape %v, set input.image in its configuration", m.Name, codec, input.Name, input.Shape)
+		return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: for pictures as its input %s of "+
+			"shape %v, set input.image in its configuration", m.Name, codec, input.Name, input.Shape)
 	}
-	return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
+	return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see the inputs in the metadata of "+
+		"model %s", m.Name, codec, m.Name)
 }
 
 // pictureInput returns the only input of the model if the input's shape is that of pictures, with one or three
@@ -89,7 +93,8 @@ func (m *Model) checkRegion(f *Frame) error {
 	if !m.Any && m.Image != nil && f.Codec.Picture() {
 		return nil
 	}
-	return Errorf(Unsupported, "roi", "needs a picture and a model that takes pictures, but model %s got a frame of %s: leave the region out", m.Name, f.Codec)
+	return Errorf(Unsupported, "roi", "needs a picture and a model that takes pictures, but model %s got a frame of "+
+		"%s: leave the region out", m.Name, f.Codec)
 }
 
 func (m *Model) checkAny(f *Frame) (int, uint64, error) {
@@ -111,14 +116,17 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 			return 0, 0, m.missing(f)
 		}
 		if t.Datatype != spec.Datatype {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".datatype", "is %s, model %s wants %s", t.Datatype, m.Name, spec.Datatype)
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".datatype", "is %s, model %s wants %s", t.Datatype,
+				m.Name, spec.Datatype)
 		}
 		n, dims, ok := m.split(t.Shape, spec.Shape)
 		if !ok {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v (-1 = any)", t.Shape, m.Name, m.Shape(spec))
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v (-1 = any)",
+				t.Shape, m.Name, m.Shape(spec))
 		}
 		if given > 0 && n != rows {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "has %d rows, the input before it %d", n, rows)
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "has %d rows, the input before it %d", n,
+				rows)
 		}
 		rows = n
 		given++
@@ -132,7 +140,8 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		return 0, 0, m.unexpected(f)
 	}
 	if rows > m.MaxBatch {
-		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "%d rows, model %s takes at most %d at once (batching.max_size)", rows, m.Name, m.MaxBatch)
+		return 0, 0, Errorf(InvalidArgument, "inputs.shape",
+			"%d rows, model %s takes at most %d at once (batching.max_size)", rows, m.Name, m.MaxBatch)
 	}
 	if rows < 1 {
 		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "has no rows")
@@ -152,7 +161,8 @@ func (m *Model) missing(f *Frame) error {
 			lacks = append(lacks, "'"+name+"'")
 		}
 	}
-	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s'. Got input(s) [%s], but missing required input(s) [%s]. Please provide all required input(s).",
+	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s'. Got input(s) "+
+		"[%s], but missing required input(s) [%s]. Please provide all required input(s).",
 		len(m.Inputs), len(f.Inputs), m.Name, inputsGiven(f), strings.Join(lacks, ","))
 }
 
@@ -165,10 +175,13 @@ func (m *Model) unexpected(f *Frame) error {
 	wanted := strings.Join(names, ", ")
 	for i := range f.Inputs {
 		if name := f.Inputs[i].Name; !slices.Contains(names, name) {
-			return Errorf(InvalidArgument, "inputs", "unexpected inference input '%.64s' for model '%s': its inputs are %s. Got input(s) [%s]", name, m.Name, wanted, inputsGiven(f))
+			return Errorf(InvalidArgument, "inputs",
+				"unexpected inference input '%.64s' for model '%s': its inputs are %s. Got input(s) [%s]", name,
+				m.Name, wanted, inputsGiven(f))
 		}
 	}
-	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s': its inputs are %s. Got input(s) [%s]", len(m.Inputs), len(f.Inputs), m.Name, wanted, inputsGiven(f))
+	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s': its inputs are "+
+		"%s. Got input(s) [%s]", len(m.Inputs), len(f.Inputs), m.Name, wanted, inputsGiven(f))
 }
 
 // maxListed is the largest number of a request's inputs named in an error.

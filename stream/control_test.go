@@ -138,7 +138,8 @@ func TestSmallerWindow(t *testing.T) {
 func TestReplace(t *testing.T) {
 	m := *anything
 	m.Policy = stream.Policy{Mode: stream.Every, MaxAge: time.Minute, Window: 7}
-	b := newBench(&m, stream.Policy{Mode: stream.Latest, MaxAge: time.Second, Deadline: time.Second, MaxFPS: 3, Window: 5})
+	b := newBench(&m, stream.Policy{Mode: stream.Latest, MaxAge: time.Second, Deadline: time.Second, MaxFPS: 3,
+		Window: 5})
 	if err := b.Replace(every); stream.CodeOf(err) != stream.Conflict {
 		t.Errorf("another mode: %v", err)
 	}
@@ -148,7 +149,8 @@ func TestReplace(t *testing.T) {
 	if err := b.Replace(stream.Policy{MaxFPS: 9}); err != nil {
 		t.Fatal(err)
 	}
-	if p, want := b.Policy(), (stream.Policy{Mode: stream.Latest, MaxAge: time.Minute, MaxFPS: 9, Window: stream.DefaultWindowLatest, Priority: stream.Normal}); p != want {
+	if p, want := b.Policy(), (stream.Policy{Mode: stream.Latest, MaxAge: time.Minute, MaxFPS: 9,
+		Window: stream.DefaultWindowLatest, Priority: stream.Normal}); p != want {
 		t.Errorf("policy %+v, want %+v", p, want)
 	}
 	if err := b.Replace(stream.Policy{}); err != nil || b.Policy().MaxFPS != 0 {

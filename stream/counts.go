@@ -137,7 +137,8 @@ func (r *Result) CountUnsendable(err error) {
 // Totals reads the counts. Totals reads the endings before the accepted frames, so that a frame ending meanwhile
 // counts as in flight.
 func (c *FrameCounts) Totals() Totals {
-	t := Totals{Drops: map[Reason]uint64{}, Errors: map[Code]uint64{}, Refused: map[string]uint64{}, Unsendable: map[Code]uint64{}}
+	t := Totals{Drops: map[Reason]uint64{}, Errors: map[Code]uint64{}, Refused: map[string]uint64{},
+		Unsendable: map[Code]uint64{}}
 	read := func(name string, refused, ended *atomic.Uint64) (uint64, bool) {
 		r, n := refused.Load(), ended.Load()
 		if name == Other && n == 0 {
@@ -162,7 +163,8 @@ func (c *FrameCounts) Totals() Totals {
 	}
 	t.CacheHits, t.CacheMisses = c.cacheHits.Load(), c.cacheMisses.Load()
 	t.CacheHitTime, t.CacheMissTime = time.Duration(c.cacheHitTime.Load()), time.Duration(c.cacheMissTime.Load())
-	t.Answering, t.Failing, t.Last = time.Duration(c.answering.Load()), time.Duration(c.failing.Load()), Instant(c.last.Load())
+	t.Answering, t.Failing, t.Last = time.Duration(c.answering.Load()), time.Duration(c.failing.Load()),
+		Instant(c.last.Load())
 	t.Results = c.results.Load()
 	t.Accepted += t.Results
 	accepted := c.accepted.Load()

@@ -59,7 +59,8 @@ func TestFrameCountsAddUp(t *testing.T) {
 				t.Errorf("%s: %d errors, %d refused", code, got.Errors[code], got.Refused[string(code)])
 			}
 		}
-		if got.Results != 3*times || got.InFlight != 2*times || got.Accepted != (n+2)*times || got.Accepted != sum || got.Unsendable[Unsupported] != times {
+		if got.Results != 3*times || got.InFlight != 2*times || got.Accepted != (n+2)*times || got.Accepted != sum ||
+			got.Unsendable[Unsupported] != times {
 			t.Errorf("%+v, want %d accepted, %d added up", got, n+2, sum)
 		}
 	}
@@ -75,7 +76,8 @@ func TestFrameCountsAddUp(t *testing.T) {
 	}
 	c.Refuse("odd", nil)
 	c.Refuse("", Errorf("odd", "", "x"))
-	if got := c.Totals(); got.Drops[Other] != 1 || got.Errors[Other] != 1 || got.Refused[Other] != 2 || got.InFlight != 2 {
+	if got := c.Totals(); got.Drops[Other] != 1 || got.Errors[Other] != 1 || got.Refused[Other] != 2 ||
+		got.InFlight != 2 {
 		t.Errorf("a reason and a code that are not listed: %+v", got)
 	}
 	var nobody *FrameCounts
@@ -109,7 +111,8 @@ func TestIdsOfAFrame(t *testing.T) {
 	for i := range 100 {
 		var own, opened, sent TraceContext
 		sent = given
-		for _, id := range []SpanID{own.allot(&TraceContext{}), opened.allot(&given), sent.allot(&TraceContext{Trace: NewTraceID()})} {
+		for _, id := range []SpanID{own.allot(&TraceContext{}), opened.allot(&given),
+			sent.allot(&TraceContext{Trace: NewTraceID()})} {
 			if spans[id] {
 				t.Fatalf("frame %d has the span %x of another one", i, id)
 			}

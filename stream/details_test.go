@@ -19,22 +19,26 @@ func TestParseRegion(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "1,2,3", "1,2,3,4,5", "1,2,0,4", "1,2,3,0", "x,2,3,4", "1,x,3,4", "1,2,x,4", "1,2,3,x", "-1,2,3,4", "1,2,65536,4", "1, 2,3,4"} {
+	for _, text := range []string{"", "1,2,3", "1,2,3,4,5", "1,2,0,4", "1,2,3,0", "x,2,3,4", "1,x,3,4", "1,2,x,4",
+		"1,2,3,x", "-1,2,3,4", "1,2,65536,4", "1, 2,3,4"} {
 		got, err := stream.ParseRegion(text)
 		var coded *stream.Error
-		if !errors.As(err, &coded) || coded.Code != stream.InvalidArgument || coded.Field != "roi" || got != (stream.Region{}) {
+		if !errors.As(err, &coded) || coded.Code != stream.InvalidArgument || coded.Field != "roi" ||
+			got != (stream.Region{}) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
 }
 
 func TestNamesOfCodecsAndPriorities(t *testing.T) {
-	for _, name := range []string{"auto", "opaque", "jpeg", "png", "webp", "h264", "vp8", "vp9", "av1", "rgb24", "nv12", "pcm16", "pcmf32", "tensor"} {
+	for _, name := range []string{"auto", "opaque", "jpeg", "png", "webp", "h264", "vp8", "vp9", "av1", "rgb24",
+		"nv12", "pcm16", "pcmf32", "tensor"} {
 		if c, err := stream.ParseCodec(name); err != nil || c.String() != name {
 			t.Errorf("%s: %s, %v", name, c, err)
 		}
 	}
-	if _, err := stream.ParseCodec("film"); stream.CodeOf(err) != stream.InvalidArgument || stream.Codec(200).String() != "unknown" {
+	if _, err := stream.ParseCodec("film"); stream.CodeOf(err) != stream.InvalidArgument ||
+		stream.Codec(200).String() != "unknown" {
 		t.Error(err)
 	}
 	for p, name := range map[stream.Priority]string{stream.Normal: "normal", stream.High: "high", stream.Low: "low"} {
@@ -55,15 +59,18 @@ func TestNamesOfCodecsAndPriorities(t *testing.T) {
 
 // Regions are parts of pictures, for models that see pixels.
 func TestRegionsAreForPictures(t *testing.T) {
-	image := &stream.Model{Name: "image", MaxBatch: 1, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 4, 4}}}}
+	image := &stream.Model{Name: "image", MaxBatch: 1, Image: &stream.ImageSpec{},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 4, 4}}}}
 	any := &stream.Model{Name: "any", Any: true, Image: &stream.ImageSpec{}, MaxBatch: 1}
-	text := &stream.Model{Name: "text", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes, Shape: []int{1}}}}
+	text := &stream.Model{Name: "text", MaxBatch: 1,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes, Shape: []int{1}}}}
 	for _, c := range []struct {
 		model *stream.Model
 		codec stream.Codec
 		code  stream.Code
 	}{
-		{image, stream.JPEG, ""}, {image, stream.NV12, ""}, {image, stream.PCM16, stream.Unsupported}, {any, stream.JPEG, stream.Unsupported}, {text, stream.JPEG, stream.Unsupported},
+		{image, stream.JPEG, ""}, {image, stream.NV12, ""}, {image, stream.PCM16, stream.Unsupported},
+		{any, stream.JPEG, stream.Unsupported}, {text, stream.JPEG, stream.Unsupported},
 	} {
 		_, _, err := c.model.Check(&stream.Frame{Codec: c.codec, Region: stream.Region{Width: 1, Height: 1}})
 		if stream.CodeOf(err) != c.code {
@@ -81,11 +88,13 @@ func TestOpaqueFrames(t *testing.T) {
 		codec  stream.Codec
 		ok     bool
 	}{
-		{[]stream.TensorSpec{bytes}, stream.Opaque, true}, {[]stream.TensorSpec{bytes}, stream.JPEG, false}, {[]stream.TensorSpec{numbers}, stream.Opaque, false},
+		{[]stream.TensorSpec{bytes}, stream.Opaque, true}, {[]stream.TensorSpec{bytes}, stream.JPEG, false},
+		{[]stream.TensorSpec{numbers}, stream.Opaque, false},
 		{[]stream.TensorSpec{bytes, numbers}, stream.Opaque, false}, {nil, stream.Opaque, false},
 	} {
 		m := &stream.Model{Name: "m", MaxBatch: 1, Inputs: c.inputs}
-		if _, _, err := m.Check(&stream.Frame{Codec: c.codec}); (err == nil) != c.ok || err != nil && stream.CodeOf(err) != stream.Unsupported {
+		if _, _, err := m.Check(&stream.Frame{Codec: c.codec}); (err == nil) != c.ok ||
+			err != nil && stream.CodeOf(err) != stream.Unsupported {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -96,15 +105,18 @@ func TestKeepsState(t *testing.T) {
 		m     stream.Model
 		keeps bool
 	}{
-		{stream.Model{MaxBatch: 1}, false}, {stream.Model{MaxBatch: 2}, false}, {stream.Model{MaxBatch: 1, Stateful: true}, true},
+		{stream.Model{MaxBatch: 1}, false}, {stream.Model{MaxBatch: 2}, false},
+		{stream.Model{MaxBatch: 1, Stateful: true}, true},
 		{stream.Model{MaxBatch: 1, Assembly: &gaps{}}, true},
 	} {
 		if c.m.KeepsState() != c.keeps {
 			t.Errorf("%+v: %v", c.m, c.m.KeepsState())
 		}
 	}
-	none := &stream.Model{Name: "none", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{0}}}}
-	if _, _, err := none.Check(&stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Uint8, 5)}}); stream.CodeOf(err) != stream.InvalidArgument {
+	none := &stream.Model{Name: "none", MaxBatch: 1,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{0}}}}
+	if _, _, err := none.Check(&stream.Frame{Codec: stream.Tensors,
+		Inputs: []stream.Tensor{tensor("x", stream.Uint8, 5)}}); stream.CodeOf(err) != stream.InvalidArgument {
 		t.Errorf("5 elements for a dimension of 0: %v", err)
 	}
 }
@@ -138,7 +150,8 @@ func TestHead(t *testing.T) {
 	}
 	within := func(d time.Duration) func(*stream.Frame) { return func(f *stream.Frame) { f.Deadline = d } }
 	first := b.now
-	for _, c := range []struct{ deadline, nearest time.Duration }{{0, 0}, {9 * time.Second, 9 * time.Second}, {5 * time.Second, 5 * time.Second}, {7 * time.Second, 5 * time.Second}, {0, 5 * time.Second}} {
+	for _, c := range []struct{ deadline, nearest time.Duration }{{0, 0}, {9 * time.Second, 9 * time.Second},
+		{5 * time.Second, 5 * time.Second}, {7 * time.Second, 5 * time.Second}, {0, 5 * time.Second}} {
 		_ = b.offer(within(c.deadline))
 		want := stream.Head{Received: first}
 		if c.nearest != 0 {
@@ -268,14 +281,16 @@ func TestFramesThatEndedBefore(t *testing.T) {
 	if err := b.SubmitEnded(stream.Frame{Seq: 0}, b.now, stream.Memory, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.SubmitEnded(stream.Frame{Seq: 1}, b.now, stream.Memory, stream.Errorf(stream.Unsupported, "", "no picture")); err != nil {
+	if err := b.SubmitEnded(stream.Frame{Seq: 1}, b.now, stream.Memory,
+		stream.Errorf(stream.Unsupported, "", "no picture")); err != nil {
 		t.Fatal(err)
 	}
 	b.check(t, "0 drop memory", "1 error unsupported")
 	b.Close(stream.ByClient)
 	b.checkFinished(t)
 	lease, _ := b.mem.Copy([]byte("x"))
-	if err := b.SubmitEnded(stream.Frame{Seq: 2, Lease: lease}, b.now, stream.Memory, nil); err == nil || b.mem.Stats().Leases != 0 {
+	if err := b.SubmitEnded(stream.Frame{Seq: 2, Lease: lease}, b.now, stream.Memory, nil); err == nil ||
+		b.mem.Stats().Leases != 0 {
 		t.Errorf("%v, %+v", err, b.mem.Stats())
 	}
 }
@@ -283,7 +298,8 @@ func TestFramesThatEndedBefore(t *testing.T) {
 // Frames without parameters take the parameters of the stream.
 func TestParams(t *testing.T) {
 	b := &bench{ep: &queue{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
-	b.Stream = stream.New(anything, b.ep, b.sink, stream.Options{Policy: every, Params: stream.Params{"of": "the stream"}})
+	b.Stream = stream.New(anything, b.ep, b.sink,
+		stream.Options{Policy: every, Params: stream.Params{"of": "the stream"}})
 	_ = b.offer()
 	_ = b.offer(func(f *stream.Frame) { f.Params = stream.Params{"of": "the frame"} })
 	b.Flush()
@@ -308,7 +324,8 @@ func TestParams(t *testing.T) {
 
 // A result is wanted until the result exists or no receiver is left.
 func TestWanted(t *testing.T) {
-	for why, want := range map[stream.CloseReason]bool{stream.ByClient: true, stream.ByDrain: true, stream.ClientGone: false, stream.SlowConsumer: false} {
+	for why, want := range map[stream.CloseReason]bool{stream.ByClient: true, stream.ByDrain: true,
+		stream.ClientGone: false, stream.SlowConsumer: false} {
 		b := newBench(anything, every)
 		_ = b.offer()
 		r := b.take(t)

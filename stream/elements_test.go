@@ -13,12 +13,14 @@ import (
 // wrong size.
 func TestElementsOfTensors(t *testing.T) {
 	numbers := []int64{1, -2, math.MinInt64, math.MaxInt64}
-	ids := stream.Tensor{Name: "ids", Datatype: stream.Int64, Shape: []int{2, 2}, Data: stream.AppendInt64(nil, numbers...)}
+	ids := stream.Tensor{Name: "ids", Datatype: stream.Int64, Shape: []int{2, 2},
+		Data: stream.AppendInt64(nil, numbers...)}
 	if got, err := ids.Int64s(); err != nil || !slices.Equal(got, numbers) {
 		t.Errorf("%v, %v, want %v", got, err, numbers)
 	}
 	texts := []string{"cat", "", "\xff\x00"}
-	labels := stream.Tensor{Name: "labels", Datatype: stream.Bytes, Shape: []int{3}, Data: stream.AppendStrings(nil, texts...)}
+	labels := stream.Tensor{Name: "labels", Datatype: stream.Bytes, Shape: []int{3},
+		Data: stream.AppendStrings(nil, texts...)}
 	if got, err := labels.Strings(); err != nil || !slices.Equal(got, texts) {
 		t.Errorf("%q, %v, want %q", got, err, texts)
 	}

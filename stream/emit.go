@@ -71,7 +71,8 @@ func (s *Stream) waitForTurn(r *Request) (inTurn bool, err error) {
 		}
 		left := maxEarlyWait - e.waited
 		if left <= 0 || s.sharesBatch(r) {
-			return false, Errorf(FlowControl, "", "an older frame of the stream has no ending, and %d partial results of this one wait for it: send fewer frames at once, or use a stream for each", MaxEarly)
+			return false, Errorf(FlowControl, "", "an older frame of the stream has no ending, and %d partial "+
+				"results of this one wait for it: send fewer frames at once, or use a stream for each", MaxEarly)
 		}
 		e.room = make(chan struct{})
 		room := e.room

@@ -50,7 +50,8 @@ func TestPartialResultsBeforeTheirTurn(t *testing.T) {
 			t.Error("ended")
 		}
 		answer(b.mem, second)
-		b.check(t, slices.Concat(parts(0, 2), []string{"0 result"}, parts(1, 3*stream.MaxEarly), []string{"1 result"})...)
+		b.check(t, slices.Concat(parts(0, 2), []string{"0 result"}, parts(1, 3*stream.MaxEarly),
+			[]string{"1 result"})...)
 		b.end(t, first, second)
 	})
 }
@@ -69,7 +70,8 @@ func TestTooManyPartialResultsBeforeTheirTurn(t *testing.T) {
 				t.Errorf("%s: waited for %v", name, waited)
 			}
 			answer(b.mem, first)
-			b.check(t, slices.Concat([]string{"0 result"}, parts(1, stream.MaxEarly), []string{"1 error flow_control"})...)
+			b.check(t, slices.Concat([]string{"0 result"}, parts(1, stream.MaxEarly),
+				[]string{"1 error flow_control"})...)
 			b.end(t, first, second)
 		})
 	}

@@ -14,7 +14,8 @@ import (
 const ms = time.Millisecond
 
 // passing tests a stream in a synctest bubble, in which time passes only when the test sleeps.
-func passing(t *testing.T, m *stream.Model, p stream.Policy, test func(t *testing.T, b *bench, after func(time.Duration))) {
+func passing(t *testing.T, m *stream.Model, p stream.Policy,
+	test func(t *testing.T, b *bench, after func(time.Duration))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(m, p)
@@ -61,35 +62,37 @@ func TestDeadlinePassesWhileAFrameWaits(t *testing.T) {
 
 // In mode every, endings are pushed in order although a later frame expires first.
 func TestExpiryKeepsTheOrder(t *testing.T) {
-	passing(t, anything, stream.Policy{Mode: stream.Every, MaxAge: time.Second}, func(t *testing.T, b *bench, after func(time.Duration)) {
-		_ = b.offer()
-		r := b.take(t)
-		_ = b.offer()
-		_ = b.offer(within(100 * ms))
-		after(100 * ms)
-		if b.ep.waits() != 1 {
-			t.Errorf("%d frames wait, want the one without the nearer deadline", b.ep.waiting)
-		}
-		b.check(t)
-		b.answer(r)
-		b.check(t, "0 result")
-		b.answer(b.take(t))
-		b.check(t, "0 result", "1 result", "2 drop stale")
-	})
+	passing(t, anything, stream.Policy{Mode: stream.Every, MaxAge: time.Second},
+		func(t *testing.T, b *bench, after func(time.Duration)) {
+			_ = b.offer()
+			r := b.take(t)
+			_ = b.offer()
+			_ = b.offer(within(100 * ms))
+			after(100 * ms)
+			if b.ep.waits() != 1 {
+				t.Errorf("%d frames wait, want the one without the nearer deadline", b.ep.waiting)
+			}
+			b.check(t)
+			b.answer(r)
+			b.check(t, "0 result")
+			b.answer(b.take(t))
+			b.check(t, "0 result", "1 result", "2 drop stale")
+		})
 }
 
 // In mode latest, an expired frame's ending does not wait for the frame in flight.
 func TestExpiryInLatestIsToldAtOnce(t *testing.T) {
-	passing(t, anything, stream.Policy{Mode: stream.Latest, MaxAge: 300 * ms}, func(t *testing.T, b *bench, after func(time.Duration)) {
-		_ = b.offer()
-		r := b.take(t)
-		after(100 * ms)
-		_ = b.offer()
-		after(300 * ms)
-		b.check(t, "1 drop stale")
-		b.answer(r) // a running frame: the deadline no longer counts
-		b.check(t, "1 drop stale", "0 result")
-	})
+	passing(t, anything, stream.Policy{Mode: stream.Latest, MaxAge: 300 * ms},
+		func(t *testing.T, b *bench, after func(time.Duration)) {
+			_ = b.offer()
+			r := b.take(t)
+			after(100 * ms)
+			_ = b.offer()
+			after(300 * ms)
+			b.check(t, "1 drop stale")
+			b.answer(r) // a running frame: the deadline no longer counts
+			b.check(t, "1 drop stale", "0 result")
+		})
 }
 
 // Must frames and frames without a deadline wait as long as necessary; frames of a paused stream do not.
@@ -158,15 +161,24 @@ func TestQueueTimeout(t *testing.T) {
 		field string // of the error; "" = a drop that names none
 		code  stream.Code
 	}{
-		"the model's":                {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{}, 20 * ms, "queue.timeout", stream.Overloaded},
-		"the frame's":                {stream.QueuePolicy{}, stream.Frame{QueueTimeout: 30 * ms}, 30 * ms, "timeout", stream.Overloaded},
-		"the frame's is shorter":     {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{QueueTimeout: 5 * ms}, 5 * ms, "timeout", stream.Overloaded},
-		"the frame's is longer":      {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{QueueTimeout: 50 * ms}, 20 * ms, "queue.timeout", stream.Overloaded},
-		"the deadline is nearer":     {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{Deadline: 10 * ms}, 10 * ms, "", ""},
-		"the time-out is nearer":     {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{Deadline: 40 * ms}, 20 * ms, "queue.timeout", stream.Overloaded},
-		"requests have none":         {stream.QueuePolicy{AllowTimeoutOverride: &no}, stream.Frame{QueueTimeout: ms}, 0, "timeout", stream.InvalidArgument},
-		"negative":                   {stream.QueuePolicy{}, stream.Frame{QueueTimeout: -ms}, 0, "timeout", stream.InvalidArgument},
-		"delayed, but with deadline": {stream.QueuePolicy{Timeout: 5 * ms, Action: stream.Delay}, stream.Frame{Deadline: 40 * ms}, 40 * ms, "", ""},
+		"the model's": {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{}, 20 * ms, "queue.timeout",
+			stream.Overloaded},
+		"the frame's": {stream.QueuePolicy{}, stream.Frame{QueueTimeout: 30 * ms}, 30 * ms, "timeout",
+			stream.Overloaded},
+		"the frame's is shorter": {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{QueueTimeout: 5 * ms},
+			5 * ms, "timeout", stream.Overloaded},
+		"the frame's is longer": {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{QueueTimeout: 50 * ms},
+			20 * ms, "queue.timeout", stream.Overloaded},
+		"the deadline is nearer": {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{Deadline: 10 * ms}, 10 * ms,
+			"", ""},
+		"the time-out is nearer": {stream.QueuePolicy{Timeout: 20 * ms}, stream.Frame{Deadline: 40 * ms}, 20 * ms,
+			"queue.timeout", stream.Overloaded},
+		"requests have none": {stream.QueuePolicy{AllowTimeoutOverride: &no}, stream.Frame{QueueTimeout: ms},
+			0, "timeout", stream.InvalidArgument},
+		"negative": {stream.QueuePolicy{}, stream.Frame{QueueTimeout: -ms}, 0, "timeout",
+			stream.InvalidArgument},
+		"delayed, but with deadline": {stream.QueuePolicy{Timeout: 5 * ms, Action: stream.Delay},
+			stream.Frame{Deadline: 40 * ms}, 40 * ms, "", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m, k := *anything, &endings{}
@@ -188,7 +200,8 @@ func TestQueueTimeout(t *testing.T) {
 				t.Fatalf("%s: %d endings", name, len(k.all()))
 			}
 			var e *stream.Error
-			if errors.As(k.all()[0], &e); c.field == "" && e != nil || c.field != "" && (e == nil || e.Field != c.field || e.Code != c.code) {
+			if errors.As(k.all()[0], &e); c.field == "" && e != nil ||
+				c.field != "" && (e == nil || e.Field != c.field || e.Code != c.code) {
 				t.Errorf("%s: %v", name, k.all()[0])
 			}
 			s.Close(stream.ByClient)
@@ -257,7 +270,8 @@ func TestPriorityOfTokens(t *testing.T) {
 	for _, c := range []struct {
 		stream, frame, want stream.Priority
 	}{
-		{0, 0, stream.Low}, {stream.Normal, 0, stream.Normal}, {stream.Normal, stream.High, stream.High}, {0, stream.Normal, stream.Normal}, {0, stream.Delayed, stream.Low},
+		{0, 0, stream.Low}, {stream.Normal, 0, stream.Normal}, {stream.Normal, stream.High, stream.High},
+		{0, stream.Normal, stream.Normal}, {0, stream.Delayed, stream.Low},
 	} {
 		b := newBench(&m, stream.Policy{Mode: stream.Every, Priority: c.stream})
 		_ = b.offer(own(c.frame))
@@ -267,7 +281,8 @@ func TestPriorityOfTokens(t *testing.T) {
 		b.Close(stream.ByClient)
 		b.checkFinished(t)
 	}
-	for n, want := range map[uint64]stream.Priority{0: stream.DefaultPriority, 1: stream.High, 2: stream.Normal, 3: stream.Low, 1 << 40: stream.Low} {
+	for n, want := range map[uint64]stream.Priority{0: stream.DefaultPriority, 1: stream.High, 2: stream.Normal,
+		3: stream.Low, 1 << 40: stream.Low} {
 		if got := stream.PriorityOf(n); got != want {
 			t.Errorf("%d: %v", n, got)
 		}

@@ -53,10 +53,14 @@ func ParseCodec(name string) (Codec, error) {
 			return c, nil
 		}
 	}
-	if low := strings.ToLower(name); strings.Contains(low, "webm") || strings.Contains(low, "mp4") || strings.Contains(low, "matroska") {
-		return 0, Errorf(InvalidArgument, "codec", "%q is a container, which a browser's MediaRecorder makes: send each chunk of a VideoEncoder, with codec h264, vp8, vp9 or av1, or single pictures; `millrace stream FILE` sends a recording", name)
+	if low := strings.ToLower(name); strings.Contains(low, "webm") || strings.Contains(low, "mp4") ||
+		strings.Contains(low, "matroska") {
+		return 0, Errorf(InvalidArgument, "codec", "%q is a container, which a browser's MediaRecorder makes: send "+
+			"each chunk of a VideoEncoder, with codec h264, vp8, vp9 or av1, or single pictures; `millrace stream "+
+			"FILE` sends a recording", name)
 	}
-	return 0, Errorf(InvalidArgument, "codec", "%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16, pcmf32 or tensor", name)
+	return 0, Errorf(InvalidArgument, "codec",
+		"%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16, pcmf32 or tensor", name)
 }
 
 // Picture reports whether the codec is a still picture or a raw video frame, for a model with an image input.

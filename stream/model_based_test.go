@@ -406,7 +406,8 @@ func TestStreamMatchesItsReference(t *testing.T) {
 		models := []*stream.Model{anything, stateful("a"), stateful("b"), assembled(anything), assembled(stateful("c"))}
 		first := models[rapid.IntRange(0, len(models)-1).Draw(t, "first")]
 		m := &machine{
-			bench: newBench(first, p), ref: &reference{mode: p.Mode, window: p.Window}, policy: p, model: first, models: models,
+			bench: newBench(first, p), ref: &reference{mode: p.Mode, window: p.Window}, policy: p, model: first,
+			models: models,
 			states: map[int]int{}, owner: map[int]*stream.Model{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -446,7 +447,8 @@ func TestStreamMatchesItsReference(t *testing.T) {
 			s.ReleaseToken()
 		}
 		if m.ep.detached != 1 || len(m.sink.done) != 1 || m.mem.Stats().Leases != 0 {
-			t.Fatalf("detached %d times, done %d times, %d leases", m.ep.detached, len(m.sink.done), m.mem.Stats().Leases)
+			t.Fatalf("detached %d times, done %d times, %d leases", m.ep.detached, len(m.sink.done),
+				m.mem.Stats().Leases)
 		}
 		for id, n := range m.states {
 			if n != 1 {

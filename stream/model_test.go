@@ -14,11 +14,17 @@ func tensor(name string, d stream.Datatype, shape ...int) stream.Tensor {
 
 func TestCheck(t *testing.T) {
 	const f32, u8, bytes = stream.Float32, stream.Uint8, stream.Bytes
-	fixed := &stream.Model{Name: "fixed", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{3}}, {Name: "y", Datatype: u8, Shape: []int{2, 2}}}}
-	free := &stream.Model{Name: "free", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{-1, 3}}}}
-	text := &stream.Model{Name: "text", MaxBatch: 4, Ragged: true, Inputs: []stream.TensorSpec{{Name: "x", Datatype: bytes, Shape: []int{1}}}}
-	image := &stream.Model{Name: "image", MaxBatch: 4, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: u8, Shape: []int{3, 4, 4}}}}
-	scalar := &stream.Model{Name: "scalar", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{}}}}
+	fixed := &stream.Model{Name: "fixed", MaxBatch: 4,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{3}},
+			{Name: "y", Datatype: u8, Shape: []int{2, 2}}}}
+	free := &stream.Model{Name: "free", MaxBatch: 4,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{-1, 3}}}}
+	text := &stream.Model{Name: "text", MaxBatch: 4, Ragged: true,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: bytes, Shape: []int{1}}}}
+	image := &stream.Model{Name: "image", MaxBatch: 4, Image: &stream.ImageSpec{},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: u8, Shape: []int{3, 4, 4}}}}
+	scalar := &stream.Model{Name: "scalar", MaxBatch: 4,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{}}}}
 	y := tensor("y", u8, 2, 2)
 	for _, c := range []struct {
 		name  string
@@ -32,15 +38,23 @@ func TestCheck(t *testing.T) {
 		{"any order", fixed, stream.Tensors, []stream.Tensor{y, tensor("x", f32, 3)}, 1, ""},
 		{"an axis of one is one row", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 1, 3), y}, 1, ""},
 		{"rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 4, 3), tensor("y", u8, 4, 2, 2)}, 4, ""},
-		{"rows that differ", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 4, 3), tensor("y", u8, 3, 2, 2)}, 0, stream.InvalidArgument},
-		{"too many rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 5, 3), tensor("y", u8, 5, 2, 2)}, 0, stream.InvalidArgument},
-		{"no rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 0, 3), tensor("y", u8, 0, 2, 2)}, 0, stream.InvalidArgument},
-		{"negative rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, -1, 3), tensor("y", u8, -1, 2, 2)}, 0, stream.InvalidArgument},
-		{"most rows there are", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, math.MaxInt, 3), tensor("y", u8, math.MaxInt, 2, 2)}, 0, stream.InvalidArgument},
-		{"least rows there are", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, math.MinInt, 3), tensor("y", u8, math.MinInt, 2, 2)}, 0, stream.InvalidArgument},
+		{"rows that differ", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 4, 3), tensor("y", u8, 3, 2, 2)},
+			0, stream.InvalidArgument},
+		{"too many rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 5, 3), tensor("y", u8, 5, 2, 2)}, 0,
+			stream.InvalidArgument},
+		{"no rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 0, 3), tensor("y", u8, 0, 2, 2)}, 0,
+			stream.InvalidArgument},
+		{"negative rows", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, -1, 3), tensor("y", u8, -1, 2, 2)},
+			0, stream.InvalidArgument},
+		{"most rows there are", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, math.MaxInt, 3),
+			tensor("y", u8, math.MaxInt, 2, 2)}, 0, stream.InvalidArgument},
+		{"least rows there are", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, math.MinInt, 3),
+			tensor("y", u8, math.MinInt, 2, 2)}, 0, stream.InvalidArgument},
 		{"missing", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 3)}, 0, stream.InvalidArgument},
-		{"twice", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 3), tensor("x", f32, 3)}, 0, stream.InvalidArgument},
-		{"too many", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 3), y, tensor("z", u8)}, 0, stream.InvalidArgument},
+		{"twice", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 3), tensor("x", f32, 3)}, 0,
+			stream.InvalidArgument},
+		{"too many", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 3), y, tensor("z", u8)}, 0,
+			stream.InvalidArgument},
 		{"none", fixed, stream.Tensors, nil, 0, stream.InvalidArgument},
 		{"datatype", fixed, stream.Tensors, []stream.Tensor{tensor("x", u8, 3), y}, 0, stream.InvalidArgument},
 		{"dimension", fixed, stream.Tensors, []stream.Tensor{tensor("x", f32, 4), y}, 0, stream.InvalidArgument},
@@ -49,7 +63,8 @@ func TestCheck(t *testing.T) {
 		{"free", free, stream.Tensors, []stream.Tensor{tensor("x", f32, 7, 3)}, 1, ""},
 		{"free rows", free, stream.Tensors, []stream.Tensor{tensor("x", f32, 2, 7, 3)}, 2, ""},
 		{"free and empty", free, stream.Tensors, []stream.Tensor{tensor("x", f32, 0, 3)}, 1, ""},
-		{"free and negative", free, stream.Tensors, []stream.Tensor{tensor("x", f32, -1, 3)}, 0, stream.InvalidArgument},
+		{"free and negative", free, stream.Tensors, []stream.Tensor{tensor("x", f32, -1, 3)}, 0,
+			stream.InvalidArgument},
 		{"scalar", scalar, stream.Tensors, []stream.Tensor{tensor("x", f32)}, 1, ""},
 		{"scalars", scalar, stream.Tensors, []stream.Tensor{tensor("x", f32, 3)}, 3, ""},
 		{"picture", image, stream.JPEG, nil, 1, ""},
@@ -71,10 +86,12 @@ func TestCheck(t *testing.T) {
 }
 
 func TestClassIsTheFreeDimensions(t *testing.T) {
-	m := &stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{-1, -1, -1}}}}
+	m := &stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8,
+		Shape: []int{-1, -1, -1}}}}
 	seen := map[uint64]string{}
 	class := func(m *stream.Model, shape ...int) uint64 {
-		_, c, err := m.Check(&stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Uint8, shape...)}})
+		_, c, err := m.Check(&stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{tensor("x", stream.Uint8, shape...)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +126,10 @@ func TestElements(t *testing.T) {
 		shape []int
 		want  int
 	}{
-		{nil, 1}, {[]int{0}, 0}, {[]int{2, 3}, 6}, {[]int{-1}, -1}, {[]int{0, -1}, -1}, {[]int{math.MaxInt}, math.MaxInt},
-		{[]int{math.MaxInt, 2}, -1}, {[]int{math.MaxInt, 0, 2}, 0}, {[]int{1 << 32, 1 << 31}, -1}, {[]int{1 << 31, 1 << 31}, 1 << 62},
+		{nil, 1}, {[]int{0}, 0}, {[]int{2, 3}, 6}, {[]int{-1}, -1}, {[]int{0, -1}, -1},
+		{[]int{math.MaxInt}, math.MaxInt},
+		{[]int{math.MaxInt, 2}, -1}, {[]int{math.MaxInt, 0, 2}, 0}, {[]int{1 << 32, 1 << 31}, -1},
+		{[]int{1 << 31, 1 << 31}, 1 << 62},
 		{[]int{math.MinInt}, -1},
 	} {
 		if got := stream.Elements(c.shape); got != c.want {
@@ -183,15 +202,18 @@ func TestPolicy(t *testing.T) {
 	if got := (stream.Policy{}).WithDefaults(d); got != d {
 		t.Errorf("%+v", got)
 	}
-	if got := (stream.Policy{Mode: stream.Latest, Window: 9}).WithDefaults(d); got.Mode != stream.Latest || got.Window != 9 || got.MaxFPS != 3 {
+	if got := (stream.Policy{Mode: stream.Latest, Window: 9}).WithDefaults(d); got.Mode != stream.Latest ||
+		got.Window != 9 || got.MaxFPS != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got := (stream.Policy{}).WithDefaults(stream.Policy{}); got.Mode != stream.Latest || got.Window != stream.DefaultWindowLatest || got.Priority != stream.Normal {
+	if got := (stream.Policy{}).WithDefaults(stream.Policy{}); got.Mode != stream.Latest ||
+		got.Window != stream.DefaultWindowLatest || got.Priority != stream.Normal {
 		t.Errorf("%+v", got)
 	}
 	for field, p := range map[string]stream.Policy{
-		"policy": {Mode: "newest"}, "max_age_ms": {MaxAge: -1}, "deadline_ms": {Deadline: -1}, "max_fps": {MaxFPS: math.NaN()},
-		"window": {Window: stream.MaxWindow + 1}, "priority": {Priority: stream.Delayed},
+		"policy": {Mode: "newest"}, "max_age_ms": {MaxAge: -1}, "deadline_ms": {Deadline: -1},
+		"max_fps": {MaxFPS: math.NaN()},
+		"window":  {Window: stream.MaxWindow + 1}, "priority": {Priority: stream.Delayed},
 	} {
 		var e *stream.Error
 		if err := p.Validate(); err == nil {

@@ -38,7 +38,8 @@ func (s *Stream) complete(r *Request) {
 	}
 	r.counts.end(res, done.Sub(r.Timing.Received))
 	if r.first && res.Outcome != Answered {
-		s.lose(Errorf(Conflict, "sequence_start", "the first request of the sequence had no result: start the sequence again"))
+		s.lose(Errorf(Conflict, "sequence_start",
+			"the first request of the sequence had no result: start the sequence again"))
 	}
 	switch res.Outcome {
 	case Answered:

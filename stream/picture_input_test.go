@@ -30,7 +30,8 @@ func TestPictureForTensors(t *testing.T) {
 			m.Inputs = append(m.Inputs, TensorSpec{Name: "x", Datatype: Float32, Shape: shape})
 		}
 		_, _, err := m.Check(&Frame{Codec: c.codec})
-		if CodeOf(err) != Unsupported || strings.Contains(err.Error(), "input.image") != c.image || strings.Contains(err.Error(), "metadata of model m") == c.image {
+		if CodeOf(err) != Unsupported || strings.Contains(err.Error(), "input.image") != c.image ||
+			strings.Contains(err.Error(), "metadata of model m") == c.image {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

@@ -52,5 +52,6 @@ func (s *Stream) recheck(r *Request, adopted bool) (err error) {
 		}
 		return err
 	}
-	return Errorf(Conflict, "", "model %s was replaced by one with another window: continue with the next frame", m.Name)
+	return Errorf(Conflict, "", "model %s was replaced by one with another window: continue with the next frame",
+		m.Name)
 }

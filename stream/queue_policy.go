@@ -32,7 +32,8 @@ func (s *Stream) setQueueTimeout(r *Request) error {
 	case r.QueueTimeout == 0:
 		r.QueueTimeout = q.Timeout
 	case q.AllowTimeoutOverride != nil && !*q.AllowTimeoutOverride:
-		return Errorf(InvalidArgument, "timeout", "requests to model %s have no time-out of their own (its queue.allow_timeout_override is false): leave it out", s.model.Name)
+		return Errorf(InvalidArgument, "timeout", "requests to model %s have no time-out of their own (its "+
+			"queue.allow_timeout_override is false): leave it out", s.model.Name)
 	case q.Timeout > 0:
 		r.QueueTimeout = min(r.QueueTimeout, q.Timeout)
 	}
@@ -56,7 +57,9 @@ func (r *Request) queueEnd() Instant {
 func (r *Request) queueError() error {
 	m := r.Stream.model
 	if t := m.Queue.Timeout; t > 0 && r.QueueTimeout >= t {
-		return Errorf(Overloaded, "queue.timeout", "model %s had no worker for the request within %v: try later, or raise the setting", m.Name, r.QueueTimeout)
+		return Errorf(Overloaded, "queue.timeout",
+			"model %s had no worker for the request within %v: try later, or raise the setting", m.Name, r.QueueTimeout)
 	}
-	return Errorf(Overloaded, "timeout", "model %s had no worker for the request within its time-out of %v: try later, or with a longer one", m.Name, r.QueueTimeout)
+	return Errorf(Overloaded, "timeout", "model %s had no worker for the request within its time-out of %v: try "+
+		"later, or with a longer one", m.Name, r.QueueTimeout)
 }

@@ -19,7 +19,8 @@ const (
 )
 
 // Reasons lists every reason, for counters resolved once.
-var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, WindowFull, OverQuota, Undecoded}
+var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, WindowFull, OverQuota,
+	Undecoded}
 
 // CloseReason says why a stream ended.
 type CloseReason string

@@ -21,7 +21,8 @@ func (c *FrameCounts) OnRefused(f func(*Refusal)) {
 // be on the heap.
 func (c *FrameCounts) RefuseFrame(f *Frame, o *Options, why Reason, err error) *Result {
 	c.Refuse(why, err)
-	x := &Refusal{Frame: *f, Options: o, At: Now(), Result: &Result{Outcome: Dropped, Reason: why, Seq: f.Seq, CaptureUS: f.CaptureUS}}
+	x := &Refusal{Frame: *f, Options: o, At: Now(), Result: &Result{Outcome: Dropped, Reason: why, Seq: f.Seq,
+		CaptureUS: f.CaptureUS}}
 	if err != nil {
 		x.Result.Outcome, x.Result.Reason, x.Result.Err = Failed, "", err
 	}

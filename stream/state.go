@@ -86,7 +86,8 @@ func (s *Stream) LostState() error {
 }
 
 // errStateLost is the error of frames following a lost state.
-var errStateLost = Errorf(Unavailable, "sequence_id", "the state of the sequence is lost, because the worker that had it was replaced: start the sequence again")
+var errStateLost = Errorf(Unavailable, "sequence_id",
+	"the state of the sequence is lost, because the worker that had it was replaced: start the sequence again")
 
 // detachState is Request.DetachState with the lock held.
 func (s *Stream) detachState(r *Request) {

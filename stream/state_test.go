@@ -88,7 +88,8 @@ func TestAbandonedFramesEndAtOnce(t *testing.T) {
 			b.Abandon(err)
 			b.check(t, "0 error canceled", "1 error canceled")
 			if released != 0 || r.Payload == nil || r.Wanted() {
-				t.Errorf("while the run goes on: %d releases of the state, payload %q, wanted %v", released, r.Payload, r.Wanted())
+				t.Errorf("while the run goes on: %d releases of the state, payload %q, wanted %v", released, r.Payload,
+					r.Wanted())
 			}
 			if !b.IsFinished() {
 				t.Error("the stream waits for the run")

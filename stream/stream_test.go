@@ -122,7 +122,8 @@ func TestEveryHoldsOrderAndWindow(t *testing.T) {
 
 // After a close by an error, the stream refuses further frames with the error.
 func TestClosedWithAnError(t *testing.T) {
-	for why, want := range map[stream.CloseReason]stream.Code{stream.ByError: stream.Unauthenticated, stream.ByUnload: stream.Unloaded, stream.ByClient: stream.Conflict} {
+	for why, want := range map[stream.CloseReason]stream.Code{stream.ByError: stream.Unauthenticated,
+		stream.ByUnload: stream.Unloaded, stream.ByClient: stream.Conflict} {
 		b := newBench(anything, stream.Policy{Mode: stream.Every, Window: 3})
 		_ = b.offer()
 		b.CloseWith(why, stream.Errorf(stream.Unauthenticated, "", "the key was removed"))
@@ -142,9 +143,12 @@ func TestStaleIncludesThePredictedTime(t *testing.T) {
 		stale         bool
 	}{
 		{"in time", stream.Policy{MaxAge: 10 * time.Millisecond}, 0, 4 * time.Millisecond, 6 * time.Millisecond, false},
-		{"by the batch", stream.Policy{MaxAge: 10 * time.Millisecond}, 0, 4 * time.Millisecond, 6*time.Millisecond + 1, true},
-		{"by its own deadline", stream.Policy{MaxAge: 10 * time.Millisecond}, 3 * time.Millisecond, 4 * time.Millisecond, 0, true},
-		{"the shorter counts", stream.Policy{MaxAge: time.Second, Deadline: time.Millisecond}, time.Minute, 2 * time.Millisecond, 0, true},
+		{"by the batch", stream.Policy{MaxAge: 10 * time.Millisecond}, 0, 4 * time.Millisecond, 6*time.Millisecond + 1,
+			true},
+		{"by its own deadline", stream.Policy{MaxAge: 10 * time.Millisecond}, 3 * time.Millisecond,
+			4 * time.Millisecond, 0, true},
+		{"the shorter counts", stream.Policy{MaxAge: time.Second, Deadline: time.Millisecond}, time.Minute,
+			2 * time.Millisecond, 0, true},
 		{"none", stream.Policy{}, 0, time.Hour, time.Hour, false},
 		{"for ever", stream.Policy{MaxAge: math.MaxInt64}, 0, time.Hour, time.Hour, false},
 		{"negative is none", stream.Policy{}, -1, time.Hour, 0, false},
@@ -413,7 +417,8 @@ func TestMoveEndsWhatTheNextModelDoesNotTake(t *testing.T) {
 	_ = b.offer()
 	old := b.ep
 	b.ep = &queue{ended: 0}
-	b.Move(b.ep, &stream.Model{Name: "tensors", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}})
+	b.Move(b.ep, &stream.Model{Name: "tensors", MaxBatch: 1,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}})
 	b.check(t, "0 error unsupported", "1 error unsupported")
 	if b.ep.queued() != 0 || old.waiting != 0 || b.WaitingFrames() != 0 || b.WaitingRows() != 0 {
 		t.Fatal("a token is queued without a frame")
@@ -449,11 +454,13 @@ func TestPlaceIsFreedWithTheToken(t *testing.T) {
 }
 
 func TestLargeFrameKeepsItsToken(t *testing.T) {
-	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{-1}}}}
+	m := &stream.Model{Name: "m", MaxBatch: 4,
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{-1}}}}
 	b := newBench(m, every)
 	rows := func(n, d int) func(*stream.Frame) {
 		return func(f *stream.Frame) {
-			f.Codec, f.Inputs = stream.Tensors, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{n, d}, Data: make([]byte, n*d)}}
+			f.Codec, f.Inputs = stream.Tensors,
+				[]stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{n, d}, Data: make([]byte, n*d)}}
 		}
 	}
 	_ = b.offer(rows(3, 2))

@@ -106,9 +106,11 @@ func (s *Stream) refusal(must bool) (err error) {
 		return s.lost
 	}
 	if n := s.outstanding(must); n >= s.policy.Window && s.counts.Accepted >= s.acceptUpTo {
-		err = Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
+		err = Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream "+
+			"with a larger window", n)
 	} else if s.policy.Mode == Latest && len(s.order)-len(s.waiting) >= MaxWindow {
-		err = Errorf(FlowControl, "window", "%d frames wait for an older one in flight: wait for results, or send larger frames", MaxWindow)
+		err = Errorf(FlowControl, "window", "%d frames wait for an older one in flight: wait for results, or send "+
+			"larger frames", MaxWindow)
 	}
 	if err != nil && s.policy.Mode == Latest {
 		s.resetAssembler() // a live source does not send the frame again

@@ -75,7 +75,8 @@ func Elements(shape []int) int {
 func (t *Tensor) CheckSize(prefix string) error {
 	n := Elements(t.Shape)
 	if n < 0 {
-		return Errorf(InvalidArgument, prefix+t.Name+".shape", "%v is not a shape: dimensions are not negative and their product fits 63 bits", t.Shape)
+		return Errorf(InvalidArgument, prefix+t.Name+".shape",
+			"%v is not a shape: dimensions are not negative and their product fits 63 bits", t.Shape)
 	}
 	if t.Datatype == Bytes {
 		return t.checkBytes(n, prefix)
@@ -85,7 +86,8 @@ func (t *Tensor) CheckSize(prefix string) error {
 		return Errorf(InvalidArgument, prefix+t.Name+".datatype", "%q is not a datatype", string(t.Datatype))
 	}
 	if n > math.MaxInt/size || len(t.Data) != n*size {
-		return Errorf(InvalidArgument, prefix+t.Name+".data", "%d bytes for shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
+		return Errorf(InvalidArgument, prefix+t.Name+".data", "%d bytes for shape %v of %s: want %d", len(t.Data),
+			t.Shape, t.Datatype, n*size)
 	}
 	return nil
 }
@@ -98,7 +100,8 @@ func (t *Tensor) checkBytes(n int, prefix string) error {
 		}
 		l := int(binary.LittleEndian.Uint32(data))
 		if l > len(data)-4 {
-			return Errorf(InvalidArgument, prefix+t.Name+".data", "element %d has a length of %d bytes, but only %d are left", i, l, len(data)-4)
+			return Errorf(InvalidArgument, prefix+t.Name+".data",
+				"element %d has a length of %d bytes, but only %d are left", i, l, len(data)-4)
 		}
 		data = data[4+l:]
 	}

@@ -14,7 +14,8 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 
 // TakeUnless is Take for a caller that does not take every frame. When apart returns true for the next frame, the
 // frame stays in the mailbox, and the caller still holds the token. apart is called with the stream's lock held.
-func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.Duration, apart func(*Request) bool) (r *Request, kept, isApart bool) {
+func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.Duration,
+	apart func(*Request) bool) (r *Request, kept, isApart bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.token = taken // so that endings below do not queue a second token

@@ -11,7 +11,8 @@ import (
 	"millrace/tasks/blob"
 )
 
-// BenchmarkTask measures tasks of a few bytes from the submission to the result, with the number of clients in the name.
+// BenchmarkTask measures tasks of a few bytes from the submission to the result, with the number of clients in the
+// name.
 func BenchmarkTask(b *testing.B) {
 	for _, always := range []bool{false, true} {
 		for _, clients := range []int{1, 64} {

@@ -35,8 +35,8 @@ func (s *Store) Claim(ctx context.Context, consumer string, serves func(model st
 }
 
 // ClaimFor waits for a queued task of the models for which serves is true, until ctx ends, and claims the task for a
-// consumer, whose name is for people. The context of the claim ends with work, and when the task is cancelled or taken.
-// ClaimFor looks at serves again when a task becomes ready, and after Store.Served.
+// consumer, whose name is for people. The context of the claim ends with work, and when the task is cancelled or
+// taken. ClaimFor looks at serves again when a task becomes ready, and after Store.Served.
 func (s *Store) ClaimFor(ctx, work context.Context, consumer string, serves func(model string) bool) (*Claim, error) {
 	for {
 		s.mu.Lock()
@@ -188,8 +188,8 @@ func (c *Claim) change(f func(*Task)) error {
 }
 
 // adopt looks for the reason why a change was refused. When an earlier change of this claim has arrived although its
-// answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors: errClaimLost,
-// unless the task is in the wanted state by this attempt.
+// answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors:
+// errClaimLost, unless the task is in the wanted state by this attempt.
 func (c *Claim) adopt(ctx context.Context, wanted State) error {
 	t, revision, err := c.store.newest(ctx, c.id)
 	switch {

@@ -100,7 +100,8 @@ func checkVersion(folder string) error {
 	case err != nil:
 		return fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
 	case n > formVersion:
-		return fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version reads form %d: "+
+		return fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version reads "+
+			"form %d: "+
 			"install the later version", folder, n, formVersion)
 	}
 	return nil

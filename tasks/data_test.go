@@ -28,7 +28,8 @@ func openData(t *testing.T, dir string) *Data {
 func TestDataFolder(t *testing.T) {
 	dir := t.TempDir()
 	d := openData(t, dir)
-	if _, err := OpenData(t.Context(), dir, true, Options{}); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := OpenData(t.Context(), dir, true, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "another process") {
 		t.Errorf("opened twice: %v", err)
 	}
 	d.Close()

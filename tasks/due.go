@@ -7,8 +7,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Run does until ctx ends what is due without a change by a client or consumer: waits that are over, tasks that expire,
-// leases that nobody has renewed, tasks whose retention is over. One Run is enough for all processes; more are no harm.
+// Run does until ctx ends what is due without a change by a client or consumer: waits that are over, tasks that
+// expire, leases that nobody has renewed, tasks whose retention is over. One Run is enough for all processes; more
+// are no harm.
 func (s *Store) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -24,9 +24,10 @@ type index struct {
 type entry struct {
 	Task
 	revision uint64
-	at       time.Time // when something happens without a change: NotBefore, Expires, the end of a lease or of the retention
-	place    [2]int    // in ready and due; -1 = not there
-	watched  chan struct{}
+	// when something happens without a change: NotBefore, Expires, the end of a lease or of the retention
+	at      time.Time
+	place   [2]int // in ready and due; -1 = not there
+	watched chan struct{}
 }
 
 // The heaps of an entry.

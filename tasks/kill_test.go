@@ -57,7 +57,8 @@ func victim(dir string) error {
 	for i := range 4 {
 		go func() {
 			for n := 0; ; n++ {
-				t, _, err := s.Submit(ctx, Submission{Task: Task{Model: "m", Attempts: 100}, Data: text(fmt.Sprint(i, n))})
+				t, _, err := s.Submit(ctx, Submission{Task: Task{Model: "m", Attempts: 100},
+					Data: text(fmt.Sprint(i, n))})
 				if err != nil {
 					say("failed", err.Error())
 					return

@@ -174,8 +174,8 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	return t, false, nil
 }
 
-// refused returns why a record was not made. The input is deleted only if the bucket has refused the record: without an
-// answer, the record may exist.
+// refused returns why a record was not made. The input is deleted only if the bucket has refused the record: without
+// an answer, the record may exist.
 func (s *Store) refused(ctx context.Context, id string, err error) error {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
@@ -273,7 +273,8 @@ func (s *Store) Wait(ctx context.Context, id string) (Task, error) {
 // errLost is the error of a change that another process has made impossible.
 var errLost = coded.Errorf(coded.Conflict, "", "another process has changed the task meanwhile")
 
-// change changes a task by f, which gets a copy. When another process was faster, f is called again with the newer task.
+// change changes a task by f, which gets a copy. When another process was faster, f is called again with the newer
+// task.
 func (s *Store) change(ctx context.Context, id string, f func(*Task) error) (Task, error) {
 	for {
 		s.mu.Lock()
@@ -337,7 +338,8 @@ func (s *Store) Retry(ctx context.Context, id string) (Task, error) {
 	return s.change(ctx, id, func(t *Task) error {
 		switch {
 		case !t.State.Ended():
-			return coded.Errorf(coded.Conflict, "", "the task is %s: only a task that has ended can be queued again", t.State)
+			return coded.Errorf(coded.Conflict, "", "the task is %s: only a task that has ended can be queued again",
+				t.State)
 		case t.State == Finished:
 			return coded.Errorf(coded.Conflict, "", "the task is finished, it has a result: submit another task")
 		}

@@ -182,7 +182,8 @@ func (s *streamSeries) end(last *streams.StreamStats) {
 
 // newSum returns a sum of streams with one nameless model for the models of all streams.
 func newSum() streams.StreamStats {
-	return streams.StreamStats{Models: make([]streams.ModelStats, 1), Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
+	return streams.StreamStats{Models: make([]streams.ModelStats, 1), Drops: map[stream.Reason]uint64{},
+		Sinks: map[string]sinks.Stats{}}
 }
 
 func addStream(to, s *streams.StreamStats) {
@@ -193,7 +194,8 @@ func addStream(to, s *streams.StreamStats) {
 	}
 	to.Aged += s.Aged
 	to.Age += s.Age
-	to.Models[0] = streams.ModelStats{Answered: to.Answered, Failed: to.Failed, Drops: to.Drops, Aged: to.Aged, Age: to.Age}
+	to.Models[0] = streams.ModelStats{Answered: to.Answered, Failed: to.Failed, Drops: to.Drops, Aged: to.Aged,
+		Age: to.Age}
 	to.Watchers += s.Watchers
 	to.Frames += s.Frames
 	to.Lost += s.Lost

@@ -39,7 +39,9 @@ func newTestDebugLog(rate int) (*DebugLog, *slog.LevelVar, *blockable) {
 	out, level := &blockable{}, new(slog.LevelVar)
 	level.Set(slog.LevelDebug)
 	log := slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
-	return NewDebugLog(DebugOptions{Log: log, Level: level, Rate: rate, Link: func(id stream.TraceID) string { return fmt.Sprintf("http://j/%x", id) }}), level, out
+	return NewDebugLog(DebugOptions{Log: log, Level: level, Rate: rate, Link: func(id stream.TraceID) string {
+		return fmt.Sprintf("http://j/%x", id)
+	}}), level, out
 }
 
 // records returns the lines as objects.
@@ -66,17 +68,20 @@ func TestDebugLogOfRequests(t *testing.T) {
 		Protocol: "http", Method: "POST", Route: "/v2/models/:model/infer", Path: "/v2/models/m/infer", Status: 200,
 		Duration: 1500 * time.Microsecond, In: 7, Out: -1, Trace: stream.TraceID{15: 9},
 	})
-	d.Request(Request{Protocol: "http", Method: "GET", Route: "/x", Path: "/" + strings.Repeat("y", 1000), Status: 404, Out: 3, In: -1})
+	d.Request(Request{Protocol: "http", Method: "GET", Route: "/x", Path: "/" + strings.Repeat("y", 1000), Status: 404,
+		Out: 3, In: -1})
 	d.Close()
 	kept := d.traced(nil, stream.TraceID{15: 9}, true)
 	id := strings.Repeat("0", 31) + "9"
 	want := []map[string]any{
 		{
-			"level": "DEBUG", "msg": "request", "protocol": "http", "method": "POST", "route": "/v2/models/:model/infer", "path": "/v2/models/m/infer",
+			"level": "DEBUG", "msg": "request", "protocol": "http", "method": "POST",
+			"route": "/v2/models/:model/infer", "path": "/v2/models/m/infer",
 			"status": 200.0, "ms": 1.5, "bytes_in": 7.0, "trace": id,
 		},
 		{
-			"level": "DEBUG", "msg": "request", "protocol": "http", "method": "GET", "route": "/x", "path": "/" + strings.Repeat("y", maxPath-1),
+			"level": "DEBUG", "msg": "request", "protocol": "http", "method": "GET", "route": "/x",
+			"path":   "/" + strings.Repeat("y", maxPath-1),
 			"status": 404.0, "ms": 0.0, "bytes_out": 3.0,
 		},
 	}

@@ -101,7 +101,9 @@ type reading struct {
 
 // loaded returns the models that are not unloaded.
 func (r *reading) loaded() []workers.GroupStats {
-	return slices.DeleteFunc(slices.Clone(r.groups), func(g workers.GroupStats) bool { return g.State == workers.StateUnloaded })
+	return slices.DeleteFunc(slices.Clone(r.groups), func(g workers.GroupStats) bool {
+		return g.State == workers.StateUnloaded
+	})
 }
 
 // streamsReading has the server streams with series of their own, and a nameless sum of all other streams.
@@ -113,7 +115,8 @@ type streamsReading struct {
 }
 
 // byPrincipal is the label for usage by clients.
-var byPrincipal = [2]string{"principal", "the name of a key or user; \"\" = of all clients without a name, and of those beyond the first 500"}
+var byPrincipal = [2]string{"principal", "the name of a key or user; \"\" = of all clients without a name, and of " +
+	"those beyond the first 500"}
 
 // ofUses reads how much of a quota clients have used, times unit.
 func ofUses(q stream.Quota, unit float64) func(*reading, put) {

@@ -51,11 +51,13 @@ func wantSum(t *testing.T, all map[string]*dto.MetricFamily, v float64, name str
 func TestFiguresOfGroups(t *testing.T) {
 	st := workers.GroupStats{
 		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateUnloading,
-		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Oldest: 1500 * time.Millisecond, Buffers: 17, BuffersFree: 8,
+		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Oldest: 1500 * time.Millisecond,
+		Buffers: 17, BuffersFree: 8,
 		Restarts: 10, Batches: 11, BatchesBy: map[string]uint64{"full": 7, "deadline": 4}, Capacity: 44,
 		Frames: stream.Totals{
 			Accepted: 60, InFlight: 5, Results: 20, Drops: map[stream.Reason]uint64{stream.Stale: 7, stream.Memory: 8},
-			Errors: map[stream.Code]uint64{stream.Timeout: 9, stream.FlowControl: 11}, Refused: map[string]uint64{"memory": 3, "flow_control": 11},
+			Errors:     map[stream.Code]uint64{stream.Timeout: 9, stream.FlowControl: 11},
+			Refused:    map[string]uint64{"memory": 3, "flow_control": 11},
 			Unsendable: map[stream.Code]uint64{stream.Unsupported: 2},
 		},
 	}
@@ -66,19 +68,28 @@ func TestFiguresOfGroups(t *testing.T) {
 		value  float64
 		series []string
 	}{
-		{2, []string{"workers", "state", "busy"}}, {7, []string{"workers", "state", "idle"}}, {3, []string{"workers", "state", "quarantined"}},
-		{4, []string{"streams"}}, {5, []string{"queue_flows"}}, {6, []string{"queue_depth"}}, {1.5, []string{"queue_oldest_age_seconds"}},
+		{2, []string{"workers", "state", "busy"}}, {7, []string{"workers", "state", "idle"}},
+		{3, []string{"workers", "state", "quarantined"}},
+		{4, []string{"streams"}}, {5, []string{"queue_flows"}}, {6, []string{"queue_depth"}},
+		{1.5, []string{"queue_oldest_age_seconds"}},
 		{9, []string{"batch_buffers", "state", "used"}}, {8, []string{"batch_buffers", "state", "free"}},
-		{10, []string{"worker_restarts_total"}}, {11, []string{"batches_total"}}, {7, []string{"batches_formed_total", "cause", "full"}},
-		{4, []string{"batches_formed_total", "cause", "deadline"}}, {44, []string{"batch_capacity_rows_total"}}, {0, []string{"model_ready"}},
+		{10, []string{"worker_restarts_total"}}, {11, []string{"batches_total"}},
+		{7, []string{"batches_formed_total", "cause", "full"}},
+		{4, []string{"batches_formed_total", "cause", "deadline"}}, {44, []string{"batch_capacity_rows_total"}},
+		{0, []string{"model_ready"}},
 		{60, []string{"frames_accepted_total"}}, {5, []string{"frames_in_flight"}},
-		{20, []string{"frames_total", "outcome", "result"}}, {15, []string{"frames_total", "outcome", "drop"}}, {20, []string{"frames_total", "outcome", "error"}},
-		{7, []string{"dropped_frames_total", "reason", "stale"}}, {8, []string{"dropped_frames_total", "reason", "memory"}},
-		{9, []string{"frame_errors_total", "code", "timeout"}}, {11, []string{"frame_errors_total", "code", "flow_control"}},
-		{3, []string{"refused_frames_total", "reason", "memory"}}, {11, []string{"refused_frames_total", "reason", "flow_control"}},
+		{20, []string{"frames_total", "outcome", "result"}}, {15, []string{"frames_total", "outcome", "drop"}},
+		{20, []string{"frames_total", "outcome", "error"}},
+		{7, []string{"dropped_frames_total", "reason", "stale"}},
+		{8, []string{"dropped_frames_total", "reason", "memory"}},
+		{9, []string{"frame_errors_total", "code", "timeout"}},
+		{11, []string{"frame_errors_total", "code", "flow_control"}},
+		{3, []string{"refused_frames_total", "reason", "memory"}},
+		{11, []string{"refused_frames_total", "reason", "flow_control"}},
 		{2, []string{"unsendable_results_total", "code", "unsupported"}},
 	} {
-		want(t, all, c.value, "millrace_"+c.series[0], append([]string{"model", "m", "version", "1"}, c.series[1:]...)...)
+		want(t, all, c.value, "millrace_"+c.series[0], append([]string{"model", "m", "version", "1"},
+			c.series[1:]...)...)
 	}
 	list[0].State, list[0].Busy = workers.StateReady, 20 // more busy than workers: none is idle
 	all = r.gather(t)
@@ -143,7 +154,9 @@ func TestVersionsHaveSeriesOfTheirOwn(t *testing.T) {
 	h.Closed()
 	r.gather(t)
 	all := r.gather(t)
-	for _, name := range []string{"millrace_goodput_frames_total", "millrace_skipped_frames_total", "millrace_batch_rows", "millrace_answered_age_seconds", "http_request_duration_seconds", "http_response_size_bytes"} {
+	for _, name := range []string{"millrace_goodput_frames_total", "millrace_skipped_frames_total",
+		"millrace_batch_rows", "millrace_answered_age_seconds", "http_request_duration_seconds",
+		"http_response_size_bytes"} {
 		if _, ok := value(all, name, "version", "1"); ok {
 			t.Errorf("%s of the version that was unloaded is left", name)
 		}
@@ -156,7 +169,8 @@ func TestVersionsHaveSeriesOfTheirOwn(t *testing.T) {
 
 func TestFiguresOfTraces(t *testing.T) {
 	r := &rig{Metrics: New(Options{Traces: func() TraceStats {
-		return TraceStats{Kept: map[string]uint64{"slow": 1}, OverLimit: map[string]uint64{"slow": 2}, Unbuilt: 3, Exported: 4, Lost: map[string]uint64{"queue_full": 5}, Waiting: 6}
+		return TraceStats{Kept: map[string]uint64{"slow": 1}, OverLimit: map[string]uint64{"slow": 2}, Unbuilt: 3,
+			Exported: 4, Lost: map[string]uint64{"queue_full": 5}, Waiting: 6}
 	}})}
 	all := r.gather(t)
 	want(t, all, 1, "millrace_traces_kept_total", "rule", "slow")
@@ -200,19 +214,24 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 		},
 		Adapters: func() ingest.Metrics {
 			return ingest.Metrics{
-				OutboxBytes: 21, KeptBytes: 22, Credits: 28, WithoutCredit: 29, Contexts: 30, Closed: map[string]uint64{"idle": 23}, StreamEnds: map[string]uint64{"client": 24},
-				Goroutines: map[string]int{"ws": 25}, Sessions: map[string]int{"ws": 26}, Videos: map[string]int{"pulled": 27}, TooSlow: map[string]uint64{"sent": 38},
+				OutboxBytes: 21, KeptBytes: 22, Credits: 28, WithoutCredit: 29, Contexts: 30,
+				Closed: map[string]uint64{"idle": 23}, StreamEnds: map[string]uint64{"client": 24},
+				Goroutines: map[string]int{"ws": 25}, Sessions: map[string]int{"ws": 26},
+				Videos: map[string]int{"pulled": 27}, TooSlow: map[string]uint64{"sent": 38},
 			}
 		},
 		Accepted: func() map[string]accept.Stats {
-			return map[string]accept.Stats{"http": {Open: 31, Refused: 32, Failed: 33, RefusedAddress: 34, RefusedNoFile: 35, Shed: 36}}
+			return map[string]accept.Stats{"http": {Open: 31, Refused: 32, Failed: 33, RefusedAddress: 34,
+				RefusedNoFile: 35, Shed: 36}}
 		},
 		Auth: func() map[string]uint64 { return map[string]uint64{"wrong": 37} },
 	})}
 	all := r.gather(t)
 	for name, v := range map[string]float64{
-		"memory_budget_bytes": 100, "memory_leased_bytes": 11, "memory_reserved_bytes": 12, "memory_idle_bytes": 13, "memory_leases": 14, "memory_denied_total": 15,
-		"outbox_bytes": 21, "kept_bytes": 22, "credits": 28, "streams_without_credit": 29, "malformed_trace_contexts_total": 30,
+		"memory_budget_bytes": 100, "memory_leased_bytes": 11, "memory_reserved_bytes": 12, "memory_idle_bytes": 13,
+		"memory_leases": 14, "memory_denied_total": 15,
+		"outbox_bytes": 21, "kept_bytes": 22, "credits": 28, "streams_without_credit": 29,
+		"malformed_trace_contexts_total": 30,
 	} {
 		want(t, all, v, "millrace_"+name)
 	}
@@ -251,7 +270,8 @@ func TestSizesOfAPIRequests(t *testing.T) {
 
 func TestClassesOfStatuses(t *testing.T) {
 	for status, want := range map[int]string{
-		99: "other", 100: "1xx", 199: "1xx", 200: "2xx", 302: "3xx", 404: "4xx", 500: "5xx", 599: "5xx", 600: "other", -1: "other",
+		99: "other", 100: "1xx", 199: "1xx", 200: "2xx", 302: "3xx", 404: "4xx", 500: "5xx", 599: "5xx", 600: "other",
+		-1: "other",
 	} {
 		if got := HTTPClass(status); got != want {
 			t.Errorf("%d is %s, want %s", status, got, want)
@@ -303,7 +323,8 @@ func TestDocumented(t *testing.T) {
 	r.Requests("http", HTTPClass)("/x", "", 200, time.Second, 1, 1)
 	page := Markdown()
 	for name := range r.gather(t) {
-		if standard := strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_"); !standard && !strings.Contains(page, "| `"+name+"` |") {
+		if standard := strings.HasPrefix(name, "go_") ||
+			strings.HasPrefix(name, "process_"); !standard && !strings.Contains(page, "| `"+name+"` |") {
 			t.Errorf("%s is not documented", name)
 		}
 	}

@@ -68,7 +68,8 @@ var nativeFrom = func() (from [1 << nativeSchema]uint8) {
 }()
 
 func newDistribution(bounds []float64, unit float64) *distribution {
-	d := &distribution{bounds: bounds, unit: unit, cells: make([]atomic.Uint64, nativeBuckets+1+len(bounds)), created: time.Now()}
+	d := &distribution{bounds: bounds, unit: unit, cells: make([]atomic.Uint64, nativeBuckets+1+len(bounds)),
+		created: time.Now()}
 	for i := 1; i <= nativeBuckets; i++ {
 		above := math.Exp2(float64(i-nativeOffset-2) / (1 << nativeSchema)) // lower bound of bucket i
 		for int(d.below[i]) < len(bounds) && bounds[d.below[i]] < above*(1-1e-9) {
@@ -156,7 +157,8 @@ func (d *distribution) read() (native [nativeBuckets + 1]uint64, classic []uint6
 
 // write returns the histogram of a sample.
 func (d *distribution) write() *dto.Histogram {
-	h := &dto.Histogram{Schema: new(int32(nativeSchema)), ZeroThreshold: new(nativeLeast), CreatedTimestamp: timestamppb.New(d.created)}
+	h := &dto.Histogram{Schema: new(int32(nativeSchema)), ZeroThreshold: new(nativeLeast),
+		CreatedTimestamp: timestamppb.New(d.created)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	native, classic := d.read()
@@ -200,7 +202,8 @@ func (d *distribution) write() *dto.Histogram {
 	h.ZeroCount, h.SampleCount = &zero, &count
 	// a bucket without a bound is implied except for its exemplar
 	if d.exemplars != nil && d.exemplars[len(d.bounds)] != nil {
-		h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: &count, UpperBound: new(math.Inf(1)), Exemplar: d.exemplars[len(d.bounds)]})
+		h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: &count, UpperBound: new(math.Inf(1)),
+			Exemplar: d.exemplars[len(d.bounds)]})
 	}
 	h.Exemplars = slices.Clone(d.newest)
 	return h

@@ -31,8 +31,13 @@ func TestDistributionIsLikeClientGolangs(t *testing.T) {
 		{"empty", 1e-9, stageBuckets, nil},
 		{"spread", 1e-9, stageBuckets, func() uint64 { return uint64(math.Exp(r.Float64() * math.Log(1e14))) }},
 		{"close", 1e-9, stageBuckets, func() uint64 { return uint64(1e6 * (1 + r.ExpFloat64())) }},
-		{"on a classic bound", 1e-9, stageBuckets, func() uint64 { return uint64(math.Round(stageBuckets[r.IntN(len(stageBuckets))] * 1e9)) }},
-		{"several bounds in a native bucket", 1e-9, []float64{1e-7, 5e-7, 1e-3, 1.01e-3, 1.02e-3, 1.03e-3, 2e-3, 1}, func() uint64 { return uint64(math.Exp(r.Float64() * math.Log(1e10))) }},
+		{"on a classic bound", 1e-9, stageBuckets, func() uint64 {
+			return uint64(math.Round(stageBuckets[r.IntN(len(stageBuckets))] * 1e9))
+		}},
+		{"several bounds in a native bucket", 1e-9, []float64{1e-7, 5e-7, 1e-3, 1.01e-3, 1.02e-3, 1.03e-3, 2e-3, 1},
+			func() uint64 {
+				return uint64(math.Exp(r.Float64() * math.Log(1e10)))
+			}},
 		{"rows", 1, rowBuckets, func() uint64 { return r.Uint64N(64) }},
 		{"powers of two", 1, rowBuckets, func() uint64 { return 1 << r.IntN(20) }},
 		{"zero", 1, rowBuckets, func() uint64 { return 0 }},

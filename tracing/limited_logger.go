@@ -50,7 +50,8 @@ func (h *limitedHandler) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (h *limitedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &limitedHandler{next: h.next.WithAttrs(attrs), limiter: h.limiter, attrs: append(slices.Clip(h.attrs), attrs...)}
+	return &limitedHandler{next: h.next.WithAttrs(attrs), limiter: h.limiter,
+		attrs: append(slices.Clip(h.attrs), attrs...)}
 }
 
 // WithGroup implements slog.Handler. Records of a group are not limited.

@@ -25,7 +25,8 @@ func TestLimitedLoggerLogsOnceASecondForEachModel(t *testing.T) {
 		synctest.Wait()
 		l.Close()
 		text := out.String()
-		for want, n := range map[string]int{"model=a": 2, "model=b": 2, "part=workers": 6, "suppressed=48": 2, "as it is": 2} {
+		for want, n := range map[string]int{"model=a": 2, "model=b": 2, "part=workers": 6, "suppressed=48": 2,
+			"as it is": 2} {
 			if got := strings.Count(text, want); got != n {
 				t.Errorf("%q appears %d times, want %d:\n%s", want, got, n, text)
 			}
@@ -51,7 +52,8 @@ func TestLimitedLoggerDistinguishesRecords(t *testing.T) {
 		}
 		text := out.String()
 		for want, n := range map[string]int{
-			"msg=lost stream=door\n": 1, "msg=lost stream=yard\n": 1, "msg=lost stream=door model=m": 1, "msg=found": 1, "address=": 1, "msg=grouped": 3, "msg=info": 3,
+			"msg=lost stream=door\n": 1, "msg=lost stream=yard\n": 1, "msg=lost stream=door model=m": 1,
+			"msg=found": 1, "address=": 1, "msg=grouped": 3, "msg=info": 3,
 		} {
 			if got := strings.Count(text, want); got != n {
 				t.Errorf("%q appears %d times, want %d:\n%s", want, got, n, text)

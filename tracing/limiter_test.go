@@ -138,7 +138,8 @@ func TestNewLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	forPeople.With("model", "m").Error("bad", "traceback", "File a\n\tx = 1\nlevel=INFO \x1b[2J\n", "n", 1)
-	if _, got, _ := strings.Cut(stderr.String(), "level"); got != "=ERROR msg=bad model=m n=1\n    File a\n    \tx = 1\n    level=INFO \uFFFD[2J\n" {
+	if _, got, _ := strings.Cut(stderr.String(),
+		"level"); got != "=ERROR msg=bad model=m n=1\n    File a\n    \tx = 1\n    level=INFO \uFFFD[2J\n" {
 		t.Errorf("%q", got)
 	}
 	stderr.Reset()

@@ -50,13 +50,15 @@ func New(o Options) *Metrics {
 		*o.StreamSeries = DefaultStreamSeries
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, names: o.Requests, models: make(map[modelVersion]*series),
+		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, names: o.Requests,
+		models: make(map[modelVersion]*series),
 	}
 	if m.buckets == nil {
 		m.buckets = DefaultRequestBuckets
 	}
 	m.registry.MustRegister(newCollector(o, m),
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC, collectors.MetricsScheduler, processorTime)),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC,
+			collectors.MetricsScheduler, processorTime)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -91,7 +93,9 @@ func newSeries(key modelVersion) *series {
 func (m *Metrics) Model(model *stream.Model) workers.Hooks {
 	key := modelVersion{model.Name, model.Version}
 	s := m.resolve(key)
-	return workers.Hooks{Ended: s.ended, Skipped: s.skip, Batch: s.batch, Step: s.step, Closed: func() { m.close(key, s) }}
+	return workers.Hooks{Ended: s.ended, Skipped: s.skip, Batch: s.batch, Step: s.step, Closed: func() {
+		m.close(key, s)
+	}}
 }
 
 func (m *Metrics) resolve(key modelVersion) *series {

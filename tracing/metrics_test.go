@@ -39,14 +39,18 @@ func newRig(t testing.TB) *rig {
 	mem := buf.NewPool(0)
 	r.manager = workers.NewManager(workers.ManagerOptions{Memory: mem, Hooks: func(m *stream.Model) workers.Hooks {
 		r.hooks = r.Model(m)
-		return workers.Hooks{Batch: r.hooks.Batch, Closed: r.hooks.Closed, Ended: func(q *stream.Request) { r.hooks.Ended(q); r.ended <- q }}
+		return workers.Hooks{Batch: r.hooks.Batch, Closed: r.hooks.Closed, Ended: func(q *stream.Request) {
+			r.hooks.Ended(q)
+			r.ended <- q
+		}}
 	}})
 	t.Cleanup(func() { _ = r.manager.Close(context.Background()) })
 	r.Metrics = New(Options{
 		Version: "v1", Groups: r.manager.Stats, Memory: mem.Stats,
 		Adapters: func() ingest.Metrics {
 			return ingest.Metrics{
-				Goroutines: map[string]int{"ws": 3, "grpc": 0}, Sessions: map[string]int{"ws": 2}, Videos: map[string]int{"sent": 3},
+				Goroutines: map[string]int{"ws": 3, "grpc": 0}, Sessions: map[string]int{"ws": 2},
+				Videos: map[string]int{"sent": 3},
 			}
 		},
 	})
@@ -55,7 +59,8 @@ func newRig(t testing.TB) *rig {
 
 func (r *rig) load(t testing.TB, name string) *workers.Group {
 	t.Helper()
-	if _, err := r.manager.LoadConfig(context.Background(), workers.Config{Name: name, Kind: "identity"}, true); err != nil {
+	if _, err := r.manager.LoadConfig(context.Background(), workers.Config{Name: name, Kind: "identity"},
+		true); err != nil {
 		t.Fatal(err)
 	}
 	g, err := r.manager.Group(name, "")
@@ -272,7 +277,8 @@ func TestHandler(t *testing.T) {
 		t.Errorf("%s, %v: %s", res.Status, err, body)
 	}
 	text, kind, err := r.Gather("application/openmetrics-text; version=1.0.0")
-	if err != nil || !strings.HasPrefix(kind, "application/openmetrics-text") || !bytes.HasSuffix(text, []byte("# EOF\n")) {
+	if err != nil || !strings.HasPrefix(kind, "application/openmetrics-text") ||
+		!bytes.HasSuffix(text, []byte("# EOF\n")) {
 		t.Errorf("%q, %v", kind, err)
 	}
 }

@@ -34,7 +34,10 @@ func (*Metrics) Gather(string) ([]byte, string, error) { return nil, "", errNoMe
 
 // Handler answers with the error for a build without metrics.
 func (*Metrics) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, errNoMetrics.Error(), http.StatusNotFound) })
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, errNoMetrics.Error(), http.StatusNotFound)
+	})
 }
 
-var errNoMetrics = stream.Errorf(stream.NotFound, "", "this program has no metrics: it was built with the tag nometrics")
+var errNoMetrics = stream.Errorf(stream.NotFound, "",
+	"this program has no metrics: it was built with the tag nometrics")

@@ -39,8 +39,8 @@ type Options struct {
 	Requests *RequestNames
 }
 
-// RequestNames are the names that another system has for the metrics of requests. These metrics have no label for the version
-// of the model.
+// RequestNames are the names that another system has for the metrics of requests. These metrics have no label for the
+// version of the model.
 type RequestNames struct {
 	Route, Status [2]string             // the labels: name and meaning
 	GRPC          func(code int) string // returns the label of a gRPC status

@@ -32,7 +32,9 @@ type requestSeries struct {
 }
 
 func newRequestMetrics(versions bool, families ...family) *requestMetrics {
-	rm := &requestMetrics{families: families, values: func(l requestLabels) []string { return []string{l.route, l.version, l.class} }}
+	rm := &requestMetrics{families: families, values: func(l requestLabels) []string {
+		return []string{l.route, l.version, l.class}
+	}}
 	if !versions {
 		rm.values = func(l requestLabels) []string { return []string{l.route, l.class} }
 	}
@@ -59,8 +61,8 @@ func (m *Metrics) Requests(protocol string, class func(status int) string) Reque
 	}
 }
 
-// InProgram registers the metric of the time in programs, under the name in Options.Requests, and returns the counting
-// hook. The hook takes the route, the class of the status, and the time.
+// InProgram registers the metric of the time in programs, under the name in Options.Requests, and returns the
+// counting hook. The hook takes the route, the class of the status, and the time.
 func (m *Metrics) InProgram() func(route, class string, took time.Duration) {
 	rm := newRequestMetrics(false, m.names.inProgramFamily(m.buckets))
 	m.register(rm)

@@ -13,7 +13,8 @@ import (
 
 // Handler serves the metrics over net/http, in the format requested by the scraper.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, Registry: m.registry})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError,
+		EnableOpenMetrics: true, Registry: m.registry})
 }
 
 // Gather returns the metrics as text with the content type, for servers without net/http. accept is the scraper's

@@ -11,7 +11,8 @@ import (
 )
 
 // stepOutcomes are the values of the label outcome, by stream.Outcome.
-var stepOutcomes = [...]string{stream.Pending: "skipped", stream.Answered: "result", stream.Dropped: "drop", stream.Failed: "error"}
+var stepOutcomes = [...]string{stream.Pending: "skipped", stream.Answered: "result", stream.Dropped: "drop",
+	stream.Failed: "error"}
 
 // stepSeries has the counts of one step of a graph. The steps' names come from the configuration, and are thus
 // bounded.

@@ -16,11 +16,13 @@ func TestSeriesOfServerStreams(t *testing.T) {
 	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
 		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2,
 		Models: []streams.ModelStats{
-			{Model: "faces", Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5}, Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250)},
+			{Model: "faces", Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4,
+				stream.RateLimit: 5}, Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250)},
 			{Model: "motion", Answered: 80, Aged: 60, Age: time.Second},
 		},
 		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
-		Sinks:  map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14}, "socket": {Sent: 15}},
+		Sinks: map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14},
+			"socket": {Sent: 15}},
 	}, {Name: "yard", ID: 1, State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}}
 	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
@@ -79,7 +81,8 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 		return streams.StreamStats{
 			Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1,
 			Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second,
-			Models: []streams.ModelStats{{Model: "m", Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1)}},
+			Models: []streams.ModelStats{{Model: "m", Answered: frames,
+				Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1)}},
 			Totals: streams.Totals{Frames: frames + 1}, Sinks: map[string]sinks.Stats{"file": {Sent: 5}},
 		}
 	}
@@ -99,7 +102,8 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 	want(t, all, 10, "millrace_stream_sink_results_total", "stream", "", "sink", "file")
 	want(t, all, 2, "millrace_stream_delivered_age_seconds_total", "stream", "", "model", "")
 	want(t, all, 3, "millrace_server_streams", "state", "running")
-	for _, name := range []string{"millrace_stream_state", "millrace_stream_paused", "millrace_stream_last_result_timestamp_seconds"} {
+	for _, name := range []string{"millrace_stream_state", "millrace_stream_paused",
+		"millrace_stream_last_result_timestamp_seconds"} {
 		for _, m := range all[name].GetMetric() {
 			for _, l := range m.Label {
 				if l.GetName() == "stream" && l.GetValue() == "" {
@@ -122,7 +126,8 @@ func TestModelsCountForTheBound(t *testing.T) {
 		}
 		return s
 	}
-	st := streams.Stats{Streams: []streams.StreamStats{named("a", "m"), named("b", "m", "n", "o"), named("c", "m", "n"), named("d", "m")}}
+	st := streams.Stats{Streams: []streams.StreamStats{named("a", "m"), named("b", "m", "n", "o"),
+		named("c", "m", "n"), named("d", "m")}}
 	r := &rig{Metrics: New(Options{StreamSeries: new(3), Streams: func() streams.Stats { return st }})}
 	for _, others := range []float64{4, 5} {
 		all := r.gather(t)
@@ -138,7 +143,9 @@ func TestModelsCountForTheBound(t *testing.T) {
 // name.
 func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 	one := func(name string, results uint64) streams.StreamStats {
-		return streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1, Answered: results, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
+		return streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1,
+			Answered: results, Models: []streams.ModelStats{{Model: "m", Answered: results}},
+			Totals: streams.Totals{Frames: results}}
 	}
 	changed := func(name string, results uint64) streams.StreamStats {
 		s := one(name, results)
@@ -182,7 +189,8 @@ func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 			name   string
 			labels []string
 		}{
-			{step.sum, "millrace_stream_read_frames_total", nil}, {step.sum, "millrace_stream_frames_total", []string{"model", "", "outcome", "result"}}, {step.seen, "millrace_stream_watchers", nil},
+			{step.sum, "millrace_stream_read_frames_total", nil}, {step.sum, "millrace_stream_frames_total",
+				[]string{"model", "", "outcome", "result"}}, {step.seen, "millrace_stream_watchers", nil},
 		} {
 			sum, ok := value(all, of.name, append(of.labels, "stream", "")...)
 			if ok != (of.want >= 0) || ok && sum != of.want {

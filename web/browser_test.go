@@ -50,7 +50,8 @@ func TestConsole(t *testing.T) {
 	if *screenshots != "" {
 		shots = t.TempDir()
 	}
-	given := map[string]any{"chromium": testneeds.Program(t, "chromium"), "foreign": otherHost, "screenshots": shots, "only": *only, "decoders": decoders, "tracing": tracingUI + "/trace/"}
+	given := map[string]any{"chromium": testneeds.Program(t, "chromium"), "foreign": otherHost, "screenshots": shots,
+		"only": *only, "decoders": decoders, "tracing": tracingUI + "/trace/"}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -62,7 +63,9 @@ func TestConsole(t *testing.T) {
 	}
 	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
 	// The number of each frame is in the frame's upper edge, in 16 bits of 20 pixels.
-	given["numbered"] = ffmpeg("numbered.mp4", "-t", "8", "-vf", "geq=lum='if(lt(Y,24),if(mod(floor(N/pow(2,floor(X/20))),2),235,16),lum(X,Y))':cb='if(lt(Y,24),128,cb(X,Y))':cr='if(lt(Y,24),128,cr(X,Y))'", "-preset", "ultrafast")
+	given["numbered"] = ffmpeg("numbered.mp4", "-t", "8", "-vf", "geq=lum='if(lt(Y,24),if(mod(floor(N/pow(2,floor(X/"+
+		"20))),2),235,16),lum(X,Y))':cb='if(lt(Y,24),128,cb(X,Y))':cr='if(lt(Y,24),128,cr(X,Y))'", "-preset",
+		"ultrafast")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
 	given["large"] = ffmpeg("large.mp4", "-vf", "loop=3:400,scale=640:480", "-preset", "ultrafast")
 	given["wide"] = ffmpeg("wide.mp4", "-vf", "scale=160:240,setsar=2")
@@ -70,11 +73,13 @@ func TestConsole(t *testing.T) {
 	turn(t, given["turned"].(string))
 	// The server reads PNG, whatever the file's name; the page converts formats unknown to the server, for example
 	// BMP, to JPEG.
-	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1"), filepath.Join(dir, "png.jpg")}
+	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1"),
+		filepath.Join(dir, "png.jpg")}
 	write(t, filepath.Join(dir, "png.jpg"), read(t, filepath.Join(dir, "one.png")))
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
-	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs", "views.mjs"} {
+	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs",
+		"views.mjs"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
 	do(t, dir, testneeds.Program(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
@@ -116,7 +121,9 @@ func TestConsole(t *testing.T) {
 	apart.stop(t)
 	if *screenshots != "" { // 32 colours do, at a third of the size
 		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
-			do(t, "", testneeds.Program(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
+			do(t, "", testneeds.Program(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf",
+				"split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none",
+				filepath.Join(*screenshots, filepath.Base(raw)))
 		}
 	}
 }
@@ -147,7 +154,8 @@ type running struct {
 func start(t *testing.T, addr, dir, model, clip string) running {
 	t.Helper()
 	cfg := server.Config{}
-	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost}, spotter.Clip
+	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost},
+		spotter.Clip
 	cfg.Limits.MaxDecoders = decoders
 	cfg.Sources.AllowPrivate = true
 	cfg.Parts = []any{&spans.Config{UIURL: tracingUI}}
@@ -212,7 +220,8 @@ func startGuarded(t *testing.T) guarded {
 	t.Helper()
 	g := guarded{file: filepath.Join(t.TempDir(), "keys.yaml"), keys: map[string]string{}}
 	var entries []access.Key
-	for name, roles := range map[string]role.Set{"viewer": role.Set(0).With(role.Infer).With(role.Watch), "all": role.All, "old": role.All} {
+	for name, roles := range map[string]role.Set{"viewer": role.Set(0).With(role.Infer).With(role.Watch),
+		"all": role.All, "old": role.All} {
 		var expires time.Time
 		if name == "old" {
 			expires = time.Unix(1, 0)
@@ -226,10 +235,12 @@ func startGuarded(t *testing.T) guarded {
 	}
 	cfg := server.Config{}
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("sécret: of eva"), Grant: access.Grant{Roles: []string{"watch"}}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("sécret: of eva"),
+		Grant: access.Grant{Roles: []string{"watch"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Clip, cfg.Auth.Keys, cfg.Auth.Users = "127.0.0.1:0", server.Off, "error", spotter.Clip, g.file, users
+	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Clip, cfg.Auth.Keys, cfg.Auth.Users = "127.0.0.1:0", server.Off, "error",
+		spotter.Clip, g.file, users
 	if err := cfg.AddModels("motion=motion"); err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +379,8 @@ func judgeFrames(t *testing.T, results []result) {
 		var found []truth.Detection
 		x, y := float64(tr.Width)/r.Width, float64(tr.Height)/r.Height
 		for _, b := range r.Boxes {
-			found = append(found, truth.Detection{Box: truth.Box{b.X1 * x, b.Y1 * y, b.X2 * x, b.Y2 * y}, Class: b.Class})
+			found = append(found, truth.Detection{Box: truth.Box{b.X1 * x, b.Y1 * y, b.X2 * x, b.Y2 * y},
+				Class: b.Class})
 		}
 		score.AddClassified(f, found)
 	}

@@ -90,7 +90,8 @@ func TestAssets(t *testing.T) {
 		if r.StatusCode != http.StatusOK || body == "" || h.Get("Content-Type") != want {
 			t.Errorf("%s: %s, %s, %d bytes; want %s", path, r.Status, h.Get("Content-Type"), len(body), want)
 		}
-		if h.Get("Cache-Control") != "no-cache" || h.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(h.Get("Content-Security-Policy"), "script-src 'self';") {
+		if h.Get("Cache-Control") != "no-cache" || h.Get("X-Content-Type-Options") != "nosniff" ||
+			!strings.Contains(h.Get("Content-Security-Policy"), "script-src 'self';") {
 			t.Errorf("%s: %v", path, h)
 		}
 		if r, body := get(path, "If-None-Match", h.Get("ETag")); r.StatusCode != http.StatusNotModified || body != "" {
@@ -105,8 +106,10 @@ func TestAssets(t *testing.T) {
 			t.Errorf("%s: %s to %q", path, r.Status, r.Header.Get("Location"))
 		}
 	}
-	for _, path := range []string{"/console/none.js", "/console/dist/main.js", "/console/client", "/console/client/", "/console/../web.go", "/console/%2e%2e/web.go"} {
-		if r, body := get(path); r.StatusCode != http.StatusNotFound || !strings.Contains(body, `"code":"not_found"`) || r.Header.Get("Content-Type") != "application/json" {
+	for _, path := range []string{"/console/none.js", "/console/dist/main.js", "/console/client", "/console/client/",
+		"/console/../web.go", "/console/%2e%2e/web.go"} {
+		if r, body := get(path); r.StatusCode != http.StatusNotFound ||
+			!strings.Contains(body, `"code":"not_found"`) || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %s %s", path, r.Status, body)
 		}
 	}
@@ -129,7 +132,8 @@ func TestParts(t *testing.T) {
 		{"bytes=10-", 416, "", "bytes */10"},
 	} {
 		r, body := get("/console/clip.mp4", "Range", c.header)
-		if r.StatusCode != c.status || body != c.body || r.Header.Get("Content-Range") != c.where || r.Header.Get("Accept-Ranges") != "bytes" {
+		if r.StatusCode != c.status || body != c.body || r.Header.Get("Content-Range") != c.where ||
+			r.Header.Get("Accept-Ranges") != "bytes" {
 			t.Errorf("%q: %s, %q, %q; want %+v", c.header, r.Status, body, r.Header.Get("Content-Range"), c)
 		}
 	}
@@ -137,7 +141,8 @@ func TestParts(t *testing.T) {
 
 func TestNoClip(t *testing.T) {
 	get := serve(t, web.Options{})
-	if r, body := get("/console/clip.mp4"); r.StatusCode != http.StatusNotFound || !strings.Contains(body, "not_found") {
+	if r, body := get("/console/clip.mp4"); r.StatusCode != http.StatusNotFound ||
+		!strings.Contains(body, "not_found") {
 		t.Errorf("the clip: %s %s", r.Status, body)
 	}
 	if _, body := get("/console/console.json"); body != `{"clip":false,"login":false,"passwords":false,"manage":true}` {
@@ -201,7 +206,8 @@ func TestDocs(t *testing.T) {
 	}
 	r, page := get("/docs/")
 	policy := r.Header.Get("Content-Security-Policy")
-	if r.StatusCode != http.StatusOK || !strings.Contains(policy, "script-src 'self'; style-src 'self'") || strings.Contains(policy, "unsafe") {
+	if r.StatusCode != http.StatusOK || !strings.Contains(policy, "script-src 'self'; style-src 'self'") ||
+		strings.Contains(policy, "unsafe") {
 		t.Errorf("%d, %q", r.StatusCode, policy)
 	}
 	for _, file := range []string{"swagger-ui.js", "swagger-ui.css", "docs.js", "docs.css"} {

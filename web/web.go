@@ -39,11 +39,13 @@ type Options struct {
 }
 
 // contentPolicy allows the page to load only its own files.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src " +
+	"'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // docsPolicy is the policy for the page of the OpenAPI document. The style sheet of its viewer contains the viewer's
 // icons.
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src " +
+	"'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // asset is a file of a page.
 type asset struct {
@@ -93,7 +95,8 @@ func Mount(h *httpd.Server, o Options) {
 		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
 	}
 	offers := func(manage bool) asset {
-		return newAsset("console.json", fmt.Appendf(nil, `{"clip":%t,"login":%t,"passwords":%t,"manage":%t}`, o.Clip != nil, o.Login, o.Passwords, manage))
+		return newAsset("console.json", fmt.Appendf(nil, `{"clip":%t,"login":%t,"passwords":%t,"manage":%t}`,
+			o.Clip != nil, o.Login, o.Passwords, manage))
 	}
 	assets["console.json"] = offers(true)
 	unmanaged := offers(false)

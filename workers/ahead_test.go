@@ -63,7 +63,9 @@ func init() {
 		if state {
 			name = "program-affine"
 		}
-		workers.Register(workers.Kind{Name: name, Ahead: true, New: func() workers.Worker { return &program{state: state, turn: make(chan struct{}, 1)} }})
+		workers.Register(workers.Kind{Name: name, Ahead: true, New: func() workers.Worker {
+			return &program{state: state, turn: make(chan struct{}, 1)}
+		}})
 	}
 }
 
@@ -92,7 +94,8 @@ func (p *program) Run(ctx context.Context, b *batching.Batch) error {
 	programs.Lock()
 	programs.most = max(programs.most, n)
 	if n > 2 || !p.up.Load() {
-		programs.faults = append(programs.faults, fmt.Sprintf("%d runs at once of a worker that is up: %v", n, p.up.Load()))
+		programs.faults = append(programs.faults, fmt.Sprintf("%d runs at once of a worker that is up: %v", n,
+			p.up.Load()))
 	}
 	programs.Unlock()
 	if n == 2 {
@@ -130,7 +133,8 @@ func (p *program) Run(ctx context.Context, b *batching.Batch) error {
 			n++
 			r.SetState(n, func(any) {})
 		}
-		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{len(r.Payload)}, Data: fmt.Appendf(nil, "%s%d", r.Payload, n)}})
+		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{len(r.Payload)},
+			Data: fmt.Appendf(nil, "%s%d", r.Payload, n)}})
 	}
 	return nil
 }
@@ -184,7 +188,10 @@ func TestFullBatchIsGatheredAhead(t *testing.T) {
 		synctest.Wait() // until the last run has ended, behind the endings of its frames
 		log, _, _ := toldPrograms(t)
 		// Entries "ahead" are left out: the runs take no time, so no batch needs to be ahead.
-		if want := []string{"begin b b b c", "begin d d d d", "begin e"}; !slices.Equal(slices.DeleteFunc(log, func(s string) bool { return strings.HasPrefix(s, "ahead") }), want) {
+		if want := []string{"begin b b b c", "begin d d d d", "begin e"}; !slices.Equal(slices.DeleteFunc(log,
+			func(s string) bool {
+				return strings.HasPrefix(s, "ahead")
+			}), want) {
 			t.Errorf("%q, want %q", log, want)
 		}
 		if st := g.Stats(); st.Busy != 0 || st.BuffersFree != 3 || st.Batches != 4 || st.Rows != 10 {
@@ -245,12 +252,14 @@ func TestRunsLastAsLongAsTheirProgramTook(t *testing.T) {
 // TestABatchThatWasNotBegunIsRunAgain checks that the next worker runs the batch behind a fatal batch, after a single
 // replacement.
 func TestABatchThatWasNotBegunIsRunAgain(t *testing.T) {
-	for what, code := range map[string]stream.Code{"die": stream.Internal, "panic": stream.Internal, "hang": stream.Timeout} {
+	for what, code := range map[string]stream.Code{"die": stream.Internal, "panic": stream.Internal,
+		"hang": stream.Timeout} {
 		for _, kind := range []string{"program", "program-affine"} {
 			t.Run(what+" "+kind, func(t *testing.T) {
 				inBubble(t, func(t *testing.T) {
 					r := newRig(t)
-					g := r.load(t, workers.Config{Kind: kind, Batching: workers.Batching{MaxSize: 2}, Limits: workers.Limits{Run: 3 * time.Second}})
+					g := r.load(t, workers.Config{Kind: kind, Batching: workers.Batching{MaxSize: 2},
+						Limits: workers.Limits{Run: 3 * time.Second}})
 					bad, be := open(t, g, every)
 					r.send(t, bad, "slow")
 					var streams [4]*stream.Stream
@@ -299,7 +308,8 @@ func TestBatchesAheadEndWithTheirWorker(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		inBubble(t, func(t *testing.T) {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: "program", Instances: n, Batching: workers.Batching{MaxSize: 1}, Limits: workers.Limits{Restarts: -1}})
+			g := r.load(t, workers.Config{Kind: "program", Instances: n, Batching: workers.Batching{MaxSize: 1},
+				Limits: workers.Limits{Restarts: -1}})
 			s, e := open(t, g, every)
 			for range n { // each worker has a slow batch
 				r.send(t, s, "slow")
@@ -331,7 +341,8 @@ func TestChangesWithABatchAhead(t *testing.T) {
 	changes := map[string]func(r rig) error{
 		"unload": func(r rig) error { return r.Unload(context.Background(), "program", "") },
 		"swap": func(r rig) error {
-			return r.Swap(context.Background(), "program", workers.Config{Kind: "program", Batching: workers.Batching{MaxSize: 1}, MaxFlows: 17})
+			return r.Swap(context.Background(), "program",
+				workers.Config{Kind: "program", Batching: workers.Batching{MaxSize: 1}, MaxFlows: 17})
 		},
 		"scale": func(r rig) error { return r.Scale(context.Background(), "program", 1) },
 		"drain": func(r rig) error { return r.Close(context.Background()) },
@@ -341,7 +352,8 @@ func TestChangesWithABatchAhead(t *testing.T) {
 			t.Run(fmt.Sprint(name, " after a failure: ", bad), func(t *testing.T) {
 				inBubble(t, func(t *testing.T) {
 					r := newRig(t)
-					g := r.load(t, workers.Config{Kind: "program", Instances: 2, Batching: workers.Batching{MaxSize: 1}, Limits: workers.Limits{Run: 3 * time.Second}})
+					g := r.load(t, workers.Config{Kind: "program", Instances: 2,
+						Batching: workers.Batching{MaxSize: 1}, Limits: workers.Limits{Run: 3 * time.Second}})
 					first := "slow"
 					if bad {
 						first = "hang"
@@ -382,7 +394,8 @@ func TestChangesWithABatchAhead(t *testing.T) {
 func TestHungProgramIsAbandonedAsAWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		g := r.load(t, workers.Config{Kind: "program", Batching: workers.Batching{MaxSize: 1}, Limits: workers.Limits{Run: time.Second}})
+		g := r.load(t, workers.Config{Kind: "program", Batching: workers.Batching{MaxSize: 1},
+			Limits: workers.Limits{Run: time.Second}})
 		s, e := open(t, g, every)
 		began := time.Now()
 		r.send(t, s, "deaf", "x")
@@ -457,7 +470,8 @@ func TestMinuteEndsARowOfFailures(t *testing.T) {
 func TestStateOfWorkersThatAreReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		g := r.load(t, workers.Config{Kind: "program", Instances: 2, Batching: workers.Batching{MaxSize: 1}, Limits: workers.Limits{Restarts: 2}})
+		g := r.load(t, workers.Config{Kind: "program", Instances: 2, Batching: workers.Batching{MaxSize: 1},
+			Limits: workers.Limits{Restarts: 2}})
 		s, e := open(t, g, every)
 		n := 0
 		send := func(what string) {

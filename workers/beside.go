@@ -124,11 +124,12 @@ func (c *common) tools() (*preparer, *results.Chain, error) {
 	if err != nil {
 		return p, nil, err
 	}
-	stages, _, err := results.New(c.cfg.Parts, c.computed, results.Tools{Picture: p.picture, Skipped: func(q *stream.Request) {
-		q.Gated = true
-		if c.hooks.Skipped != nil {
-			c.hooks.Skipped(q)
-		}
-	}})
+	stages, _, err := results.New(c.cfg.Parts, c.computed,
+		results.Tools{Picture: p.picture, Skipped: func(q *stream.Request) {
+			q.Gated = true
+			if c.hooks.Skipped != nil {
+				c.hooks.Skipped(q)
+			}
+		}})
 	return p, stages, err
 }

@@ -39,7 +39,8 @@ func (w *replaceable) Init(_ context.Context, env *Env) (*stream.Model, error) {
 		all.waits <- struct{}{}
 		<-all.gate
 	}
-	return &stream.Model{Stateful: true, Affinity: true, MaxBatch: 4, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
+	return &stream.Model{Stateful: true, Affinity: true, MaxBatch: 4, Image: &stream.ImageSpec{Width: 8, Height: 8,
+		Color: "RGB", Layout: "NHWC", Fit: "stretch"},
 		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}}}, nil
 }
 
@@ -77,7 +78,8 @@ func TestDecodedFramesDoNotWaitForARestart(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if _, err := m.LoadConfig(t.Context(), Config{Name: "replaceable", Kind: "replaceable", Instances: 2}, true); err != nil {
+	if _, err := m.LoadConfig(t.Context(), Config{Name: "replaceable", Kind: "replaceable", Instances: 2},
+		true); err != nil {
 		t.Fatal(err)
 	}
 	g, err := m.Group("replaceable", "")
@@ -95,7 +97,8 @@ func TestDecodedFramesDoNotWaitForARestart(t *testing.T) {
 	}
 	show := func(takes time.Duration) {
 		t.Helper()
-		if err := s.Submit(stream.Frame{Codec: stream.RGB24, Width: 8, Height: 8, Payload: make([]byte, 8*8*3), CaptureUS: takes.Microseconds()}); err != nil {
+		if err := s.Submit(stream.Frame{Codec: stream.RGB24, Width: 8, Height: 8, Payload: make([]byte, 8*8*3),
+			CaptureUS: takes.Microseconds()}); err != nil {
 			t.Fatal(err)
 		}
 	}

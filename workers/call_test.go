@@ -26,7 +26,8 @@ var together struct {
 }
 
 func init() {
-	for name, axis := range map[string]stream.BatchAxis{"routed": stream.FreeAxis, "routed-fixed": stream.FixedAxis, "routed-single": stream.NoAxis} {
+	for name, axis := range map[string]stream.BatchAxis{"routed": stream.FreeAxis, "routed-fixed": stream.FixedAxis,
+		"routed-single": stream.NoAxis} {
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return &routed{axis: axis} }})
 	}
 }
@@ -52,7 +53,8 @@ func (w *routed) Run(_ context.Context, b *batching.Batch) error {
 		}
 	}
 	if b.Ragged() != b.Calls() || b.Ragged() != (len(b.Inputs) == 0) || b.Rows < len(b.Requests) {
-		fault("ragged %v, calls %v, %d inputs, %d rows for %d requests", b.Ragged(), b.Calls(), len(b.Inputs), b.Rows, len(b.Requests))
+		fault("ragged %v, calls %v, %d inputs, %d rows for %d requests", b.Ragged(), b.Calls(), len(b.Inputs), b.Rows,
+			len(b.Requests))
 	}
 	if !b.Calls() {
 		n := b.Rows
@@ -72,7 +74,8 @@ func (w *routed) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		r.SetReply(&stream.Reply{Status: 201, ContentType: "text/" + r.Call.Endpoint})
 		text := "(" + string(r.Payload) + ")"
-		b.Finish(i, []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}})
+		b.Finish(i, []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1},
+			Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}})
 	}
 	return nil
 }
@@ -89,7 +92,8 @@ func (k *callReplies) Push(r *stream.Result) {
 	if r.Outcome == stream.Answered {
 		told = r.Outputs[0].Name
 		if r.Reply != nil {
-			told = fmt.Sprintf("%d %s %s%v %s", r.Reply.Status, r.Reply.ContentType, told, r.Outputs[0].Shape, r.Outputs[0].Data[4:])
+			told = fmt.Sprintf("%d %s %s%v %s", r.Reply.Status, r.Reply.ContentType, told, r.Outputs[0].Shape,
+				r.Outputs[0].Data[4:])
 		}
 	}
 	r.Release()
@@ -109,7 +113,8 @@ func TestCallsShareNoBatchWithFrames(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			const streams, each = 6, 30 // within the window
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: kind, Instances: 2, Parts: []any{&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}}})
+			g := r.load(t, workers.Config{Kind: kind, Instances: 2,
+				Parts: []any{&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}}})
 			k := &callReplies{more: make(chan struct{}, streams*each)}
 			for i := range streams {
 				s, err := g.Open(every, k)
@@ -124,7 +129,8 @@ func TestCallsShareNoBatchWithFrames(t *testing.T) {
 						f.Lease.Release()
 						l, _ := r.mem.Copy(stream.AppendFloat32(nil, 1, 2, 3))
 						f = stream.Frame{Seq: uint64(j), Codec: stream.Tensors, Lease: l,
-							Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{3}, Data: l.Bytes()}}}
+							Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{3},
+								Data: l.Bytes()}}}
 					}
 					if err := s.Submit(f); err != nil {
 						t.Fatal(err)
@@ -158,7 +164,8 @@ func TestCallsShareNoBatchWithFrames(t *testing.T) {
 // TestShadowCopiesNoCalls checks that a shadow gets no copies of calls, because a call may have side effects.
 func TestShadowCopiesNoCalls(t *testing.T) {
 	r, shelf := newShelf(t)
-	shelf.put("m", workers.Config{Kind: "routed", Version: "1"}, workers.Config{Kind: "routed", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}})
+	shelf.put("m", workers.Config{Kind: "routed", Version: "1"}, workers.Config{Kind: "routed", Version: "2",
+		Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}})
 	r.mustLoad(t, "m", workers.Load{})
 	to, _ := r.Group("m", "2")
 	g, err := r.Group("m", "1")

@@ -187,7 +187,8 @@ func (c Config) buffersFor(workers int) int {
 func (c Config) Validate() error {
 	var errs []error
 	if c.Name == "" {
-		errs = append(errs, stream.Errorf(stream.InvalidArgument, "name", "is empty: want 1 to 128 letters, digits, dots, dashes or underscores"))
+		errs = append(errs, stream.Errorf(stream.InvalidArgument, "name",
+			"is empty: want 1 to 128 letters, digits, dots, dashes or underscores"))
 	}
 	if c.Kind == "" {
 		_, _, err := KindOf(c.Source)
@@ -202,7 +203,8 @@ func (c Config) Validate() error {
 		_, err := kind.Decode(c.Params)
 		errs = append(errs, err)
 	} else if c.Kind != "" {
-		errs = append(errs, stream.Errorf(stream.NotFound, "source", "%q is not a kind of worker: see `millrace models --kinds`", c.Kind))
+		errs = append(errs, stream.Errorf(stream.NotFound, "source",
+			"%q is not a kind of worker: see `millrace models --kinds`", c.Kind))
 	}
 	errs = append(errs, c.Table().Check()...)
 	errs = append(errs, checkImage(c.Image))
@@ -213,7 +215,8 @@ func (c Config) Validate() error {
 
 func checkImage(s *stream.ImageSpec) error {
 	if s != nil && s.Std != [3]float32{} && slices.Contains(s.Std[:], 0) {
-		return stream.Errorf(stream.InvalidArgument, "input.image.std", "%v contains 0, but pixels are divided by it", s.Std)
+		return stream.Errorf(stream.InvalidArgument, "input.image.std", "%v contains 0, but pixels are divided by it",
+			s.Std)
 	}
 	return nil
 }

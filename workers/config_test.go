@@ -29,7 +29,8 @@ func TestLoadScales(t *testing.T) {
 			first = g
 		}
 		if g != first || g.Workers() != int(instances) || g.Config().Instances != int(instances) {
-			t.Errorf("%d instances: %d workers, configured %d, the same group: %v", instances, g.Workers(), g.Config().Instances, g == first)
+			t.Errorf("%d instances: %d workers, configured %d, the same group: %v", instances, g.Workers(),
+				g.Config().Instances, g == first)
 		}
 	}
 }

@@ -48,13 +48,15 @@ func (t Tensors) declared(batch bool) (d Declared, err error) {
 	}{{"inputs", t.Inputs, &d.Inputs}, {"outputs", t.Outputs, &d.Outputs}} {
 		for i, text := range side.from {
 			bad := func(what string) (Declared, error) {
-				return d, stream.Errorf(stream.InvalidArgument, fmt.Sprintf("tensors.%s[%d]", side.name, i), "%.140q %s: want NAME DATATYPE DIMENSIONS, such as x FP32 -1 4", text, what)
+				return d, stream.Errorf(stream.InvalidArgument, fmt.Sprintf("tensors.%s[%d]", side.name, i),
+					"%.140q %s: want NAME DATATYPE DIMENSIONS, such as x FP32 -1 4", text, what)
 			}
 			words := strings.Fields(text)
 			if len(words) < 2 {
 				return bad("is not a tensor")
 			}
-			out := Tensor{TensorSpec: stream.TensorSpec{Name: words[0], Datatype: stream.Datatype(words[1]), Shape: []int{}}}
+			out := Tensor{TensorSpec: stream.TensorSpec{Name: words[0], Datatype: stream.Datatype(words[1]),
+				Shape: []int{}}}
 			if out.Datatype != stream.Bytes && out.Datatype.Size() == 0 {
 				return bad(fmt.Sprintf("has the datatype %q, which is not known", words[1]))
 			}
@@ -92,25 +94,30 @@ func (d Declared) check(m *stream.Model) error {
 			at := fmt.Sprintf("%s[%d]", side.name, i)
 			k := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == want.Name })
 			if k < 0 {
-				return stream.Errorf(stream.InvalidArgument, at+".name", "%q is not one of the model's: %s", want.Name, namesOf(side.has))
+				return stream.Errorf(stream.InvalidArgument, at+".name", "%q is not one of the model's: %s", want.Name,
+					namesOf(side.has))
 			}
 			s := &side.has[k]
 			if m.Image != nil && side.name == "input" && want.Datatype == stream.Bytes && len(want.Shape) == 1 {
 				continue // clients may send a picture as a string
 			}
 			if want.Datatype != "" && want.Datatype != s.Datatype {
-				return stream.Errorf(stream.InvalidArgument, at+".data_type", "of %s is %s, and that of the model is %s", want.Name, want.Datatype, s.Datatype)
+				return stream.Errorf(stream.InvalidArgument, at+".data_type",
+					"of %s is %s, and that of the model is %s", want.Name, want.Datatype, s.Datatype)
 			}
 			shape := m.Shape(s)
 			if len(shape) == len(want.Shape)+1 && (d.Batch || m.Axis == stream.FreeAxis) {
 				shape = shape[1:]
 			}
 			if !slices.EqualFunc(shape, want.Shape, func(a, b int) bool { return a == b || a == -1 || b == -1 }) {
-				return stream.Errorf(stream.InvalidArgument, at+".dims", "of %s are %v, and those of the model are %v", want.Name, want.Shape, shape)
+				return stream.Errorf(stream.InvalidArgument, at+".dims", "of %s are %v, and those of the model are %v",
+					want.Name, want.Shape, shape)
 			}
 		}
 		for _, s := range side.has {
-			if side.name == "input" && !slices.ContainsFunc(side.declared, func(d Tensor) bool { return d.Name == s.Name }) {
+			if side.name == "input" && !slices.ContainsFunc(side.declared, func(d Tensor) bool {
+				return d.Name == s.Name
+			}) {
 				return stream.Errorf(stream.InvalidArgument, "input", "lacks %s, which the model needs", s.Name)
 			}
 		}

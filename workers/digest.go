@@ -45,7 +45,8 @@ func filesOf(cfg Config) (files []string, err error) {
 				return files, nil // the folder may be searched, not listed
 			}
 			for _, f := range beside {
-				if name, base := f.Name(), filepath.Base(root); f.Type().IsRegular() && name != base && strings.HasPrefix(name, base) {
+				if name, base := f.Name(), filepath.Base(root); f.Type().IsRegular() && name != base &&
+					strings.HasPrefix(name, base) {
 					files = append(files, filepath.Join(filepath.Dir(root), name))
 				}
 			}

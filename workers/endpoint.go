@@ -74,18 +74,23 @@ func (e *endpoint) route(old *endpoint, p plan) (err error) {
 	if e.split != nil {
 		for i, v := range e.split.versions {
 			if v == e.shadowing.Version && slices.Contains(e.split.turns, uint8(i)) {
-				return stream.Errorf(stream.InvalidArgument, "versions.weights", "gives version %s a share of the requests, and it is the one of shadow.version, which answers none: leave it out", v)
+				return stream.Errorf(stream.InvalidArgument, "versions.weights",
+					"gives version %s a share of the requests, and it is the one of shadow.version, which answers "+
+						"none: leave it out", v)
 			}
 			if !all[v] {
-				return stream.Errorf(stream.InvalidArgument, "versions.weights", "names version %s, which model %s does not serve: see versions.latest", v, p.of)
+				return stream.Errorf(stream.InvalidArgument, "versions.weights",
+					"names version %s, which model %s does not serve: see versions.latest", v, p.of)
 			}
 		}
-		if old != nil && old.split != nil && slices.Equal(old.split.turns, e.split.turns) && slices.Equal(old.split.versions, e.split.versions) {
+		if old != nil && old.split != nil && slices.Equal(old.split.turns, e.split.turns) &&
+			slices.Equal(old.split.versions, e.split.versions) {
 			e.split = old.split // goes on counting
 		}
 	}
 	if v := e.shadowing.Version; v != "" && (!all[v] || len(all) == 1) {
-		return stream.Errorf(stream.InvalidArgument, "shadow.version", "is %s: want one of several versions that model %s serves", v, p.of)
+		return stream.Errorf(stream.InvalidArgument, "shadow.version",
+			"is %s: want one of several versions that model %s serves", v, p.of)
 	}
 	return nil
 }
@@ -100,11 +105,16 @@ func (e *endpoint) checkInputs() error {
 		if a, b := e.groups[0].model, g.model; !slices.EqualFunc(a.Inputs, b.Inputs, func(x, y stream.TensorSpec) bool {
 			return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
 		}) {
-			return stream.Errorf(stream.InvalidArgument, "versions", "%s and %s of model %s have different inputs: want the same ones, since versions.weights or shadow sends a request to either", a.Version, b.Version, e.name)
+			return stream.Errorf(stream.InvalidArgument, "versions", "%s and %s of model %s have different inputs: "+
+				"want the same ones, since versions.weights or shadow sends a request to either", a.Version, b.Version,
+				e.name)
 		}
 	}
-	if v := e.shadowing.Version; v != "" && slices.ContainsFunc(e.groups, func(g *Group) bool { return g.model.KeepsState() }) {
-		return stream.Errorf(stream.InvalidArgument, "shadow.version", "is %s: a model that keeps state of a stream, or has windows, has no shadow", v)
+	if v := e.shadowing.Version; v != "" && slices.ContainsFunc(e.groups, func(g *Group) bool {
+		return g.model.KeepsState()
+	}) {
+		return stream.Errorf(stream.InvalidArgument, "shadow.version",
+			"is %s: a model that keeps state of a stream, or has windows, has no shadow", v)
 	}
 	return nil
 }
@@ -147,9 +157,11 @@ func (m *Manager) Group(name, version string) (*Group, error) {
 		return g, nil
 	}
 	if len(e.groups) == 1 {
-		return nil, stream.Errorf(stream.NotFound, "version", "model %s has version %s, not %q", name, e.groups[0].cfg.Version, version)
+		return nil, stream.Errorf(stream.NotFound, "version", "model %s has version %s, not %q", name,
+			e.groups[0].cfg.Version, version)
 	}
-	return nil, stream.Errorf(stream.NotFound, "version", "model %s has the versions %s, not %q", name, strings.Join(e.versions(), ", "), version)
+	return nil, stream.Errorf(stream.NotFound, "version", "model %s has the versions %s, not %q", name,
+		strings.Join(e.versions(), ", "), version)
 }
 
 // Open opens a stream to a loaded model, like Group.Open. version is opts.Version, named by the client, or a version

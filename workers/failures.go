@@ -28,7 +28,9 @@ func (f *failures) add(of modelVersion, reason string) {
 
 // forget removes the failures of a model, or of only the given version.
 func (f *failures) forget(model, version string) {
-	*f = slices.DeleteFunc(*f, func(x failure) bool { return x.model == model && (version == "" || x.version == version) })
+	*f = slices.DeleteFunc(*f, func(x failure) bool {
+		return x.model == model && (version == "" || x.version == version)
+	})
 }
 
 // reason returns why a model and version could not be loaded, or "".

@@ -63,6 +63,7 @@ func (g *Group) Figures() Figures {
 	f := g.figures
 	g.gather.Unlock()
 	return Figures{
-		Rows: f.rows.Snapshot(), Queue: f.queue.Snapshot(), Prepare: f.prepare.Snapshot(), Run: f.run.Snapshot(), Total: f.total.Snapshot(),
+		Rows: f.rows.Snapshot(), Queue: f.queue.Snapshot(), Prepare: f.prepare.Snapshot(), Run: f.run.Snapshot(),
+		Total: f.total.Snapshot(),
 	}
 }

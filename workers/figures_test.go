@@ -17,7 +17,8 @@ func TestFiguresOfWhatRan(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		g := r.load(t, workers.Config{
-			Kind: "delay", Batching: workers.Batching{MaxSize: 2}, Params: stream.Params{"fixed": "10ms", "per_item": "0s"},
+			Kind: "delay", Batching: workers.Batching{MaxSize: 2},
+			Params: stream.Params{"fixed": "10ms", "per_item": "0s"},
 		})
 		s, e := open(t, g, every)
 		for seq := range uint64(5) { // runs of 1, 2 and 2, in sequence
@@ -31,9 +32,10 @@ func TestFiguresOfWhatRan(t *testing.T) {
 		e.wait(t, 5)
 		synctest.Wait()
 		const ms = time.Millisecond
-		if ran, want := g.Stats().Ran, (workers.Ran{Frames: 5, Rows: 5, Queue: 60 * ms, Infer: 50 * ms, Runs: 3, Sizes: []workers.SizeStat{
-			{Rows: 1, Runs: 1, Infer: 10 * ms}, {Rows: 2, Runs: 2, Infer: 20 * ms},
-		}}); !reflect.DeepEqual(ran, want) {
+		if ran, want := g.Stats().Ran, (workers.Ran{Frames: 5, Rows: 5, Queue: 60 * ms, Infer: 50 * ms, Runs: 3,
+			Sizes: []workers.SizeStat{
+				{Rows: 1, Runs: 1, Infer: 10 * ms}, {Rows: 2, Runs: 2, Infer: 20 * ms},
+			}}); !reflect.DeepEqual(ran, want) {
 			t.Errorf("ran: got %+v, want %+v", ran, want)
 		}
 		if f := g.Stats().Frames; f.Succeeded() != 5 || f.Failed() != 0 || f.Answering != 110*ms || f.Failing != 0 {

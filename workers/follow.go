@@ -18,7 +18,8 @@ func form(m *stream.Model) string {
 	if m.App != nil {
 		style = m.App.Style
 	}
-	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.Any, m.Ragged, m.KeepsState(), m.Whole, m.Axis, m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels, m.PictureSteps})
+	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.Any, m.Ragged, m.KeepsState(), m.Whole, m.Axis,
+		m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels, m.PictureSteps})
 }
 
 // formsOf returns the forms of the models of a graph; "" for a model that is not loaded.
@@ -49,13 +50,20 @@ func (g *Group) stale() string {
 func (m *Manager) follow(name string) {
 	for _, e := range *m.endpoints.Load() {
 		uses := func(g *Group) bool {
-			return len(g.uses) > 0 && (e.name == name || slices.ContainsFunc(g.uses, func(u Use) bool { return u.Model == name }))
+			return len(g.uses) > 0 && (e.name == name || slices.ContainsFunc(g.uses, func(u Use) bool {
+				return u.Model == name
+			}))
 		}
 		fits := func(g *Group) bool { return g.lacks.Load() == nil && g.stale() == "" }
-		if i := slices.IndexFunc(e.groups, uses); i < 0 || !slices.ContainsFunc(e.groups, func(g *Group) bool { return !fits(g) }) {
+		if i := slices.IndexFunc(e.groups, uses); i < 0 || !slices.ContainsFunc(e.groups, func(g *Group) bool {
+			return !fits(g)
+		}) {
 			continue
 		}
-		if _, err := m.enqueue(e.name, func() error { m.loadStale(e.name); return nil }); err != nil && stream.CodeOf(err) != stream.Draining {
+		if _, err := m.enqueue(e.name, func() error {
+			m.loadStale(e.name)
+			return nil
+		}); err != nil && stream.CodeOf(err) != stream.Draining {
 			m.unfit(e, err)
 		}
 	}
@@ -92,7 +100,8 @@ func (m *Manager) loadStale(name string) {
 func (m *Manager) unfit(e *endpoint, why error) {
 	for _, g := range e.groups {
 		if of := g.stale(); of != "" {
-			g.setUnready(stream.Errorf(stream.Conflict, "", "model %s was loaded with other inputs or outputs, and this model cannot be made of it: %w", of, why))
+			g.setUnready(stream.Errorf(stream.Conflict, "",
+				"model %s was loaded with other inputs or outputs, and this model cannot be made of it: %w", of, why))
 		}
 	}
 	m.opts.Log.Error("a model does not fit another one that it is made of", "model", e.name, "error", why)

@@ -36,8 +36,9 @@ func init() {
 func (*looker) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	return &stream.Model{
 		MaxBatch: 4, Image: &stream.ImageSpec{Width: 16, Height: 16, Color: "GRAY", Layout: "NHWC"},
-		Inputs:  []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{16, 16, 1}}},
-		Outputs: []stream.TensorSpec{{Name: "b", Datatype: stream.Float32, Shape: []int{1, 4}}, {Name: "s", Datatype: stream.Float32, Shape: []int{1, 1}}},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{16, 16, 1}}},
+		Outputs: []stream.TensorSpec{{Name: "b", Datatype: stream.Float32, Shape: []int{1, 4}},
+			{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1}}},
 	}, nil
 }
 
@@ -91,7 +92,8 @@ func newReplies() *replies {
 }
 
 func (a *replies) Push(r *stream.Result) {
-	x := reply{seq: r.Seq, outcome: r.Outcome, err: r.Err, outputs: map[string]string{}, params: r.Params, width: r.Width}
+	x := reply{seq: r.Seq, outcome: r.Outcome, err: r.Err, outputs: map[string]string{}, params: r.Params,
+		width: r.Width}
 	for _, o := range r.Outputs {
 		x.outputs[o.Name] = fmt.Sprint(o.Shape) + string(o.Data)
 	}
@@ -192,7 +194,8 @@ func (x *gated) ran(a reply) {
 
 func (x *gated) skipped(a, source reply) {
 	x.t.Helper()
-	if a.outcome != stream.Answered || a.params["skipped"] != true || a.params["source_seq"] != int64(source.seq) || a.width != source.width {
+	if a.outcome != stream.Answered || a.params["skipped"] != true || a.params["source_seq"] != int64(source.seq) ||
+		a.width != source.width {
 		x.t.Fatalf("frame %d was not skipped for %d: %+v", a.seq, source.seq, a)
 	}
 	if fmt.Sprint(a.outputs) != fmt.Sprint(source.outputs) {
@@ -365,16 +368,19 @@ func TestGateAndIDs(t *testing.T) {
 	for range 3 {
 		second = x.ask(scene(30, 1))
 	}
-	if second.params["skipped"] != true || second.outputs["boxes"] != first.outputs["boxes"] || second.outputs["ids"] == first.outputs["ids"] {
+	if second.params["skipped"] != true || second.outputs["boxes"] != first.outputs["boxes"] ||
+		second.outputs["ids"] == first.outputs["ids"] {
 		t.Fatalf("%+v after %+v", second, first)
 	}
 	for range 60 { // two seconds, more than the time after which an unseen id ends
-		if a := x.ask(scene(30, x.n)); fmt.Sprint(a.outputs) != fmt.Sprint(second.outputs) || a.params["skipped"] != true {
+		if a := x.ask(scene(30, x.n)); fmt.Sprint(a.outputs) != fmt.Sprint(second.outputs) ||
+			a.params["skipped"] != true {
 			t.Fatalf("%+v, want %+v", a, second)
 		}
 	}
 	run := x.ask(scene(30, x.n), func(f *stream.Frame) { f.Must = true })
-	if run.params["skipped"] != nil || run.outputs["ids"] != second.outputs["ids"] || run.outputs["boxes"] == second.outputs["boxes"] {
+	if run.params["skipped"] != nil || run.outputs["ids"] != second.outputs["ids"] ||
+		run.outputs["boxes"] == second.outputs["boxes"] {
 		t.Fatalf("%+v, want the id of %+v", run, second)
 	}
 	x.s.Close(stream.ByClient)
@@ -408,7 +414,8 @@ func TestGateForgets(t *testing.T) {
 // frame named in the result, and seqs increase.
 func TestGateUnderLoad(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "looker", Instances: 3, Parts: []any{&gate.Settings{Changed: 0.005}}}.WithDefaults())
+	g := r.load(t, workers.Config{Kind: "looker", Instances: 3,
+		Parts: []any{&gate.Settings{Changed: 0.005}}}.WithDefaults())
 	var wg sync.WaitGroup
 	var skips atomic.Int64
 	var scenes [3][4][]byte // by place and noise; slow to make
@@ -436,7 +443,8 @@ func TestGateUnderLoad(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := s.Submit(stream.Frame{Seq: k, Codec: stream.RGB24, Width: 160, Height: 120, Payload: l.Bytes(), Lease: l}); err != nil {
+				if err := s.Submit(stream.Frame{Seq: k, Codec: stream.RGB24, Width: 160, Height: 120,
+					Payload: l.Bytes(), Lease: l}); err != nil {
 					t.Error(err)
 				}
 				if k == 60 {
@@ -486,7 +494,8 @@ func TestGateRefusals(t *testing.T) {
 		"keeps state":  {Kind: "learner", Parts: []any{&gate.Settings{Changed: 0.1}}},
 	} {
 		cfg.Name = "a"
-		if _, err := r.LoadConfig(t.Context(), cfg.WithDefaults(), true); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "gate") {
+		if _, err := r.LoadConfig(t.Context(), cfg.WithDefaults(), true); err == nil ||
+			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "gate") {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

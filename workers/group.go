@@ -85,9 +85,11 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if n := g.cfg.Batching.MaxSize; n > 0 {
 		switch {
 		case m.Axis == stream.NoAxis && n > 1:
-			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and model %s has no batch axis: leave it out", n, m.Name)
+			return stream.Errorf(stream.InvalidArgument, "batching.max_size",
+				"is %d, and model %s has no batch axis: leave it out", n, m.Name)
 		case m.Axis == stream.FixedAxis && n != m.MaxBatch:
-			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the model's own batch axis is fixed at %d: leave it out", n, m.MaxBatch)
+			return stream.Errorf(stream.InvalidArgument, "batching.max_size",
+				"is %d, and the model's own batch axis is fixed at %d: leave it out", n, m.MaxBatch)
 		}
 		m.MaxBatch = n
 	}
@@ -141,7 +143,9 @@ func (g *Group) describeModel(m *stream.Model) error {
 	}
 	if n := g.cfg.Cache.Size; n > 0 {
 		if m.KeepsState() {
-			return stream.Errorf(stream.InvalidArgument, "cache.size", "model %s keeps state between frames, so that an equal request may have another result: leave it out", m.Name)
+			return stream.Errorf(stream.InvalidArgument, "cache.size",
+				"model %s keeps state between frames, so that an equal request may have another result: leave it out",
+				m.Name)
 		}
 		if err := g.reserved.keep(g.cfg); err != nil {
 			return err
@@ -178,7 +182,8 @@ func withoutSecrets(kind string, params stream.Params) stream.Params {
 }
 
 func (g *Group) notOfGraph() error {
-	return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output, gate or cache settings of its own: set them for a model of its steps", g.cfg.Name)
+	return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output, gate "+
+		"or cache settings of its own: set them for a model of its steps", g.cfg.Name)
 }
 
 // setCapacity reserves or releases memory to fit the given number of workers and their batches, and sets the number
@@ -414,7 +419,8 @@ func (g *Group) fullWaits() bool {
 // Admit implements stream.Queue.
 func (g *Group) Admit(inPlace bool) error {
 	if !inPlace && !g.countWaiting() {
-		return stream.Errorf(stream.Overloaded, "queue.max_size", "%d frames wait for model %s already: try later, or raise the setting", g.cfg.Queue.MaxSize, g.cfg.Name)
+		return stream.Errorf(stream.Overloaded, "queue.max_size",
+			"%d frames wait for model %s already: try later, or raise the setting", g.cfg.Queue.MaxSize, g.cfg.Name)
 	}
 	switch {
 	case g.intake.NeedsArrivals():

@@ -123,7 +123,8 @@ func TestBadFramesEndAsErrorsInTheirTurn(t *testing.T) {
 	g := r.load(t, workers.Config{Kind: "dense"})
 	s, e := open(t, g, every)
 	good := func() stream.Frame {
-		return stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2, 3}, Data: make([]byte, 24)}}}
+		return stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2, 3}, Data: make([]byte, 24)}}}
 	}
 	bad := []func(*stream.Frame){
 		func(f *stream.Frame) { f.Inputs[0].Shape = []int{4} },
@@ -194,7 +195,9 @@ func TestHungRunIsAbandonedAndReplaced(t *testing.T) {
 			return st.Quarantined == 1 && st.Restarts == 1 && st.Busy == 0
 		})
 		releaseHung()
-		until(t, "the hung run came back and is not counted any more", func() bool { return g.Stats().Quarantined == 0 })
+		until(t, "the hung run came back and is not counted any more", func() bool {
+			return g.Stats().Quarantined == 0
+		})
 	})
 }
 
@@ -291,7 +294,8 @@ func TestSwapMovesStreams(t *testing.T) {
 
 func TestHardBatchesAreFull(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "faulty", Instances: 2, Batching: workers.Batching{Kind: batching.Hard, MaxSize: 4}})
+	g := r.load(t, workers.Config{Kind: "faulty", Instances: 2, Batching: workers.Batching{Kind: batching.Hard,
+		MaxSize: 4}})
 	var sinks []*endings
 	for range 4 {
 		s, e := open(t, g, every)
@@ -311,7 +315,8 @@ func TestHardBatchesAreFull(t *testing.T) {
 func TestSoftBatchRunsAfterItsDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Soft, MaxSize: 4}, Parts: []any{&batching.SoftSettings{MaxDelay: 20 * time.Millisecond}}})
+		g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Soft, MaxSize: 4},
+			Parts: []any{&batching.SoftSettings{MaxDelay: 20 * time.Millisecond}}})
 		s, e := open(t, g, every)
 		_ = s.Submit(r.frame(t, 0, "x"))
 		_ = s.Submit(r.frame(t, 1, "x"))
@@ -363,7 +368,8 @@ func TestScaleAndShare(t *testing.T) {
 	if _, err := r.Load(ctx, "nonsense", workers.Load{}); stream.CodeOf(err) != stream.NotFound {
 		t.Fatalf("%v", err)
 	}
-	if _, err := r.Load(ctx, "identity", workers.Load{Params: stream.Params{"color": "red"}}); stream.CodeOf(err) != stream.InvalidArgument {
+	if _, err := r.Load(ctx, "identity", workers.Load{Params: stream.Params{"color": "red"}}); stream.CodeOf(
+		err) != stream.InvalidArgument {
 		t.Fatalf("%v", err)
 	}
 }

@@ -89,7 +89,9 @@ func init() {
 	}
 	workers.Register(workers.Kind{Name: "affine", New: func() workers.Worker { return &affine{} }})
 	workers.Register(workers.Kind{Name: "gauge", New: func() workers.Worker { return &gauge{} }})
-	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker { return &starter{} }, Settings: func() any { return new(startSettings) }})
+	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker {
+		return &starter{}
+	}, Settings: func() any { return new(startSettings) }})
 	workers.Register(workers.Kind{Name: "dense", New: func() workers.Worker { return &dense{} }})
 }
 
@@ -161,7 +163,8 @@ func (a *affine) Run(_ context.Context, b *batching.Batch) error {
 			hang()
 		}
 		c.n++
-		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: fmt.Appendf(nil, "%p %d", a, c.n)}})
+		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1},
+			Data: fmt.Appendf(nil, "%p %d", a, c.n)}})
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ type BatchRun struct {
 // Then returns hooks that call the hooks of h, then the hooks of next.
 func (h Hooks) Then(next Hooks) Hooks {
 	return Hooks{
-		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run), Step: both(h.Step, next.Step),
+		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run),
+		Step: both(h.Step, next.Step),
 		Batch: func(rows int, prepare, run time.Duration) {
 			if h.Batch != nil {
 				h.Batch(rows, prepare, run)

@@ -30,7 +30,8 @@ func (m *Manager) Index() []Row {
 	m.mu.Unlock()
 	for _, st := range m.Snapshot() { // after reading loading, so that each loaded model is in at least one list
 		put(Row{
-			Name: st.Model.Name, Version: st.Model.Version, State: st.State, Reason: cmp.Or(st.Reason, failed.reason(st.Model.Name, st.Model.Version)),
+			Name: st.Model.Name, Version: st.Model.Version, State: st.State,
+			Reason:  cmp.Or(st.Reason, failed.reason(st.Model.Name, st.Model.Version)),
 			Workers: st.Workers, Waiting: st.Waiting, Streams: st.Streams,
 		})
 	}

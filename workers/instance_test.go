@@ -59,7 +59,8 @@ func TestPausesBetweenRestarts(t *testing.T) {
 
 func TestWatchInterval(t *testing.T) {
 	for run, want := range map[time.Duration]time.Duration{
-		time.Millisecond: 5 * time.Millisecond, 40 * time.Millisecond: 5 * time.Millisecond, 80 * time.Millisecond: 10 * time.Millisecond, 8 * time.Second: time.Second, time.Minute: time.Second,
+		time.Millisecond: 5 * time.Millisecond, 40 * time.Millisecond: 5 * time.Millisecond,
+		80 * time.Millisecond: 10 * time.Millisecond, 8 * time.Second: time.Second, time.Minute: time.Second,
 	} {
 		if got := (Limits{Run: run}).watchInterval(); got != want {
 			t.Errorf("%v: %v, want %v", run, got, want)
@@ -83,7 +84,8 @@ func TestBuffersForWorkers(t *testing.T) {
 
 func TestFamily(t *testing.T) {
 	for name, want := range map[string]string{
-		"m": "m", "m-0": "m", "m-12-3": "m", "m1": "m1", "m-": "m-", "m-a": "m-a", "m-a-7": "m-a", "m-1a": "m-1a", "7": "7", "m1-2": "m1",
+		"m": "m", "m-0": "m", "m-12-3": "m", "m1": "m1", "m-": "m-", "m-a": "m-a", "m-a-7": "m-a", "m-1a": "m-1a",
+		"7": "7", "m1-2": "m1",
 	} {
 		if got := family(name); got != want {
 			t.Errorf("%s is of the family %q, want %q", name, got, want)
@@ -125,21 +127,25 @@ func TestBoundsOfTheManager(t *testing.T) {
 	if err := load(); err != nil || during != 1 || len(m.loading) != 1 {
 		t.Errorf("the last endpoint: %v; %d started, %d after it", err, during, len(m.loading))
 	}
-	if _, err := m.LoadConfig(ctx, Config{Kind: "identity", Name: "m", MaxFlows: 2}, true); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := m.LoadConfig(ctx, Config{Kind: "identity", Name: "m", MaxFlows: 2},
+		true); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one endpoint too many, of which one is loaded: %v", err)
 	}
 	delete(m.loading, others)
-	for n, code := range map[int]stream.Code{0: stream.InvalidArgument, 1: stream.NotFound, 1024: stream.NotFound, 1025: stream.InvalidArgument} {
+	for n, code := range map[int]stream.Code{0: stream.InvalidArgument, 1: stream.NotFound, 1024: stream.NotFound,
+		1025: stream.InvalidArgument} {
 		if err := m.Scale(ctx, "none", n); stream.CodeOf(err) != code {
 			t.Errorf("%d workers: %v", n, err)
 		}
 	}
 	for version, found := range map[string]bool{"": true, "1": true, "2": false} {
-		if g, err := m.Group("m", version); (err == nil) != found || found != (g != nil) || !found && stream.CodeOf(err) != stream.NotFound {
+		if g, err := m.Group("m", version); (err == nil) != found || found != (g != nil) ||
+			!found && stream.CodeOf(err) != stream.NotFound {
 			t.Errorf("version %q: %v", version, err)
 		}
 	}
-	if err := errors.Join(m.Define(Config{Name: "z", Kind: "identity"}), m.Define(Config{Name: "a", Kind: "identity"}), m.Define(Config{Name: "b", Kind: "identity"})); err != nil {
+	if err := errors.Join(m.Define(Config{Name: "z", Kind: "identity"}), m.Define(Config{Name: "a", Kind: "identity"}),
+		m.Define(Config{Name: "b", Kind: "identity"})); err != nil {
 		t.Fatal(err)
 	}
 	names := ""
@@ -162,7 +168,8 @@ func TestArrivals(t *testing.T) {
 	m := NewManager(ManagerOptions{Memory: buf.NewPool(0)})
 	defer m.Close(context.Background())
 	for kind, needs := range map[BatcherKind]bool{"hard": true, "adaptive": false} {
-		name, err := m.LoadConfig(context.Background(), Config{Name: string(kind), Kind: "identity", Batching: Batching{Kind: kind}}, true)
+		name, err := m.LoadConfig(context.Background(), Config{Name: string(kind), Kind: "identity",
+			Batching: Batching{Kind: kind}}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +200,8 @@ func TestMoreFramesWakeAnotherWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewManager(ManagerOptions{Memory: buf.NewPool(0)})
 		defer m.Close(context.Background())
-		cfg := Config{Name: "m", Kind: "delay", Instances: 2, Batching: Batching{MaxSize: 1}, Params: stream.Params{"fixed": "1s"}}
+		cfg := Config{Name: "m", Kind: "delay", Instances: 2, Batching: Batching{MaxSize: 1},
+			Params: stream.Params{"fixed": "1s"}}
 		if _, err := m.LoadConfig(context.Background(), cfg, true); err != nil {
 			t.Fatal(err)
 		}
@@ -281,16 +289,21 @@ func TestParking(t *testing.T) {
 // The decoding target of a worker is checked at the worker's start, and errors name the setting.
 func TestTarget(t *testing.T) {
 	model := func(change func(*stream.ImageSpec), datatype stream.Datatype) *stream.Model {
-		s := &stream.ImageSpec{Width: 4, Height: 2, Color: "BGR", Layout: "NCHW", Fit: "stretch", Scale: [3]float32{2, 2, 2}}
+		s := &stream.ImageSpec{Width: 4, Height: 2, Color: "BGR", Layout: "NCHW", Fit: "stretch",
+			Scale: [3]float32{2, 2, 2}}
 		change(s)
-		return &stream.Model{Name: "m", Image: s, Inputs: []stream.TensorSpec{{Name: "x", Datatype: datatype, Shape: []int{3, 2, 4}}}}
+		return &stream.Model{Name: "m", Image: s,
+			Inputs: []stream.TensorSpec{{Name: "x", Datatype: datatype, Shape: []int{3, 2, 4}}}}
 	}
 	got, err := target(model(func(*stream.ImageSpec) {}, stream.Float32))
-	want := codec.Target{Width: 4, Height: 2, Color: codec.BGR, Layout: codec.NCHW, Fit: codec.Stretch, Fill: 114, Type: codec.FP32, Norm: codec.Norm{Scale: [3]float32{2, 2, 2}}}
+	want := codec.Target{Width: 4, Height: 2, Color: codec.BGR, Layout: codec.NCHW, Fit: codec.Stretch, Fill: 114,
+		Type: codec.FP32, Norm: codec.Norm{Scale: [3]float32{2, 2, 2}}}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
-	if got, err := target(model(func(s *stream.ImageSpec) { s.Scale = [3]float32{} }, stream.Uint8)); err != nil || got.Type != codec.UINT8 {
+	if got, err := target(model(func(s *stream.ImageSpec) {
+		s.Scale = [3]float32{}
+	}, stream.Uint8)); err != nil || got.Type != codec.UINT8 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for field, m := range map[string]*stream.Model{
@@ -338,25 +351,36 @@ func TestMapOfAScaledFrame(t *testing.T) {
 		region        stream.Region
 		corners       [4]float64 // in the model's picture: left, top, right, bottom
 	}{
-		{"the model's size", 320, 240, [2]int{1280, 720}, [2]int{320, 240}, "stretch", stream.Region{}, [4]float64{0, 0, 320, 240}},
-		{"larger than the model's", 640, 480, [2]int{1280, 720}, [2]int{320, 240}, "stretch", stream.Region{}, [4]float64{0, 0, 320, 240}},
-		{"smaller on one side", 100, 240, [2]int{1279, 719}, [2]int{320, 240}, "stretch", stream.Region{}, [4]float64{0, 0, 320, 240}},
-		{"letterbox", 640, 360, [2]int{1280, 720}, [2]int{640, 640}, "letterbox", stream.Region{}, [4]float64{0, 140, 640, 500}},
-		{"letterbox of a frame of another shape", 640, 640, [2]int{1280, 720}, [2]int{640, 640}, "letterbox", stream.Region{}, [4]float64{0, 140, 640, 500}},
-		{"letterbox, upright", 101, 180, [2]int{721, 1280}, [2]int{320, 320}, "letterbox", stream.Region{}, [4]float64{70, 0, 250, 320}},
-		{"a region", 320, 240, [2]int{1279, 719}, [2]int{64, 64}, "stretch", stream.Region{X: 101, Y: 53, Width: 501, Height: 333}, [4]float64{0, 0, 64, 64}},
-		{"a region, letterbox", 640, 360, [2]int{1280, 720}, [2]int{100, 100}, "letterbox", stream.Region{X: 7, Y: 11, Width: 400, Height: 200}, [4]float64{0, 25, 100, 75}},
+		{"the model's size", 320, 240, [2]int{1280, 720}, [2]int{320, 240}, "stretch", stream.Region{},
+			[4]float64{0, 0, 320, 240}},
+		{"larger than the model's", 640, 480, [2]int{1280, 720}, [2]int{320, 240}, "stretch", stream.Region{},
+			[4]float64{0, 0, 320, 240}},
+		{"smaller on one side", 100, 240, [2]int{1279, 719}, [2]int{320, 240}, "stretch", stream.Region{},
+			[4]float64{0, 0, 320, 240}},
+		{"letterbox", 640, 360, [2]int{1280, 720}, [2]int{640, 640}, "letterbox", stream.Region{},
+			[4]float64{0, 140, 640, 500}},
+		{"letterbox of a frame of another shape", 640, 640, [2]int{1280, 720}, [2]int{640, 640}, "letterbox",
+			stream.Region{}, [4]float64{0, 140, 640, 500}},
+		{"letterbox, upright", 101, 180, [2]int{721, 1280}, [2]int{320, 320}, "letterbox", stream.Region{},
+			[4]float64{70, 0, 250, 320}},
+		{"a region", 320, 240, [2]int{1279, 719}, [2]int{64, 64}, "stretch", stream.Region{X: 101, Y: 53, Width: 501,
+			Height: 333}, [4]float64{0, 0, 64, 64}},
+		{"a region, letterbox", 640, 360, [2]int{1280, 720}, [2]int{100, 100}, "letterbox",
+			stream.Region{X: 7, Y: 11, Width: 400, Height: 200}, [4]float64{0, 25, 100, 75}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := &stream.Model{Image: &stream.ImageSpec{Width: tt.model[0], Height: tt.model[1], Color: "GRAY", Layout: "NHWC", Fit: tt.fit},
-				Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{tt.model[1], tt.model[0], 1}}}}
+			m := &stream.Model{Image: &stream.ImageSpec{Width: tt.model[0], Height: tt.model[1], Color: "GRAY",
+				Layout: "NHWC", Fit: tt.fit},
+				Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8,
+					Shape: []int{tt.model[1], tt.model[0], 1}}}}
 			p, err := newPreparer(m, codec.Limits{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer p.close()
 			r := &stream.Request{}
-			r.Codec, r.Width, r.Height, r.Payload = stream.NV12, tt.width, tt.height, make([]byte, codec.NV12.Size(tt.width, tt.height))
+			r.Codec, r.Width, r.Height, r.Payload = stream.NV12, tt.width, tt.height,
+				make([]byte, codec.NV12.Size(tt.width, tt.height))
 			r.SourceWidth, r.SourceHeight, r.Region = tt.source[0], tt.source[1], tt.region
 			if err := p.decode(r, make([]byte, tt.model[0]*tt.model[1])); err != nil {
 				t.Fatal(err)
@@ -366,7 +390,8 @@ func TestMapOfAScaledFrame(t *testing.T) {
 			}
 			want := [4]float64{0, 0, float64(tt.source[0]), float64(tt.source[1])}
 			if g := tt.region; g != (stream.Region{}) {
-				want = [4]float64{float64(g.X), float64(g.Y), float64(g.X) + float64(g.Width), float64(g.Y) + float64(g.Height)}
+				want = [4]float64{float64(g.X), float64(g.Y), float64(g.X) + float64(g.Width),
+					float64(g.Y) + float64(g.Height)}
 			}
 			for i, v := range tt.corners {
 				along := [2][2]float64{r.MapX, r.MapY}[i%2]

@@ -28,11 +28,14 @@ func TestRegisterRefusesNamesOfModels(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, `kind "new"`) || !strings.Contains(text, "the setting "+name) {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, `kind "new"`) ||
+					!strings.Contains(text, "the setting "+name) {
 					t.Errorf("%s: %s", name, text)
 				}
 			}()
-			workers.Register(workers.Kind{Name: "new", New: func() workers.Worker { return nil }, Settings: func() any { return settings }})
+			workers.Register(workers.Kind{Name: "new", New: func() workers.Worker {
+				return nil
+			}, Settings: func() any { return settings }})
 		}()
 	}
 	if _, there := workers.Lookup("new"); there {

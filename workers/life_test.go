@@ -106,7 +106,8 @@ func TestAffinityLeavesAHungWorkerAndAScaledDownOne(t *testing.T) {
 func TestIdleStateIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{IdleState: time.Millisecond, Run: 40 * time.Millisecond}})
+		g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{IdleState: time.Millisecond,
+			Run: 40 * time.Millisecond}})
 		before := tallies.Load()
 		s, e := open(t, g, every)
 		_ = s.Submit(r.frame(t, 0, "x"))
@@ -122,7 +123,8 @@ func TestIdleStateIsReleased(t *testing.T) {
 func TestQuarantineIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		g := r.load(t, workers.Config{Kind: "faulty", Limits: workers.Limits{Run: 10 * time.Millisecond, Quarantined: 2}})
+		g := r.load(t, workers.Config{Kind: "faulty", Limits: workers.Limits{Run: 10 * time.Millisecond,
+			Quarantined: 2}})
 		s, e := open(t, g, every)
 		for i := range 3 {
 			_ = s.Submit(r.frame(t, uint64(i), "hang"))
@@ -192,7 +194,8 @@ func TestStarts(t *testing.T) {
 				if c.code == stream.Timeout {
 					limit = 20 * time.Millisecond
 				}
-				name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: limit}}, true)
+				name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter",
+					Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: limit}}, true)
 				if stream.CodeOf(err) != c.code {
 					t.Fatalf("%v", err)
 				}
@@ -228,7 +231,8 @@ func TestAStartThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		gate := hangStarters()
-		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "acquire hangs"},
+			Limits: workers.Limits{Start: 20 * time.Millisecond}}
 		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 			t.Fatalf("%v", err)
 		}
@@ -248,7 +252,8 @@ func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 		r := newRig(t)
 		gate := hangStarters()
 		defer close(gate)
-		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "destroy hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "destroy hangs"},
+			Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
 		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 			t.Fatalf("%v", err)
 		}
@@ -263,7 +268,8 @@ func TestARestartThatHangs(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				r := newRig(t)
 				gate := hangStarters()
-				g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 500 * time.Millisecond, Run: 200 * time.Millisecond}})
+				g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how},
+					Limits: workers.Limits{Start: 500 * time.Millisecond, Run: 200 * time.Millisecond}})
 				s, e := open(t, g, every)
 				_ = s.Submit(r.frame(t, 0, "die"))
 				e.wait(t, 1)
@@ -349,7 +355,8 @@ func TestChangesOfAFamily(t *testing.T) {
 			for range 10 {
 				var mine []string
 				for n := range 3 {
-					endpoint, err := r.LoadConfig(ctx, workers.Config{Name: name, Kind: "identity", MaxFlows: 10 + 3*i + n}, true)
+					endpoint, err := r.LoadConfig(ctx, workers.Config{Name: name, Kind: "identity",
+						MaxFlows: 10 + 3*i + n}, true)
 					if err != nil {
 						t.Error(err)
 						return

@@ -17,7 +17,8 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 		files: files,
 		common: common{
 			cfg: cfg, digest: files.digest, log: o.Log, pixels: o.Pixels, programs: o.Programs, public: o.Public,
-			decoding: o.Memory, turns: o.Turns, decoders: m.decoders, models: m, stopBy: &m.stopBy, uses: cfg.Uses(), ahead: cfg.ahead(),
+			decoding: o.Memory, turns: o.Turns, decoders: m.decoders, models: m, stopBy: &m.stopBy, uses: cfg.Uses(),
+			ahead: cfg.ahead(),
 		},
 		mem: o.Memory, reserved: reservation{mem: o.Memory}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
@@ -80,7 +81,8 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 		return err
 	case <-late.C:
 		close(w.admission) // a worker that still starts is stopped
-		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
+		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name,
+			g.cfg.Limits.Start)
 	}
 }
 
@@ -243,7 +245,8 @@ func (g *Group) removeInstance(w *instance) {
 	delete(g.all, w)
 	failed := len(g.all) == 0 && g.state == StateReady
 	if failed {
-		g.state, g.reason = StateUnavailable, "its workers failed more often in a row than limits.restarts or limits.quarantined allow; load it again"
+		g.state, g.reason = StateUnavailable,
+			"its workers failed more often in a row than limits.restarts or limits.quarantined allow; load it again"
 	}
 	g.registry.Unlock()
 	if failed {
@@ -422,10 +425,12 @@ func (g *Group) inboxes() (out []*batching.Inbox) {
 func (g *Group) moveOne(s *stream.Stream, next *Group) {
 	switch opts := s.Options(); {
 	case opts.Version != "" && opts.Version != next.cfg.Version:
-		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "version", "%s of model %s was unloaded", opts.Version, g.cfg.Name))
+		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "version", "%s of model %s was unloaded",
+			opts.Version, g.cfg.Name))
 		return
 	case opts.Sequence: // the stream's state cannot be moved
-		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was replaced, which ends its sequences: start the sequence again", g.cfg.Name))
+		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "",
+			"model %s was replaced, which ends its sequences: start the sequence again", g.cfg.Name))
 		return
 	}
 	if err := next.intake.Reserve(); err != nil {

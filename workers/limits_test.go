@@ -69,7 +69,8 @@ func init() {
 func TestFixedBatchAxis(t *testing.T) {
 	r := newRig(t)
 	for size, code := range map[int]stream.Code{0: "", 4: "", 3: stream.InvalidArgument, 5: stream.InvalidArgument} {
-		_, err := r.LoadConfig(t.Context(), workers.Config{Name: "f", Kind: "fixed", Batching: workers.Batching{MaxSize: size}}, true)
+		_, err := r.LoadConfig(t.Context(), workers.Config{Name: "f", Kind: "fixed",
+			Batching: workers.Batching{MaxSize: size}}, true)
 		if stream.CodeOf(err) != code || err != nil && !strings.Contains(err.Error(), "batching.max_size: ") {
 			t.Errorf("batches of %d rows: %v", size, err)
 		}
@@ -191,7 +192,8 @@ func TestUnloadWaitsForWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		gate := hangStarters()
-		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "release hangs"}, Limits: workers.Limits{Start: 10 * time.Second, Run: time.Second}}
+		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "release hangs"},
+			Limits: workers.Limits{Start: 10 * time.Second, Run: time.Second}}
 		r.load(t, cfg)
 		time.AfterFunc(5*time.Second, func() { close(gate) })
 		start := time.Now()
@@ -210,9 +212,11 @@ func TestUnloadWaitsForWorkers(t *testing.T) {
 func TestPanicsOfStoppingWorkersAreLogged(t *testing.T) {
 	for how, want := range map[string]int{"release panics": 1, "well": 0} {
 		var out bytes.Buffer
-		m := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0), Log: slog.New(slog.NewTextHandler(&out, nil))})
+		m := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0),
+			Log: slog.New(slog.NewTextHandler(&out, nil))})
 		hangStarters()
-		if _, err := m.LoadConfig(t.Context(), workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}}, true); err != nil {
+		if _, err := m.LoadConfig(t.Context(), workers.Config{Name: "s", Kind: "starter",
+			Params: stream.Params{"how": how}}, true); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Close(context.Background()); err != nil {
@@ -227,9 +231,10 @@ func TestPanicsOfStoppingWorkersAreLogged(t *testing.T) {
 // When the worker ends one frame itself, the stages get the remaining frames of the batch.
 func TestStagesOfABatchThatIsAnsweredInPart(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "choosy", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}, Parts: []any{
-		&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}},
-	}})
+	g := r.load(t, workers.Config{Kind: "choosy", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2},
+		Parts: []any{
+			&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}},
+		}})
 	var all []*replies
 	for i := range 2 {
 		a := newReplies()
@@ -238,7 +243,8 @@ func TestStagesOfABatchThatIsAnsweredInPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := r.frame(t, 0, string(append([]byte{byte(1 - i)}, make([]byte, 11)...)))
-		f.Codec, f.Inputs = stream.Tensors, []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 3}, Data: f.Payload}}
+		f.Codec, f.Inputs = stream.Tensors, []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 3},
+			Data: f.Payload}}
 		if err := s.Submit(f); err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,8 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, erro
 		if taken.Swap(true) {
 			return context.Cause(ctx)
 		}
-		if p, err = m.plan(name, how, sent); err != nil { // the model may have changed while the load waited for its turn
+		// the model may have changed while the load waited for its turn
+		if p, err = m.plan(name, how, sent); err != nil {
 			sent.remove()
 			return err
 		}
@@ -108,7 +109,8 @@ const loadsAtOnce = 8
 // LoadAll retries failed models as long as other loads succeed. LoadAll loads several models at once, so that a hung
 // load delays few models. Several goroutines at once call after when a model was loaded; the error of after becomes
 // the model's error, without a retry. after may be nil.
-func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name string) error) (failed map[string]error) {
+func (m *Manager) LoadAll(ctx context.Context, names []string,
+	after func(name string) error) (failed map[string]error) {
 	wrong := map[string]error{} // errors of after
 	for left, loaded := names, true; loaded && len(left) > 0 && ctx.Err() == nil; {
 		failed = map[string]error{}
@@ -199,7 +201,8 @@ func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 	if how.Version != "" {
 		p.Versions = slices.DeleteFunc(p.Versions, func(c Config) bool { return c.Version != how.Version })
 		if len(p.Versions) == 0 {
-			err = stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see the repository index", name, how.Version)
+			err = stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see the repository index",
+				name, how.Version)
 		}
 	}
 	for i := range p.Versions {
@@ -238,13 +241,16 @@ func (m *Manager) find(name string, how Load) (*Definition, error) {
 	}
 	switch _, isKind := Lookup(name); {
 	case how.Config != nil:
-		return nil, stream.Errorf(stream.Unsupported, "config", "cannot be set by a load request: the server has no repository of models")
+		return nil, stream.Errorf(stream.Unsupported, "config",
+			"cannot be set by a load request: the server has no repository of models")
 	case how.Files != nil:
-		return nil, stream.Errorf(stream.Unsupported, "file", "contents cannot be sent in a load request: the server has no repository of models")
+		return nil, stream.Errorf(stream.Unsupported, "file",
+			"contents cannot be sent in a load request: the server has no repository of models")
 	case isKind:
 		return &Definition{Versions: []Config{Config{Name: name, Kind: name}.WithDefaults()}}, nil
 	}
-	return nil, stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see the repository index", name)
+	return nil, stream.Errorf(stream.NotFound, "model",
+		"%q is neither a model of the configuration nor a kind of worker: see the repository index", name)
 }
 
 // LoadConfig loads a model. An endpoint with the same configuration is shared, or gets one more worker if share is
@@ -273,13 +279,15 @@ func (m *Manager) load(ctx context.Context, p plan) (Loaded, error) {
 		p.Files = p.kept
 	}
 	if len(p.Notes) > 0 { // in one line, because equal messages are limited
-		m.opts.Log.Warn("parts of a model's configuration are not used", "model", p.of, "what", strings.Join(p.Notes, "; "))
+		m.opts.Log.Warn("parts of a model's configuration are not used", "model", p.of, "what",
+			strings.Join(p.Notes, "; "))
 	}
 	name, same := m.findEndpoint(p)
 	if p.swap {
 		name, same = p.of, (*m.endpoints.Load())[p.of]
 		if same == nil {
-			return Loaded{Endpoint: name}, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see the repository index", name)
+			return Loaded{Endpoint: name}, stream.Errorf(stream.NotFound, "model",
+				"%q is not loaded: see the repository index", name)
 		}
 	}
 	if p.reserve != nil {
@@ -379,7 +387,9 @@ func (m *Manager) isModel(name string) bool {
 	m.mu.Lock()
 	_, known := m.known[name]
 	m.mu.Unlock()
-	return known || m.opts.Repository != nil && slices.ContainsFunc(m.opts.Repository.List(), func(l Listed) bool { return l.Name == name })
+	return known || m.opts.Repository != nil && slices.ContainsFunc(m.opts.Repository.List(), func(l Listed) bool {
+		return l.Name == name
+	})
 }
 
 // serves reports whether the endpoint has each of the configurations.
@@ -397,7 +407,8 @@ func (m *Manager) addOne(ctx context.Context, e *endpoint) error {
 	g := e.group("")
 	n := g.size()
 	if !mayRequestWorkers(g.cfg, n+1) {
-		return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", e.name, n)
+		return stream.Errorf(stream.Overloaded, "instances",
+			"model %s has %d workers already: only its configuration can set more", e.name, n)
 	}
 	err := m.scale(ctx, g, n+1)
 	if err == nil {
@@ -475,7 +486,9 @@ func (m *Manager) replace(old, next *endpoint) {
 		}
 	}
 	for _, g := range next.groups {
-		swapped := slices.ContainsFunc(ends, func(o *Group) bool { return o.cfg.Version == g.cfg.Version || len(next.groups) == 1 })
+		swapped := slices.ContainsFunc(ends, func(o *Group) bool {
+			return o.cfg.Version == g.cfg.Version || len(next.groups) == 1
+		})
 		if !had[g] && !swapped {
 			m.logGroup("a model was loaded", g, "workers", g.Workers(), "took", g.took)
 		}
@@ -527,7 +540,8 @@ func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 	})
 	for _, g := range e.groups {
 		if !slices.Contains(left.groups, g) {
-			m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was loaded again", e.name), "it had failed, and is loaded again")
+			m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was loaded again", e.name),
+				"it had failed, and is loaded again")
 		}
 	}
 	if len(left.groups) == 0 {
@@ -540,7 +554,8 @@ func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 // version returns the group of a configuration for the successor of old: the group of old, if the configuration is
 // the same, or a new group. The number of workers stays as changed at run time in last, which is old including the
 // failed groups, unless the request or a new number in the configuration overrides the number.
-func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, sent *SentFiles, force, scaled bool) (g *Group, err error) {
+func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, sent *SentFiles, force,
+	scaled bool) (g *Group, err error) {
 	of := modelVersion{cfg.Name, cfg.Version}
 	defer func() {
 		err = sent.Named(err)

@@ -77,7 +77,8 @@ func (s *SentFiles) Named(err error) error {
 		}
 		return err
 	}
-	text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), s.Folder+string(filepath.Separator), ""), s.Folder, "the folder of the model")
+	text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), s.Folder+string(filepath.Separator), ""), s.Folder,
+		"the folder of the model")
 	var e *coded.Error
 	if !errors.As(err, &e) {
 		return errors.New(text)
@@ -149,7 +150,8 @@ func NewManager(opts ManagerOptions) *Manager {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, opts.Turns.Count()/2)), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
+	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, opts.Turns.Count()/2)),
+		known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
 	m.endpoints.Store(&map[string]*endpoint{})
 	return m
 }

@@ -44,7 +44,9 @@ type reservation struct {
 func (r *reservation) keep(cfg Config) error {
 	n := cfg.Cache.Size
 	if err := r.mem.Reserve(n); err != nil {
-		return stream.Errorf(stream.TooLarge, "cache.size", "%s for model %s are more than the %s that are left: batches and caches of all models, and in a swap of both of them, may take half of memory.budget: choose fewer, unload another model, or raise memory.budget",
+		return stream.Errorf(stream.TooLarge, "cache.size", "%s for model %s are more than the %s that are left: "+
+			"batches and caches of all models, and in a swap of both of them, may take half of memory.budget: "+
+			"choose fewer, unload another model, or raise memory.budget",
 			bytesText(n), cfg.Name, bytesText(r.mem.Reservable()))
 	}
 	r.cache = n
@@ -62,7 +64,9 @@ func (r *reservation) resize(cfg Config, m *stream.Model, workers int) error {
 	need := row * rows
 	if need > r.held {
 		if err := r.mem.Reserve(need - r.held); err != nil {
-			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, but frames hold that memory now: try later, or raise the setting", cfg.Name, bytesText(need))
+			return stream.Errorf(stream.Overloaded, "memory.budget",
+				"batches of model %s would take %s, but frames hold that memory now: try later, or raise the setting",
+				cfg.Name, bytesText(need))
 		}
 	} else {
 		r.mem.Unreserve(r.held - need)
@@ -86,8 +90,11 @@ func tooLarge(cfg Config, m *stream.Model, workers int, most, fit int64) error {
 	default:
 		advice = fmt.Sprintf("batches of %d rows fit; or %s", fit, advice)
 	}
-	return stream.Errorf(stream.TooLarge, "batching.max_size", "%d rows in each of %d batches, with %d workers, would take %s of memory, but %s are left for the batches of model %s: all models together, and in a swap both of them, may take half of memory.budget: %s",
-		m.MaxBatch, cfg.buffersFor(workers), workers, bytesText(mul(perRow(cfg, m, workers), int64(m.MaxBatch))), bytesText(most), cfg.Name, advice)
+	return stream.Errorf(stream.TooLarge, "batching.max_size", "%d rows in each of %d batches, with %d workers, "+
+		"would take %s of memory, but %s are left for the batches of model %s: all models together, and in a swap "+
+		"both of them, may take half of memory.budget: %s",
+		m.MaxBatch, cfg.buffersFor(workers), workers, bytesText(mul(perRow(cfg, m, workers), int64(m.MaxBatch))),
+		bytesText(most), cfg.Name, advice)
 }
 
 // mul multiplies; the result is at most the largest int64.

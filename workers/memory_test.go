@@ -55,7 +55,8 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserved("unloaded", 0)
-	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Parts: []any{&postprocess.Config{Masks: &postprocess.Masks{Output: "none"}}}}, true); err == nil {
+	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense",
+		Parts: []any{&postprocess.Config{Masks: &postprocess.Masks{Output: "none"}}}}, true); err == nil {
 		t.Fatal("an impossible configuration was loaded")
 	}
 	reserved("refused", 0)
@@ -116,7 +117,8 @@ func TestMemoryOfAStartThatHangs(t *testing.T) {
 		r := newRig(t)
 		gate := make(chan struct{})
 		lazy.Store(&gate)
-		cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}} // enough to reach Allocate
+		// enough to reach Allocate
+		cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}}
 		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 			t.Fatalf("%v", err)
 		}

@@ -34,7 +34,8 @@ func TestDecodingOccupiesAProcessor(t *testing.T) {
 	}
 	turns := processors.NewTurns(2)
 	g := &Group{mem: buf.NewPool(0), common: common{turns: turns}}
-	g.model = &stream.Model{Image: &stream.ImageSpec{Width: 4, Height: 4, Color: "GRAY", Layout: "NHWC"}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 4, 1}}}}
+	g.model = &stream.Model{Image: &stream.ImageSpec{Width: 4, Height: 4, Color: "GRAY", Layout: "NHWC"},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 4, 1}}}}
 	prep, err := newPreparer(g.model, codec.Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,8 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 				if name == kind.Others {
 					hint = "; a load names each of them itself, such as threshold=250"
 				}
-				errs = append(errs, stream.Errorf(stream.InvalidArgument, name, "can only be set in the server's configuration%s", hint))
+				errs = append(errs, stream.Errorf(stream.InvalidArgument, name,
+					"can only be set in the server's configuration%s", hint))
 				continue
 			}
 			var isKind bool
@@ -70,7 +71,8 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 // other returns params with a load parameter declared neither by the model nor by the kind. A name that resembles a
 // declared name, or is a path, is refused as a mistake.
 func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
-	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" || setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
+	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" ||
+		setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
 		return params, k.unknown(name, own, requestable(model)...)
 	}
 	var list []string
@@ -83,7 +85,9 @@ func (k Kind) other(params stream.Params, name string, value any, model, own *se
 	if err != nil {
 		return params, stream.Errorf(stream.InvalidArgument, name, "has a value that JSON cannot have: %w", err)
 	}
-	list = append(slices.DeleteFunc(list, func(v string) bool { return strings.HasPrefix(v, name+"=") }), name+"="+string(plain))
+	list = append(slices.DeleteFunc(list, func(v string) bool {
+		return strings.HasPrefix(v, name+"=")
+	}), name+"="+string(plain))
 	text, err := json.Marshal(list)
 	if err != nil {
 		return params, stream.Errorf(stream.Internal, name, "%w", err)

@@ -15,11 +15,13 @@ func ApplyImage(m *stream.Model, set *stream.ImageSpec) error {
 	}
 	s := combined(m.Image, set)
 	if len(m.Inputs) != 1 {
-		return badPicture("", "is set, but model %s has %d inputs: a picture fills one. Leave it out and send tensors", m.Name, len(m.Inputs))
+		return badPicture("", "is set, but model %s has %d inputs: a picture fills one. Leave it out and send tensors",
+			m.Name, len(m.Inputs))
 	}
 	in := m.Inputs[0]
 	if in.Datatype != stream.Uint8 && in.Datatype != stream.Float32 && in.Datatype != stream.Float16 {
-		return badPicture("", "is set, but input %s of model %s is %s: pictures become UINT8, FP32 or FP16", in.Name, m.Name, in.Datatype)
+		return badPicture("", "is set, but input %s of model %s is %s: pictures become UINT8, FP32 or FP16", in.Name,
+			m.Name, in.Datatype)
 	}
 	if s.Layout == "" {
 		s.Layout = layoutOf(in.Shape)
@@ -27,7 +29,8 @@ func ApplyImage(m *stream.Model, set *stream.ImageSpec) error {
 	var height, width, channels int // the axes
 	switch {
 	case len(in.Shape) != 3 || s.Layout == "":
-		return badPicture("", "is set, but input %s of model %s has the shape %v, which is not a picture: want [channels, height, width] or [height, width, channels]", in.Name, m.Name, in.Shape)
+		return badPicture("", "is set, but input %s of model %s has the shape %v, which is not a picture: want "+
+			"[channels, height, width] or [height, width, channels]", in.Name, m.Name, in.Shape)
 	case s.Layout == "NCHW":
 		channels, height, width = 0, 1, 2
 	default:
@@ -52,15 +55,18 @@ func ApplyImage(m *stream.Model, set *stream.ImageSpec) error {
 		side := &shape[a.axis]
 		switch {
 		case *side < 0 && *a.size == 0:
-			return badPicture(a.field, "is missing: model %s takes any, its input %s has the shape %v", m.Name, in.Name, in.Shape)
+			return badPicture(a.field, "is missing: model %s takes any, its input %s has the shape %v", m.Name,
+				in.Name, in.Shape)
 		case *side < 0:
 			*side = *a.size
 		case *a.size == 0:
 			*a.size = *side
 		case *side != *a.size && a.field == "color":
-			return badPicture(a.field, "is %s, but input %s of model %s has %d channels (shape %v, layout %s)", s.Color, in.Name, m.Name, *side, in.Shape, s.Layout)
+			return badPicture(a.field, "is %s, but input %s of model %s has %d channels (shape %v, layout %s)",
+				s.Color, in.Name, m.Name, *side, in.Shape, s.Layout)
 		case *side != *a.size:
-			return badPicture(a.field, "is %d, but input %s of model %s has %d (shape %v, layout %s)", *a.size, in.Name, m.Name, *side, in.Shape, s.Layout)
+			return badPicture(a.field, "is %d, but input %s of model %s has %d (shape %v, layout %s)", *a.size,
+				in.Name, m.Name, *side, in.Shape, s.Layout)
 		}
 	}
 	m.Inputs = []stream.TensorSpec{{Name: in.Name, Datatype: in.Datatype, Shape: shape}}

@@ -46,7 +46,8 @@ func (p *Pictures) RGB(data []byte) (f stream.Frame, err error) {
 
 // Pixels converts a frame of RGB24 or NV12 to interleaved pixels of the given color and size, or of the frame's own
 // size if width or height is 0. The caller releases the memory.
-func (p *Pictures) Pixels(f *stream.Frame, color string, width, height int) (t stream.Tensor, lease *buf.Buf, err error) {
+func (p *Pictures) Pixels(f *stream.Frame, color string, width,
+	height int) (t stream.Tensor, lease *buf.Buf, err error) {
 	defer func() {
 		if x := recover(); x != nil {
 			lease.Release()

@@ -153,7 +153,8 @@ func (p *preparer) picture(r *stream.Request, to codec.Target, dst []byte) (plac
 
 // convert converts the region of r's picture to t.
 func convert(d *codec.Decoder, r *stream.Request, t codec.Target, dst []byte) (codec.Placed, error) {
-	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
+	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width),
+		Height: int(r.Region.Height)}
 	t.SourceWidth, t.SourceHeight = r.SourceWidth, r.SourceHeight
 	switch r.Codec {
 	case stream.RGB24:
@@ -176,7 +177,8 @@ type decodingMemory struct{ *buf.Pool }
 // Charge returns buf.ErrBudget if the memory may be free later, otherwise another error.
 func (m decodingMemory) Charge(n int64) error {
 	if s := m.Stats(); n > s.Budget-s.Reserved {
-		return fmt.Errorf("%w: %s, and memory.budget of %s has %s for frames: raise it, or send the picture smaller", codec.ErrTooLarge, bytesText(n), bytesText(s.Budget), bytesText(s.Budget-s.Reserved))
+		return fmt.Errorf("%w: %s, and memory.budget of %s has %s for frames: raise it, or send the picture smaller",
+			codec.ErrTooLarge, bytesText(n), bytesText(s.Budget), bytesText(s.Budget-s.Reserved))
 	}
 	return m.Pool.Charge(n)
 }

@@ -47,7 +47,8 @@ type ProcessStats struct {
 func (p *Processes) stats() ProcessStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return ProcessStats{Running: int(p.running.Load()), Memory: p.memory.Load(), Started: p.started.Load(), Ended: maps.Clone(p.ended)}
+	return ProcessStats{Running: int(p.running.Load()), Memory: p.memory.Load(), Started: p.started.Load(),
+		Ended: maps.Clone(p.ended)}
 }
 
 // shared is a value shared by the instances of a group.

@@ -16,7 +16,8 @@ func TestQueueSizeIsExact(t *testing.T) {
 	const most, streams, each = 37, 16, 20
 	r := newRig(t)
 	g := r.load(t, workers.Config{
-		Kind: "faulty", Queue: stream.QueuePolicy{MaxSize: most}, Batching: workers.Batching{Kind: batching.Hard, MaxSize: 1},
+		Kind: "faulty", Queue: stream.QueuePolicy{MaxSize: most}, Batching: workers.Batching{Kind: batching.Hard,
+			MaxSize: 1},
 	})
 	first, e := open(t, g, every)
 	if err := first.Submit(r.frame(t, 0, "hang")); err != nil {

@@ -16,7 +16,8 @@ func Register(k Kind) {
 			own, _, _ = strings.Cut(own, ".")
 		}
 		if _, taken := model.FindRequest(own); taken || model.IsSection(own) {
-			panic(fmt.Sprintf("workers: %s of kind %q has the name of the setting %s of every model: call it %s_%s", f.Path, k.Name, own, k.Name, f.Path))
+			panic(fmt.Sprintf("workers: %s of kind %q has the name of the setting %s of every model: call it %s_%s",
+				f.Path, k.Name, own, k.Name, f.Path))
 		}
 	}
 	kinds.Lock()

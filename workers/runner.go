@@ -74,7 +74,8 @@ func (r *runner) endWatched() (kept bool) {
 // step is given up. Then the watchdog ends the requests of the run, and closes watchdogEnded afterwards.
 func (r *runner) abandon(now stream.Instant) bool {
 	phase := r.phase.Load()
-	return phase%2 == 1 && phase != abandoned && stream.Instant(r.until.Load()) <= now && r.phase.CompareAndSwap(phase, abandoned)
+	return phase%2 == 1 && phase != abandoned && stream.Instant(r.until.Load()) <= now &&
+		r.phase.CompareAndSwap(phase, abandoned)
 }
 
 // interruptGrace is how long an interrupted run may take to return.

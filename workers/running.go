@@ -241,7 +241,8 @@ func (g *Group) restart(r *runner, cause error) bool {
 			g.log.Debug("worker is replaced as planned", "model", g.cfg.Name)
 		} else if w.failed() > g.cfg.Limits.Restarts {
 			g.exhausted.Store(true)
-			g.log.Error("worker abandoned after too many restarts", "model", g.cfg.Name, "restarts", g.cfg.Limits.Restarts)
+			g.log.Error("worker abandoned after too many restarts", "model", g.cfg.Name, "restarts",
+				g.cfg.Limits.Restarts)
 			return false
 		}
 		if !planned && !g.sleep(w.pause(rand.Float64())) && !g.holds(w) {
@@ -276,7 +277,8 @@ func (g *Group) interruptedRun(b *batching.Batch) error {
 	for _, q := range b.Requests {
 		q.DetachState()
 	}
-	err := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: the run was ended", g.cfg.Name, g.cfg.Limits.Run)
+	err := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: the run was ended",
+		g.cfg.Name, g.cfg.Limits.Run)
 	g.noteFailure(err)
 	g.log.Warn("run ended at its limit", "model", g.cfg.Name, "limit", g.cfg.Limits.Run)
 	return err
@@ -323,20 +325,25 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 func (g *Group) endHung(r *runner, quarantined int32) {
 	defer close(r.watchdogEnded)
 	if r.batch == nil {
-		g.noteFailure(stream.Errorf(stream.Timeout, "limits.start", "a worker of model %s did not stop or start again within %v", g.cfg.Name, g.cfg.Limits.hangsAfter()))
-		g.log.Error("worker hangs while it stops or starts again, and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.hangsAfter(), "quarantined", quarantined)
+		g.noteFailure(stream.Errorf(stream.Timeout, "limits.start",
+			"a worker of model %s did not stop or start again within %v", g.cfg.Name, g.cfg.Limits.hangsAfter()))
+		g.log.Error("worker hangs while it stops or starts again, and is quarantined", "model", g.cfg.Name, "limit",
+			g.cfg.Limits.hangsAfter(), "quarantined", quarantined)
 		return
 	}
 	g.gather.Lock()
 	g.landed(r)
 	g.pool.Quarantine()
 	g.gather.Unlock()
-	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run)
+	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced",
+		g.cfg.Name, g.cfg.Limits.Run)
 	if g.gaveUp.Load() {
 		hangs = errGivenUp
-		g.log.Warn("requests that a model has not answered end with the server", "model", g.cfg.Name, "requests", len(r.batch.Requests), "setting", "drain")
+		g.log.Warn("requests that a model has not answered end with the server", "model", g.cfg.Name, "requests",
+			len(r.batch.Requests), "setting", "drain")
 	} else {
-		g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", quarantined)
+		g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined",
+			quarantined)
 		g.noteFailure(hangs)
 	}
 	g.recheck() // another batch can be made now
@@ -345,7 +352,8 @@ func (g *Group) endHung(r *runner, quarantined int32) {
 		q.Fail(hangs)
 	}
 	if g.hooks.Run != nil {
-		g.hooks.Run(BatchRun{Batch: r.batch, Started: r.batch.Requests[0].Timing.Started, Ended: stream.Now(), Err: hangs})
+		g.hooks.Run(BatchRun{Batch: r.batch, Started: r.batch.Requests[0].Timing.Started, Ended: stream.Now(),
+			Err: hangs})
 	}
 	for _, q := range r.batch.Requests {
 		q.NotifyUnbound() // the call may return much later, or never

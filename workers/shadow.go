@@ -108,7 +108,8 @@ func (e *endpoint) stopShadow(next *endpoint) {
 func newShadow(cfg Shadow, to *Group, budget int64) (*shadow, error) {
 	s := &shadow{
 		Shadow: cfg, to: to, maxBytes: budget / maxCopiedShare,
-		copies: make(chan *copied, maxCopies), results: make(chan *stream.Result, maxCopies), stopped: make(chan struct{}),
+		copies: make(chan *copied, maxCopies), results: make(chan *stream.Result, maxCopies),
+		stopped: make(chan struct{}),
 	}
 	if budget <= 0 {
 		s.maxBytes = math.MaxInt64

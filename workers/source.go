@@ -42,15 +42,18 @@ func KindOf(source string) (kind, load string, err error) {
 	}
 	what := unsupportedForm(source)
 	if what == folder {
-		return bad("%q is a folder: name the program in it, such as ./service.py, or serve a folder of models by --model-repository", source)
+		return bad("%q is a folder: name the program in it, such as ./service.py, or serve a folder of models by "+
+			"--model-repository", source)
 	}
 	if what != "" {
 		return bad("%q is %s, and this program has no worker for it: the kinds are %s", source, what, listed)
 	}
 	if strings.ContainsAny(source, `/\.`) {
-		return bad("%q cannot be loaded: want a kind of worker (%s), a .onnx or .py file, a folder or an address", source, listed)
+		return bad("%q cannot be loaded: want a kind of worker (%s), a .onnx or .py file, a folder or an address",
+			source, listed)
 	}
-	return bad("%q is not a kind of worker%s: the kinds are %s. A file is named with its ending, such as ./service.py", source, setting.Suggest(source, names), listed)
+	return bad("%q is not a kind of worker%s: the kinds are %s. A file is named with its ending, such as ./service.py",
+		source, setting.Suggest(source, names), listed)
 }
 
 // SourceFile returns the file or folder of a source, without the name of a class as in service.py:Service. SourceFile
@@ -69,7 +72,8 @@ func SourceFile(source string) string {
 	if !found || class == "" || strings.ContainsAny(class, `:/\`) {
 		return source
 	}
-	if _, err := os.Stat(file); err != nil && filepath.Ext(file) != ".py" && !strings.ContainsRune(file, filepath.Separator) {
+	if _, err := os.Stat(file); err != nil && filepath.Ext(file) != ".py" &&
+		!strings.ContainsRune(file, filepath.Separator) {
 		return ""
 	}
 	return file

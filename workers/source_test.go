@@ -14,7 +14,9 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name: "loader", New: func() workers.Worker { return &dense{} }, Loads: workers.HasSuffix(".abc"), Memory: batching.C,
+		Name: "loader", New: func() workers.Worker {
+			return &dense{}
+		}, Loads: workers.HasSuffix(".abc"), Memory: batching.C,
 	})
 }
 
@@ -45,7 +47,8 @@ func TestKindOf(t *testing.T) {
 		{source: "dealy", err: `"dealy" is not a kind of worker (did you mean delay?)`},
 	} {
 		kind, load, err := workers.KindOf(c.source)
-		if kind != c.kind || load != c.load || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if kind != c.kind || load != c.load || (err != nil) != (c.err != "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%q: kind %q loads %q, %v; want %+v", c.source, kind, load, err, c)
 		}
 	}
@@ -86,18 +89,21 @@ func TestUnknownParametersOfKinds(t *testing.T) {
 		}
 	}
 	k, _ := workers.Lookup("delay")
-	if _, err := k.Decode(stream.Params{"aaaaaaaa": "1", "zzzzzzzz": "1"}); err == nil || !strings.Contains(err.Error(), "aaaaaaaa: ") || !strings.Contains(err.Error(), "zzzzzzzz: ") {
+	if _, err := k.Decode(stream.Params{"aaaaaaaa": "1", "zzzzzzzz": "1"}); err == nil ||
+		!strings.Contains(err.Error(), "aaaaaaaa: ") || !strings.Contains(err.Error(), "zzzzzzzz: ") {
 		t.Errorf("not all mistakes are told: %v", err)
 	}
 	// The parameters of a load request are added to the parameters of the configuration, if any, and all mistakes of
 	// the request are reported.
 	for _, of := range []stream.Params{nil, {"per_item": "2ms"}} {
-		out, _, _, err := workers.Overlay(workers.Config{Name: "m", Kind: "delay", Params: of}, stream.Params{"fixed": "1ms"})
+		out, _, _, err := workers.Overlay(workers.Config{Name: "m", Kind: "delay", Params: of},
+			stream.Params{"fixed": "1ms"})
 		if err != nil || out.Params["fixed"] != "1ms" || len(out.Params) != 1+len(of) || len(of) > 1 {
 			t.Errorf("over %v: %v, %v", of, out.Params, err)
 		}
 	}
-	_, _, _, err := workers.Overlay(workers.Config{Name: "m", Kind: "identity"}, stream.Params{"aaaaaaaa": 1, "zzzzzzzz": 1})
+	_, _, _, err := workers.Overlay(workers.Config{Name: "m", Kind: "identity"},
+		stream.Params{"aaaaaaaa": 1, "zzzzzzzz": 1})
 	if err == nil || !strings.Contains(err.Error(), "aaaaaaaa: ") || !strings.Contains(err.Error(), "zzzzzzzz: ") {
 		t.Errorf("%v", err)
 	}
@@ -115,9 +121,12 @@ func TestDefaultsOfKindAndMemory(t *testing.T) {
 		{"the kind is set", workers.Config{Kind: "delay", Source: "identity"}, "delay", "identity", batching.Heap},
 		{"the source is unknown", workers.Config{Source: "nonsense"}, "", "nonsense", batching.Heap},
 		{"the kind's own memory", workers.Config{Kind: "loader"}, "loader", "", batching.C},
-		{"other memory than the kind's", workers.Config{Kind: "loader", Batching: workers.Batching{Memory: batching.Heap}}, "loader", "", batching.Heap},
-		{"memory of a kind without its own", workers.Config{Kind: "identity", Batching: workers.Batching{Memory: batching.C}}, "identity", "", batching.C},
-		{"memory of an unknown kind", workers.Config{Kind: "nonsense", Batching: workers.Batching{Memory: batching.C}}, "nonsense", "", batching.C},
+		{"other memory than the kind's", workers.Config{Kind: "loader",
+			Batching: workers.Batching{Memory: batching.Heap}}, "loader", "", batching.Heap},
+		{"memory of a kind without its own", workers.Config{Kind: "identity",
+			Batching: workers.Batching{Memory: batching.C}}, "identity", "", batching.C},
+		{"memory of an unknown kind", workers.Config{Kind: "nonsense", Batching: workers.Batching{Memory: batching.C}},
+			"nonsense", "", batching.C},
 	} {
 		if got := c.in.WithDefaults(); got.Kind != c.kind || got.Source != c.source || got.Batching.Memory != c.memory {
 			t.Errorf("%s: kind %q, source %q, memory %q", c.name, got.Kind, got.Source, got.Batching.Memory)
@@ -125,9 +134,11 @@ func TestDefaultsOfKindAndMemory(t *testing.T) {
 	}
 	for want, c := range map[string]workers.Config{
 		"source: \"nonsense\" is not a kind of worker: see `millrace models --kinds`": {Name: "m", Kind: "nonsense"},
-		"source: \"./nonsense\" cannot be loaded: want a kind of worker (":            {Name: "m", Source: "./nonsense"},
+		"source: \"./nonsense\" cannot be loaded: want a kind of worker (": {Name: "m",
+			Source: "./nonsense"},
 	} {
-		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want one error %s", err, want)
 		}
 	}
@@ -137,7 +148,8 @@ func TestDefaultsOfKindAndMemory(t *testing.T) {
 // their parts.
 func TestSame(t *testing.T) {
 	a, b := &batching.SoftSettings{MaxDelay: 1}, &batching.DeadlineSettings{Slack: 2}
-	base := workers.Config{Name: "m", Kind: "delay", Instances: 2, Params: stream.Params{"fixed": "1ms"}, Parts: []any{a, b}}
+	base := workers.Config{Name: "m", Kind: "delay", Instances: 2, Params: stream.Params{"fixed": "1ms"},
+		Parts: []any{a, b}}
 	for _, c := range []struct {
 		name   string
 		change func(c *workers.Config)

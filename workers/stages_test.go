@@ -48,8 +48,9 @@ func (w *finishing) Run(ctx context.Context, b *batching.Batch) error {
 func (*counting) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	return &stream.Model{
 		MaxBatch: 4, Stateful: true,
-		Inputs:  []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: []int{3}}},
-		Outputs: []stream.TensorSpec{{Name: "b", Datatype: stream.Float32, Shape: []int{1, 4}}, {Name: "s", Datatype: stream.Float32, Shape: []int{1, 1}}},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: []int{3}}},
+		Outputs: []stream.TensorSpec{{Name: "b", Datatype: stream.Float32, Shape: []int{1, 4}},
+			{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1}}},
 	}, nil
 }
 

@@ -54,10 +54,12 @@ var (
 )
 
 func init() {
-	for _, name := range []string{"chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image"} {
+	for _, name := range []string{"chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful",
+		"chaos-image-affine", "chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image"} {
 		has := func(part string) bool { return strings.Contains(name, part) }
 		workers.Register(workers.Kind{Name: name, Ahead: has("ahead"), New: func() workers.Worker {
-			return &chaos{image: has("image"), stateful: has("stateful") || has("affine"), affine: has("affine"), ahead: has("ahead"), turn: make(chan struct{}, 1)}
+			return &chaos{image: has("image"), stateful: has("stateful") || has("affine"), affine: has("affine"),
+				ahead: has("ahead"), turn: make(chan struct{}, 1)}
 		}})
 	}
 }
@@ -66,7 +68,8 @@ func (c *chaos) Init(_ context.Context, env *workers.Env) (*stream.Model, error)
 	c.limit = env.Limit
 	m := &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4}
 	if c.image {
-		m = &stream.Model{Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
+		m = &stream.Model{Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4,
+			Image:  &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
 			Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}}}
 	}
 	return m, nil
@@ -253,8 +256,9 @@ func (s *storm) config(r *rand.Rand) workers.Config {
 		Batching: workers.Batching{
 			Kind: workers.BatcherKind(kind), MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
 		},
-		Parts:  batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: time.Millisecond}}),
-		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 1 + r.IntN(50), Restarts: 1 + r.IntN(20), IdleState: time.Duration(1+r.IntN(50)) * time.Millisecond},
+		Parts: batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: time.Millisecond}}),
+		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 1 + r.IntN(50), Restarts: 1 + r.IntN(20),
+			IdleState: time.Duration(1+r.IntN(50)) * time.Millisecond},
 	}
 }
 
@@ -269,7 +273,8 @@ func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
 		what = doEmit
 	}
 	if r.IntN(20) == 0 {
-		return stream.Frame{Seq: seq, Codec: stream.PNG, Payload: s.heavy.Bytes(), Lease: s.heavy.Retain(), Must: r.IntN(20) == 0, Account: &s.accounts[r.IntN(len(s.accounts))]}
+		return stream.Frame{Seq: seq, Codec: stream.PNG, Payload: s.heavy.Bytes(), Lease: s.heavy.Retain(),
+			Must: r.IntN(20) == 0, Account: &s.accounts[r.IntN(len(s.accounts))]}
 	}
 	l, err := s.mem.Lease(8 * 8 * 3)
 	if err != nil {
@@ -277,7 +282,8 @@ func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
 	}
 	clear(l.Bytes())
 	l.Bytes()[0] = what
-	f := stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 8, Height: 8, Payload: l.Bytes(), Lease: l, Must: r.IntN(20) == 0}
+	f := stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 8, Height: 8, Payload: l.Bytes(), Lease: l,
+		Must: r.IntN(20) == 0}
 	switch r.IntN(20) {
 	case 0:
 		f.Codec = stream.JPEG // the payload is no JPEG
@@ -292,7 +298,8 @@ func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
 // client opens a stream, sends for a while and closes the stream, repeatedly.
 func (s *storm) client(r *rand.Rand) {
 	for !s.over() {
-		p := stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(8), Priority: stream.Priority(r.IntN(3))}
+		p := stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(8),
+			Priority: stream.Priority(r.IntN(3))}
 		if r.IntN(4) == 0 {
 			p.MaxAge = 5 * time.Millisecond
 		}
@@ -332,7 +339,8 @@ func (s *storm) client(r *rand.Rand) {
 			return
 		}
 		c := st.Counts()
-		if c.Accepted != seq || c.Accepted != c.Results+c.Drops+c.Errors || c.Results != j.n.Results || c.Drops != j.n.Drops || c.Errors != j.n.Errors {
+		if c.Accepted != seq || c.Accepted != c.Results+c.Drops+c.Errors || c.Results != j.n.Results ||
+			c.Drops != j.n.Drops || c.Errors != j.n.Errors {
 			s.fault("%d sent, %+v counted, %+v pushed", seq, c, j.n)
 		}
 		s.mu.Lock()
@@ -426,7 +434,8 @@ func (s *storm) settle() {
 		}
 		whole := func() bool {
 			st := g.Stats()
-			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.PlacesUsed == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
+			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.PlacesUsed == 0 && st.Streams == 0 &&
+				st.BuffersFree == st.Buffers
 		}
 		if fullOnly(string(g.Config().Batching.Kind)) {
 			_ = s.Unload(context.Background(), st.Model.Name, "")
@@ -459,9 +468,11 @@ func (s *storm) account() {
 		s.accepted += n.Accepted
 	}
 	// Hung runs release their memory when they return, even when their groups have ended.
-	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || s.mem.Stats().Reserved != 0 || states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || s.mem.Stats().Reserved != 0 ||
+		states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			s.fault("%d leases, %d bytes and %d + %d states are left", s.mem.Stats().Leases, s.mem.Stats().Reserved, states.Load(), tallies.Load())
+			s.fault("%d leases, %d bytes and %d + %d states are left", s.mem.Stats().Leases, s.mem.Stats().Reserved,
+				states.Load(), tallies.Load())
 			break
 		}
 	}
@@ -477,7 +488,8 @@ func (s *storm) account() {
 }
 
 func TestStress(t *testing.T) {
-	stress(t, "chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "affine", "identity")
+	stress(t, "chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "affine",
+		"identity")
 }
 
 // TestStressAhead repeats the storm with workers that get batches ahead.
@@ -495,7 +507,8 @@ func stress(t *testing.T, kinds ...string) {
 	}
 	var frames uint64
 	for i := range rounds {
-		s := &storm{t: t, seed: *stressSeed + uint64(i), mem: buf.NewPool(0), until: time.Now().Add(round), kinds: kinds}
+		s := &storm{t: t, seed: *stressSeed + uint64(i), mem: buf.NewPool(0), until: time.Now().Add(round),
+			kinds: kinds}
 		s.Manager = workers.NewManager(workers.ManagerOptions{Memory: s.mem, Hooks: func(*stream.Model) workers.Hooks {
 			return workers.Hooks{Ended: func(*stream.Request) { s.told.Add(1) }}
 		}})

@@ -33,9 +33,12 @@ func (e *endpoint) with(sent Definition) (*Definition, error) {
 		}
 		cfg := g.settings()
 		if cfg.Kind != file.Kind {
-			return &sent, stream.Errorf(stream.InvalidArgument, "file", "is of kind %s, and model %s is of kind %s, whose settings a swap would keep: unload the model, and load the file under its name", file.Kind, e.name, cfg.Kind)
+			return &sent, stream.Errorf(stream.InvalidArgument, "file", "is of kind %s, and model %s is of kind %s, "+
+				"whose settings a swap would keep: unload the model, and load the file under its name", file.Kind,
+				e.name, cfg.Kind)
 		}
-		cfg.Name, cfg.Version, cfg.Source, cfg.Folder, cfg.Versions, cfg.Shadow = file.Name, file.Version, file.Source, file.Folder, file.Versions, file.Shadow
+		cfg.Name, cfg.Version, cfg.Source, cfg.Folder, cfg.Versions, cfg.Shadow = file.Name, file.Version, file.Source,
+			file.Folder, file.Versions, file.Shadow
 		sent.Versions[i] = cfg
 	}
 	return &sent, nil

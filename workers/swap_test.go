@@ -27,7 +27,8 @@ func TestSwapKeepsWhatItDoesNotName(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m := g.Model(); m.Params["fixed"] != fixed || m.MaxBatch != rows || g.Workers() != workers {
-			t.Errorf("fixed is %v, batches have %d rows, %d workers; want %s, %d, %d", m.Params["fixed"], m.MaxBatch, g.Workers(), fixed, rows, workers)
+			t.Errorf("fixed is %v, batches have %d rows, %d workers; want %s, %d, %d", m.Params["fixed"], m.MaxBatch,
+				g.Workers(), fixed, rows, workers)
 		}
 	}
 	load(stream.Params{"max_size": int64(4), "instances": int64(2)})

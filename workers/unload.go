@@ -36,7 +36,8 @@ func (m *Manager) Unload(ctx context.Context, name, version string) error {
 		e.stopShadow(&next)
 		for _, g := range e.groups {
 			if !slices.Contains(next.groups, g) {
-				m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", name), string(stream.ByUnload))
+				m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", name),
+					string(stream.ByUnload))
 			}
 		}
 		m.removeFiles(name, e, nil)

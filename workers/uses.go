@@ -108,7 +108,8 @@ func (c *common) checkUses() error {
 		case path != nil:
 			return circle(u.At+".model", append([]string{c.cfg.Name}, path...))
 		case err != nil:
-			return stream.Errorf(stream.NotFound, u.At+".model", "model %s is made of it: %w%s", c.cfg.Name, err, c.suggest(u.Model))
+			return stream.Errorf(stream.NotFound, u.At+".model", "model %s is made of it: %w%s", c.cfg.Name, err,
+				c.suggest(u.Model))
 		case !g.Ready():
 			return stream.Errorf(stream.Unavailable, u.At+".model", "model %s is not ready", u.Model)
 		}
@@ -166,7 +167,8 @@ func LoadOrder(configs []Config) ([]int, error) {
 			case !ok || state[k] == 2:
 			case state[k] == 1:
 				from := slices.Index(path, u.Model)
-				return coded.Within(fmt.Sprintf("[%d]", i), circle(u.At+".model", append(slices.Clone(path[from:]), u.Model)))
+				return coded.Within(fmt.Sprintf("[%d]", i),
+					circle(u.At+".model", append(slices.Clone(path[from:]), u.Model)))
 			default:
 				if err := visit(k); err != nil {
 					return err

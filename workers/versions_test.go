@@ -76,7 +76,8 @@ func (r rig) mustLoad(t *testing.T, name string, how workers.Load) string {
 func TestVersions(t *testing.T) {
 	r, s := newShelf(t)
 	split := workers.Versions{All: true, Weights: []string{"1=95", "2=5"}}
-	s.put("m", workers.Config{Kind: "faulty", Version: "1"}, workers.Config{Kind: "faulty", Version: "2", Versions: split})
+	s.put("m", workers.Config{Kind: "faulty", Version: "1"}, workers.Config{Kind: "faulty", Version: "2",
+		Versions: split})
 	r.mustLoad(t, "m", workers.Load{})
 	got := map[string]int{}
 	for range 400 {
@@ -143,7 +144,8 @@ func TestChosenVersionIsGone(t *testing.T) {
 		t.Fatalf("%s was chosen: %v", chosen, err)
 	}
 	st.Close(stream.ByClient)
-	if _, err := r.Open("m", chosen, stream.Options{Policy: every.Policy, Version: chosen}, newEndings()); stream.CodeOf(err) != stream.NotFound {
+	if _, err := r.Open("m", chosen, stream.Options{Policy: every.Policy, Version: chosen},
+		newEndings()); stream.CodeOf(err) != stream.NotFound {
 		t.Errorf("%s was named: %v", chosen, err)
 	}
 	if _, err := r.Open("n", chosen, every, newEndings()); stream.CodeOf(err) != stream.NotFound {
@@ -226,8 +228,14 @@ func TestReloadKeepsTheNumberOfWorkers(t *testing.T) {
 	}{
 		{load(nil), 2}, {scale(4), 4}, {load(nil), 4}, {swap, 4},
 		{func() { put(2, 11); load(nil)() }, 4}, // another configuration, with the same number
-		{func() { put(3, 11); load(nil)() }, 3}, {scale(1), 1}, {swap, 1}, {func() { put(3, 12); swap() }, 1}, {func() { put(2, 12); swap() }, 2},
-		{load(stream.Params{"instances": int64(5)}), 5}, {swap, 5}, {load(nil), 5}, {func() { put(1, 12); load(nil)() }, 1},
+		{func() {
+			put(3, 11)
+			load(nil)()
+		}, 3}, {scale(1), 1}, {swap, 1}, {func() { put(3, 12); swap() }, 1}, {func() { put(2, 12); swap() }, 2},
+		{load(stream.Params{"instances": int64(5)}), 5}, {swap, 5}, {load(nil), 5}, {func() {
+			put(1, 12)
+			load(nil)()
+		}, 1},
 		{load(stream.Params{"share": false}), 2}, {swap, 2}, {func() { put(3, 12); swap() }, 4},
 	} {
 		c.do()
@@ -327,7 +335,8 @@ func TestFailedLoadsAreListed(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
-	if err := r.Unload(t.Context(), "m128", ""); stream.CodeOf(err) != stream.NotFound || len(r.Index()) != 127 { // 126 and m129
+	// 126 and m129
+	if err := r.Unload(t.Context(), "m128", ""); stream.CodeOf(err) != stream.NotFound || len(r.Index()) != 127 {
 		t.Errorf("%v, %d rows", err, len(r.Index()))
 	}
 }
@@ -339,9 +348,11 @@ func TestVersionsThatDoNotFit(t *testing.T) {
 	r.mustLoad(t, "m", workers.Load{})
 	before, _ := r.Group("m", "1")
 	weights := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
-	stateful := workers.Config{Kind: "faulty-stateful", Version: "2", Versions: workers.Versions{All: true}, Shadow: workers.Shadow{Version: "1", Sample: 1}}
+	stateful := workers.Config{Kind: "faulty-stateful", Version: "2", Versions: workers.Versions{All: true},
+		Shadow: workers.Shadow{Version: "1", Sample: 1}}
 	for what, versions := range map[string][]workers.Config{
-		"versions":       {{Kind: "identity", Version: "1", Versions: weights}, {Kind: "dense", Version: "2", Versions: weights}},
+		"versions": {{Kind: "identity", Version: "1", Versions: weights},
+			{Kind: "dense", Version: "2", Versions: weights}},
 		"shadow.version": {{Kind: "identity", Version: "1"}, stateful},
 	} {
 		s.put("m", versions...)
@@ -362,7 +373,8 @@ func TestVersionsThatDoNotFit(t *testing.T) {
 // A shadow gets copies of a share of the requests, and no result of the shadow reaches a client.
 func TestShadow(t *testing.T) {
 	r, s := newShelf(t)
-	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "identity", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 0.25}, Versions: workers.Versions{All: true}})
+	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "identity", Version: "2",
+		Shadow: workers.Shadow{Version: "2", Sample: 0.25}, Versions: workers.Versions{All: true}})
 	r.mustLoad(t, "m", workers.Load{})
 	if v := r.Choose("m"); v != "1" {
 		t.Errorf("chosen: %q", v)
@@ -388,7 +400,8 @@ func TestShadow(t *testing.T) {
 		c := to.Stats().Shadow
 		return c.Equal+c.Skipped == 10 && c.Different == 0 && c.Failed == 0
 	})
-	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "faulty", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}})
+	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "faulty", Version: "2",
+		Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}})
 	r.mustLoad(t, "m", workers.Load{})
 	before := to.Stats().Shadow
 	run(6, "error")
@@ -409,7 +422,8 @@ func TestShadowAnswersNoClient(t *testing.T) {
 	r, s := newShelf(t)
 	shadow := workers.Shadow{Version: "3", Sample: 1}
 	v := func(version string, weights ...string) workers.Config {
-		return workers.Config{Kind: "faulty", Version: version, Shadow: shadow, Limits: workers.Limits{Restarts: 1}, Versions: workers.Versions{All: true, Weights: weights}}
+		return workers.Config{Kind: "faulty", Version: version, Shadow: shadow, Limits: workers.Limits{Restarts: 1},
+			Versions: workers.Versions{All: true, Weights: weights}}
 	}
 	s.put("m", v("1"), v("2"), v("3"))
 	r.mustLoad(t, "m", workers.Load{})
@@ -425,13 +439,16 @@ func TestShadowAnswersNoClient(t *testing.T) {
 		}
 		<-st.Finished()
 		g, err = r.Group("m", "")
-		if want := map[string]string{"2": "1", "1": "2"}[version]; err != nil || g.Model().Version != want || r.Choose("m") != want {
-			t.Errorf("without version %s: version %s, and %s is chosen, %v; want %s", version, g.Model().Version, r.Choose("m"), err, want)
+		if want := map[string]string{"2": "1", "1": "2"}[version]; err != nil || g.Model().Version != want ||
+			r.Choose("m") != want {
+			t.Errorf("without version %s: version %s, and %s is chosen, %v; want %s", version, g.Model().Version,
+				r.Choose("m"), err, want)
 		}
 	}
 	s.put("w", v("1"), v("3", "1=1", "3=1"))
 	var e *stream.Error
-	if _, err := r.Load(t.Context(), "w", workers.Load{}); !errors.As(err, &e) || e.Field != "versions.weights" || e.Code != stream.InvalidArgument {
+	if _, err := r.Load(t.Context(), "w", workers.Load{}); !errors.As(err, &e) || e.Field != "versions.weights" ||
+		e.Code != stream.InvalidArgument {
 		t.Errorf("a weight of the shadow: %v", err)
 	}
 	s.put("w", v("1"), v("3", "1=1", "3=0"))
@@ -442,7 +459,8 @@ func TestShadowAnswersNoClient(t *testing.T) {
 func TestShadowOfCachedResults(t *testing.T) {
 	r, s := newShelf(t)
 	v := func(version string) workers.Config {
-		return workers.Config{Kind: "identity", Version: version, Cache: workers.Cache{Size: 1 << 20}, Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}}
+		return workers.Config{Kind: "identity", Version: version, Cache: workers.Cache{Size: 1 << 20},
+			Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}}
 	}
 	s.put("m", v("1"), v("2"))
 	r.mustLoad(t, "m", workers.Load{})
@@ -590,13 +608,16 @@ func TestLoadResults(t *testing.T) {
 		{"after the swap", sets[0], workers.Load{}, workers.ResultUnchanged},
 		{"another configuration", sets[1], workers.Load{}, workers.ResultReloaded},
 		{"workers", sets[1], workers.Load{Params: stream.Params{"instances": int64(2)}}, workers.ResultScaled},
-		{"one worker more", sets[1], workers.Load{Params: stream.Params{"share": false, "instances": int64(2)}}, workers.ResultScaled},
-		{"another configuration, swapped", sets[0], workers.Load{Params: stream.Params{"swap": true}}, workers.ResultReloaded},
+		{"one worker more", sets[1], workers.Load{Params: stream.Params{"share": false, "instances": int64(2)}},
+			workers.ResultScaled},
+		{"another configuration, swapped", sets[0], workers.Load{Params: stream.Params{"swap": true}},
+			workers.ResultReloaded},
 	} {
 		if err := r.Define(c.config); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := r.Load(t.Context(), "m", c.how); err != nil || got != (workers.Loaded{Endpoint: "m", Result: c.want}) {
+		if got, err := r.Load(t.Context(), "m", c.how); err != nil ||
+			got != (workers.Loaded{Endpoint: "m", Result: c.want}) {
 			t.Errorf("%s: %v, %v: want %s", c.step, got, err, c.want)
 		}
 	}

@@ -78,7 +78,8 @@ func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
 
 func leave(t *testing.T, kind string, buffers int) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: kind, Instances: 3, Batching: workers.Batching{Buffers: buffers}, Limits: workers.Limits{Restarts: 1 << 30}})
+	g := r.load(t, workers.Config{Kind: kind, Instances: 3, Batching: workers.Batching{Buffers: buffers},
+		Limits: workers.Limits{Restarts: 1 << 30}})
 	each := 600
 	if testing.Short() {
 		each = 100
@@ -139,7 +140,9 @@ func parkInABubble(t *testing.T, worker string) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: worker, Instances: 3, Batching: workers.Batching{Kind: workers.BatcherKind(kind), MaxSize: 4}, Parts: batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}})})
+			g := r.load(t, workers.Config{Kind: worker, Instances: 3,
+				Batching: workers.Batching{Kind: workers.BatcherKind(kind), MaxSize: 4},
+				Parts:    batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}})})
 			what := "slow" // a millisecond, and of a program a second
 			if worker != "faulty" {
 				what = "short"

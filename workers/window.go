@@ -40,11 +40,13 @@ func ApplyInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool
 	length := in.Shape[0]
 	switch {
 	case length < 0 && w.Length == 0:
-		return bad(".length", "is missing: model %s takes any, its input %s has the shape %v", m.Name, in.Name, in.Shape)
+		return bad(".length", "is missing: model %s takes any, its input %s has the shape %v", m.Name, in.Name,
+			in.Shape)
 	case length < 0:
 		length = w.Length
 	case w.Length != 0 && w.Length != length:
-		return bad(".length", "is %d, but input %s of model %s has %d (shape %v, without its batch axis)", w.Length, in.Name, m.Name, length, in.Shape)
+		return bad(".length", "is %d, but input %s of model %s has %d (shape %v, without its batch axis)", w.Length,
+			in.Name, m.Name, length, in.Shape)
 	}
 	m.Inputs = []stream.TensorSpec{{Name: in.Name, Datatype: in.Datatype, Shape: slices.Clone(in.Shape[1:])}}
 	if err := ApplyImage(m, set); err != nil {
@@ -52,7 +54,8 @@ func ApplyInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool
 	}
 	shape := append([]int{length}, m.Inputs[0].Shape...)
 	if stream.Elements(shape) < 1 {
-		return bad("", "is set, but input %s of model %s has the shape %v: all but the length must be fixed", in.Name, m.Name, shape)
+		return bad("", "is set, but input %s of model %s has the shape %v: all but the length must be fixed", in.Name,
+			m.Name, shape)
 	}
 	m.Inputs[0].Shape = shape
 	if w.Hop == 0 {

@@ -11,11 +11,13 @@ import (
 // The frames collected by a silent, stateless stream for the next window are released, and counting starts again.
 func TestIdleWindowIsGivenBack(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "dense", Window: workers.Window{Length: 3}, Limits: workers.Limits{IdleState: 20 * time.Millisecond, Run: 40 * time.Millisecond}})
+	g := r.load(t, workers.Config{Kind: "dense", Window: workers.Window{Length: 3},
+		Limits: workers.Limits{IdleState: 20 * time.Millisecond, Run: 40 * time.Millisecond}})
 	s, e := open(t, g, every)
 	send := func(seq uint64, samples int) {
 		t.Helper()
-		if err := s.Submit(stream.Frame{Seq: seq, Codec: stream.PCMFloat, Payload: make([]byte, 4*samples)}); err != nil {
+		if err := s.Submit(stream.Frame{Seq: seq, Codec: stream.PCMFloat,
+			Payload: make([]byte, 4*samples)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -120,9 +120,11 @@ func (c Config) Validate() error {
 	case closed && c.Burst > 1:
 		return fmt.Errorf("--burst: is for an open loop: give --rate as well")
 	case !closed && c.Window > 1:
-		return fmt.Errorf("--window: is for a closed loop, and --rate asks for an open one (the window of a stream's policy is --option window=%d)", c.Window)
+		return fmt.Errorf("--window: is for a closed loop, and --rate asks for an open one (the window of a "+
+			"stream's policy is --option window=%d)", c.Window)
 	case !validHeader(c.Header):
-		return fmt.Errorf("--header: a name has other characters than letters, digits and dashes, or a value has a line break")
+		return fmt.Errorf("--header: a name has other characters than letters, digits and dashes, or a value has a " +
+			"line break")
 	case c.File != "" && c.Dir != "":
 		return fmt.Errorf("--dir: give either --file or --dir")
 	}
@@ -158,7 +160,8 @@ func (c *Config) validateTimes() error {
 		}
 	}
 	if c.RampUp+c.Warmup >= c.Duration {
-		return fmt.Errorf("--duration: %v is not longer than --ramp-up and --warmup together, which are %v", c.Duration, c.RampUp+c.Warmup)
+		return fmt.Errorf("--duration: %v is not longer than --ramp-up and --warmup together, which are %v",
+			c.Duration, c.RampUp+c.Warmup)
 	}
 	return nil
 }
@@ -171,12 +174,14 @@ func (c *Config) validateTarget() error {
 	switch {
 	case c.URL == "":
 		return fmt.Errorf("--url: is missing: want the server's address, e.g. http://127.0.0.1:8000")
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "ws" && u.Scheme != "wss":
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "ws" &&
+		u.Scheme != "wss":
 		return fmt.Errorf("--url: %q is not an address of the form http://host:port", c.URL)
 	case c.Model == "":
 		return fmt.Errorf("--model: is missing")
 	case c.Protocol != WebSocketProtocol && c.Protocol != RESTProtocol && c.Protocol != V1Protocol:
-		return fmt.Errorf("--protocol: %q is not one: want %s, %s or %s", c.Protocol, WebSocketProtocol, V1Protocol, RESTProtocol)
+		return fmt.Errorf("--protocol: %q is not one: want %s, %s or %s", c.Protocol, WebSocketProtocol, V1Protocol,
+			RESTProtocol)
 	case c.Tensor && c.Protocol != RESTProtocol:
 		return fmt.Errorf("--tensor: is for --protocol rest: frames of plain WebSocket are pictures or bytes")
 	}

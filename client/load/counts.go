@@ -61,7 +61,8 @@ func (t *counts) reset() {
 	for _, h := range []*histogram.Durations{&t.latency, &t.service, &t.lag, &t.dropAge} {
 		h.Reset()
 	}
-	*t = counts{drops: t.drops, errors: t.errors, latency: t.latency, service: t.service, lag: t.lag, dropAge: t.dropAge}
+	*t = counts{drops: t.drops, errors: t.errors, latency: t.latency, service: t.service, lag: t.lag,
+		dropAge: t.dropAge}
 }
 
 func newCounts() counts {

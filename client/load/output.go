@@ -23,7 +23,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // line for each second.
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	lines := [][]string{{"at", "seconds", "sent", "answered", "good", "dropped", "failed", "open", "p50_ms", "p99_ms", "max_ms", "mean_batch"}}
+	lines := [][]string{{"at", "seconds", "sent", "answered", "good", "dropped", "failed", "open", "p50_ms", "p99_ms",
+		"max_ms", "mean_batch"}}
 	f := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 	u := func(v uint64) string { return strconv.FormatUint(v, 10) }
 	for _, row := range r.Rows {
@@ -101,8 +102,10 @@ func printable(text string) string {
 
 // String returns the row as one line of text.
 func (r Row) String() string {
-	return fmt.Sprintf("%6.0fs %8.1f sent/s %8.1f answered/s %8.1f dropped/s %6d failed %7d open  p50 %.2f ms  p99 %.2f ms%s",
-		r.At, float64(r.Sent)/r.Seconds, float64(r.Answered)/r.Seconds, float64(r.Dropped)/r.Seconds, r.Failed, r.Open, r.P50, r.P99, batch(r.Batch))
+	return fmt.Sprintf("%6.0fs %8.1f sent/s %8.1f answered/s %8.1f dropped/s %6d failed %7d open  p50 %.2f ms  p99 "+
+		"%.2f ms%s",
+		r.At, float64(r.Sent)/r.Seconds, float64(r.Answered)/r.Seconds, float64(r.Dropped)/r.Seconds, r.Failed, r.Open,
+		r.P50, r.P99, batch(r.Batch))
 }
 
 func batch(mean float64) string {

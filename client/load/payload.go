@@ -91,7 +91,8 @@ func readDir(dir string) (list []*Frame, err error) {
 			continue
 		}
 		if sum += len(data); sum > maxPayload {
-			return nil, fmt.Errorf("--dir: the files of %s have more than %d bytes together, all of which are kept in memory: use fewer", dir, maxPayload)
+			return nil, fmt.Errorf("--dir: the files of %s have more than %d bytes together, all of which are kept "+
+				"in memory: use fewer", dir, maxPayload)
 		}
 		list = append(list, NewFrame(data))
 	}

@@ -117,12 +117,15 @@ func (r *run) report() *Report {
 	}
 	c := &r.cfg
 	rep := &Report{
-		Loop: "closed", Streams: c.Streams, Interrupted: r.interrupted, GivenUp: r.givenUp.Load(), DeadlineMS: millis(c.Deadline),
-		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
-		Drops: texts(t.drops), Errors: texts(t.errors), FirstErrors: make(map[string]string, len(first)), Unexpected: t.unexpected, Lost: r.lostBy,
+		Loop: "closed", Streams: c.Streams, Interrupted: r.interrupted, GivenUp: r.givenUp.Load(),
+		DeadlineMS: millis(c.Deadline),
+		Answered:   t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
+		Drops: texts(t.drops), Errors: texts(t.errors), FirstErrors: make(map[string]string, len(first)),
+		Unexpected: t.unexpected, Lost: r.lostBy,
 		MeanBatch: ratio(t.batchSum, t.batchN),
-		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropNotice: quantilesOf(&t.dropAge),
-		Rows: r.rows,
+		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag),
+		DropNotice: quantilesOf(&t.dropAge),
+		Rows:       r.rows,
 	}
 	for code, e := range first {
 		rep.FirstErrors[string(code)] = e.text
@@ -167,8 +170,10 @@ type Quantiles struct {
 
 func quantilesOf(h *histogram.Durations) Quantiles {
 	return Quantiles{
-		Count: h.Count(), Mean: millis(h.Mean()), Min: millis(h.Min()), P50: millis(h.Quantile(0.5)), P90: millis(h.Quantile(0.9)),
-		P95: millis(h.Quantile(0.95)), P99: millis(h.Quantile(0.99)), P999: millis(h.Quantile(0.999)), Max: millis(h.Max()),
+		Count: h.Count(), Mean: millis(h.Mean()), Min: millis(h.Min()), P50: millis(h.Quantile(0.5)),
+		P90: millis(h.Quantile(0.9)),
+		P95: millis(h.Quantile(0.95)), P99: millis(h.Quantile(0.99)), P999: millis(h.Quantile(0.999)),
+		Max: millis(h.Max()),
 	}
 }
 

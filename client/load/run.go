@@ -66,7 +66,8 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	r.frames = frames
 	for range min(shardCount, r.cfg.Streams) {
-		r.shards = append(r.shards, &shard{cfg: &r.cfg, counts: newCounts(), row: newCounts(), first: map[stream.Code]firstError{}})
+		r.shards = append(r.shards, &shard{cfg: &r.cfg, counts: newCounts(), row: newCounts(),
+			first: map[stream.Code]firstError{}})
 	}
 	r.origin = time.Now()
 	defer r.close()

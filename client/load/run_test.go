@@ -95,7 +95,8 @@ func TestSchedules(t *testing.T) {
 	}{
 		{"even", load.Config{Rate: 50, Duration: 2 * time.Second}, 100, 2},
 		{"streams", load.Config{Rate: 50, Streams: 3, Duration: time.Second}, 150, 1},
-		{"ramp-up", load.Config{Rate: 100, Streams: 2, RampUp: time.Second, Duration: 2 * time.Second}, 350, 2}, // the second begins after half a second
+		// the second begins after half a second
+		{"ramp-up", load.Config{Rate: 100, Streams: 2, RampUp: time.Second, Duration: 2 * time.Second}, 350, 2},
 		{"bursts", load.Config{Rate: 50, Burst: 10, Duration: 2 * time.Second}, 100, 2},
 		{"count", load.Config{Rate: 50, Burst: 4, Frames: 6, Duration: 2 * time.Second}, 6, 0},
 		{"closed", load.Config{Duration: time.Second, Window: 2}, 200, 1}, // 10 ms each
@@ -178,7 +179,8 @@ func TestWarmupIsOnlyCounted(t *testing.T) {
 				return 0, nil
 			}},
 		})
-		if r.Sent != 200 || r.Answered != 200 || r.Latency.Count != 100 || r.Latency.Max > 1 || r.FPS != 100 || r.Measured != 1 {
+		if r.Sent != 200 || r.Answered != 200 || r.Latency.Count != 100 || r.Latency.Max > 1 || r.FPS != 100 ||
+			r.Measured != 1 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -205,10 +207,11 @@ func TestInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1050*time.Millisecond)
 		defer cancel()
-		r, err := load.Run(ctx, load.Config{Rate: 10, Duration: time.Hour, Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
-			time.Sleep(300 * time.Millisecond)
-			return 0, nil
-		}}})
+		r, err := load.Run(ctx, load.Config{Rate: 10, Duration: time.Hour,
+			Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
+				time.Sleep(300 * time.Millisecond)
+				return 0, nil
+			}}})
 		if err != nil || !r.Interrupted || r.Sent != 11 || r.Answered != 11 || r.Unsent > 1 || !r.OK() {
 			t.Errorf("%v %+v", err, r)
 		}
@@ -223,23 +226,28 @@ func TestGiveUp(t *testing.T) {
 		rate    float64
 		given   bool
 	}{
-		"closed loop":   {func(int) error { return errors.New("refused") }, 0, true},
-		"open loop":     {func(int) error { return errors.New("refused") }, 100, true},
-		"one answered":  {func(n int) error { return map[bool]error{false: errors.New("refused")}[n == 3] }, 0, false},
-		"another error": {func(n int) error { return map[bool]error{true: errors.New("a"), false: errors.New("b")}[n < 3] }, 0, false},
+		"closed loop":  {func(int) error { return errors.New("refused") }, 0, true},
+		"open loop":    {func(int) error { return errors.New("refused") }, 100, true},
+		"one answered": {func(n int) error { return map[bool]error{false: errors.New("refused")}[n == 3] }, 0, false},
+		"another error": {func(n int) error {
+			return map[bool]error{true: errors.New("a"), false: errors.New("b")}[n < 3]
+		}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var n atomic.Int64
-				r := run(t, load.Config{GiveUp: 10, Rate: c.rate, Duration: time.Minute, Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
-					time.Sleep(10 * time.Millisecond)
-					return 0, c.failing(int(n.Add(1)))
-				}}})
-				if r.GivenUp != c.given || c.given != (r.Sent < 15) || c.given != (r.Seconds < 1) || !r.OK() || r.Unsent > 1 {
+				r := run(t, load.Config{GiveUp: 10, Rate: c.rate, Duration: time.Minute,
+					Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
+						time.Sleep(10 * time.Millisecond)
+						return 0, c.failing(int(n.Add(1)))
+					}}})
+				if r.GivenUp != c.given || c.given != (r.Sent < 15) || c.given != (r.Seconds < 1) || !r.OK() ||
+					r.Unsent > 1 {
 					t.Errorf("%+v", r)
 				}
 				var text strings.Builder
-				if err := r.WriteText(&text); err != nil || c.given != strings.Contains(text.String(), "ended early: the first frames all failed with one error") {
+				if err := r.WriteText(&text); err != nil || c.given != strings.Contains(text.String(),
+					"ended early: the first frames all failed with one error") {
 					t.Errorf("%v\n%s", err, &text)
 				}
 			})
@@ -251,10 +259,11 @@ func TestGiveUp(t *testing.T) {
 func TestNoEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		r := run(t, load.Config{Rate: 10, Duration: time.Second, Grace: 3 * time.Second, Target: load.Calls{Call: func(ctx context.Context, _ int, _ *load.Frame) (int, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		}}})
+		r := run(t, load.Config{Rate: 10, Duration: time.Second, Grace: 3 * time.Second,
+			Target: load.Calls{Call: func(ctx context.Context, _ int, _ *load.Frame) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}}})
 		if r.Unaccounted != 10 || r.OK() || time.Since(begin) > 5*time.Second {
 			t.Errorf("%v %+v", time.Since(begin), r)
 		}
@@ -283,7 +292,8 @@ func TestPeerThatRepliesTwiceAndForgets(t *testing.T) {
 		if r.URL.Path != "/v2/models/a%20b/stream" && r.URL.Path != "/v2/models/a b/stream" {
 			t.Errorf("path %q", r.URL.Path)
 		}
-		if r.URL.Query().Get("policy") != "every" || r.URL.Query().Get("window") != "4" || r.Header.Get("X-Key") != "k" {
+		if r.URL.Query().Get("policy") != "every" || r.URL.Query().Get("window") != "4" ||
+			r.Header.Get("X-Key") != "k" {
 			t.Errorf("query %q", r.URL.RawQuery)
 		}
 		for seq := 0; ; seq++ {
@@ -309,7 +319,8 @@ func TestPeerThatRepliesTwiceAndForgets(t *testing.T) {
 		URL: url, Model: "a b", Options: map[string]string{"policy": "every"}, Header: map[string]string{"X-Key": "k"},
 		Window: 4, Frames: 10, Grace: 100 * time.Millisecond,
 	})
-	if r.Sent != 10 || r.Answered != 8 || r.Partials != 10 || r.Unaccounted != 2 || r.Unexpected != 1 || r.MeanBatch != 2 || r.OK() {
+	if r.Sent != 10 || r.Answered != 8 || r.Partials != 10 || r.Unaccounted != 2 || r.Unexpected != 1 ||
+		r.MeanBatch != 2 || r.OK() {
 		t.Errorf("%+v", r)
 	}
 }
@@ -330,7 +341,8 @@ func TestPeerThatLeaves(t *testing.T) {
 func TestPeerThatReadsNothing(t *testing.T) {
 	release := make(chan struct{})
 	url := peer(t, func(*websocket.Conn, *http.Request) { <-release })
-	r := run(t, load.Config{URL: url, Model: "m", Rate: 1000, Size: 8 << 20, Duration: 100 * time.Millisecond, Grace: 100 * time.Millisecond})
+	r := run(t, load.Config{URL: url, Model: "m", Rate: 1000, Size: 8 << 20, Duration: 100 * time.Millisecond,
+		Grace: 100 * time.Millisecond})
 	close(release)
 	if r.Unsent == 0 || r.Unaccounted != int64(r.Sent) || r.Sent+r.Unsent < 99 {
 		t.Errorf("%+v", r)
@@ -382,10 +394,11 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 func TestOutputs(t *testing.T) {
 	var r *load.Report
 	synctest.Test(t, func(t *testing.T) {
-		r = run(t, load.Config{Rate: 10, Duration: 2 * time.Second, Deadline: time.Second, Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
-			time.Sleep(20 * time.Millisecond)
-			return 1, nil
-		}}})
+		r = run(t, load.Config{Rate: 10, Duration: 2 * time.Second, Deadline: time.Second,
+			Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
+				time.Sleep(20 * time.Millisecond)
+				return 1, nil
+			}}})
 	})
 	var csv, text, js strings.Builder
 	for _, err := range []error{r.WriteCSV(&csv), r.WriteText(&text), r.WriteJSON(&js)} {
@@ -394,16 +407,19 @@ func TestOutputs(t *testing.T) {
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(csv.String()), "\n")
-	if len(lines) != 1+len(r.Rows) || !strings.HasPrefix(lines[0], "at,seconds,sent,") || !strings.HasPrefix(lines[1], "1.000,1.000,") {
+	if len(lines) != 1+len(r.Rows) || !strings.HasPrefix(lines[0], "at,seconds,sent,") ||
+		!strings.HasPrefix(lines[1], "1.000,1.000,") {
 		t.Errorf("%q", lines)
 	}
-	for _, want := range []string{"20 sent = 20 answered + 0 dropped + 0 failed", "10 frames/s offered", "within 1000 ms", "latency", "20.00"} {
+	for _, want := range []string{"20 sent = 20 answered + 0 dropped + 0 failed", "10 frames/s offered",
+		"within 1000 ms", "latency", "20.00"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}
 	}
 	var back load.Report
-	if err := json.Unmarshal([]byte(js.String()), &back); err != nil || back.Latency != r.Latency || len(back.Rows) != len(r.Rows) {
+	if err := json.Unmarshal([]byte(js.String()), &back); err != nil || back.Latency != r.Latency ||
+		len(back.Rows) != len(r.Rows) {
 		t.Error(err, back)
 	}
 }

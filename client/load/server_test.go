@@ -33,7 +33,8 @@ func serveWithKey(t *testing.T, key string) (*server.Server, string) {
 		HTTP: "127.0.0.1:0", GRPC: server.Off, APIKey: key, Log: config.Log{Level: "error"},
 		Models: []workers.Config{
 			{Name: "echo", Source: "identity"},
-			{Name: "slow", Source: "delay", Instances: 1, Batching: workers.Batching{MaxSize: 4}, Params: stream.Params{"fixed": "5ms", "per_item": "1ms"}},
+			{Name: "slow", Source: "delay", Instances: 1, Batching: workers.Batching{MaxSize: 4},
+				Params: stream.Params{"fixed": "5ms", "per_item": "1ms"}},
 			{Name: "motion", Source: "motion"},
 		},
 	})
@@ -103,19 +104,33 @@ func TestServer(t *testing.T) {
 		cfg   load.Config
 		batch bool // is reported
 	}{
-		{"ws closed", load.Config{Model: "slow", Options: opt("policy", "every"), Streams: 4, Window: 8, Frames: 50, Size: 3000}, true},
-		{"ws closed binary", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "binary"), Streams: 4, Window: 8, Frames: 50, Size: 30000}, true},
-		{"ws open none", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "none"), Streams: 4, Rate: 100, Frames: 20}, true},
-		{"ws pictures", load.Config{Model: "motion", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
-		{"v1 closed", load.Config{Model: "slow", Protocol: "v1", Options: opt("policy", "every", "codec", "opaque"), Streams: load.PerSession + 10, Window: 8, Frames: 5}, true},
-		{"v1 open none", load.Config{Model: "echo", Protocol: "v1", Options: opt("policy", "every", "outputs", "none", "window", "64", "max_age_ms", "60000", "deadline_ms", "60000"), Streams: 4, Rate: 100, Frames: 20}, true},
-		{"v1 pictures", load.Config{Model: "motion", Protocol: "v1", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
-		{"rest tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Options: opt("datatype", "UINT8", "shape", "1,500", "outputs", "binary"), Size: 500, Streams: 2, Window: 3, Frames: 30}, false},
-		{"rest any tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Dir: sizes, Streams: 2, Frames: 10}, false},
-		{"rest any floats", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Options: opt("datatype", "FP32"), Frames: 3}, false},
-		{"rest any shape", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Options: opt("shape", "1,4,256"), Frames: 3}, false},
-		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10}, false},
-		{"rest open", load.Config{Model: "echo", Protocol: "rest", Options: opt("outputs", "binary"), Streams: 2, Rate: 100, Poisson: true, Frames: 20}, false},
+		{"ws closed", load.Config{Model: "slow", Options: opt("policy", "every"), Streams: 4, Window: 8, Frames: 50,
+			Size: 3000}, true},
+		{"ws closed binary", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "binary"),
+			Streams: 4, Window: 8, Frames: 50, Size: 30000}, true},
+		{"ws open none", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "none"), Streams: 4,
+			Rate: 100, Frames: 20}, true},
+		{"ws pictures", load.Config{Model: "motion", Options: opt("policy", "every"), Streams: 2, Frames: 20,
+			Dir: dir}, true},
+		{"v1 closed", load.Config{Model: "slow", Protocol: "v1", Options: opt("policy", "every", "codec", "opaque"),
+			Streams: load.PerSession + 10, Window: 8, Frames: 5}, true},
+		{"v1 open none", load.Config{Model: "echo", Protocol: "v1", Options: opt("policy", "every", "outputs", "none",
+			"window", "64", "max_age_ms", "60000", "deadline_ms", "60000"), Streams: 4, Rate: 100, Frames: 20}, true},
+		{"v1 pictures", load.Config{Model: "motion", Protocol: "v1", Options: opt("policy", "every"), Streams: 2,
+			Frames: 20, Dir: dir}, true},
+		{"rest tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true,
+			Options: opt("datatype", "UINT8", "shape", "1,500", "outputs", "binary"), Size: 500, Streams: 2, Window: 3,
+			Frames: 30}, false},
+		{"rest any tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Dir: sizes,
+			Streams: 2, Frames: 10}, false},
+		{"rest any floats", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true,
+			Options: opt("datatype", "FP32"), Frames: 3}, false},
+		{"rest any shape", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true,
+			Options: opt("shape", "1,4,256"), Frames: 3}, false},
+		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10},
+			false},
+		{"rest open", load.Config{Model: "echo", Protocol: "rest", Options: opt("outputs", "binary"), Streams: 2,
+			Rate: 100, Poisson: true, Frames: 20}, false},
 		{"native", load.Config{Target: native, Streams: 4, Window: 4, Frames: 50}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,7 +163,8 @@ func TestServer(t *testing.T) {
 	})
 	t.Run("v1 overload", func(t *testing.T) {
 		r := run(t, load.Config{
-			URL: strings.Replace(url, "http", "ws", 1), Protocol: "v1", Model: "slow", Options: opt("policy", "latest", "codec", "opaque"),
+			URL: strings.Replace(url, "http", "ws", 1), Protocol: "v1", Model: "slow",
+			Options: opt("policy", "latest", "codec", "opaque"),
 			Streams: 10, Rate: 200, Duration: time.Second,
 		})
 		if r.Drops["superseded"] == 0 || r.Failed != 0 || r.Sent+r.Unsent != 2000 || !r.OK() {
@@ -179,7 +195,8 @@ func TestServer(t *testing.T) {
 	})
 	t.Run("the first message of each code", func(t *testing.T) {
 		for protocol, want := range map[string]string{
-			load.RESTProtocol: "datatype: model echo takes any tensor: set the options datatype and shape", load.WebSocketProtocol: "", load.V1Protocol: "",
+			load.RESTProtocol:      "datatype: model echo takes any tensor: set the options datatype and shape",
+			load.WebSocketProtocol: "", load.V1Protocol: "",
 		} {
 			c := load.Config{URL: url, Protocol: protocol, Model: "motion", Streams: 20, Frames: 2} // not a picture
 			if want != "" {
@@ -195,7 +212,8 @@ func TestServer(t *testing.T) {
 			}
 			for code, first := range r.FirstErrors {
 				line := fmt.Sprintf("failed       40 %s, the first: %s\n", code, first)
-				if r.Errors[code] != 40 || first == "" || want != "" && first != want || !strings.Contains(text.String(), line) {
+				if r.Errors[code] != 40 || first == "" || want != "" && first != want ||
+					!strings.Contains(text.String(), line) {
 					t.Errorf("%s: %d %s %q in\n%s", protocol, r.Errors[code], code, first, &text)
 				}
 			}
@@ -207,7 +225,8 @@ func TestServer(t *testing.T) {
 func TestToken(t *testing.T) {
 	_, url := serveWithKey(t, "secret")
 	for _, protocol := range []string{load.WebSocketProtocol, load.V1Protocol, load.RESTProtocol} {
-		cfg := load.Config{URL: url, Protocol: protocol, Model: "echo", Frames: 3, Options: map[string]string{"outputs": "binary"}}
+		cfg := load.Config{URL: url, Protocol: protocol, Model: "echo", Frames: 3,
+			Options: map[string]string{"outputs": "binary"}}
 		if r, err := load.Run(t.Context(), cfg); err == nil && r.Answered > 0 {
 			t.Errorf("%s: %d frames were answered without a key", protocol, r.Answered)
 		}

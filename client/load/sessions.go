@@ -39,7 +39,8 @@ func NewSessions(addr, model string, options map[string]string, header http.Head
 	return newSessions(addr, model, options, header, nil)
 }
 
-func newSessions(addr, model string, options map[string]string, header http.Header, config *tls.Config) (*Sessions, error) {
+func newSessions(addr, model string, options map[string]string, header http.Header,
+	config *tls.Config) (*Sessions, error) {
 	c, err := client.NewTLS(addr, config)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,8 @@ func (t *Sessions) option(key, value string) error {
 	case "outputs":
 		t.opts.Outputs = client.Outputs(value)
 	default:
-		return stream.Errorf(stream.InvalidArgument, key, "is not an option of bench with millrace.v1: want policy, max_age_ms, deadline_ms, max_fps, window, codec or outputs")
+		return stream.Errorf(stream.InvalidArgument, key, "is not an option of bench with millrace.v1: want policy, "+
+			"max_age_ms, deadline_ms, max_fps, window, codec or outputs")
 	}
 	return nil
 }
@@ -116,7 +118,8 @@ func (t *Sessions) join(ctx context.Context, n int) (*sharedSession, error) {
 	t.mu.Unlock()
 	if first {
 		// ctx is for opening the stream; the session lives longer.
-		s.session, s.err = t.client.Session(context.WithoutCancel(ctx), client.SessionOptions{Header: t.header, GiveUp: -1})
+		s.session, s.err = t.client.Session(context.WithoutCancel(ctx),
+			client.SessionOptions{Header: t.header, GiveUp: -1})
 		close(s.ready)
 	}
 	<-s.ready

@@ -31,7 +31,8 @@ const dialTimeout = 10 * time.Second
 
 // Open implements Target.
 func (t WebSocket) Open(ctx context.Context, _ int, ended func(Ending)) (Conn, error) {
-	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 16 << 10, WriteBufferSize: 1 << 10, Proxy: http.ProxyFromEnvironment, TLSClientConfig: t.TLS}
+	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 16 << 10, WriteBufferSize: 1 << 10,
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: t.TLS}
 	ws, resp, err := d.DialContext(ctx, t.URL, t.Header)
 	if err != nil {
 		if resp != nil {

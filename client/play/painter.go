@@ -94,7 +94,8 @@ func (r *painter) off() bool { return r.video == "" && r.picture == "" }
 
 // add adds a frame before sending, and first waits while too many frames are pending. add fails when drawing failed
 // or ctx has ended. When the stream has ended, add does nothing and returns nil, since sending fails.
-func (r *painter) add(ctx context.Context, streamDone <-chan struct{}, seq uint64, frame []byte, pts time.Duration) error {
+func (r *painter) add(ctx context.Context, streamDone <-chan struct{}, seq uint64, frame []byte,
+	pts time.Duration) error {
 	if r.off() {
 		return nil
 	}
@@ -239,7 +240,8 @@ func (r *painter) draw(s *pendingFrame) error {
 		r.last, r.lastSeq, r.hasLast = s.result, s.seq, true
 	}
 	score := scoreOf(&s.result)
-	keep := r.picture != "" && s.answered && (r.best == nil || score[0] > r.bestScore[0] || score[0] == r.bestScore[0] && score[1] > r.bestScore[1])
+	keep := r.picture != "" && s.answered && (r.best == nil || score[0] > r.bestScore[0] ||
+		score[0] == r.bestScore[0] && score[1] > r.bestScore[1])
 	if r.video == "" && !keep {
 		return nil
 	}
@@ -324,13 +326,17 @@ func (o *Options) overlayFiles(ofPicture bool) (video, picture string, err error
 	switch {
 	case video == "":
 	case ofPicture && picture != "":
-		err = stream.Errorf(stream.InvalidArgument, "picture", "is for videos: the overlay of a picture is a picture already")
+		err = stream.Errorf(stream.InvalidArgument, "picture",
+			"is for videos: the overlay of a picture is a picture already")
 	case ofPicture && !isPicture:
-		err = stream.Errorf(stream.InvalidArgument, "overlay", "%s does not end in .png or .jpg: the overlay of a picture is a picture", video)
+		err = stream.Errorf(stream.InvalidArgument, "overlay",
+			"%s does not end in .png or .jpg: the overlay of a picture is a picture", video)
 	case ofPicture:
 		video, picture = "", video
 	case isPicture:
-		err = stream.Errorf(stream.InvalidArgument, "overlay", "%s does not end in %s: the overlay of a video is a video; picture is one frame of it", video, overlay.Extensions)
+		err = stream.Errorf(stream.InvalidArgument, "overlay",
+			"%s does not end in %s: the overlay of a video is a video; picture is one frame of it", video,
+			overlay.Extensions)
 	default:
 		err = overlay.CheckVideo(video)
 	}

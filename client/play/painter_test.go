@@ -39,7 +39,8 @@ func jpegOf(t *testing.T, w, h int) []byte {
 // times returns the times of a video's frames, by ffprobe.
 func times(t *testing.T, file string) (list []time.Duration) {
 	t.Helper()
-	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-show_entries", "frame=pts_time", "-of",
+		"csv=p=0", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -73,7 +74,8 @@ func TestOverlay(t *testing.T) {
 	c, stop := serve(t, "eyes=motion,width=80,height=60", "slow=delay,fixed=50ms,per_item=0ms,batching.max_size=1")
 	defer stop()
 	dir := t.TempDir()
-	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 2, FPS: 10, Seed: 1}, testneeds.Program(t, "ffmpeg"), dir, io.Discard)
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 2, FPS: 10, Seed: 1},
+		testneeds.Program(t, "ffmpeg"), dir, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,8 @@ func TestOverlay(t *testing.T) {
 		o.Client, o.Source, o.Fast = c, file, true
 		o.Overlay, o.Picture = filepath.Join(dir, o.Model+".mp4"), filepath.Join(dir, o.Model+".png")
 		s, err := Run(t.Context(), o)
-		if err != nil || s.Frames != 20 || s.Overlay != o.Overlay || s.Picture != o.Picture || (o.Model == "slow") != (s.Drops[stream.Superseded] > 0) {
+		if err != nil || s.Frames != 20 || s.Overlay != o.Overlay || s.Picture != o.Picture ||
+			(o.Model == "slow") != (s.Drops[stream.Superseded] > 0) {
 			t.Errorf("%+v, %v", s, err)
 		}
 		got := times(t, o.Overlay)
@@ -105,11 +108,12 @@ func TestOverlay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := filepath.Join(dir, "ended.mp4")
 	n := 0
-	s, err := Run(ctx, Options{Client: c, Model: "eyes", Source: file, Loop: true, Fast: true, Overlay: ended, OnReply: func(Reply) {
-		if n++; n == 25 {
-			cancel()
-		}
-	}})
+	s, err := Run(ctx, Options{Client: c, Model: "eyes", Source: file, Loop: true, Fast: true, Overlay: ended,
+		OnReply: func(Reply) {
+			if n++; n == 25 {
+				cancel()
+			}
+		}})
 	if got := times(t, ended); err != nil || len(got) != s.Frames || s.Frames < 25 {
 		t.Errorf("%d pictures, %+v, %v", len(got), s, err)
 	}
@@ -143,14 +147,18 @@ func TestPictureAddress(t *testing.T) {
 	defer web.Close()
 	file := filepath.Join(t.TempDir(), "seen.png")
 	var got []byte
-	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: web.URL + "/now.jpg?n=1", Overlay: file, OnReply: func(r Reply) { got = r.Outputs[0].Data[4:] }})
+	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: web.URL + "/now.jpg?n=1", Overlay: file,
+		OnReply: func(r Reply) {
+			got = r.Outputs[0].Data[4:]
+		}})
 	if err != nil || s.Results != 1 || s.Picture != file || !bytes.Equal(got, picture) {
 		t.Errorf("%+v, %v: not sent as it is: %d bytes of %d", s, err, len(got), len(picture))
 	}
 	if w, h := sizeOf(t, file); w != 256 || h != 192 {
 		t.Errorf("the overlay is %dx%d", w, h)
 	}
-	if _, err := Run(t.Context(), Options{Client: c, Model: "same", Source: web.URL + "/now.jpg", Overlay: "x.mp4"}); err == nil || !strings.Contains(err.Error(), "a picture is a picture") {
+	if _, err := Run(t.Context(), Options{Client: c, Model: "same", Source: web.URL + "/now.jpg",
+		Overlay: "x.mp4"}); err == nil || !strings.Contains(err.Error(), "a picture is a picture") {
 		t.Errorf("got %v", err)
 	}
 	for path, kind := range map[string]video.Kind{"/none.jpg": video.NotFound, "/shut.jpg": video.Auth} {
@@ -161,14 +169,16 @@ func TestPictureAddress(t *testing.T) {
 		}
 	}
 	web.Close()
-	if _, err := Run(t.Context(), Options{Client: c, Model: "same", Source: web.URL + "/now.jpg"}); video.KindOf(err) != video.Refused {
+	if _, err := Run(t.Context(), Options{Client: c, Model: "same", Source: web.URL + "/now.jpg"}); video.KindOf(
+		err) != video.Refused {
 		t.Errorf("got %v", err)
 	}
 }
 
 func answer(seq uint64, boxes ...float32) *client.Reply {
 	return &client.Reply{Seq: seq, Outputs: []stream.Tensor{
-		{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, len(boxes) / 4, 4}, Data: stream.AppendFloat32(nil, boxes...)},
+		{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, len(boxes) / 4, 4},
+			Data: stream.AppendFloat32(nil, boxes...)},
 	}}
 }
 
@@ -277,9 +287,12 @@ func TestPixelsThatAreNotSquare(t *testing.T) {
 		info video.Info
 		want image.Point
 	}{
-		{video.Info{Width: 90, Height: 72, SourceWidth: 90, SourceHeight: 72, PixelAspect: 64.0 / 45}, image.Pt(512, 288)},
-		{video.Info{Width: 80, Height: 72, SourceWidth: 90, SourceHeight: 72, PixelAspect: 64.0 / 45}, image.Pt(512, 288)},
-		{video.Info{Width: 400, Height: 100, SourceWidth: 400, SourceHeight: 100, PixelAspect: 0.5}, image.Pt(800, 400)},
+		{video.Info{Width: 90, Height: 72, SourceWidth: 90, SourceHeight: 72, PixelAspect: 64.0 / 45},
+			image.Pt(512, 288)},
+		{video.Info{Width: 80, Height: 72, SourceWidth: 90, SourceHeight: 72, PixelAspect: 64.0 / 45},
+			image.Pt(512, 288)},
+		{video.Info{Width: 400, Height: 100, SourceWidth: 400, SourceHeight: 100, PixelAspect: 0.5},
+			image.Pt(800, 400)},
 		{video.Info{Width: 90, Height: 72, SourceWidth: 90, SourceHeight: 72}, image.Pt(360, 288)},
 	} {
 		r := newPainter(t.Context(), "", filepath.Join(t.TempDir(), "x.png"), 0, new(Options).frameAspect(c.info))

@@ -138,9 +138,11 @@ func (o *Options) effective(picture bool) error {
 		switch {
 		case !option.given || option.effect:
 		case picture:
-			return stream.Errorf(stream.InvalidArgument, option.name, "has no effect on a picture, which is sent once and as it is: leave it out")
+			return stream.Errorf(stream.InvalidArgument, option.name,
+				"has no effect on a picture, which is sent once and as it is: leave it out")
 		default:
-			return stream.Errorf(stream.InvalidArgument, option.name, "is for files, and %s is a live source: leave it out", video.Redact(o.Source))
+			return stream.Errorf(stream.InvalidArgument, option.name,
+				"is for files, and %s is a live source: leave it out", video.Redact(o.Source))
 		}
 	}
 	return nil
@@ -231,7 +233,8 @@ func (p *player) play(ctx context.Context, policy stream.Policy, send func() err
 	if p.o.Codec != "" {
 		opts.Codec, opts.Width, opts.Height = p.o.Codec, p.o.Width, p.o.Height
 	}
-	session, err := p.o.Client.Session(context.WithoutCancel(ctx), client.SessionOptions{GiveUp: giveUp, OnConnection: p.counts.connection})
+	session, err := p.o.Client.Session(context.WithoutCancel(ctx),
+		client.SessionOptions{GiveUp: giveUp, OnConnection: p.counts.connection})
 	if err == nil {
 		defer func() { _ = session.Close() }()
 		p.s, err = session.Open(ctx, p.o.Model, opts)

@@ -66,17 +66,19 @@ func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 func TestRun(t *testing.T) {
 	c, stop := serve(t, "eyes=motion,width=80,height=60")
 	defer stop()
-	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 1, FPS: 10, Seed: 1}, testneeds.Program(t, "ffmpeg"), t.TempDir(), io.Discard)
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 1, FPS: 10, Seed: 1},
+		testneeds.Program(t, "ffmpeg"), t.TempDir(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var pts []time.Duration
-	s, err := Run(t.Context(), Options{Client: c, Model: "eyes", Source: file, Fast: true, Policy: stream.Policy{Mode: stream.Every}, OnReply: func(r Reply) {
-		pts = append(pts, r.PTS)
-		if r.Width != 80 || r.Height != 60 {
-			t.Errorf("sent as %dx%d", r.Width, r.Height)
-		}
-	}})
+	s, err := Run(t.Context(), Options{Client: c, Model: "eyes", Source: file, Fast: true,
+		Policy: stream.Policy{Mode: stream.Every}, OnReply: func(r Reply) {
+			pts = append(pts, r.PTS)
+			if r.Width != 80 || r.Height != 60 {
+				t.Errorf("sent as %dx%d", r.Width, r.Height)
+			}
+		}})
 	if err != nil || s.Frames != 10 || s.Results != 10 || s.Lost != 0 || s.Width != 80 || s.Rate != 10 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -112,7 +114,8 @@ func TestRun(t *testing.T) {
 	from := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(file))))
 	defer from.Close()
 	address := strings.Replace(from.URL, "://", "://viewer:geheim%23@", 1) + "/" + filepath.Base(file) + "?token=geheim"
-	if s, err = Run(t.Context(), Options{Client: c, Model: "eyes", Source: address}); err != nil || s.Frames != 10 || strings.Contains(s.Source, "geheim") {
+	if s, err = Run(t.Context(), Options{Client: c, Model: "eyes", Source: address}); err != nil || s.Frames != 10 ||
+		strings.Contains(s.Source, "geheim") {
 		t.Errorf("%+v, %v", s, err)
 	}
 	var ve *video.Error
@@ -133,7 +136,9 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []byte
-	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: file, OnReply: func(r Reply) { got = r.Outputs[0].Data[4:] }})
+	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: file, OnReply: func(r Reply) {
+		got = r.Outputs[0].Data[4:]
+	}})
 	if err != nil || s.Frames != 1 || s.Results != 1 || !bytes.Equal(got, b.Bytes()) {
 		t.Errorf("%+v, %v, %d bytes of %d", s, err, len(got), b.Len())
 	}
@@ -159,7 +164,8 @@ func TestNext(t *testing.T) {
 	const frames, window = 20, 3
 	var mu sync.Mutex
 	sent, ended, most, n := 0, 0, 0, 0
-	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: "elsewhere", Fast: true, Window: window, Codec: "opaque", Policy: stream.Policy{Mode: stream.Every},
+	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: "elsewhere", Fast: true, Window: window,
+		Codec: "opaque", Policy: stream.Policy{Mode: stream.Every},
 		Next: func() ([]byte, time.Duration, error) {
 			if n == frames {
 				return nil, 0, io.EOF
@@ -189,7 +195,9 @@ func TestNext(t *testing.T) {
 		t.Errorf("%+v, %v; %d at once", s, err, most)
 	}
 	broken := errors.New("broken")
-	s, err = Run(t.Context(), Options{Client: c, Model: "same", Next: func() ([]byte, time.Duration, error) { return nil, 0, broken }})
+	s, err = Run(t.Context(), Options{Client: c, Model: "same", Next: func() ([]byte, time.Duration, error) {
+		return nil, 0, broken
+	}})
 	if !errors.Is(err, broken) || s.Frames != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -238,7 +246,8 @@ func TestLostConnection(t *testing.T) {
 		}
 		return make([]byte, 1000), 0, nil
 	}
-	s, err := Run(t.Context(), Options{Client: via, Model: "same", Source: "zeros", Next: next, Codec: "opaque", Fast: true, Policy: stream.Policy{Mode: stream.Every}})
+	s, err := Run(t.Context(), Options{Client: via, Model: "same", Source: "zeros", Next: next, Codec: "opaque",
+		Fast: true, Policy: stream.Policy{Mode: stream.Every}})
 	if err != nil || s.Frames != 100 || s.Results+s.Lost != 100 || s.Lost == 0 || s.Lost > stream.DefaultWindowEvery {
 		t.Errorf("%+v, %v", s, err)
 	}

@@ -73,7 +73,8 @@ type counter struct {
 }
 
 func newCounter(source, model string) *counter {
-	return &counter{s: Summary{Source: source, Model: model, Drops: map[stream.Reason]int{}, Errors: map[stream.Code]int{}}}
+	return &counter{s: Summary{Source: source, Model: model, Drops: map[stream.Reason]int{},
+		Errors: map[stream.Code]int{}}}
 }
 
 func (a *counter) video(w, h int, fps float64) { a.s.Width, a.s.Height, a.s.Rate = w, h, fps }
@@ -137,8 +138,9 @@ func (a *counter) progress(now time.Time) Progress {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := Progress{
-		Elapsed: now.Sub(a.started), Frames: a.s.Frames, Results: a.s.Results, Drops: a.s.Dropped(), Errors: a.s.Failed(),
-		P50: a.recentAges.Quantile(0.5), Reconnecting: a.reconnecting,
+		Elapsed: now.Sub(a.started), Frames: a.s.Frames, Results: a.s.Results, Drops: a.s.Dropped(),
+		Errors: a.s.Failed(),
+		P50:    a.recentAges.Quantile(0.5), Reconnecting: a.reconnecting,
 	}
 	if d := now.Sub(a.lastTime).Seconds(); d > 0 {
 		p.FPS = float64(a.s.Results-a.lastResults) / d

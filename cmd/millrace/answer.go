@@ -112,7 +112,8 @@ func (o *answerWriter) leftOut(a *client.Answer, shown int) error {
 	for i := range a.Outputs {
 		t := &a.Outputs[i]
 		if n := len(t.Data) / 16; t.Name == "boxes" && n > shown { // 4 coordinates in FP32
-			_, err := fmt.Fprintf(o.w, "not shown: %d of %d boxes, which have NaN or infinity, or are more than can be drawn (--json has all)\n", n-shown, n)
+			_, err := fmt.Fprintf(o.w, "not shown: %d of %d boxes, which have NaN or infinity, or are more than can "+
+				"be drawn (--json has all)\n", n-shown, n)
 			return err
 		}
 	}
@@ -120,7 +121,8 @@ func (o *answerWriter) leftOut(a *client.Answer, shown int) error {
 }
 
 func (o *answerWriter) json(file string, a *client.Answer) error {
-	out := inferReply{File: file, Model: a.Model, Version: a.Version, ID: a.ID, Params: a.Params, Outputs: []tensorJSON{}}
+	out := inferReply{File: file, Model: a.Model, Version: a.Version, ID: a.ID, Params: a.Params,
+		Outputs: []tensorJSON{}}
 	if a.Width > 0 {
 		if out.Params == nil {
 			out.Params = stream.Params{}
@@ -133,7 +135,8 @@ func (o *answerWriter) json(file string, a *client.Answer) error {
 		if err != nil {
 			return fmt.Errorf("output %s cannot be written in JSON: %w", t.Name, err)
 		}
-		out.Outputs = append(out.Outputs, tensorJSON{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Params: params, Data: data})
+		out.Outputs = append(out.Outputs, tensorJSON{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape,
+			Params: params, Data: data})
 	}
 	return json.NewEncoder(o.w).Encode(out)
 }
@@ -218,7 +221,8 @@ func plainJSON(v any) (json.RawMessage, error) {
 // numbers returns the data of a tensor of numbers as a flat JSON array, with "NaN",
 // "Infinity" and "-Infinity" in quotes.
 func numbers(t *stream.Tensor) (json.RawMessage, error) {
-	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}, NotFinite: true}
+	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape,
+		Data: t.Data}}, NotFinite: true}
 	text, err := oip.AppendResponse(nil, &m, oip.Never)
 	if err != nil {
 		return nil, err
@@ -242,7 +246,8 @@ func answerRows(a *client.Answer, shown, saved []string, save bool) [][]string {
 	if a.Width > 0 {
 		rows = append(rows, []string{"picture", fmt.Sprintf("%dx%d", a.Width, a.Height)})
 	}
-	rows = append(rows, []string{"time", fmt.Sprintf("%s (queue %s, prepare %s, run %s)", short(a.Timing.Total), short(a.Timing.Queue), short(a.Timing.Prepare), short(a.Timing.Run))})
+	rows = append(rows, []string{"time", fmt.Sprintf("%s (queue %s, prepare %s, run %s)", short(a.Timing.Total),
+		short(a.Timing.Queue), short(a.Timing.Prepare), short(a.Timing.Run))})
 	keys := make([]string, 0, len(a.Params))
 	for k := range a.Params {
 		keys = append(keys, k)
@@ -256,7 +261,8 @@ func answerRows(a *client.Answer, shown, saved []string, save bool) [][]string {
 		if slices.Contains(shown, t.Name) {
 			continue
 		}
-		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, summaryOf(t, save && !slices.Contains(saved, t.Name)))})
+		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape,
+			summaryOf(t, save && !slices.Contains(saved, t.Name)))})
 	}
 	return rows
 }
@@ -375,7 +381,8 @@ func (o *overlays) write(file string, picture []byte, a *client.Answer) error {
 		for _, t := range a.Outputs {
 			names = append(names, t.Name)
 		}
-		return fmt.Errorf("--overlay: the answer of model %s has no boxes, keypoints, mask or classes to draw: it has %s. --save writes an output to a file", a.Model, strings.Join(names, ", "))
+		return fmt.Errorf("--overlay: the answer of model %s has no boxes, keypoints, mask or classes to draw: it "+
+			"has %s. --save writes an output to a file", a.Model, strings.Join(names, ", "))
 	}
 	img, err := play.Paint(picture, result)
 	if err != nil {

@@ -41,9 +41,11 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 	host := remoteFlags(c)
 	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws, v1 (millrace.v1) or rest")
 	f.StringVar(&cfg.Model, "model", "", "the model (required)")
-	f.StringArrayVar(&options, "option", nil, "key=value: an option of the stream or request, such as policy=latest; may be repeated (outputs=binary)")
+	f.StringArrayVar(&options, "option", nil,
+		"key=value: an option of the stream or request, such as policy=latest; may be repeated (outputs=binary)")
 	f.StringArrayVar(&header, "header", nil, "name=value: a header of each request; may be repeated")
-	f.BoolVar(&cfg.Tensor, "tensor", false, "over REST: the payload is the bytes of one tensor (of a model that declares no inputs: UINT8 in one dimension, unless --option datatype= and shape= say otherwise)")
+	f.BoolVar(&cfg.Tensor, "tensor", false, "over REST: the payload is the bytes of one tensor (of a model that "+
+		"declares no inputs: UINT8 in one dimension, unless --option datatype= and shape= say otherwise)")
 	f.IntVar(&cfg.Streams, "streams", 1, "streams that are open at once")
 	f.Float64Var(&cfg.Rate, "rate", 0, "frames per second of each stream (closed loop)")
 	f.BoolVar(&cfg.Poisson, "poisson", false, "open loop with random gaps instead of even ones")
@@ -58,7 +60,8 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 	f.IntVar(&cfg.Size, "size", 0, "size of a frame in bytes (1024; with --tensor one row of the model's input)")
 	f.StringVar(&cfg.File, "file", "", "each frame is this file, such as a picture")
 	f.StringVar(&cfg.Dir, "dir", "", "the frames are the files of this folder, repeated")
-	f.StringVar(&request, "request", "", "over REST: each frame is the request in JSON in this file, such as one with several tensors")
+	f.StringVar(&request, "request", "", "over REST: each frame is the request in JSON in this file, such as one "+
+		"with several tensors")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "seed of the random gaps")
 	f.BoolVar(&asJSON, "json", false, "the report as JSON on standard output, progress on standard error")
 	f.StringVar(&csv, "csv", "", "write a row for each second of the run to this file")
@@ -175,7 +178,8 @@ func otherFrames(ctx context.Context, cl *client.Client, cfg load.Config, m clie
 			for _, t := range m.Inputs {
 				names = append(names, t.Name)
 			}
-			return fmt.Errorf("%w. Model %s has the inputs %s: give --request FILE, a request in JSON with a tensor for each; `millrace examples %s` prints one", err, m.Name, strings.Join(names, ", "), m.Name)
+			return fmt.Errorf("%w. Model %s has the inputs %s: give --request FILE, a request in JSON with a tensor "+
+				"for each; `millrace examples %s` prints one", err, m.Name, strings.Join(names, ", "), m.Name)
 		}
 	}
 	if !cfg.Tensor && len(m.Inputs) == 1 {
@@ -184,7 +188,8 @@ func otherFrames(ctx context.Context, cl *client.Client, cfg load.Config, m clie
 		}
 	}
 	if cfg.File == "" && cfg.Dir == "" {
-		return fmt.Errorf("%w. A frame has --size bytes: for other ones give --size, or --file with a picture or the bytes of a tensor", err)
+		return fmt.Errorf("%w. A frame has --size bytes: for other ones give --size, or --file with a picture or "+
+			"the bytes of a tensor", err)
 	}
 	return err
 }
@@ -209,7 +214,8 @@ func tensorSize(input client.Tensor) int {
 
 // refusesFrames reports whether the server has refused the content of all frames.
 func refusesFrames(r *load.Report) bool {
-	return r.Answered == 0 && r.Errors[string(stream.InvalidArgument)]+r.Errors[string(stream.Unsupported)]+r.Errors[string(stream.TooLarge)] > 0
+	return r.Answered == 0 && r.Errors[string(stream.InvalidArgument)]+r.Errors[string(stream.Unsupported)]+
+		r.Errors[string(stream.TooLarge)] > 0
 }
 
 // writeReport writes the report to standard output, and the values of each second to seconds, if not nil.
@@ -227,13 +233,16 @@ func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File
 		}
 	}
 	if r.Answered == 0 && r.Failed > 0 {
-		return fmt.Errorf("no frame was answered: %s failed; the report has the first message of each code", listed(r.Errors))
+		return fmt.Errorf("no frame was answered: %s failed; the report has the first message of each code",
+			listed(r.Errors))
 	}
 	if r.GivenUp {
-		return fmt.Errorf("the first %d frames failed with one error, and no more were sent: %s failed; the report has the first message of each code", firstFrames, listed(r.Errors))
+		return fmt.Errorf("the first %d frames failed with one error, and no more were sent: %s failed; the report "+
+			"has the first message of each code", firstFrames, listed(r.Errors))
 	}
 	if !r.OK() {
-		return fmt.Errorf("%d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))
+		return fmt.Errorf("%d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted,
+			r.Unexpected, lost(r))
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ the variables of a service, or the folder of the service's socket. A fault makes
 		if err == nil {
 			found = append(found, checkPorts(c.Context(), cfg)...)
 			for _, err := range server.Exposed(c.Context(), cfg) { // the key may come with the variables of the service
-				found = append(found, finding{What: "keys", State: "missing", Detail: "millrace serve will not start: " + settings.withFlagNames(cfg, err).Error()})
+				found = append(found, finding{What: "keys", State: "missing",
+					Detail: "millrace serve will not start: " + settings.withFlagNames(cfg, err).Error()})
 			}
 		}
 		if err := c.Context().Err(); err != nil {
@@ -122,7 +123,8 @@ func checkConfig(cfg server.Config, err error) finding {
 	if err != nil {
 		return finding{What: "configuration", State: wrong, Detail: err.Error()}
 	}
-	return finding{What: "configuration", State: "ok", Detail: fmt.Sprintf("%d models, %d streams", len(cfg.Models), len(cfg.Streams))}
+	return finding{What: "configuration", State: "ok", Detail: fmt.Sprintf("%d models, %d streams", len(cfg.Models),
+		len(cfg.Streams))}
 }
 
 // checkStreams checks that the models of the streams are configured, and that the streams' files and folders exist.
@@ -135,7 +137,8 @@ func checkStreams(cfg server.Config, models []finding) (found []finding) {
 				return f.What == "model "+m.Model || strings.HasPrefix(f.What, "model "+m.Model+" version ")
 			}
 			if m.Model != "" && !slices.ContainsFunc(models, known) {
-				missing = append(missing, fmt.Sprintf("there is no model %q: the stream waits until it is loaded", m.Model))
+				missing = append(missing, fmt.Sprintf("there is no model %q: the stream waits until it is loaded",
+					m.Model))
 			}
 		}
 		if path := sources.LocalPath(s.Source); path != "" {
@@ -153,8 +156,10 @@ func checkStreams(cfg server.Config, models []finding) (found []finding) {
 }
 
 func checkMachine(ctx context.Context) []finding {
-	found := []finding{{What: "machine", State: "ok", Detail: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
-	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "video files cannot be read"}} {
+	found := []finding{{What: "machine", State: "ok", Detail: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS,
+		runtime.GOARCH, runtime.NumCPU())}}
+	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"},
+		{"ffprobe", "video files cannot be read"}} {
 		f := finding{What: p.name, State: "ok"}
 		if line, err := firstLine(ctx, p.name, "-version"); err != nil {
 			f.State, f.Detail = "missing", p.why+": apt-get install ffmpeg"
@@ -164,14 +169,17 @@ func checkMachine(ctx context.Context) []finding {
 		found = append(found, f)
 	}
 	if library, err := onnx.Library(); err != nil {
-		found = append(found, finding{What: "onnx runtime", State: "missing", Detail: "ONNX models cannot be run: " + err.Error()})
+		found = append(found, finding{What: "onnx runtime", State: "missing", Detail: "ONNX models cannot be run: " +
+			err.Error()})
 	} else {
 		found = append(found, finding{What: "onnx runtime", State: "ok", Detail: library})
 	}
 	if codec.Turbo {
 		return append(found, finding{What: "libjpeg-turbo", State: "ok", Detail: "built in"})
 	}
-	return append(found, finding{What: "libjpeg-turbo", State: "missing", Detail: "JPEG pictures take several times as long: install the archive of the release without pure-go in its name, or in a checkout: apt-get install libjpeg-dev, make build"})
+	return append(found, finding{What: "libjpeg-turbo", State: "missing",
+		Detail: "JPEG pictures take several times as long: install the archive of the release without pure-go in " +
+			"its name, or in a checkout: apt-get install libjpeg-dev, make build"})
 }
 
 func firstLine(ctx context.Context, program string, args ...string) (string, error) {
@@ -204,7 +212,8 @@ func checkAddr(ctx context.Context, addr string) error {
 	if path, local := accept.SocketPath(addr); local {
 		at, err := os.Stat(filepath.Dir(path))
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("the folder of %s is not there: make it, unless the service makes it when it starts (RuntimeDirectory of systemd), or choose another path (%w)", path, fs.ErrNotExist)
+			return fmt.Errorf("the folder of %s is not there: make it, unless the service makes it when it starts "+
+				"(RuntimeDirectory of systemd), or choose another path (%w)", path, fs.ErrNotExist)
 		}
 		if err == nil && !at.IsDir() {
 			err = fmt.Errorf("%s is not a folder: choose another path", filepath.Dir(path))

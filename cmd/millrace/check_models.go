@@ -101,7 +101,8 @@ func describe(models *workers.Manager, name string) (found []finding) {
 		}
 		m, w := g.Model(), g.Config()
 		told := metadata.Describe(m)
-		f := finding{What: "model " + name, State: "ok", Inputs: tensors(told.Inputs), Outputs: tensors(told.Outputs), Takes: told.Takes}
+		f := finding{What: "model " + name, State: "ok", Inputs: tensors(told.Inputs), Outputs: tensors(told.Outputs),
+			Takes: told.Takes}
 		if len(versions) > 1 {
 			f.What += " version " + version
 		}

@@ -52,7 +52,8 @@ func TestModels(t *testing.T) {
 	if got := list(); len(got) != 1 || got["eyes"] != "READY" {
 		t.Errorf("%v", got)
 	}
-	out, stderr, code := millrace(t, "models", "load", "delay", "fixed=1ms", "instances=2", "busy=false", "--addr", addr)
+	out, stderr, code := millrace(t, "models", "load", "delay", "fixed=1ms", "instances=2", "busy=false", "--addr",
+		addr)
 	if code != 0 || out != "delay\n" || !strings.HasPrefix(stderr, "loaded: ") {
 		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
 	}
@@ -92,10 +93,12 @@ func TestModels(t *testing.T) {
 		t.Errorf("exit status %d, %q", code, out)
 	}
 	out, _, code = millrace(t, "models", "show", "eyes", "--addr", addr)
-	if code != 0 || !strings.Contains(out, "image") || !strings.Contains(out, "boxes") || !strings.Contains(out, "[-1 240 320 1]") {
+	if code != 0 || !strings.Contains(out, "image") || !strings.Contains(out, "boxes") ||
+		!strings.Contains(out, "[-1 240 320 1]") {
 		t.Errorf("exit status %d, %q", code, out)
 	}
-	if _, stderr, code = millrace(t, "models", "show", "nothing", "--addr", addr); code != 1 || !strings.Contains(stderr, "nothing") {
+	if _, stderr, code = millrace(t, "models", "show", "nothing", "--addr", addr); code != 1 ||
+		!strings.Contains(stderr, "nothing") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
 	out, _, code = millrace(t, "models", "--kinds", "--json") // needs no server
@@ -122,19 +125,24 @@ func TestInfer(t *testing.T) {
 	}
 	var a inferReply
 	out, _, code = millrace(t, "infer", "eyes", file, "--json", "--addr", addr)
-	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.Model != "eyes" || len(a.Outputs) != 2 || a.Params["width"] != 96.0 {
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.Model != "eyes" || len(a.Outputs) != 2 ||
+		a.Params["width"] != 96.0 {
 		t.Errorf("exit status %d, %v, %s", code, err, out)
 	}
 	words := command(t, "infer", "same", "--request", "-", "--json", "--addr", addr)
-	words.Stdin = strings.NewReader(`{"inputs":[{"name":"x","datatype":"FP32","shape":[4],"data":[NaN,1,Infinity,-Infinity]},{"name":"y","datatype":"BYTES","shape":[1],"data":["NaN"]}]}`)
-	if out, stderr, code := finish(t, words); code != 0 || !strings.Contains(out, `"data":["NaN",1,"Infinity","-Infinity"]`) || !strings.Contains(out, `"data":["NaN"]`) {
+	words.Stdin = strings.NewReader(`{"inputs":[{"name":"x","datatype":"FP32","shape":[4],"data":[NaN,1,Infinity,` +
+		`-Infinity]},{"name":"y","datatype":"BYTES","shape":[1],"data":["NaN"]}]}`)
+	if out, stderr, code := finish(t, words); code != 0 ||
+		!strings.Contains(out, `"data":["NaN",1,"Infinity","-Infinity"]`) || !strings.Contains(out, `"data":["NaN"]`) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	c := command(t, "infer", "same", "--request", "-", "--json", "--addr", addr)
-	c.Stdin = strings.NewReader(`{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2.5]},{"name":"s","datatype":"BYTES","shape":[1],"data":["hi"]}]}`)
+	c.Stdin = strings.NewReader(`{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2.5]},` +
+		`{"name":"s","datatype":"BYTES","shape":[1],"data":["hi"]}]}`)
 	out, stderr, code = finish(t, c)
 	a = inferReply{}
-	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.ID != "7" || len(a.Outputs) != 2 || strings.Join(strings.Fields(string(a.Outputs[0].Data)), "") != "[1,2.5]" {
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.ID != "7" || len(a.Outputs) != 2 ||
+		strings.Join(strings.Fields(string(a.Outputs[0].Data)), "") != "[1,2.5]" {
 		t.Errorf("exit status %d, %v, %s%s", code, err, out, stderr)
 	}
 	for _, c := range []struct {
@@ -168,16 +176,20 @@ func TestStream(t *testing.T) {
 		}
 		return s
 	}
-	if s := stream(0, file, "--model", "eyes", "--policy", "every", "--realtime=false"); s.Frames != 30 || s.Results != 30 || s.Width != 320 || s.Height != 240 || s.P50 <= 0 || s.P99 < s.P50 || s.Batch < 1 {
+	if s := stream(0, file, "--model", "eyes", "--policy", "every", "--realtime=false"); s.Frames != 30 ||
+		s.Results != 30 || s.Width != 320 || s.Height != 240 || s.P50 <= 0 || s.P99 < s.P50 || s.Batch < 1 {
 		t.Errorf("every frame: %+v", s)
 	}
-	if s := stream(0, file, "--model", "eyes", "--fps", "5", "--width", "160", "--height", "120"); s.Frames != 10 || s.Width != 160 || s.Seconds < 1.7 {
+	if s := stream(0, file, "--model", "eyes", "--fps", "5", "--width", "160", "--height", "120"); s.Frames != 10 ||
+		s.Width != 160 || s.Seconds < 1.7 {
 		t.Errorf("five frames a second, in real time: %+v", s)
 	}
-	if s := stream(0, file, "--model", "eyes", "--policy", "every", "--duration", "1s", "--realtime=false"); s.Frames != 15 {
+	if s := stream(0, file, "--model", "eyes", "--policy", "every", "--duration", "1s",
+		"--realtime=false"); s.Frames != 15 {
 		t.Errorf("one second: %+v", s)
 	}
-	if s := stream(0, file, "--model", "slow", "--realtime=false"); s.Frames != 30 || s.Drops["superseded"] == 0 || s.Width != 640 {
+	if s := stream(0, file, "--model", "slow", "--realtime=false"); s.Frames != 30 || s.Drops["superseded"] == 0 ||
+		s.Width != 640 {
 		t.Errorf("a slow model: %+v", s)
 	}
 	if s := stream(0, picture(t), "--model", "eyes"); s.Frames != 1 || s.Results != 1 {
@@ -222,7 +234,8 @@ func TestStream(t *testing.T) {
 func TestStreamOfWholePictures(t *testing.T) {
 	t.Parallel()
 	text := fmt.Sprintf("models:\n  - {name: eyes, source: motion}\n  - {name: blur, source: %s, python: %s}\n"+
-		"  - {name: graph, source: graph, steps: [{model: eyes, input: {image: frame}}, {model: blur, input: {image: frame, boxes: boxes}}]}\n",
+		"  - {name: graph, source: graph, steps: [{model: eyes, input: {image: frame}}, {model: blur, input: "+
+		"{image: frame, boxes: boxes}}]}\n",
 		absolute(t, "../../examples/blur/blur.py"), testneeds.Python(t, "numpy", "PIL"))
 	config := filepath.Join(t.TempDir(), "graph.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -238,9 +251,11 @@ func TestStreamOfWholePictures(t *testing.T) {
 		{[]string{"stream", "--width", "320"}, 320},
 	} {
 		var s play.Summary
-		out, stderr, code := millrace(t, append(c.args, clipFile(t), "--model", "graph", "--json", "--duration", "300ms", "--realtime=false", "--addr", addr)...)
+		out, stderr, code := millrace(t, append(c.args, clipFile(t), "--model", "graph", "--json", "--duration",
+			"300ms", "--realtime=false", "--addr", addr)...)
 		if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 || s.Results == 0 || s.Width != c.width {
-			t.Errorf("%v: exit status %d, %v, width %d, want %d\n%s%s", c.args, code, err, s.Width, c.width, out, stderr)
+			t.Errorf("%v: exit status %d, %v, width %d, want %d\n%s%s", c.args, code, err, s.Width, c.width, out,
+				stderr)
 		}
 	}
 }
@@ -251,7 +266,8 @@ func TestOverlay(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion")
 	file, dir := clipFile(t), t.TempDir()
 	film, still := filepath.Join(dir, "seen.mp4"), filepath.Join(dir, "seen.jpg")
-	out, stderr, code := millrace(t, "stream", file, "--model", "eyes", "--addr", addr, "--realtime=false", "--policy", "every", "--overlay", film, "--picture", still)
+	out, stderr, code := millrace(t, "stream", file, "--model", "eyes", "--addr", addr, "--realtime=false", "--policy",
+		"every", "--overlay", film, "--picture", still)
 	if code != 0 || !strings.Contains(out, film) || !strings.Contains(out, still) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
@@ -260,7 +276,8 @@ func TestOverlay(t *testing.T) {
 	}
 	whole(t, still)
 	one := filepath.Join(dir, "one.png")
-	if out, stderr, code := millrace(t, "stream", still, "--model", "eyes", "--addr", addr, "--overlay", one); code != 0 || !strings.Contains(out, one) {
+	if out, stderr, code := millrace(t, "stream", still, "--model", "eyes", "--addr", addr, "--overlay",
+		one); code != 0 || !strings.Contains(out, one) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	whole(t, one)
@@ -276,7 +293,8 @@ func TestOverlay(t *testing.T) {
 		{filepath.Join(dir, "none", "x.mp4"), 1, []string{file, "--overlay", filepath.Join(dir, "none", "x.mp4")}},
 		{"is the camera connected?", 1, []string{"/dev/video9999"}},
 	} {
-		out, stderr, code := millrace(t, append([]string{"stream", "--model", "eyes", "--addr", addr, "--json"}, c.args...)...)
+		out, stderr, code := millrace(t, append([]string{"stream", "--model", "eyes", "--addr", addr, "--json"},
+			c.args...)...)
 		if code != c.code || !strings.Contains(stderr, c.want) {
 			t.Errorf("%v: exit status %d\n%s%s", c.args, code, out, stderr)
 		}
@@ -286,7 +304,8 @@ func TestOverlay(t *testing.T) {
 // framesOf counts the frames of a video.
 func framesOf(t *testing.T, file string) (n int) {
 	t.Helper()
-	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0", file).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-count_frames", "-show_entries",
+		"stream=nb_read_frames", "-of", "csv=p=0", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -330,7 +349,8 @@ func TestBenchTensor(t *testing.T) {
 		{"--model rows --size 48", 1, "A frame has --size bytes: for other ones give --size, or --file"},
 		{"--model free --option shape=1,4,64", 0, "3 answered"},
 	} {
-		args := append([]string{"bench", "--addr", addr, "--protocol", "rest", "--tensor", "--frames", "3"}, strings.Fields(c.args)...)
+		args := append([]string{"bench", "--addr", addr, "--protocol", "rest", "--tensor", "--frames", "3"},
+			strings.Fields(c.args)...)
 		if out, stderr, code := millrace(t, args...); code != c.code || !strings.Contains(out+stderr, c.want) {
 			t.Errorf("%s: exit status %d\n%s%s", c.args, code, out, stderr)
 		}
@@ -343,19 +363,23 @@ func TestBenchRefused(t *testing.T) {
 	if err := os.WriteFile(file, onnxfile.Identity(onnxfile.Float32, "batch", 4), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	two := onnxfile.Model{Inputs: []onnxfile.Value{{Name: "a", Type: onnxfile.Float32, Dims: []any{"batch", 1}}, {Name: "b", Type: onnxfile.Float32, Dims: []any{"batch", 1}}}}
+	two := onnxfile.Model{Inputs: []onnxfile.Value{{Name: "a", Type: onnxfile.Float32, Dims: []any{"batch", 1}},
+		{Name: "b", Type: onnxfile.Float32, Dims: []any{"batch", 1}}}}
 	two.Outputs = []onnxfile.Value{{Name: "sum", Type: onnxfile.Float32, Dims: []any{"batch", 1}}}
 	two.Nodes = []onnxfile.Node{{Op: "Add", Inputs: []string{"a", "b"}, Outputs: []string{"sum"}}}
 	both, request := filepath.Join(t.TempDir(), "both.onnx"), filepath.Join(t.TempDir(), "request.json")
 	for path, data := range map[string][]byte{
-		both: two.Bytes(), request: []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[1,1],"data":[1]},{"name":"b","datatype":"FP32","shape":[1,1],"data":[2]}]}`),
+		both: two.Bytes(), request: []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[1,1],"data":[1]},` +
+			`{"name":"b","datatype":"FP32","shape":[1,1],"data":[2]}]}`),
 	} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "rows="+file, "--model", "eyes=motion", "--model", "both="+both))
-	if out, stderr, code := millrace(t, "bench", "--addr", addr, "--model", "both", "--frames", "3", "--request", request); code != 0 || !strings.Contains(out, "3 answered") {
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "rows="+file,
+		"--model", "eyes=motion", "--model", "both="+both))
+	if out, stderr, code := millrace(t, "bench", "--addr", addr, "--model", "both", "--frames", "3", "--request",
+		request); code != 0 || !strings.Contains(out, "3 answered") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	for _, c := range []struct{ args, want string }{
@@ -368,7 +392,8 @@ func TestBenchRefused(t *testing.T) {
 	} {
 		args := append([]string{"bench", "--addr", addr, "--duration", "1h"}, strings.Fields(c.args)...)
 		out, stderr, code := millrace(t, args...)
-		if code != 1 || !strings.Contains(stderr, c.want) || !strings.Contains(out, "ended early: the first frames all failed with one error") {
+		if code != 1 || !strings.Contains(stderr, c.want) ||
+			!strings.Contains(out, "ended early: the first frames all failed with one error") {
 			t.Errorf("%s: exit status %d\n%s%s", c.args, code, out, stderr)
 		}
 	}
@@ -378,7 +403,8 @@ func TestBench(t *testing.T) {
 	_, addr := serve(t, "--model", "same=identity")
 	var r load.Report
 	csv := filepath.Join(t.TempDir(), "rows.csv")
-	out, stderr, code := millrace(t, "bench", "--model", "same", "--addr", addr, "--streams", "2", "--frames", "50", "--window", "2", "--option", "policy=every", "--json", "--csv", csv)
+	out, stderr, code := millrace(t, "bench", "--model", "same", "--addr", addr, "--streams", "2", "--frames", "50",
+		"--window", "2", "--option", "policy=every", "--json", "--csv", csv)
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Answered != 100 || !r.OK() {
 		t.Errorf("exit status %d, %v\n%s%s", code, err, out, stderr)
 	}
@@ -389,21 +415,26 @@ func TestBench(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "10 answered") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
-	out, stderr, code = millrace(t, "bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--tensor", "--frames", "10")
+	out, stderr, code = millrace(t, "bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--tensor",
+		"--frames", "10")
 	if code != 0 || !strings.Contains(out, "10 answered") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
-	failing := []string{"bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--tensor", "--option", "datatype=FP32", "--option", "shape=7", "--frames", "3"}
+	failing := []string{"bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--tensor", "--option",
+		"datatype=FP32", "--option", "shape=7", "--frames", "3"}
 	const first = "inputs[0].data: has 1024 bytes; expected FP32 of shape [7]"
-	if out, stderr, code = millrace(t, failing...); code != 1 || !strings.Contains(out, "3 invalid_argument, the first: "+first) {
+	if out, stderr, code = millrace(t, failing...); code != 1 ||
+		!strings.Contains(out, "3 invalid_argument, the first: "+first) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	r = load.Report{}
 	out, stderr, code = millrace(t, append(failing, "--json")...)
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || !strings.HasPrefix(r.FirstErrors["invalid_argument"], first) {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 ||
+		!strings.HasPrefix(r.FirstErrors["invalid_argument"], first) {
 		t.Errorf("exit status %d, %v\n%s%s", code, err, out, stderr)
 	}
-	if out, stderr, code = millrace(t, "bench", "--model", "nothing", "--addr", addr, "--frames", "1"); code != 1 || out != "" || !strings.Contains(stderr, "nothing") {
+	if out, stderr, code = millrace(t, "bench", "--model", "nothing", "--addr", addr, "--frames", "1"); code != 1 ||
+		out != "" || !strings.Contains(stderr, "nothing") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }

@@ -49,8 +49,9 @@ func TestSameFlags(t *testing.T) {
 	// The flags of these commands are settings, with other meanings.
 	servers := []string{"serve", "run", "check", "doctor"}
 	otherwise := map[string]string{
-		"url": "addr", "host": "addr", "server": "addr", "output": "out", "output-file": "out", "file-out": "out", "model-version": "version",
-		"max-age": "max-age-ms", "deadline": "deadline-ms", "quiet": "json", "length": "duration",
+		"url": "addr", "host": "addr", "server": "addr", "output": "out", "output-file": "out", "file-out": "out",
+		"model-version": "version",
+		"max-age":       "max-age-ms", "deadline": "deadline-ms", "quiet": "json", "length": "duration",
 	}
 	for _, c := range commands(t) {
 		if slices.Contains(servers, c.Name()) {
@@ -120,7 +121,8 @@ func TestCompletion(t *testing.T) {
 		{"models load delay ", []string{"fixed=", "batching.kind="}, "eyes"},
 		{"serve --model ", nil, "eyes"},
 		{"serve --model a=", []string{"a=delay", "a=motion"}, ""},
-		{"serve --model a=delay,fixed=5ms,", []string{"a=delay,fixed=5ms,per_item=", "a=delay,fixed=5ms,batching.max_size="}, "a=delay,fixed=5ms,name="},
+		{"serve --model a=delay,fixed=5ms,", []string{"a=delay,fixed=5ms,per_item=",
+			"a=delay,fixed=5ms,batching.max_size="}, "a=delay,fixed=5ms,name="},
 		{"check --model a=motion,", []string{"a=motion,width="}, "a=motion,fixed="},
 		{"serve --log-level ", []string{"debug", "warn"}, ""},
 		{"mod", []string{"models"}, ""},
@@ -153,7 +155,8 @@ func TestCompletionOfASilentServer(t *testing.T) {
 	if err := c.ParseFlags([]string{"--addr", l.Addr().String()}); err != nil {
 		t.Fatal(err)
 	}
-	if words, directive := completeModels(c, nil, ""); len(words) > 0 || directive != cobra.ShellCompDirectiveNoFileComp {
+	if words, directive := completeModels(c, nil, ""); len(words) > 0 ||
+		directive != cobra.ShellCompDirectiveNoFileComp {
 		t.Errorf("%q, %d", words, directive)
 	}
 }

@@ -34,7 +34,8 @@ counts as an answer without objects. No server is needed.`,
 	)
 	f.Float64Var(&iou, "iou", 0.5, "the least overlap (intersection over union) of two boxes that match")
 	f.Float64Var(&tolerance, "tolerance", 0.001, "two numbers of other outputs agree when they differ by at most this")
-	f.Float64Var(&under, "fail-under", 0, "exit status 1 when the share of matched boxes is smaller; without boxes, the share of frames that agree, or when a recording is damaged or cut short (never)")
+	f.Float64Var(&under, "fail-under", 0, "exit status 1 when the share of matched boxes is smaller; without boxes, "+
+		"the share of frames that agree, or when a recording is damaged or cut short (never)")
 	f.BoolVar(&asJSON, "json", false, "the report as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
@@ -77,9 +78,11 @@ counts as an answer without objects. No server is needed.`,
 func (d *comparison) checkShare(under float64) error {
 	switch {
 	case d.A.Cut != "":
-		return fmt.Errorf("%s is damaged or was cut short, so that the share is not that of all frames (--fail-under): %s", d.A.File, d.A.Cut)
+		return fmt.Errorf("%s is damaged or was cut short, so that the share is not that of all frames "+
+			"(--fail-under): %s", d.A.File, d.A.Cut)
 	case d.B.Cut != "":
-		return fmt.Errorf("%s is damaged or was cut short, so that the share is not that of all frames (--fail-under): %s", d.B.File, d.B.Cut)
+		return fmt.Errorf("%s is damaged or was cut short, so that the share is not that of all frames "+
+			"(--fail-under): %s", d.B.File, d.B.Cut)
 	case d.Share == nil:
 		return errNothing
 	case *d.Share < under:
@@ -102,7 +105,9 @@ func (d *comparison) print(w io.Writer) error {
 		both("failed", func(s *side) string { return counted(total(s.Errors), s.Errors) }),
 		both("lost", func(s *side) string { return strconv.Itoa(s.Lost) }),
 		both("sent to result", func(s *side) string { return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", s.P50, s.P99) }),
-		both("in the model", func(s *side) string { return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", s.RunP50, s.RunP99) }),
+		both("in the model", func(s *side) string {
+			return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", s.RunP50, s.RunP99)
+		}),
 	}
 	if d.A.Cut+d.B.Cut != "" {
 		rows = append(rows, both("cut short", func(s *side) string { return s.Cut }))
@@ -112,7 +117,8 @@ func (d *comparison) print(w io.Writer) error {
 	}
 	rows = [][]string{
 		{""},
-		{"same frames", fmt.Sprintf("%d, %d byte for byte; %d only in A, %d only in B", d.Frames, d.Identical, d.OnlyA, d.OnlyB)},
+		{"same frames", fmt.Sprintf("%d, %d byte for byte; %d only in A, %d only in B", d.Frames, d.Identical, d.OnlyA,
+			d.OnlyB)},
 		{"compared", fmt.Sprintf("%d frames, answered in both; %d agree", d.Compared, d.Agree)},
 	}
 	if b := d.Boxes; b != nil {
@@ -130,7 +136,9 @@ func (d *comparison) print(w io.Writer) error {
 		}
 	}
 	if t := d.Tracks; t != nil {
-		rows = append(rows, []string{"track ids", fmt.Sprintf("%d boxes with ids in both, %d switched; %d with an id in one only", t.Compared, t.Switched, t.OneOnly)})
+		rows = append(rows, []string{"track ids",
+			fmt.Sprintf("%d boxes with ids in both, %d switched; %d with an id in one only", t.Compared, t.Switched,
+				t.OneOnly)})
 	}
 	for _, t := range d.Tensors {
 		text := fmt.Sprintf("max %.4g, mean %.4g apart in %d frames", t.Max, t.Mean, t.Frames)

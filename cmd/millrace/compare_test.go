@@ -69,11 +69,14 @@ func TestCompareRecordings(t *testing.T) {
 	// A drop, a missing ending, or errors in both recordings are not answers; an error in one recording is an empty
 	// answer.
 	got := d(mill(t, one, one, one, fail, one), mill(t, one, drop, nil, fail, fail, one))
-	if got.Frames != 5 || got.Identical != 5 || got.OnlyB != 1 || got.OnlyA != 0 || got.Compared != 2 || got.Agree != 1 || *got.Share != 0.5 ||
-		got.Boxes.Matched != 1 || got.Boxes.OnlyA != 1 || got.A.Results != 4 || got.B.Results != 2 || got.B.Drops["stale"] != 1 || got.B.Lost != 1 || got.B.Errors["internal"] != 2 {
+	if got.Frames != 5 || got.Identical != 5 || got.OnlyB != 1 || got.OnlyA != 0 || got.Compared != 2 ||
+		got.Agree != 1 || *got.Share != 0.5 ||
+		got.Boxes.Matched != 1 || got.Boxes.OnlyA != 1 || got.A.Results != 4 || got.B.Results != 2 ||
+		got.B.Drops["stale"] != 1 || got.B.Lost != 1 || got.B.Errors["internal"] != 2 {
 		t.Errorf("%+v, %+v", got, got.Boxes)
 	}
-	if got.A.P50 != 10 || got.A.P99 != 10 || len(got.Worst) != 1 || got.Worst[0] != (worst{Seq: 4, Seconds: 0.4, Boxes: 1}) {
+	if got.A.P50 != 10 || got.A.P99 != 10 || len(got.Worst) != 1 ||
+		got.Worst[0] != (worst{Seq: 4, Seconds: 0.4, Boxes: 1}) {
 		t.Errorf("%+v", got)
 	}
 
@@ -84,7 +87,9 @@ func TestCompareRecordings(t *testing.T) {
 	if got := d(mill(t, one), mill(t, drop)); got.Share != nil || got.checkShare(0.1) == nil {
 		t.Errorf("nothing to compare: %+v", got)
 	}
-	if got := d(mill(t, result(floats("y", 1)), result(floats("y", 1))), mill(t, result(floats("y", 1)), result(floats("y", 2)))); *got.Share != 0.5 || got.Boxes != nil || got.Tensors[0].Max != 1 {
+	if got := d(mill(t, result(floats("y", 1)), result(floats("y", 1))),
+		mill(t, result(floats("y", 1)), result(floats("y", 2)))); *got.Share != 0.5 || got.Boxes != nil ||
+		got.Tensors[0].Max != 1 {
 		t.Errorf("without boxes: %+v", got)
 	}
 	// An output named boxes without the shape of boxes is compared like other tensors.

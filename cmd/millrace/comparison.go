@@ -85,7 +85,8 @@ func compareRecordings(a, b *recording.Reader, o difference.Options) (*compariso
 		if bytes.Equal(fa.Payload, fb.Payload) {
 			d.Identical++
 		}
-		if ra.comparable() && rb.comparable() && (ra.last.Outcome == recording.Result || rb.last.Outcome == recording.Result) {
+		if ra.comparable() && rb.comparable() &&
+			(ra.last.Outcome == recording.Result || rb.last.Outcome == recording.Result) {
 			d.compare(fa, ra, rb, o)
 		}
 	}

@@ -63,7 +63,8 @@ func serveStyle(c *cobra.Command, cfg server.Config) (failed, err error) {
 	return failed, err
 }
 
-// runInstead runs a program in place of this process, if the program was written for a system that has such arguments.
+// runInstead runs a program in place of this process, if the program was written for a system that has such
+// arguments.
 func runInstead(source string, args []string) error {
 	for _, s := range compat.Styles {
 		if s.Program != nil {

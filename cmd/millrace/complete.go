@@ -78,7 +78,8 @@ func completeStreams(c *cobra.Command, _ []string, _ string) ([]string, cobra.Sh
 // askServer calls ask with a client for the server of the command's flags, within completeTime.
 func askServer(c *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]string, error) {
 	r := &remote{envToken: os.Getenv(config.EnvToken)}
-	for name, to := range map[string]*string{"addr": &r.addr, "ca": &r.ca, "fingerprint": &r.fingerprint, "token": &r.token, "token-file": &r.tokenFile} {
+	for name, to := range map[string]*string{"addr": &r.addr, "ca": &r.ca, "fingerprint": &r.fingerprint,
+		"token": &r.token, "token-file": &r.tokenFile} {
 		if f := c.Flags().Lookup(name); f != nil {
 			*to = f.Value.String()
 		}
@@ -167,7 +168,8 @@ func completeWords(words ...string) completion {
 // flagWords are the completions of flags' values, in every command with these flags. Other flags take files.
 var flagWords = map[string]completion{
 	"addr": completeNothing, "fingerprint": completeNothing, "version": completeNothing,
-	"policy": completeWords(string(stream.Latest), string(stream.Every)), "priority": completeWords("high", "normal", "low"),
+	"policy": completeWords(string(stream.Latest), string(stream.Every)), "priority": completeWords("high", "normal",
+		"low"),
 	"format":    completeWords(exampleFormats...),
 	"protocol":  completeWords("ws", "v1", "rest"),
 	"log-level": completeWords("debug", "info", "warn", "error"),

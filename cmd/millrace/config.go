@@ -35,7 +35,8 @@ func configCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
 		Short: "List the usual settings, or with --all every setting",
-		Long: "List the usual settings of the server, of a model, of a server stream and of each kind of worker, with their defaults.\n" +
+		Long: "List the usual settings of the server, of a model, of a server stream and of each kind of worker, " +
+			"with their defaults.\n" +
 			"--all adds the advanced settings. No file is read and no server is started.",
 		Example: configExamples,
 		Args:    wrongUsage(cobra.NoArgs),
@@ -98,7 +99,8 @@ func (s settings) text(w io.Writer, folded int) error {
 		add("KIND "+k.Name+": "+k.Doc, k.Settings)
 	}
 	if folded > 0 {
-		rows = append(rows, []string{""}, []string{fmt.Sprintf("millrace config --all lists %d further settings.", folded)})
+		rows = append(rows, []string{""}, []string{fmt.Sprintf("millrace config --all lists %d further settings.",
+			folded)})
 	}
 	return table(w, rows...)
 }
@@ -117,8 +119,10 @@ const (
         input: {image: {scale: 0.00392157}}
         output: {boxes: {threshold: 0.3}}
 
-Millrace reads one YAML file (` + "`--config` or `MILLRACE_CONFIG`" + `), then variables, then flags. A variable overrides the file, and a
-flag overrides both. An unknown key is an error that names the key. ` + "`millrace check`" + ` checks a configuration and loads
+Millrace reads one YAML file (` + "`--config` or `MILLRACE_CONFIG`" +
+		`), then variables, then flags. A variable overrides the file, and a
+flag overrides both. An unknown key is an error that names the key. ` + "`millrace check`" +
+		` checks a configuration and loads
 its models without serving them.
 
 The same model on the command line, with dots between nested keys:
@@ -127,14 +131,16 @@ The same model on the command line, with dots between nested keys:
 
 Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; durations ` + "`5ms`, `1.5s`, `2m`" + `.
 
-This page lists the usual settings, as ` + "`millrace config`" + ` does. [config-all.md](config-all.md) lists all settings, as
+This page lists the usual settings, as ` + "`millrace config`" +
+		` does. [config-all.md](config-all.md) lists all settings, as
 ` + "`millrace config --all`" + ` does.
 `
 	allSettingsPage = `# All settings
 
 <!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
 
-[config.md](config.md) has the form of the file, and the usual settings. ` + "`millrace config --all`" + ` prints the tables of this page.
+[config.md](config.md) has the form of the file, and the usual settings. ` + "`millrace config --all`" +
+		` prints the tables of this page.
 `
 )
 
@@ -145,7 +151,8 @@ func (s settings) markdown(w io.Writer, every bool) error {
 	} else {
 		b.WriteString(configPage)
 	}
-	b.WriteString("\n## The server\n\nThe flag of `log.debug_rate` is `--log-debug-rate`, and the variable is `MILLRACE_LOG_DEBUG_RATE`: all keys follow this rule.\n\n")
+	b.WriteString("\n## The server\n\nThe flag of `log.debug_rate` is `--log-debug-rate`, and the variable is " +
+		"`MILLRACE_LOG_DEBUG_RATE`: all keys follow this rule.\n\n")
 	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
 	for _, k := range s.Server {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), cell(k.Meaning()))
@@ -154,7 +161,8 @@ func (s settings) markdown(w io.Writer, every bool) error {
 	b.WriteString(`
 ## A model
 
-Keys of an entry under ` + "`models`" + `. The column ` + "`request`" + ` says whether a request that loads or swaps the model may set
+Keys of an entry under ` + "`models`" + `. The column ` + "`request`" +
+		` says whether a request that loads or swaps the model may set
 the key, too, by its whole path: any value, or values up to a maximum. Where the column is empty, only the configuration
 and ` + "`serve --model`" + ` set the key. In the tables of streams and kinds of workers the column means the same.
 
@@ -162,7 +170,8 @@ and ` + "`serve --model`" + ` set the key. In the tables of streams and kinds of
 
 `)
 	keys(&b, s.Model)
-	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a server stream, see [streams.md](streams.md).\n\n")
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a server stream, see " +
+		"[streams.md](streams.md).\n\n")
 	keys(&b, s.Stream)
 	b.WriteString("\n## Kinds of workers\n\nA model of a kind takes the keys of a model and the keys of its kind.\n")
 	for _, k := range s.Kinds {
@@ -180,7 +189,8 @@ and ` + "`serve --model`" + ` set the key. In the tables of streams and kinds of
 func keys(b *strings.Builder, list []config.Setting) {
 	b.WriteString("| key | default | values | request | meaning |\n|---|---|---|---|---|\n")
 	for _, k := range list {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), requestText(k), cell(k.Doc))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), requestText(k),
+			cell(k.Doc))
 	}
 }
 

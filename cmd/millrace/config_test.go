@@ -34,15 +34,16 @@ func TestConfigPagesAreCurrent(t *testing.T) {
 	}
 }
 
-// TestAdvancedSettingsAreFolded: the list of settings has the usual settings and says how many are left out; --all adds the
-// advanced settings.
+// TestAdvancedSettingsAreFolded: the list of settings has the usual settings and says how many are left out; --all
+// adds the advanced settings.
 func TestAdvancedSettingsAreFolded(t *testing.T) {
 	usual, _, _ := millrace(t, "config")
 	all, _, _ := millrace(t, "config", "--all")
 	if strings.Contains(usual, "limits.max_pixels_per_byte") || !strings.Contains(all, "limits.max_pixels_per_byte") {
 		t.Error("an advanced setting is not folded away, or is not in the list of all settings")
 	}
-	if !strings.Contains(usual, "memory.budget") || !strings.Contains(usual, "millrace config --all lists") || strings.Contains(all, "--all lists") {
+	if !strings.Contains(usual, "memory.budget") || !strings.Contains(usual, "millrace config --all lists") ||
+		strings.Contains(all, "--all lists") {
 		t.Error(usual)
 	}
 	if n := strings.Count(usual, "\n  "); n < 40 || n > 80 {
@@ -68,8 +69,10 @@ func TestEverySettingIsAFlagAndDocumented(t *testing.T) {
 				t.Errorf("%s has no flag --%s", c.Name(), s.Flag)
 			}
 		}
-		if env := "MILLRACE_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_")); s.Env != env || strings.NewReplacer(".", "-", "_", "-").Replace(s.Path) != s.Flag {
-			t.Errorf("%s has the flag --%s and the variable %s, against the rule of docs/config.md", s.Path, s.Flag, s.Env)
+		if env := "MILLRACE_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_")); s.Env != env ||
+			strings.NewReplacer(".", "-", "_", "-").Replace(s.Path) != s.Flag {
+			t.Errorf("%s has the flag --%s and the variable %s, against the rule of docs/config.md", s.Path, s.Flag,
+				s.Env)
 		}
 	}
 	lists := [][]config.Setting{config.ModelSettings(), config.StreamSettings()}

@@ -117,12 +117,18 @@ func serveConfined(t *testing.T, args ...string) *confinedServer {
 			t.Fatal(err)
 		}
 	}
-	script := "for f in app/keys.yaml app/weights/one home/.ssh/id; do cat $DIR/$f >/dev/null && echo read $f; done\necho x >$DIR/other/new && echo write other\nkill -0 $PPID && echo signal\necho x >$TMPDIR/x && echo temporary\n"
+	script := "for f in app/keys.yaml app/weights/one home/.ssh/id; do cat $DIR/$f >/dev/null && echo read $f; " +
+		"done\necho x >$DIR/other/new && echo write other\nkill -0 $PPID && echo signal\necho x >$TMPDIR/x && echo " +
+		"temporary\n"
 	for name, text := range map[string]string{
-		"app/service.py": fmt.Sprintf(triesService, "import beside"), "app/beside.py": "", "app/weights/one": "1", "other/secret": "x", "home/.ssh/id": "x", "app/key": "",
-		"app/script": "{ " + script + "} >$DIR/results/seen 2>$DIR/results/errors\nmv $DIR/results/seen $DIR/results/tried\nsleep 1000\n",
-		"app/millrace.yaml": "models: [{name: tries, source: ./service.py, python: /usr/bin/python3}, {name: m, source: motion}]\nauth: {keys: keys.yaml}\nmodel_repository: ../models\nmodel_control_mode: explicit\n" +
-			"streams: [{name: door, model: m, source: 'exec:/bin/sh " + at("app/script") + "'}]\nmanagement: {address: 'unix:" + at("other/socket") + "'}\n",
+		"app/service.py": fmt.Sprintf(triesService, "import beside"), "app/beside.py": "", "app/weights/one": "1",
+		"other/secret": "x", "home/.ssh/id": "x", "app/key": "",
+		"app/script": "{ " + script + "} >$DIR/results/seen 2>$DIR/results/errors\nmv $DIR/results/seen " +
+			"$DIR/results/tried\nsleep 1000\n",
+		"app/millrace.yaml": "models: [{name: tries, source: ./service.py, python: /usr/bin/python3}, {name: m, " +
+			"source: motion}]\nauth: {keys: keys.yaml}\nmodel_repository: ../models\nmodel_control_mode: explicit\n" +
+			"streams: [{name: door, model: m, source: 'exec:/bin/sh " + at("app/script") +
+			"'}]\nmanagement: {address: 'unix:" + at("other/socket") + "'}\n",
 	} {
 		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -134,10 +140,14 @@ func serveConfined(t *testing.T, args ...string) *confinedServer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = udp.Close() })
-	s.may = []string{"numpy", "temporary", "read " + at("app/service.py"), "read " + at("app/weights/one"), "run " + at("app/beside.py"), "list " + at("app"), "read /proc/cpuinfo", "read /dev/urandom", "write /dev/null"}
+	s.may = []string{"numpy", "temporary", "read " + at("app/service.py"), "read " + at("app/weights/one"),
+		"run " + at("app/beside.py"), "list " + at("app"), "read /proc/cpuinfo", "read /dev/urandom", "write /dev/null"}
 	s.mayNot = []string{
-		"read " + at("app/keys.yaml"), "run " + at("app/keys.yaml"), "read " + at("app/millrace.yaml"), "write " + at("app/keys.yaml"), "write " + at("app/service.py"), "remove " + at("app/weights/one"), "write " + at("app/new"), "write " + at("tmp"),
-		"read " + at("other/secret"), "list " + at("other"), "read " + at("home/.ssh/id"), "list " + at("home"), "write " + at("home/new"), "parent environ", "parent mem", "parent maps", "limit",
+		"read " + at("app/keys.yaml"), "run " + at("app/keys.yaml"), "read " + at("app/millrace.yaml"),
+		"write " + at("app/keys.yaml"), "write " + at("app/service.py"), "remove " + at("app/weights/one"),
+		"write " + at("app/new"), "write " + at("tmp"),
+		"read " + at("other/secret"), "list " + at("other"), "read " + at("home/.ssh/id"), "list " + at("home"),
+		"write " + at("home/new"), "parent environ", "parent mem", "parent maps", "limit",
 	}
 	if child.LandlockABI() >= 6 {
 		s.mayNot = append(s.mayNot, "signal")
@@ -145,7 +155,8 @@ func serveConfined(t *testing.T, args ...string) *confinedServer {
 	for i, arg := range args {
 		args[i] = strings.ReplaceAll(arg, "RESULTS", s.given)
 	}
-	c := command(t, append([]string{"serve", "--config", at("app/millrace.yaml"), "--http", "127.0.0.1:0", "--grpc", "off"}, args...)...)
+	c := command(t, append([]string{"serve", "--config", at("app/millrace.yaml"), "--http", "127.0.0.1:0", "--grpc",
+		"off"}, args...)...)
 	c.Args = append([]string{"sh", "-c", `ulimit -c unlimited 2>/dev/null; exec "$@"`, "sh", c.Path}, c.Args[1:]...)
 	c.Path = "/bin/sh"
 	c.Env = append(c.Env, "HOME="+at("home"), "DIR="+dir, "TMPDIR="+at("temp")) // killed servers leave folders
@@ -163,9 +174,10 @@ func (s *confinedServer) post(path string, body any) (int, string) {
 	}
 	client := http.DefaultClient
 	if strings.HasPrefix(path, "/v2/repository/") { // needs management.address
-		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "other", "socket"))
-		}}}
+		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "other", "socket"))
+			}}}
 	}
 	r, err := http.NewRequest("POST", "http://"+s.addr+path, bytes.NewReader(text))
 	if err != nil {
@@ -234,7 +246,8 @@ func TestConfinedPrograms(t *testing.T) {
 	s.tries("tries", refused)
 
 	for _, params := range []map[string]any{
-		{"confine.programs": "off"}, {"confine": map[string]any{"programs": "off"}}, {"confine.network": true}, {"dir": "/"}, {"env": []string{"HOME=/"}}, {"venv": "/"}, {"read": []string{"/"}},
+		{"confine.programs": "off"}, {"confine": map[string]any{"programs": "off"}}, {"confine.network": true},
+		{"dir": "/"}, {"env": []string{"HOME=/"}}, {"venv": "/"}, {"read": []string{"/"}},
 	} {
 		if code, said := s.post("/v2/repository/models/tries/load", map[string]any{"parameters": params}); code != 400 {
 			t.Errorf("%v: %d %s", params, code, said)
@@ -247,18 +260,21 @@ func TestConfinedPrograms(t *testing.T) {
 		}
 		s.tries(fmt.Sprint("tries-", i), refused)
 	}
-	if code, said := s.post("/v2/repository/models/tries/load", map[string]any{"parameters": map[string]any{"swap": true, "instances": 2}}); code != 200 {
+	if code, said := s.post("/v2/repository/models/tries/load",
+		map[string]any{"parameters": map[string]any{"swap": true, "instances": 2}}); code != 200 {
 		t.Fatalf("%d %s", code, said)
 	}
 	s.tries("tries", refused)
 
 	// A program sent by a request is in a separate folder.
 	sent := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, triesService, ""))
-	code, said := s.post("/v2/repository/models/sent/load", map[string]any{"parameters": map[string]any{"config": `{"backend": "python"}`, "file:1/model.py": sent}})
+	code, said := s.post("/v2/repository/models/sent/load",
+		map[string]any{"parameters": map[string]any{"config": `{"backend": "python"}`, "file:1/model.py": sent}})
 	if code != 200 {
 		t.Fatalf("%d %s", code, said)
 	}
-	others := append([]string{"read " + filepath.Join(s.dir, "app", "service.py"), "read " + filepath.Join(s.dir, "app", "weights", "one")}, refused[false]...)
+	others := append([]string{"read " + filepath.Join(s.dir, "app", "service.py"),
+		"read " + filepath.Join(s.dir, "app", "weights", "one")}, refused[false]...)
 	s.tries("sent", map[bool][]string{true: {"numpy", "temporary"}, false: others})
 
 	if got := s.tried(); got != "temporary\n" {
@@ -283,7 +299,9 @@ func TestConfinedProgramsWithNetwork(t *testing.T) {
 func TestUnconfinedPrograms(t *testing.T) {
 	t.Parallel()
 	s := serveConfined(t)
-	s.tries("tries", map[bool][]string{true: append(append(s.may, s.network...), "read "+filepath.Join(s.dir, "other", "secret"), "write "+filepath.Join(s.dir, "other", "new"), "signal"), false: {"core"}})
+	s.tries("tries", map[bool][]string{true: append(append(s.may, s.network...),
+		"read "+filepath.Join(s.dir, "other", "secret"), "write "+filepath.Join(s.dir, "other", "new"), "signal"),
+		false: {"core"}})
 	if got := s.tried(); !strings.Contains(got, "read home/.ssh/id\nwrite other\nsignal") {
 		t.Errorf("the program of the source could do %q", got)
 	}

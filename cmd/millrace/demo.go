@@ -44,9 +44,11 @@ func demoCommand() *cobra.Command {
 		RunE:    func(c *cobra.Command, _ []string) error { return d.run(c) },
 	}
 	f := c.Flags()
-	f.StringVar(&d.http, "http", "", "address of the server; port 0 takes a free one (with --serve 127.0.0.1:8000 if that is free, else a free one)")
+	f.StringVar(&d.http, "http", "", "address of the server; port 0 takes a free one (with --serve 127.0.0.1:8000 "+
+		"if that is free, else a free one)")
 	f.StringVar(&d.out, "out", filepath.Join("out", "demo"), "folder for the overlay's clip and picture")
-	f.BoolVar(&d.serve, "serve", false, "keep the server running until Ctrl-C, with its console and a server stream of the clip")
+	f.BoolVar(&d.serve, "serve", false, "keep the server running until Ctrl-C, with its console and a server stream "+
+		"of the clip")
 	f.BoolVar(&d.json, "json", false, "the summary as JSON on standard output, progress on standard error")
 	return c
 }
@@ -101,9 +103,11 @@ func (d *demo) keepServing(ctx context.Context, progress io.Writer, s *server.Se
 		return err
 	}
 	at := s.Addr("http")
-	_, _ = fmt.Fprintf(progress, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip or your camera.\n"+
+	_, _ = fmt.Fprintf(progress, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip "+
+		"or your camera.\n"+
 		"A server stream repeats the clip: see http://%s/v2/streams/%s/video, and millrace streams --addr %s\n"+
-		"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", at, at, ex.stream, at, ex.model, at)
+		"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", at, at, ex.stream,
+		at, ex.model, at)
 	<-ctx.Done()
 	return nil
 }
@@ -130,7 +134,8 @@ func (d *demo) start(ctx context.Context, ex *example) (s *server.Server, stop f
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Version, cfg.Log.Level = d.address(), server.Off, version, "warn"
 	if len(server.Exposed(ctx, cfg)) > 0 {
-		return nil, nil, fmt.Errorf("--http: %s can be reached from other machines, and the demo lets everybody in: leave it out, or use millrace serve with --auth-keys", cfg.HTTP)
+		return nil, nil, fmt.Errorf("--http: %s can be reached from other machines, and the demo lets everybody in: "+
+			"leave it out, or use millrace serve with --auth-keys", cfg.HTTP)
 	}
 	if err := ex.configure(&cfg); err != nil {
 		return nil, nil, err
@@ -182,7 +187,8 @@ func (d *demo) play(ctx context.Context, progress io.Writer, s *server.Server, e
 		OnSecond: func(p play.Progress) { lines.line(progressText(p) + "  digits " + e.digits()) },
 	})
 	lines.end()
-	return demoSummary{sum, e.frames, e.score.Hits, e.score.Missed, e.score.False, e.score.Precision(), e.score.Recall()}, err
+	return demoSummary{sum, e.frames, e.score.Hits, e.score.Missed, e.score.False, e.score.Precision(),
+		e.score.Recall()}, err
 }
 
 func (s *demoSummary) write(w io.Writer, asJSON bool) error {

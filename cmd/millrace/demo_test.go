@@ -28,7 +28,8 @@ func onnxRun(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, _ := filepath.Glob(filepath.Join(cache, "millrace", "onnxruntime-*", "libonnxruntime.so*")); len(found) == 0 {
+	if found, _ := filepath.Glob(filepath.Join(cache, "millrace", "onnxruntime-*",
+		"libonnxruntime.so*")); len(found) == 0 {
 		t.Fatal("ONNX Runtime's library is not in the cache folder: make onnxruntime")
 	}
 	c := command(t, args...)
@@ -46,7 +47,8 @@ func TestDemo(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 {
 		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
 	}
-	if j.Frames < 300 || j.Frames != j.Results+j.Dropped() || j.Results < j.Frames/2 || j.Judged != j.Results || j.Hits == 0 || j.Precision < 0.9 || j.Recall < 0.9 {
+	if j.Frames < 300 || j.Frames != j.Results+j.Dropped() || j.Results < j.Frames/2 || j.Judged != j.Results ||
+		j.Hits == 0 || j.Precision < 0.9 || j.Recall < 0.9 {
 		t.Errorf("%+v", j)
 	}
 	if n := framesOf(t, j.Overlay); n != j.Frames || j.Overlay != filepath.Join(dir, "overlay.mp4") {
@@ -142,9 +144,11 @@ func TestEvaluation(t *testing.T) {
 		}
 		e := evaluation{truth: tr}
 		e.reply(play.Reply{Reply: client.Reply{Width: tr.Width / 2, Height: tr.Height / 2, Outputs: []stream.Tensor{
-			{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, n, 4}, Data: stream.AppendFloat32(nil, boxes...)}, labels,
+			{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, n, 4},
+				Data: stream.AppendFloat32(nil, boxes...)}, labels,
 		}}})
-		if e.frames != 1 || e.score.Precision() != want || e.score.Recall() != want || len(strings.Fields(e.digits())) != n {
+		if e.frames != 1 || e.score.Precision() != want || e.score.Recall() != want ||
+			len(strings.Fields(e.digits())) != n {
 			t.Errorf("%+v, digits %s", e.score, e.digits())
 		}
 	}

@@ -52,8 +52,9 @@ configuration if the server runs.
 
 Each line is ok, warn (works with the named loss) or fail, and names the remedy. A fail makes the exit status 1.
 doctor takes the settings of millrace serve. doctor loads no models: use millrace check.`,
-		Example: "  millrace doctor\n  millrace doctor --config millrace.yaml\n  millrace doctor --addr 192.0.2.7:8000\n  millrace doctor --json | jq '.[] | select(.state != \"ok\")'",
-		Args:    wrongUsage(cobra.NoArgs),
+		Example: "  millrace doctor\n  millrace doctor --config millrace.yaml\n  millrace doctor --addr " +
+			"192.0.2.7:8000\n  millrace doctor --json | jq '.[] | select(.state != \"ok\")'",
+		Args: wrongUsage(cobra.NoArgs),
 	}
 	settings := configFlags(c.Flags())
 	foldSettings(c)
@@ -74,10 +75,12 @@ doctor takes the settings of millrace serve. doctor loads no models: use millrac
 			d.at = " --addr " + host.addr
 		}
 		if err != nil {
-			d.found = append(d.found, symptom{"configuration", fails, err.Error(), "mend it; docs/config-all.md lists all settings"})
+			d.found = append(d.found, symptom{"configuration", fails, err.Error(),
+				"mend it; docs/config-all.md lists all settings"})
 			d.cfg = server.Config{}.WithDefaults()
 		} else {
-			d.found = append(d.found, passed("configuration", "%d models, %d streams", len(cfg.Models), len(cfg.Streams)))
+			d.found = append(d.found, passed("configuration", "%d models, %d streams", len(cfg.Models),
+				len(cfg.Streams)))
 		}
 		d.examine(c.Context())
 		if err := c.Context().Err(); err != nil {
@@ -95,7 +98,8 @@ func ownAddr(cfg server.Config, def string) string {
 			continue
 		}
 		addr := strings.TrimPrefix(l.URL, "http://")
-		if host, port, err := net.SplitHostPort(l.Addr); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+		if host, port, err := net.SplitHostPort(l.Addr); err == nil &&
+			(host == "" || net.ParseIP(host).IsUnspecified()) {
 			addr = strings.TrimSuffix(addr, l.Addr) + net.JoinHostPort("127.0.0.1", port)
 		}
 		return addr
@@ -133,12 +137,15 @@ func (d *doctor) certificates(ctx context.Context) (found []symptom) {
 	for _, name := range acme.Domains {
 		leaf, late, err := server.ACMECertificate(acme, name, time.Now())
 		if err == nil && !late {
-			found = append(found, passed("certificate", "for %s until %s", name, leaf.NotAfter.UTC().Format(time.DateTime)))
+			found = append(found, passed("certificate", "for %s until %s", name,
+				leaf.NotAfter.UTC().Format(time.DateTime)))
 			continue
 		}
-		s := symptom{"certificate", warns, "there is none for " + name + " in tls.acme.cache of this user", "millrace serve requests it, for which port 443 of the name has to lead to the address http, " + d.cfg.HTTP}
+		s := symptom{"certificate", warns, "there is none for " + name + " in tls.acme.cache of this user",
+			"millrace serve requests it, for which port 443 of the name has to lead to the address http, " + d.cfg.HTTP}
 		if err == nil {
-			s.Detail = fmt.Sprintf("that for %s is valid until %s, and should have been renewed", name, leaf.NotAfter.UTC().Format(time.DateTime))
+			s.Detail = fmt.Sprintf("that for %s is valid until %s, and should have been renewed", name,
+				leaf.NotAfter.UTC().Format(time.DateTime))
 			s.Do = "see why in the log of the server"
 		}
 		if _, err := net.DefaultResolver.LookupHost(ctx, name); err != nil {
@@ -195,10 +202,14 @@ func (d *doctor) onnx() symptom {
 		return passed("onnx runtime", "%s", path)
 	case !onnx.Built:
 		return symptom{"onnx runtime", warns, err.Error(), "install that archive, if there are ONNX models"}
-	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" || strings.Contains(err.Error(), "cannot be used"):
-		return symptom{"onnx runtime", fails, err.Error(), "name another library with onnx.library, or leave the setting out"}
+	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" ||
+		strings.Contains(err.Error(), "cannot be used"):
+		return symptom{"onnx runtime", fails, err.Error(),
+			"name another library with onnx.library, or leave the setting out"}
 	}
-	return symptom{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(), "if there are ONNX models: copy libonnxruntime.so.1, libstdc++.so.6 and libgcc_s.so.1 of the release's archive into the program's folder or ../lib/millrace; in a checkout: make onnxruntime"}
+	return symptom{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(),
+		"if there are ONNX models: copy libonnxruntime.so.1, libstdc++.so.6 and libgcc_s.so.1 of the release's " +
+			"archive into the program's folder or ../lib/millrace; in a checkout: make onnxruntime"}
 }
 
 // ports tries to listen at each address of the configuration.
@@ -218,11 +229,14 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 		owner := portOwner(l.Addr)
 		switch {
 		case !listens(ctx, l.Addr):
-			found = append(found, symptom{what, fails, err.Error(), "choose an address that this machine has, and a port above 1024 unless root runs the server"})
+			found = append(found, symptom{what, fails, err.Error(),
+				"choose an address that this machine has, and a port above 1024 unless root runs the server"})
 		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isNamed(ctx, l.Addr, d.cfg.Name):
-			found = append(found, passed(what, "%s is in use%s, which is a millrace server", l.Addr, cmp.Or(owner, " by a program")))
+			found = append(found, passed(what, "%s is in use%s, which is a millrace server", l.Addr,
+				cmp.Or(owner, " by a program")))
 		default:
-			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner, "end that program, or choose another address: --" + strings.ReplaceAll(l.Setting, ".", "-")})
+			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner,
+				"end that program, or choose another address: --" + strings.ReplaceAll(l.Setting, ".", "-")})
 		}
 	}
 	return found
@@ -288,27 +302,34 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 		return []symptom{{"server", state, err.Error(), do}}
 	}
 	skew := st.Time.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
-	s := passed("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version, time.Duration(st.UptimeSeconds)*time.Second)
+	s := passed("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version,
+		time.Duration(st.UptimeSeconds)*time.Second)
 	if st.State != "ready" && st.State != "starting" {
 		s.State, s.Do = fails, "see the models below, and the server's log"
 	}
 	found = append(found, s)
 	if skew.Abs() > clockSkew {
-		found = append(found, symptom{"server's clock", warns, fmt.Sprintf("differs from this machine's by %v", skew), "synchronise both with NTP: ages of frames are computed from both"})
+		found = append(found, symptom{"server's clock", warns, fmt.Sprintf("differs from this machine's by %v", skew),
+			"synchronise both with NTP: ages of frames are computed from both"})
 	}
 	for i := range st.Models {
 		if m := &st.Models[i]; m.State != "READY" {
-			found = append(found, symptom{"model " + m.Name, fails, m.State + ": " + m.Reason, "see the server's log; load it again: millrace models load " + m.Name + d.at})
+			found = append(found, symptom{"model " + m.Name, fails, m.State + ": " + m.Reason,
+				"see the server's log; load it again: millrace models load " + m.Name + d.at})
 		} else if m.Quarantined > 0 {
-			found = append(found, symptom{"model " + m.Name, warns, fmt.Sprintf("%d workers hang", m.Quarantined), "see limits.run of the model, and the server's log"})
+			found = append(found, symptom{"model " + m.Name, warns, fmt.Sprintf("%d workers hang", m.Quarantined),
+				"see limits.run of the model, and the server's log"})
 		}
 	}
 	if st.Memory.Denied > 0 {
-		found = append(found, symptom{"server's memory", warns, fmt.Sprintf("memory was refused %d times", st.Memory.Denied), "raise memory.budget, or send fewer or smaller frames"})
+		found = append(found, symptom{"server's memory", warns, fmt.Sprintf("memory was refused %d times",
+			st.Memory.Denied), "raise memory.budget, or send fewer or smaller frames"})
 	}
 	for name, l := range st.Connections {
 		if l.Refused+l.Failed > 0 {
-			found = append(found, symptom{"connections of " + name, warns, fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed), "raise limits.max_connections or limits.max_connections_per_address, and the number of open files"})
+			found = append(found, symptom{"connections of " + name, warns,
+				fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed),
+				"raise limits.max_connections or limits.max_connections_per_address, and the number of open files"})
 		}
 	}
 	for _, s := range streamSymptoms(ctx, cl) {
@@ -331,14 +352,18 @@ func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
 		s := &list[i]
 		if s.Error != nil && s.State != "running" && s.State != "ended" {
 			do := "check its source: millrace streams show " + s.Name
-			if len(s.Models) > 0 && !slices.ContainsFunc(s.Models, func(m client.StreamModel) bool { return m.State != "waiting" }) {
+			if len(s.Models) > 0 && !slices.ContainsFunc(s.Models, func(m client.StreamModel) bool {
+				return m.State != "waiting"
+			}) {
 				do = "load the model, if it is not loaded: millrace models load " + s.Models[0].Model
 			}
 			found = append(found, symptom{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, do})
 		}
 		for j := range s.Models {
 			if m := &s.Models[j]; m.State == "waiting" && m.Error != nil && len(s.Models) > 1 {
-				found = append(found, symptom{"model " + m.Model + " of stream " + s.Name, warns, m.State + ": " + m.Error.Message, "load the model, if it is not loaded: millrace models load " + m.Model})
+				found = append(found, symptom{"model " + m.Model + " of stream " + s.Name, warns,
+					m.State + ": " + m.Error.Message, "load the model, if it is not loaded: millrace models load " +
+						m.Model})
 			}
 		}
 	}

@@ -14,7 +14,8 @@ func clock() symptom {
 	name := strings.TrimSpace(string(source))
 	switch name {
 	case "hpet", "acpi_pm", "jiffies":
-		return symptom{what, warns, "its source is " + name + ", which takes a microsecond or more to read", "see dmesg for why the kernel does not use tsc"}
+		return symptom{what, warns, "its source is " + name + ", which takes a microsecond or more to read",
+			"see dmesg for why the kernel does not use tsc"}
 	}
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
@@ -22,7 +23,9 @@ func clock() symptom {
 	case err != nil:
 		return passed(what, "source %s; whether it is synchronised cannot be read: %v", name, err)
 	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
-		return symptom{what, warns, "is not synchronised by NTP: ages of frames with times of other machines are wrong", "timedatectl set-ntp true, or install chrony"}
+		return symptom{what, warns,
+			"is not synchronised by NTP: ages of frames with times of other machines are wrong",
+			"timedatectl set-ntp true, or install chrony"}
 	}
 	return passed(what, "synchronised, source %s", name)
 }

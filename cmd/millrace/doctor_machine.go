@@ -33,7 +33,8 @@ import (
 func processorsUsed() symptom {
 	usable, all := runtime.GOMAXPROCS(0), runtime.NumCPU()
 	if usable < all {
-		return symptom{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all), "raise the CPU limit of the container, or unset GOMAXPROCS, if the server is to have more"}
+		return symptom{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all),
+			"raise the CPU limit of the container, or unset GOMAXPROCS, if the server is to have more"}
 	}
 	return passed("processors", "%s/%s, %d", runtime.GOOS, runtime.GOARCH, all)
 }
@@ -47,9 +48,11 @@ func (d *doctor) memory() symptom {
 	case limit == 0:
 		return passed(what, "budget %s; the machine does not say how much it has", byteText(budget))
 	case budget > limit:
-		return symptom{what, fails, fmt.Sprintf("memory.budget is %s, and %s has %s", byteText(budget), where, byteText(limit)), "set memory.budget to half of it at most, or give the server more"}
+		return symptom{what, fails, fmt.Sprintf("memory.budget is %s, and %s has %s", byteText(budget), where,
+			byteText(limit)), "set memory.budget to half of it at most, or give the server more"}
 	case budget > limit/2:
-		return symptom{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it", byteText(budget), byteText(limit), where), "lower memory.budget, or give the server more"}
+		return symptom{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it",
+			byteText(budget), byteText(limit), where), "lower memory.budget, or give the server more"}
 	}
 	return passed(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
 }
@@ -63,12 +66,14 @@ func (d *doctor) openFiles() symptom {
 	}
 	// the runtime raises the soft limit to the hard limit
 	have, need := r.Max, uint64(d.cfg.Limits.MaxConnections)+few
-	do := fmt.Sprintf("ulimit -n %d before the start, or LimitNOFILE=%d in its systemd unit; or lower limits.max_connections", need, need)
+	do := fmt.Sprintf("ulimit -n %d before the start, or LimitNOFILE=%d in its systemd unit; or lower "+
+		"limits.max_connections", need, need)
 	switch {
 	case have < few:
 		return symptom{what, fails, fmt.Sprintf("%d are allowed, and a server needs at least %d", have, few), do}
 	case have < need:
-		return symptom{what, warns, fmt.Sprintf("%d are allowed: fewer than limits.max_connections (%d) need", have, d.cfg.Limits.MaxConnections), do}
+		return symptom{what, warns, fmt.Sprintf("%d are allowed: fewer than limits.max_connections (%d) need", have,
+			d.cfg.Limits.MaxConnections), do}
 	case have > math.MaxInt64/2:
 		return passed(what, "no limit")
 	}
@@ -82,14 +87,16 @@ func turbojpeg() symptom {
 	if codec.Turbo {
 		return passed("libjpeg-turbo", "built in")
 	}
-	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long", notPure + "apt-get install libjpeg-dev, make build"}
+	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long",
+		notPure + "apt-get install libjpeg-dev, make build"}
 }
 
 func libwebp() symptom {
 	if codec.LibWebP {
 		return passed("libwebp", "built in")
 	}
-	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long", notPure + "apt-get install libwebp-dev, make build"}
+	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long",
+		notPure + "apt-get install libwebp-dev, make build"}
 }
 
 // Features of ffmpeg needed by the sources and clients of a server.
@@ -102,7 +109,9 @@ var (
 // ffmpegSymptoms checks ffmpeg and its build options.
 func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 	const install = "apt-get install ffmpeg"
-	for _, p := range []struct{ name, loss string }{{"ffmpeg", "videos and cameras cannot be read, and video of clients cannot be decoded"}, {"ffprobe", "video files cannot be read"}} {
+	for _, p := range []struct{ name, loss string }{{"ffmpeg",
+		"videos and cameras cannot be read, and video of clients cannot be decoded"},
+		{"ffprobe", "video files cannot be read"}} {
 		line, err := firstLine(ctx, p.name, "-version")
 		if err != nil {
 			found = append(found, symptom{p.name, warns, p.loss + ": " + err.Error(), install})
@@ -116,7 +125,8 @@ func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 	for _, list := range []struct {
 		what, option string
 		wanted       []string
-	}{{"decoders", "-decoders", wantedDecoders}, {"demuxers", "-demuxers", wantedDemuxers}, {"protocols", "-protocols", wantedProtocol}} {
+	}{{"decoders", "-decoders", wantedDecoders}, {"demuxers", "-demuxers", wantedDemuxers},
+		{"protocols", "-protocols", wantedProtocol}} {
 		has := ffmpegList(ctx, list.option)
 		var missing []string
 		for _, name := range list.wanted {
@@ -126,7 +136,8 @@ func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 		}
 		what := "ffmpeg's " + list.what
 		if len(missing) > 0 {
-			found = append(found, symptom{what, warns, "missing: " + strings.Join(missing, ", "), "install an ffmpeg that has them: " + install})
+			found = append(found, symptom{what, warns, "missing: " + strings.Join(missing, ", "),
+				"install an ffmpeg that has them: " + install})
 			continue
 		}
 		found = append(found, passed(what, "%s", strings.Join(list.wanted, ", ")))
@@ -142,13 +153,15 @@ func sandbox(ctx context.Context, set string) symptom {
 	err := video.CheckSandbox(ctx)
 	switch abi := child.LandlockABI(); {
 	case set == config.SandboxOff:
-		return symptom{what, warns, "sandbox is off: ffmpeg, which reads what clients send, can read and write what the server can", "unset it"}
+		return symptom{what, warns, "sandbox is off: ffmpeg, which reads what clients send, can read and write what " +
+			"the server can", "unset it"}
 	case errors.Is(err, exec.ErrNotFound):
 		return passed(what, "there is no ffmpeg to confine")
 	case err != nil && set == config.SandboxRequire:
 		return symptom{what, fails, "sandbox is require: " + err.Error(), "mend this, or set sandbox to auto"}
 	case err != nil:
-		return symptom{what, warns, err.Error(), "use a kernel with Landlock, and an ffmpeg of the system's packages (not a snap), or set sandbox to off"}
+		return symptom{what, warns, err.Error(),
+			"use a kernel with Landlock, and an ffmpeg of the system's packages (not a snap), or set sandbox to off"}
 	case abi < 4:
 		return passed(what, "files, with Landlock %d; ports of TCP need Linux 6.7", abi)
 	default:
@@ -161,7 +174,8 @@ func (d *doctor) programs(ctx context.Context) symptom {
 	const what = "sandbox of programs"
 	set := d.cfg.Confine.Programs
 	if set == config.SandboxOff {
-		return passed(what, "confine.programs is off: models that are programs, and exec sources, can read and write what the server can")
+		return passed(what, "confine.programs is off: models that are programs, and exec sources, can read and "+
+			"write what the server can")
 	}
 	options := workers.ManagerOptions{Log: slog.New(slog.DiscardHandler)}
 	err := cmp.Or(child.SandboxError(), server.ConfinePrograms(&d.cfg, &options))
@@ -170,7 +184,8 @@ func (d *doctor) programs(ctx context.Context) symptom {
 	}
 	switch {
 	case err != nil && set == config.SandboxRequire:
-		return symptom{what, fails, "confine.programs is require: " + err.Error(), "mend this, or set confine.programs to auto or off"}
+		return symptom{what, fails, "confine.programs is require: " + err.Error(),
+			"mend this, or set confine.programs to auto or off"}
 	case err != nil:
 		return symptom{what, warns, err.Error(), "mend this, or set confine.programs to off"}
 	case confine.Lacks() != "":
@@ -185,7 +200,8 @@ func hardware(ctx context.Context, set string) symptom {
 	f := video.FindHardware(ctx, set, "")
 	s := passed(what, "sources.hwaccel is %s: %s", set, strings.ReplaceAll(f.String(), "; ", "\n"))
 	if f.Use == "" && set != video.HardwareAuto && set != video.HardwareNone {
-		s.State, s.Do = fails, "install the driver and its library for this user (docs/streams.md, Hardware decoding), or set sources.hwaccel to auto or none"
+		s.State, s.Do = fails, "install the driver and its library for this user (docs/streams.md, Hardware "+
+			"decoding), or set sources.hwaccel to auto or none"
 	}
 	return s
 }
@@ -217,15 +233,18 @@ func gpus(ctx context.Context) (found []symptom) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a driver may hang
 	defer cancel()
 	if _, err := exec.LookPath("nvidia-smi"); err == nil {
-		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").Output()
+		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=name,driver_version,memory.total",
+			"--format=csv,noheader").Output()
 		text := strings.TrimSpace(string(out))
 		if err != nil || text == "" {
-			found = append(found, symptom{"nvidia gpu", warns, "nvidia-smi failed: " + cmp.Or(text, fmt.Sprint(err)), "check the driver: dmesg | grep -i nvrm; in a container, start it with --gpus all"})
+			found = append(found, symptom{"nvidia gpu", warns, "nvidia-smi failed: " + cmp.Or(text, fmt.Sprint(err)),
+				"check the driver: dmesg | grep -i nvrm; in a container, start it with --gpus all"})
 		} else {
 			found = append(found, passed("nvidia gpu", "%s", text))
 		}
 	} else if len(devices) > 0 {
-		found = append(found, symptom{"nvidia gpu", warns, strings.Join(devices, ", ") + " is here, and nvidia-smi is not", "install the driver's tools, to see whether it works"})
+		found = append(found, symptom{"nvidia gpu", warns, strings.Join(devices, ", ") +
+			" is here, and nvidia-smi is not", "install the driver's tools, to see whether it works"})
 	}
 	if nodes, _ := filepath.Glob("/dev/dri/renderD*"); len(nodes) > 0 {
 		s := passed("render nodes", "%s", strings.Join(nodes, ", "))

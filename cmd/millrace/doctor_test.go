@@ -66,7 +66,8 @@ func TestDoctorTriesHardware(t *testing.T) {
 		c.Env = append(c.Env, "LIBVA_DRIVER_NAME=none")
 		found, _ := diagnose(t, c)
 		s := found["hardware decoding"]
-		if s.State != want || !strings.Contains(s.Detail, "sources.hwaccel is "+set) || (s.Do == "") != (want == healthy) {
+		if s.State != want || !strings.Contains(s.Detail, "sources.hwaccel is "+set) ||
+			(s.Do == "") != (want == healthy) {
 			t.Errorf("%s: %+v", set, s)
 		}
 		if set == "vaapi" && !strings.Contains(s.Detail, "vaapi cannot be used: ") {
@@ -115,7 +116,8 @@ func TestDoctorTriesPrograms(t *testing.T) {
 		found, _ := diagnose(t, c)
 		wantSymptom(t, found, "sandbox of programs", want, "ermission denied")
 	}
-	found, _ = diagnose(t, command(t, append(off, "--confine-programs", "auto", "--auth-keys", filepath.Join(folder, "part"), "--confine-write", folder)...))
+	found, _ = diagnose(t, command(t, append(off, "--confine-programs", "auto", "--auth-keys",
+		filepath.Join(folder, "part"), "--confine-write", folder)...))
 	wantSymptom(t, found, "sandbox of programs", warns, "confine.write: programs could change")
 }
 
@@ -125,7 +127,8 @@ func TestDoctorOnAHealthyMachine(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit status %d", code)
 	}
-	for _, what := range []string{"configuration", "processors", "memory", "ffmpeg", "ffprobe", "ffmpeg's decoders", "ffmpeg's demuxers", "ffmpeg's protocols", "hardware decoding", "port of http", "server"} {
+	for _, what := range []string{"configuration", "processors", "memory", "ffmpeg", "ffprobe", "ffmpeg's decoders",
+		"ffmpeg's demuxers", "ffmpeg's protocols", "hardware decoding", "port of http", "server"} {
 		s := found[what]
 		if what == "processors" && s.State == warns { // a container may have fewer than the machine
 			continue
@@ -164,7 +167,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Run("an ffmpeg without codecs, and a gpu whose driver fails", func(t *testing.T) {
 		dir := t.TempDir()
 		for name, script := range map[string]string{
-			"ffmpeg": "echo 'ffmpeg version 0'; echo ' V..... mjpeg one'", "ffprobe": "echo ffprobe", "nvidia-smi": "echo no devices were found; exit 6",
+			"ffmpeg": "echo 'ffmpeg version 0'; echo ' V..... mjpeg one'", "ffprobe": "echo ffprobe",
+			"nvidia-smi": "echo no devices were found; exit 6",
 		} {
 			testneeds.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\n"+script+"\n")
 		}
@@ -183,7 +187,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		for limit, state := range map[string]string{"200": fails, "1000": warns} {
 			c := command(t, off...)
 			path := testneeds.Program(t, "prlimit")
-			c.Args = append([]string{path, "--nofile=" + limit + ":" + limit}, append([]string{c.Path}, c.Args[1:]...)...)
+			c.Args = append([]string{path, "--nofile=" + limit + ":" + limit},
+				append([]string{c.Path}, c.Args[1:]...)...)
 			c.Path = path
 			found, code := diagnose(t, c)
 			wantSymptom(t, found, "open files", state, limit, "ulimit -n 16640")
@@ -198,7 +203,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		found, _ := diagnose(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--metrics-address", l.Addr().String()))
+		found, _ := diagnose(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc", "off",
+			"--metrics-address", l.Addr().String()))
 		wantSymptom(t, found, "port of metrics", fails, l.Addr().String()+" is in use by ", "--metrics-address")
 		found, code := diagnose(t, command(t, "doctor", "--json", "--http", "off", "--grpc", l.Addr().String()))
 		wantSymptom(t, found, "port of grpc", fails, l.Addr().String()+" is in use by ", "--grpc")
@@ -250,8 +256,10 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 // models is not loaded.
 func TestDoctorAsksTheServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
-	text := "models: [{name: echo, source: identity}]\nstreams:\n  - {name: gone, source: \"http://" + freeAddr(t) + "/v\", model: echo}\n" +
-		"  - {name: half, source: \"folder:" + filepath.Dir(picture(t)) + "\", loop: true, fps: 10, models: [{model: echo}, {model: missing}]}\n"
+	text := "models: [{name: echo, source: identity}]\nstreams:\n  - {name: gone, source: \"http://" + freeAddr(t) +
+		"/v\", model: echo}\n" +
+		"  - {name: half, source: \"folder:" + filepath.Dir(picture(t)) +
+		"\", loop: true, fps: 10, models: [{model: echo}, {model: missing}]}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +276,8 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	wantSymptom(t, found, "server", healthy, addr, "is ready", "v1.2.3")
 	wantSymptom(t, found, "port of http", healthy, "is in use by ", "), which is a millrace server")
 	wantSymptom(t, found, "stream gone", warns, "refused")
-	wantSymptom(t, found, "model missing of stream half", warns, "waiting", "not loaded", "millrace models load missing")
+	wantSymptom(t, found, "model missing of stream half", warns, "waiting", "not loaded",
+		"millrace models load missing")
 	for _, well := range []string{"stream half", "model echo of stream half", "model echo of stream gone"} {
 		if s, has := found[well]; has {
 			t.Errorf("%+v", s)
@@ -312,7 +321,8 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 		found, _ := diagnose(t, command(t, "doctor", "--json", "--config", file))
 		wantSymptom(t, found, "server", healthy, "127.0.0.1:"+port+" is ready")
 		wantSymptom(t, found, "stream six", warns, `"ghost" is not loaded: see millrace models`)
-		if do := found["stream six"].Do; do != "load the model, if it is not loaded: millrace models load ghost --addr 127.0.0.1:"+port {
+		if do := found["stream six"].Do; do != "load the model, if it is not loaded: millrace models load ghost "+
+			"--addr 127.0.0.1:"+port {
 			t.Errorf("%s", do)
 		}
 	}
@@ -320,6 +330,8 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 
 // The certificates of tls.acme, without any certificate.
 func TestDoctorLooksForCertificates(t *testing.T) {
-	found, _ := diagnose(t, command(t, "doctor", "--json", "--http", freeAddr(t), "--grpc", "off", "--tls-acme-domains", "models.invalid", "--tls-acme-accept-terms", "--tls-acme-cache", t.TempDir()))
-	wantSymptom(t, found, "certificate", warns, "there is none for models.invalid in tls.acme.cache", "add the name to the DNS")
+	found, _ := diagnose(t, command(t, "doctor", "--json", "--http", freeAddr(t), "--grpc", "off",
+		"--tls-acme-domains", "models.invalid", "--tls-acme-accept-terms", "--tls-acme-cache", t.TempDir()))
+	wantSymptom(t, found, "certificate", warns, "there is none for models.invalid in tls.acme.cache",
+		"add the name to the DNS")
 }

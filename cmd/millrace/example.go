@@ -77,8 +77,10 @@ func cached(name string, data []byte) (file string, err error) {
 // configure adds the model, and the motion detector for use with the clip in the console.
 func (s *example) configure(cfg *server.Config) error {
 	cfg.Clip = spotter.Clip
-	return cfg.AddModels(fmt.Sprintf("%s=%q,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB,"+
-		"input.image.scale=0.00392157,output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=%s", s.model, s.onnx, scoreThreshold),
+	return cfg.AddModels(fmt.Sprintf("%s=%q,input.image.width=320,input.image.height=240,input.image.layout=NCHW,"+
+		"input.image.color=RGB,"+
+		"input.image.scale=0.00392157,output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=%s",
+		s.model, s.onnx, scoreThreshold),
 		"motion=motion")
 }
 

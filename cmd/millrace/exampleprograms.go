@@ -20,7 +20,8 @@ type exampleRoute struct {
 
 // programRoutes returns a program's routes with JSON, and the schemas of the inputs of the route infer. A model that
 // is no program has no routes.
-func programRoutes(ctx context.Context, cl *client.Client, model string) (routes []exampleRoute, document, inputs map[string]any) {
+func programRoutes(ctx context.Context, cl *client.Client,
+	model string) (routes []exampleRoute, document, inputs map[string]any) {
 	text, err := cl.ProgramOpenAPI(ctx, model)
 	if err != nil || json.Unmarshal(text, &document) != nil {
 		return nil, nil, nil

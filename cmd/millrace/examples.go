@@ -103,11 +103,12 @@ type exampleCall struct {
 	Bytes                int    // of all tensors
 	Decoupled            bool   // the model may answer more than once
 	Binary               bool   // an output has no notation in JSON, or may have none
-	Save                 string // the output of one element of BYTES, which is the last one and saved to a file; "" = none
-	Left                 string // the inputs left out in the calls
-	Unknown              bool   // the model declares no inputs
-	Key                  bool   // the calls send a key
-	Routes               []exampleRoute
+	// the output of one element of BYTES, which is the last one and saved to a file; "" = none
+	Save    string
+	Left    string // the inputs left out in the calls
+	Unknown bool   // the model declares no inputs
+	Key     bool   // the calls send a key
+	Routes  []exampleRoute
 }
 
 type exampleInput struct {
@@ -120,7 +121,8 @@ type exampleInput struct {
 }
 
 // newExampleCall describes the calls of a model; text is the server's OpenAPI document.
-func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version string, text []byte) (*exampleCall, error) {
+func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version string,
+	text []byte) (*exampleCall, error) {
 	c := &exampleCall{Addr: addr, Model: m.Name, Version: version, URL: addr + "/v2/models/" + m.Name}
 	if version != "" {
 		c.URL += "/versions/" + version
@@ -139,10 +141,13 @@ func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version
 	}
 	_, c.Pictures = document.Paths["/v2/models/"+m.Name+"/infer"].Post.RequestBody.Content["image/jpeg"]
 	_, c.Decoupled = document.Paths["/v2/models/"+m.Name+"/infer_stream"]
-	c.Binary = slices.ContainsFunc(m.Outputs, func(t client.Tensor) bool { return t.Datatype == "FP16" || t.Datatype == "BF16" })
+	c.Binary = slices.ContainsFunc(m.Outputs, func(t client.Tensor) bool {
+		return t.Datatype == "FP16" || t.Datatype == "BF16"
+	})
 	switch {
 	case c.Decoupled && c.Binary:
-		return nil, fmt.Errorf("model %s may answer more than once, with half floats, for which REST has no call: use ModelStreamInfer of gRPC (docs/grpc.md)", m.Name)
+		return nil, fmt.Errorf("model %s may answer more than once, with half floats, for which REST has no call: "+
+			"use ModelStreamInfer of gRPC (docs/grpc.md)", m.Name)
 	case c.Decoupled:
 		c.URL += "/infer_stream"
 	default:
@@ -164,7 +169,8 @@ func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version
 	total := 0
 	c.InJSON = true
 	for _, t := range inputs {
-		in := exampleInput{Name: t.Name, Datatype: t.Datatype, Shape: openapi.ExampleShape(t.Shape), Elements: 1, Zero: "0"}
+		in := exampleInput{Name: t.Name, Datatype: t.Datatype, Shape: openapi.ExampleShape(t.Shape), Elements: 1,
+			Zero: "0"}
 		for _, d := range in.Shape {
 			in.Elements *= d
 		}
@@ -204,7 +210,8 @@ func (c *exampleCall) InferURL() string {
 func (c *exampleCall) requestJSON() string {
 	var inputs []string
 	for _, in := range c.Inputs {
-		inputs = append(inputs, in.head()+`"data":[`+strings.TrimSuffix(strings.Repeat(in.Zero+",", min(in.Elements, maxPrinted+1)), ",")+`]}`)
+		inputs = append(inputs, in.head()+`"data":[`+
+			strings.TrimSuffix(strings.Repeat(in.Zero+",", min(in.Elements, maxPrinted+1)), ",")+`]}`)
 	}
 	return `{"inputs":[` + strings.Join(inputs, ",") + `]}`
 }
@@ -254,7 +261,8 @@ func init() {
 	for name, text := range map[string]string{
 		"curl": curlCalls, "python": notes + pythonCalls, "go": notes + goCalls, "js": notes + jsCalls,
 		"curl program": routeCalls + curlProgram, "python program": routeCalls + `{{template "routes python" .}}`,
-		"go program": routeCalls + `{{template "routes go" .}}`, "js program": routeCalls + `{{template "routes js" .}}`,
+		"go program": routeCalls + `{{template "routes go" .}}`, "js program": routeCalls +
+			`{{template "routes js" .}}`,
 		"curl events": curlEvents, "python events": pythonEvents, "go events": goEvents, "js events": jsEvents,
 	} {
 		exampleTemplates[name] = template.Must(template.New(name).Parse(strings.TrimLeft(text, "\n")))
@@ -274,7 +282,8 @@ const notes = `{{define "notes"}}{{with .Left}}# Inputs that have a default are 
 
 // begin and end surround a call of curl, because a reply with binary outputs does not suit a terminal. Such a reply
 // is a JSON header, with its length in an HTTP header, followed by the bytes of the outputs.
-const curlEnd = notes + `{{define "begin"}}{{if .Binary}}length=$({{end}}{{end}}{{define "end"}}{{if .Binary}} -o reply.bin -w '%header{inference-header-content-length}') || { cat reply.bin; exit 1; }
+const curlEnd = notes +
+	`{{define "begin"}}{{if .Binary}}length=$({{end}}{{end}}{{define "end"}}{{if .Binary}} -o reply.bin -w '%header{inference-header-content-length}') || { cat reply.bin; exit 1; }
 head -c "$length" reply.bin # JSON, in front of the bytes of the outputs
 {{- if .Save}}
 size=$(head -c "$length" reply.bin | sed 's/.*"binary_data_size":\([0-9]*\).*/\1/')

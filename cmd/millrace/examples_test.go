@@ -21,14 +21,19 @@ import (
 func TestExamples(t *testing.T) {
 	half := filepath.Join(t.TempDir(), "half.onnx")
 	file := onnxfile.Model{
-		Inputs: []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{1, 4}}}, Outputs: []onnxfile.Value{{Name: "y", Type: onnxfile.Float16, Dims: []any{1, 4}}},
-		Nodes: []onnxfile.Node{{Op: "Cast", Inputs: []string{"x"}, Outputs: []string{"y"}, Attrs: []onnxfile.Attr{{Name: "to", Value: int64(onnxfile.Float16)}}}},
+		Inputs:  []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{1, 4}}},
+		Outputs: []onnxfile.Value{{Name: "y", Type: onnxfile.Float16, Dims: []any{1, 4}}},
+		Nodes: []onnxfile.Node{{Op: "Cast", Inputs: []string{"x"}, Outputs: []string{"y"},
+			Attrs: []onnxfile.Attr{{Name: "to", Value: int64(onnxfile.Float16)}}}},
 	}
 	if err := os.WriteFile(half, file.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "count=repeat", "--model", "half="+half,
-		"--config", blurConfig(t), "--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model", "shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"), "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "count=repeat",
+		"--model", "half="+half,
+		"--config", blurConfig(t), "--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model",
+		"shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"), "--model", "same=identity", "--model",
+		"eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
 	dir := t.TempDir()
 	shot, err := os.ReadFile(picture(t))
 	if err != nil {
@@ -103,7 +108,8 @@ func TestExamplesGoModule(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, comment)
 		}
 	}
-	if text, _, _ := millrace(t, "examples", "count", "--format", "go", "--addr", addr); !strings.Contains(text, "package main\n") || strings.Contains(text, "go.mod") {
+	if text, _, _ := millrace(t, "examples", "count", "--format", "go", "--addr", addr); !strings.Contains(text,
+		"package main\n") || strings.Contains(text, "go.mod") {
 		t.Errorf("calls with net/http need no module:\n%s", text)
 	}
 }
@@ -111,13 +117,15 @@ func TestExamplesGoModule(t *testing.T) {
 // A printed call refused by the server shows the server's reason.
 func TestExamplesThatFail(t *testing.T) {
 	_, addr := serve(t, "--model", "shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"))
-	for format, program := range map[string]string{"curl": "sh", "python": testneeds.Interpreter, "js": testneeds.Program(t, "node")} {
+	for format, program := range map[string]string{"curl": "sh", "python": testneeds.Interpreter,
+		"js": testneeds.Program(t, "node")} {
 		text, stderr, code := millrace(t, "examples", "shot", "--format", format, "--addr", addr)
 		if code != 0 {
 			t.Fatal(stderr)
 		}
 		file := filepath.Join(t.TempDir(), "call.mjs")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "/models/shot/", "/models/none/")), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "/models/shot/", "/models/none/")),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		c := exec.CommandContext(t.Context(), program, file)
@@ -136,12 +144,16 @@ func TestTakesOfGraph(t *testing.T) {
 		c.Dir = absolute(t, filepath.Join("..", "..", "examples", "graph"))
 		return c
 	}
-	const takes = "a picture as frame: JPEG, PNG or WebP of any size; step digits gets it as RGB of 320x240; step colour gets each crop as RGB of 16x16\n"
-	if out, stderr, code := finish(t, in(onnxRun(t, "check", "--config", "config.yaml"))); code != 0 || strings.Count(out, "takes "+takes) != 1 {
+	const takes = "a picture as frame: JPEG, PNG or WebP of any size; step digits gets it as RGB of 320x240; step " +
+		"colour gets each crop as RGB of 16x16\n"
+	if out, stderr, code := finish(t, in(onnxRun(t, "check", "--config", "config.yaml"))); code != 0 ||
+		strings.Count(out, "takes "+takes) != 1 {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
-	_, addr := readyServer(t, in(onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--config", "config.yaml")))
-	if out, stderr, code := millrace(t, "models", "show", "traffic", "--addr", addr); code != 0 || !strings.Contains(out, takes) {
+	_, addr := readyServer(t, in(onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--config",
+		"config.yaml")))
+	if out, stderr, code := millrace(t, "models", "show", "traffic", "--addr", addr); code != 0 ||
+		!strings.Contains(out, takes) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	steps := `"steps": [
@@ -172,9 +184,11 @@ func TestTakes(t *testing.T) {
 	if err := os.WriteFile(bare, []byte("def infer(x, y): ...\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	models := []string{"--model", "shot=" + shotClass(t) + python, "--model", "bare=" + bare + python, "--model", "same=identity", "--model", "eyes=motion"}
+	models := []string{"--model", "shot=" + shotClass(t) + python, "--model", "bare=" + bare + python, "--model",
+		"same=identity", "--model", "eyes=motion"}
 	_, addr := serve(t, models...)
-	const shot, eyes = "a picture as image: JPEG, PNG or WebP of any size, which becomes RGB of 32x24\n", "a picture as image: JPEG, PNG or WebP of any size, which becomes GRAY of 320x240\n"
+	const shot, eyes = "a picture as image: JPEG, PNG or WebP of any size, which becomes RGB of 32x24\n",
+		"a picture as image: JPEG, PNG or WebP of any size, which becomes GRAY of 320x240\n"
 	for model, want := range map[string][]string{
 		"shot": {"takes   " + shot, "least   FP64   [1]  may be left out\n"},
 		"eyes": {eyes},
@@ -203,7 +217,9 @@ func TestTakes(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	out, stderr, code := millrace(t, append([]string{"check"}, models...)...)
-	if code != 0 || strings.Count(out, "takes "+shot) != 1 || strings.Count(out, "takes "+eyes) != 1 || !strings.Contains(out, "input least FP64 [1], which may be left out\n") || strings.Count(out, "declares no inputs, and takes any tensors\n") != 2 {
+	if code != 0 || strings.Count(out, "takes "+shot) != 1 || strings.Count(out, "takes "+eyes) != 1 ||
+		!strings.Contains(out, "input least FP64 [1], which may be left out\n") ||
+		strings.Count(out, "declares no inputs, and takes any tensors\n") != 2 {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	text, _, _ := millrace(t, "api-schema", "--addr", addr)
@@ -223,7 +239,8 @@ func TestTakes(t *testing.T) {
 	content := func(model string) map[string]body {
 		return document.Paths["/v2/models/"+model+"/infer"].Post.RequestBody.Content
 	}
-	if got := content("same")["application/json"].Examples["tensors"]; !strings.Contains(got.Summary, "the model declares no inputs") {
+	if got := content("same")["application/json"].Examples["tensors"]; !strings.Contains(got.Summary,
+		"the model declares no inputs") {
 		t.Errorf("%+v", got)
 	}
 	if got := content("bare")["application/json"].Examples; len(got) != 0 {
@@ -233,10 +250,12 @@ func TestTakes(t *testing.T) {
 	if _, bare := content("bare")["image/jpeg"]; !picture || bare {
 		t.Errorf("pictures: %v of a class that takes one, %v of one that does not", picture, bare)
 	}
-	if out, _, _ := millrace(t, "examples", "bare", "--addr", addr); strings.Contains(out, "/v2/models/") || !strings.Contains(out, "/apps/bare/infer") {
+	if out, _, _ := millrace(t, "examples", "bare", "--addr", addr); strings.Contains(out, "/v2/models/") ||
+		!strings.Contains(out, "/apps/bare/infer") {
 		t.Errorf("%s", out)
 	}
-	if out, _, _ := millrace(t, "examples", "same", "--addr", addr); !strings.HasPrefix(out, "# The model declares no inputs: the tensor x is an example.\n") {
+	if out, _, _ := millrace(t, "examples", "same", "--addr", addr); !strings.HasPrefix(out,
+		"# The model declares no inputs: the tensor x is an example.\n") {
 		t.Errorf("%s", out)
 	}
 }
@@ -250,9 +269,11 @@ func blurConfig(t *testing.T) string {
 	}
 	python, folder := testneeds.Python(t, "numpy", "PIL"), absolute(t, "../../examples/blur")
 	for _, name := range []string{"bright", "blur"} {
-		text = bytes.Replace(text, []byte("source: "+name+".py"), []byte("source: "+folder+"/"+name+".py\n    python: "+python), 1)
+		text = bytes.Replace(text, []byte("source: "+name+".py"),
+			[]byte("source: "+folder+"/"+name+".py\n    python: "+python), 1)
 	}
-	text = append(text, "  - name: shots\n    source: graph\n    steps:\n      - model: shot\n        input: {image: frame}\n        output: {output: png}\n"...)
+	text = append(text, "  - name: shots\n    source: graph\n    steps:\n      - model: shot\n        input: "+
+		"{image: frame}\n        output: {output: png}\n"...)
 	file := filepath.Join(t.TempDir(), "blur.yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
@@ -321,13 +342,15 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), map[string]string{"curl": "sh", "python": testneeds.Interpreter, "js": testneeds.Program(t, "node")}[format], file)
+	c := exec.CommandContext(t.Context(), map[string]string{"curl": "sh", "python": testneeds.Interpreter,
+		"js": testneeds.Program(t, "node")}[format], file)
 	switch format {
 	case "curl":
 		c = exec.CommandContext(t.Context(), "sh", "-e", file)
 	case "go": // as a package of this module, whose files are elsewhere
 		overlay := filepath.Join(dir, "overlay.json")
-		replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "cmd", "call", "main.go"): file}})
+		replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "cmd", "call",
+			"main.go"): file}})
 		if err == nil {
 			err = os.WriteFile(overlay, replace, 0o600)
 		}
@@ -335,7 +358,8 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 			t.Fatal(err)
 		}
 		program := filepath.Join(dir, "call")
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-overlay", overlay, "-o", program, "./cmd/call")
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(),
+			"-overlay", overlay, "-o", program, "./cmd/call")
 		build.Dir = root
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, out, text)
@@ -353,7 +377,8 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 // A server and its configuration yield the same document. The document of one model has no part of other models.
 func TestAPISchema(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "millrace.yaml")
-	if err := os.WriteFile(file, []byte("models: [{name: eyes, source: motion}, {name: same, source: identity}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("models: [{name: eyes, source: motion}, {name: same, source: identity}]\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, addr := serve(t, "--config", file)
@@ -366,14 +391,17 @@ func TestAPISchema(t *testing.T) {
 		t.Errorf("exit status %d: the documents differ\n%s", code, stderr)
 	}
 	apart := filepath.Join(t.TempDir(), "apart.yaml")
-	if err := os.WriteFile(apart, []byte("metrics: {address: \"127.0.0.1:9\"}\n"), 0o600); err != nil { // where nothing may listen
+	// where nothing may listen
+	if err := os.WriteFile(apart, []byte("metrics: {address: \"127.0.0.1:9\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text, stderr, code := millrace(t, "api-schema", "--config", apart); code != 0 || strings.Contains(text, `"/metrics"`) || !strings.Contains(configured, `"/metrics"`) {
+	if text, stderr, code := millrace(t, "api-schema", "--config", apart); code != 0 ||
+		strings.Contains(text, `"/metrics"`) || !strings.Contains(configured, `"/metrics"`) {
 		t.Errorf("exit status %d: metrics are described for an address that has none\n%s", code, stderr)
 	}
 	out := filepath.Join(t.TempDir(), "eyes.json")
-	if text, stderr, code := millrace(t, "api-schema", "--addr", addr, "--model", "eyes", "--out", out); code != 0 || text != "" {
+	if text, stderr, code := millrace(t, "api-schema", "--addr", addr, "--model", "eyes", "--out", out); code != 0 ||
+		text != "" {
 		t.Fatalf("exit status %d, %q\n%s", code, text, stderr)
 	}
 	text, err := os.ReadFile(out)

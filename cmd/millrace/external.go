@@ -133,11 +133,13 @@ func readExternal(model string, data []byte) (map[string][]byte, error) {
 	for _, name := range named {
 		at := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 		if !filepath.IsLocal(at) || at == "." {
-			return nil, usagef("%s: its weights are in %q, which is not in its folder: export the model again, with the weights beside it", model, name)
+			return nil, usagef("%s: its weights are in %q, which is not in its folder: export the model again, with "+
+				"the weights beside it", model, name)
 		}
 		file, err := root.Open(filepath.FromSlash(at))
 		if err != nil {
-			return nil, fmt.Errorf("%s: its weights are in %q, which must be a file in its folder: %w", model, name, err)
+			return nil, fmt.Errorf("%s: its weights are in %q, which must be a file in its folder: %w", model, name,
+				err)
 		}
 		files[at], err = io.ReadAll(file)
 		_ = file.Close() // opened only for reading

@@ -13,7 +13,8 @@ import (
 // withExternal returns a model that adds weights from the file to the input.
 func withExternal(location string) []byte {
 	return onnxfile.Model{
-		Inputs: []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{"N", 2}}}, Outputs: []onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: []any{"N", 2}}},
+		Inputs:       []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{"N", 2}}},
+		Outputs:      []onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: []any{"N", 2}}},
 		Nodes:        []onnxfile.Node{{Op: "Add", Inputs: []string{"x", "w"}, Outputs: []string{"y"}}},
 		Initializers: []onnxfile.Tensor{{Name: "w", Type: onnxfile.Float32, Dims: []int64{2}, External: location}},
 	}.Bytes()
@@ -21,7 +22,8 @@ func withExternal(location string) []byte {
 
 func TestExternalFiles(t *testing.T) {
 	model := append(withExternal("b.data"), withExternal("a.data")...) // fields of the same message
-	if got := externalFiles(append(model, withExternal("b.data")...)); !slices.Equal(got, []string{"a.data", "b.data"}) {
+	if got := externalFiles(append(model, withExternal("b.data")...)); !slices.Equal(got,
+		[]string{"a.data", "b.data"}) {
 		t.Errorf("%q", got)
 	}
 	for _, odd := range [][]byte{nil, []byte("no model"), model[:len(model)-3]} {
@@ -35,7 +37,8 @@ func TestExternalFiles(t *testing.T) {
 	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "link.data")); err != nil {
 		t.Fatal(err)
 	}
-	for _, location := range []string{"../secret", filepath.Join(outside, "secret"), "a/../../secret", "link.data", "missing.data", "."} {
+	for _, location := range []string{"../secret", filepath.Join(outside, "secret"), "a/../../secret", "link.data",
+		"missing.data", "."} {
 		files, err := readExternal(filepath.Join(dir, "m.onnx"), withExternal(location))
 		if err == nil || !strings.Contains(err.Error(), "m.onnx: its weights are in ") {
 			t.Errorf("%s: %q %v", location, files, err)
@@ -54,7 +57,8 @@ func TestLoadWithExternalData(t *testing.T) {
 		t.Fatal("ONNX Runtime's library is not in the cache folder: make onnxruntime")
 	}
 	_, addr := serve(t, "--model", "eyes=motion", "--onnx-library", found[0])
-	for location, name := range map[string]string{"model.onnx.data": "first", "./my weights (1).bin": "second", "parts/größe.data": "third"} {
+	for location, name := range map[string]string{"model.onnx.data": "first", "./my weights (1).bin": "second",
+		"parts/größe.data": "third"} {
 		dir := t.TempDir()
 		at := filepath.Join(dir, location)
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {

@@ -72,13 +72,20 @@ func TestAnswerForms(t *testing.T) {
 		{"one", asJSON, `{"text":"a"}`, 200, asJSON, `{"text":"a"}`},
 		{"one", "", `{"text":"a"}`, 200, asJSON, `{"text":"a"}`},
 		{"one", sse, `{"text":"a"}`, 200, sse, "data: {\"text\":\"a\"}\n\nevent: end\ndata: {}\n\n"},
-		{"v1/chat/completions", asJSON, say("a b", `,"stream":true`), 200, sse, "data: {\"object\":\"chat.completion.chunk\",\"delta\":\"a\"}\n\ndata: {\"object\":\"chat.completion.chunk\",\"delta\":\"b\"}\n\ndata: [DONE]\n\n"},
+		{"v1/chat/completions", asJSON, say("a b", `,"stream":true`), 200, sse,
+			"data: {\"object\":\"chat.completion.chunk\",\"delta\":\"a\"}\n\ndata: " +
+				"{\"object\":\"chat.completion.chunk\",\"delta\":\"b\"}\n\ndata: [DONE]\n\n"},
 		{"v1/chat/completions", asJSON, say("a b", ""), 200, asJSON, `{"object":"chat.completion","content":"a b"}`},
-		{"v1/chat/completions", sse, say("a b", `,"stream":false`), 200, asJSON, `{"object":"chat.completion","content":"a b"}`},
-		{"v1/chat/completions", asJSON, say("fail", ""), 400, asJSON, `{"error":{"message":"no answer","type":"invalid_request_error","code":"invalid_argument"}}`},
-		{"v1/chat/completions", asJSON, say("fail", `,"stream":true`), 400, asJSON, `{"error":{"message":"no answer","type":"invalid_request_error","code":"invalid_argument"}}`},
+		{"v1/chat/completions", sse, say("a b", `,"stream":false`), 200, asJSON,
+			`{"object":"chat.completion","content":"a b"}`},
+		{"v1/chat/completions", asJSON, say("fail", ""), 400, asJSON,
+			`{"error":{"message":"no answer","type":"invalid_request_error","code":"invalid_argument"}}`},
+		{"v1/chat/completions", asJSON, say("fail", `,"stream":true`), 400, asJSON,
+			`{"error":{"message":"no answer","type":"invalid_request_error","code":"invalid_argument"}}`},
 		{"v1/chat/completions", asJSON, say("late x", `,"stream":true`), 500, asJSON, `"message":"too late"`},
-		{"v1/chat/completions", asJSON, say("x late", `,"stream":true`), 200, sse, "data: {\"error\":{\"message\":\"too late\",\"type\":\"server_error\",\"code\":\"internal\"}}\n\ndata: [DONE]\n\n"},
+		{"v1/chat/completions", asJSON, say("x late", `,"stream":true`), 200, sse,
+			"data: {\"error\":{\"message\":\"too late\",\"type\":\"server_error\",\"code\":\"internal\"}}\n\ndata: " +
+				"[DONE]\n\n"},
 		{"v1/chat/completions", asJSON, say("twice", ""), 500, asJSON, `several times`},
 	} {
 		req, err := http.NewRequest(http.MethodPost, "http://"+addr+"/apps/chat/"+c.path, strings.NewReader(c.body))
@@ -93,8 +100,10 @@ func TestAnswerForms(t *testing.T) {
 		}
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != c.status || !strings.HasPrefix(resp.Header.Get("Content-Type"), c.media) || !strings.Contains(string(text), c.want) {
-			t.Errorf("%s as %q, %s: %s %s\n%s\nwant %s", c.path, c.accept, c.body, resp.Status, resp.Header.Get("Content-Type"), text, c.want)
+		if err != nil || resp.StatusCode != c.status || !strings.HasPrefix(resp.Header.Get("Content-Type"), c.media) ||
+			!strings.Contains(string(text), c.want) {
+			t.Errorf("%s as %q, %s: %s %s\n%s\nwant %s", c.path, c.accept, c.body, resp.Status,
+				resp.Header.Get("Content-Type"), text, c.want)
 		}
 	}
 }

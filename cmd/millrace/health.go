@@ -26,8 +26,9 @@ is needed. The exit status is 0 if the server is ready, and otherwise 1, also wh
 within 5 s. Images of containers have the command as their health check.
 
 With --wait the command asks again until the server is ready, also while no server answers at the address.`,
-		Example: "  millrace health\n  millrace health --live\n  millrace serve --config millrace.yaml & millrace health --wait 30s && millrace models",
-		Args:    wrongUsage(cobra.NoArgs),
+		Example: "  millrace health\n  millrace health --live\n  millrace serve --config millrace.yaml & millrace " +
+			"health --wait 30s && millrace models",
+		Args: wrongUsage(cobra.NoArgs),
 	}
 	host := remoteFlags(c)
 	c.Flags().BoolVar(&live, "live", false, "0 if the server answers, also while it loads models or drains")

@@ -66,8 +66,10 @@ UTF-8, all elements are in base64, and the output has "parameters":{"content_typ
 	f.StringVar(&in.request, "request", "", "a file with a request in JSON")
 	f.StringVar(&in.sent.Version, "version", "", "version of the model (any)")
 	f.IntVar(&deadlineMS, "deadline-ms", 0, "time in which a request must be answered (the model's)")
-	f.StringVar(&in.overlay.to, "overlay", "", "write the picture with its boxes to this file (.png or .jpg), or each picture to this folder")
-	f.StringArrayVar(&in.saves.given, "save", nil, "write an output to a file, as OUTPUT=FILE; may be given several times")
+	f.StringVar(&in.overlay.to, "overlay", "",
+		"write the picture with its boxes to this file (.png or .jpg), or each picture to this folder")
+	f.StringArrayVar(&in.saves.given, "save", nil,
+		"write an output to a file, as OUTPUT=FILE; may be given several times")
 	f.BoolVar(&in.out.asJSON, "json", false, "each answer as JSON of the Open Inference Protocol, one on each line")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if (len(args) > 1) == (in.request != "") {
@@ -190,11 +192,13 @@ func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader
 // errors.
 func (in *inference) missing(err error) error {
 	var e *stream.Error
-	if in.request != "" || !errors.As(err, &e) || !strings.HasPrefix(e.Msg, "inputs.") || !strings.HasSuffix(e.Msg, ": is missing") {
+	if in.request != "" || !errors.As(err, &e) || !strings.HasPrefix(e.Msg, "inputs.") ||
+		!strings.HasSuffix(e.Msg, ": is missing") {
 		return nil
 	}
 	return &stream.Error{Code: e.Code, Err: err, Msg: fmt.Sprintf("%s: model %s needs this input besides the picture. "+
-		"Send both in one request, as the calls of millrace examples %s do, here by --request FILE", e.Msg, in.model, in.model)}
+		"Send both in one request, as the calls of millrace examples %s do, here by --request FILE", e.Msg, in.model,
+		in.model)}
 }
 
 // named returns an error in terms of the command, with the flag or file in place of the server's field.
@@ -265,7 +269,8 @@ func readInput(stdin io.Reader, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil && strings.HasPrefix(name, "{") {
-			return nil, errors.New("PICTURE: is JSON, not the name of a file: a request in JSON is read from a file by --request, or from standard input by --request -")
+			return nil, errors.New("PICTURE: is JSON, not the name of a file: a request in JSON is read from a file " +
+				"by --request, or from standard input by --request -")
 		}
 		if err != nil {
 			return nil, err
@@ -299,7 +304,8 @@ func readRequest(req *client.Request, body []byte) error {
 		if len(t.Params) > 0 {
 			return fmt.Errorf("--request: inputs[%d].parameters: are not sent by this command: leave them out", i)
 		}
-		req.Inputs = append(req.Inputs, stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Data: t.Data})
+		req.Inputs = append(req.Inputs, stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype),
+			Shape: t.Shape, Data: t.Data})
 	}
 	for i, o := range m.Outputs {
 		if len(o.Params) > 0 {

@@ -34,14 +34,16 @@ func digits(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	frame := command(t)
-	frame.Path, frame.Args = testneeds.Program(t, "ffmpeg"), []string{"ffmpeg", "-v", "error", "-i", clip, "-frames:v", "1", file}
+	frame.Path, frame.Args = testneeds.Program(t, "ffmpeg"), []string{"ffmpeg", "-v", "error", "-i", clip, "-frames:v",
+		"1", file}
 	if out, err := frame.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return file
 }
 
-const spotterModel = "spotter=../../examples/spotter/spotter.onnx,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB," +
+const spotterModel = "spotter=../../examples/spotter/spotter.onnx,input.image.width=320,input.image.height=240," +
+	"input.image.layout=NCHW,input.image.color=RGB," +
 	"input.image.scale=0.00392157,output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=0.3"
 
 // absolute makes the file in a model's specification absolute.
@@ -56,7 +58,8 @@ func absolute(t *testing.T, spec string) string {
 
 // Boxes are printed as a table, in pixels of the picture, and drawn over the picture.
 func TestInferBoxes(t *testing.T) {
-	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", absolute(t, spotterModel)))
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model",
+		absolute(t, spotterModel)))
 	dir := t.TempDir()
 	file, drawn := digits(t, filepath.Join(dir, "a.png")), filepath.Join(dir, "drawn.png")
 	out, stderr, code := millrace(t, "infer", "spotter", file, "--overlay", drawn, "--addr", addr)
@@ -89,7 +92,8 @@ func TestAnswerRows(t *testing.T) {
 	nan := float32(math.NaN())
 	boxes := stream.AppendFloat32(nil, 1, 2, 3, 4, nan, 2, 3, 4)
 	list := []stream.Tensor{
-		{Name: "output", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)},
+		{Name: "output", Datatype: stream.Bytes, Shape: []int{1},
+			Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)},
 		{Name: "boxes", Datatype: stream.Float32, Shape: []int{2, 4}, Data: boxes},
 	}
 	for _, c := range []struct {
@@ -101,7 +105,8 @@ func TestAnswerRows(t *testing.T) {
 		if err := (&answerWriter{w: &b}).answer("", &client.Answer{Model: "m", Outputs: list}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(b.String(), c.want) || !strings.Contains(b.String(), `{"count":5000,"found":[{"x":1},`) || !strings.Contains(b.String(), "--save output=out.json") {
+		if !strings.Contains(b.String(), c.want) || !strings.Contains(b.String(), `{"count":5000,"found":[{"x":1},`) ||
+			!strings.Contains(b.String(), "--save output=out.json") {
 			t.Errorf("%s, want %q", b.String(), c.want)
 		}
 		if strings.Contains(b.String(), "not shown") != strings.Contains(c.want, "not shown") {
@@ -132,10 +137,12 @@ func TestInferFolder(t *testing.T) {
 	}
 	out, stderr, code := millrace(t, "infer", "eyes", dir, "--overlay", drawn, "--addr", addr)
 	a, c := filepath.Join(dir, "a.jpg"), filepath.Join(dir, "c.JPEG")
-	if code != 1 || !strings.HasPrefix(out, a+"\nmodel ") || strings.Count(out, "\nno boxes\n") != 2 || !strings.Contains(out, "\n\n"+c+"\n") || strings.Contains(out+stderr, "notes.txt") {
+	if code != 1 || !strings.HasPrefix(out, a+"\nmodel ") || strings.Count(out, "\nno boxes\n") != 2 ||
+		!strings.Contains(out, "\n\n"+c+"\n") || strings.Contains(out+stderr, "notes.txt") {
 		t.Errorf("exit status %d\n%s", code, out)
 	}
-	if !strings.Contains(stderr, "b.png: is not a JPEG, PNG or WebP picture") || !strings.Contains(stderr, "1 of 3 pictures failed") {
+	if !strings.Contains(stderr, "b.png: is not a JPEG, PNG or WebP picture") ||
+		!strings.Contains(stderr, "1 of 3 pictures failed") {
 		t.Errorf("%s", stderr)
 	}
 	for _, name := range []string{"a.jpg", "c.JPEG"} {
@@ -157,11 +164,13 @@ func TestInferFolder(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &row); err != nil || filepath.Dir(row.File) != dir {
 			t.Errorf("%v: %s", err, line)
 		}
-		if failed := filepath.Base(row.File) == "b.png"; failed != (i == 1) || failed != (row.Error.Code == "invalid_argument") || failed != (len(row.Outputs) == 0) {
+		if failed := filepath.Base(row.File) == "b.png"; failed != (i == 1) ||
+			failed != (row.Error.Code == "invalid_argument") || failed != (len(row.Outputs) == 0) {
 			t.Errorf("%s", line)
 		}
 	}
-	if out, stderr, code = millrace(t, "infer", "eyes", a, c, "--addr", addr); code != 0 || stderr != "" || !strings.Contains(out, c) {
+	if out, stderr, code = millrace(t, "infer", "eyes", a, c, "--addr", addr); code != 0 || stderr != "" ||
+		!strings.Contains(out, c) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }
@@ -175,8 +184,10 @@ func TestInferSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[1,2,1,3],"data":[1,2,3,4,5,6]},{"name":"gray","datatype":"UINT8","shape":[1,2,1],"data":[7,8]},` +
-		`{"name":"numbers","datatype":"FP32","shape":[2],"data":[1.5,-2]},{"name":"texts","datatype":"BYTES","shape":[2],"data":["a","<b>"]},{"name":"one","datatype":"BYTES","shape":[1],"data":["text"]}]}`
+	request := `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[1,2,1,3],"data":[1,2,3,4,5,6]},` +
+		`{"name":"gray","datatype":"UINT8","shape":[1,2,1],"data":[7,8]},` +
+		`{"name":"numbers","datatype":"FP32","shape":[2],"data":[1.5,-2]},{"name":"texts","datatype":"BYTES",` +
+		`"shape":[2],"data":["a","<b>"]},{"name":"one","datatype":"BYTES","shape":[1],"data":["text"]}]}`
 	for name, text := range map[string]string{"r.json": request, "sent.jpg": string(shot)} {
 		if err := os.WriteFile(file(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -194,25 +205,33 @@ func TestInferSave(t *testing.T) {
 		}
 		return string(b)
 	}
-	if out, _, _ := infer(file("sent.jpg")); !strings.Contains(out, fmt.Sprintf("a picture of type jpeg, %d bytes: --save output=out.jpg", len(shot))) {
+	if out, _, _ := infer(file("sent.jpg")); !strings.Contains(out,
+		fmt.Sprintf("a picture of type jpeg, %d bytes: --save output=out.jpg", len(shot))) {
 		t.Errorf("%s", out)
 	}
 	for _, name := range []string{"a.jpg", "bare"} {
 		out, stderr, code := infer(file("sent.jpg"), "--save", "output="+file(name))
-		if want := fmt.Sprintf("saved output as %s: a picture of type jpeg, %d bytes\n", file(name), len(shot)); saved(code, stderr, name) != string(shot) || !strings.HasSuffix(out, want) || strings.Contains(out, "--save") {
+		if want := fmt.Sprintf("saved output as %s: a picture of type jpeg, %d bytes\n", file(name),
+			len(shot)); saved(code, stderr, name) != string(shot) || !strings.HasSuffix(out, want) ||
+			strings.Contains(out, "--save") {
 			t.Errorf("%s, want %s", out, want)
 		}
 	}
-	if _, stderr, code := infer(file("sent.jpg"), "--overlay", file("x.png")); code != 1 || !strings.Contains(stderr, "--overlay: the answer of model same has no boxes, keypoints, mask or classes to draw: it has output. --save writes") {
+	if _, stderr, code := infer(file("sent.jpg"), "--overlay", file("x.png")); code != 1 ||
+		!strings.Contains(stderr, "--overlay: the answer of model same has no boxes, keypoints, mask or classes to "+
+			"draw: it has output. --save writes") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
-	if out, stderr, code := infer(file("sent.jpg"), "--json", "--save", "output="+file("a.jpg")); saved(code, stderr, "a.jpg") == "" || !strings.HasPrefix(stderr, "saved output as ") || strings.Count(out, "\n") != 1 {
+	if out, stderr, code := infer(file("sent.jpg"), "--json", "--save", "output="+file("a.jpg")); saved(code, stderr,
+		"a.jpg") == "" || !strings.HasPrefix(stderr, "saved output as ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("%s\n%s", out, stderr)
 	}
-	if _, stderr, code := infer(file("sent.jpg"), "--save", "output="+file("a.jpg")); saved(code, stderr, "a.jpg") != string(shot) {
+	if _, stderr, code := infer(file("sent.jpg"), "--save", "output="+file("a.jpg")); saved(code, stderr,
+		"a.jpg") != string(shot) {
 		t.Error("the saved element is not that of the answer")
 	}
-	_, stderr, code := infer("--request", file("r.json"), "--save", "pixels="+file("p.png"), "--save", "gray="+file("g.PNG"), "--save", "numbers="+file("n.npy"), "--save", "one="+file("a.jpg.txt"))
+	_, stderr, code := infer("--request", file("r.json"), "--save", "pixels="+file("p.png"), "--save",
+		"gray="+file("g.PNG"), "--save", "numbers="+file("n.npy"), "--save", "one="+file("a.jpg.txt"))
 	for name, want := range map[string]color.Color{"p.png": color.NRGBA{4, 5, 6, 255}, "g.PNG": color.Gray{8}} {
 		img, err := png.Decode(strings.NewReader(saved(code, stderr, name)))
 		if err != nil {
@@ -224,7 +243,8 @@ func TestInferSave(t *testing.T) {
 		}
 	}
 	header := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"
-	if got := saved(code, stderr, "n.npy"); len(got) != 128+8 || !strings.HasPrefix(got, header) || got[127:] != "\n\x00\x00\xc0\x3f\x00\x00\x00\xc0" {
+	if got := saved(code, stderr, "n.npy"); len(got) != 128+8 || !strings.HasPrefix(got, header) ||
+		got[127:] != "\n\x00\x00\xc0\x3f\x00\x00\x00\xc0" {
 		t.Errorf("%q", got)
 	}
 	if got := saved(code, stderr, "a.jpg.txt"); got != "text" {
@@ -261,7 +281,8 @@ func TestInferSave(t *testing.T) {
 		t.Error("a refused output was written")
 	}
 	out, _, _ := infer(file("sent.jpg"), "--json")
-	if want := `"shape":[1],"parameters":{"content_type":"base64"},"data":["` + base64.StdEncoding.EncodeToString(shot) + `"]}`; !strings.Contains(out, want) {
+	if want := `"shape":[1],"parameters":{"content_type":"base64"},"data":["` +
+		base64.StdEncoding.EncodeToString(shot) + `"]}`; !strings.Contains(out, want) {
 		t.Errorf("%s", out)
 	}
 	out, _, _ = infer("--request", file("r.json"), "--json")
@@ -272,10 +293,12 @@ func TestInferSave(t *testing.T) {
 
 // The error for a picture sent to a model with another required input names the input and gives advice.
 func TestInferMissing(t *testing.T) {
-	_, addr := serve(t, "--model", absolute(t, "blur=../../examples/blur/blur.py")+",python="+testneeds.Python(t, "numpy", "PIL"))
+	_, addr := serve(t, "--model", absolute(t, "blur=../../examples/blur/blur.py")+",python="+testneeds.Python(t,
+		"numpy", "PIL"))
 	shot := picture(t)
 	_, stderr, code := millrace(t, "infer", "blur", shot, "--addr", addr)
-	const want = "millrace: inputs.boxes: is missing: model blur needs this input besides the picture. Send both in one request, as the calls of millrace examples blur do, here by --request FILE\n"
+	const want = "millrace: inputs.boxes: is missing: model blur needs this input besides the picture. Send both in " +
+		"one request, as the calls of millrace examples blur do, here by --request FILE\n"
 	if code != 1 || stderr != want {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
@@ -284,11 +307,13 @@ func TestInferMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := filepath.Join(t.TempDir(), "request.json")
-	text := `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + base64.StdEncoding.EncodeToString(data) + `"]},{"name":"boxes","datatype":"FP32","shape":[0,4],"data":[]}]}`
+	text := `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` +
+		base64.StdEncoding.EncodeToString(data) + `"]},{"name":"boxes","datatype":"FP32","shape":[0,4],"data":[]}]}`
 	if err := os.WriteFile(request, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, code := millrace(t, "infer", "blur", "--request", request, "--addr", addr); code != 0 || !strings.Contains(out, "UINT8") {
+	if out, stderr, code := millrace(t, "infer", "blur", "--request", request, "--addr", addr); code != 0 ||
+		!strings.Contains(out, "UINT8") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }
@@ -313,7 +338,8 @@ func TestElements(t *testing.T) {
 		}
 		var npy bytes.Buffer
 		size, _ := strconv.Atoi(c.npy[2:])
-		if err := writeNPY(&npy, x); err != nil || !strings.Contains(npy.String(), "'descr': '"+c.npy+"'") || !strings.Contains(npy.String(), "'shape': (2,1,)") || npy.Len() != 128+2*size {
+		if err := writeNPY(&npy, x); err != nil || !strings.Contains(npy.String(), "'descr': '"+c.npy+"'") ||
+			!strings.Contains(npy.String(), "'shape': (2,1,)") || npy.Len() != 128+2*size {
 			t.Errorf("%s: %v, %q", c.datatype, err, npy.String())
 		}
 	}
@@ -331,12 +357,14 @@ func TestLoadFile(t *testing.T) {
 	if err := os.Link(path, capitals); err != nil {
 		t.Fatal(err)
 	}
-	for want, args := range map[string][]string{"model": {path}, "find": {path, "--name", "find"}, "CAPITALS": {capitals}} {
+	for want, args := range map[string][]string{"model": {path}, "find": {path, "--name", "find"},
+		"CAPITALS": {capitals}} {
 		out, stderr, code := millrace(t, append([]string{"models", "load", "--addr", addr}, args...)...)
 		if code != 0 || strings.TrimSpace(out) != want {
 			t.Errorf("exit status %d, %q %s", code, out, stderr)
 		}
-		if out, stderr, code = millrace(t, "models", "show", want, "--addr", addr); code != 0 || !strings.Contains(out, "image") {
+		if out, stderr, code = millrace(t, "models", "show", want, "--addr", addr); code != 0 ||
+			!strings.Contains(out, "image") {
 			t.Errorf("exit status %d, %q %s", code, out, stderr)
 		}
 	}

@@ -50,7 +50,10 @@ is overwritten. The service is served by millrace serve FOLDER/service.py.`,
 		if dir != "." {
 			into = "cd " + dir + "\n  "
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s\n\nTest it, and serve it, so that a change of the file is served at once:\n  %spython3 -m unittest\n  millrace serve ./service.py --watch\n\nCall it:\n  curl -s http://127.0.0.1:8000/infer -H 'Content-Type: application/json' -d '{\"text\": \"to be or not to be\"}'\n", strings.Join(files, ", "), into)
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s\n\nTest it, and serve it, so that a change of the file is "+
+			"served at once:\n  %spython3 -m unittest\n  millrace serve ./service.py --watch\n\nCall it:\n  curl -s "+
+			"http://127.0.0.1:8000/infer -H 'Content-Type: application/json' -d '{\"text\": \"to be or not to be\"}'\n",
+			strings.Join(files, ", "), into)
 		return err
 	}
 	return c

@@ -29,7 +29,8 @@ func TestInit(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "test_service.py")); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, code := millrace(t, "init", dir); code != 1 || !strings.Contains(stderr, "service.py exists already: choose another folder") {
+	if _, stderr, code := millrace(t, "init", dir); code != 1 ||
+		!strings.Contains(stderr, "service.py exists already: choose another folder") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "service.py")); err != nil || string(text) != "mine" {

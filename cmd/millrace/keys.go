@@ -58,11 +58,12 @@ func keysAddCommand() *cobra.Command {
 	var grant grantFlags
 	var asJSON bool
 	c := &cobra.Command{
-		Use:     "add FILE NAME",
-		Short:   "Add a key, and print the key once",
-		Long:    "Add a key to a file, and print the key. A missing file is created. The key cannot be printed again.",
-		Example: "  millrace keys add keys.yaml camera-1 --role infer\n  millrace keys add keys.yaml deploy --role manage --expires 720h --json",
-		Args:    wrongUsage(cobra.ExactArgs(2)),
+		Use:   "add FILE NAME",
+		Short: "Add a key, and print the key once",
+		Long:  "Add a key to a file, and print the key. A missing file is created. The key cannot be printed again.",
+		Example: "  millrace keys add keys.yaml camera-1 --role infer\n  millrace keys add keys.yaml deploy --role " +
+			"manage --expires 720h --json",
+		Args: wrongUsage(cobra.ExactArgs(2)),
 	}
 	grant.define(c, "key")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -165,9 +166,12 @@ type grantFlags struct {
 }
 
 func (g *grantFlags) define(c *cobra.Command, what string) {
-	c.Flags().StringSliceVar(&g.roles, "role", []string{role.Infer.String()}, "a role: "+strings.Join(role.Names(), ", ")+"; may be repeated")
-	c.Flags().StringSliceVar(&g.models, "model", nil, "the name of a model that it may use, or a pattern such as door-*; may be repeated [all]")
-	c.Flags().StringSliceVar(&g.quotas, "quota", nil, "NAME=N in place of the setting quotas.NAME, such as requests=50, which is a second's; 0 = any number; may be repeated [those of the settings]")
+	c.Flags().StringSliceVar(&g.roles, "role", []string{role.Infer.String()},
+		"a role: "+strings.Join(role.Names(), ", ")+"; may be repeated")
+	c.Flags().StringSliceVar(&g.models, "model", nil,
+		"the name of a model that it may use, or a pattern such as door-*; may be repeated [all]")
+	c.Flags().StringSliceVar(&g.quotas, "quota", nil, "NAME=N in place of the setting quotas.NAME, such as "+
+		"requests=50, which is a second's; 0 = any number; may be repeated [those of the settings]")
 	c.Flags().DurationVar(&g.lasts, "expires", 0, "how long the "+what+" is valid, such as 720h [for ever]")
 }
 
@@ -231,5 +235,6 @@ func grantColumns(g access.Grant) string {
 	if !g.Expires.IsZero() {
 		until = g.Expires.Format(time.RFC3339)
 	}
-	return strings.Join(g.Roles, ",") + "\t" + models + "\t" + cmp.Or(strings.Join(quotas, ","), "default") + "\t" + until
+	return strings.Join(g.Roles, ",") + "\t" + models + "\t" + cmp.Or(strings.Join(quotas, ","), "default") + "\t" +
+		until
 }

@@ -21,11 +21,13 @@ func TestKeys(t *testing.T) {
 		Key, Name, ID, Expires string
 		Roles                  []string
 	}
-	if err := json.Unmarshal([]byte(out), &boss); code != 0 || err != nil || boss.Expires == "" || strings.Join(boss.Roles, " ") != "watch manage" {
+	if err := json.Unmarshal([]byte(out), &boss); code != 0 || err != nil || boss.Expires == "" ||
+		strings.Join(boss.Roles, " ") != "watch manage" {
 		t.Fatalf("%d %s %s %v", code, out, stderr, err)
 	}
 	_, addr := serve(t, "--model", "m=identity", "--auth-keys", file)
-	for path, want := range map[string][3]int{"/v2/models/m": {401, 200, 403}, "/v2/status": {401, 403, 200}, "/v2/health/live": {200, 200, 200}, "/metrics": {200, 200, 200}} {
+	for path, want := range map[string][3]int{"/v2/models/m": {401, 200, 403}, "/v2/status": {401, 403, 200},
+		"/v2/health/live": {200, 200, 200}, "/metrics": {200, 200, 200}} {
 		for i, k := range []string{"", key, boss.Key} {
 			req, err := http.NewRequest("GET", "http://"+addr+path, nil)
 			if err != nil {
@@ -44,11 +46,13 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	if out, stderr, code := millrace(t, "keys", "add", file, "public", "--quota", "requests=2.5", "--quota", "bytes=2MiB,streams=0"); code != 0 {
+	if out, stderr, code := millrace(t, "keys", "add", file, "public", "--quota", "requests=2.5", "--quota",
+		"bytes=2MiB,streams=0"); code != 0 {
 		t.Errorf("%d %s %s", code, out, stderr)
 	}
 	for _, quota := range []string{"frame=1", "frames", "frames=-1", "frames=1MiB", "frames=nan"} {
-		if out, stderr, code := millrace(t, "keys", "add", file, "x", "--quota", quota); code != 2 || !strings.Contains(stderr, "--quota: ") {
+		if out, stderr, code := millrace(t, "keys", "add", file, "x", "--quota", quota); code != 2 ||
+			!strings.Contains(stderr, "--quota: ") {
 			t.Errorf("%s: %d %s %s", quota, code, out, stderr)
 		}
 	}
@@ -56,13 +60,15 @@ func TestKeys(t *testing.T) {
 	if !strings.Contains(list, "bytes=2097152,requests=2.5,streams=0") || strings.Count(list, "default") != 2 {
 		t.Error(list)
 	}
-	if code != 0 || !strings.Contains(list, "cam-1") || !strings.Contains(list, "watch,manage") || strings.Contains(list, key) {
+	if code != 0 || !strings.Contains(list, "cam-1") || !strings.Contains(list, "watch,manage") ||
+		strings.Contains(list, key) {
 		t.Errorf("%d %s", code, list)
 	}
 	if out, stderr, code := millrace(t, "keys", "revoke", file, boss.ID); code != 0 || out != "1 revoked\n" {
 		t.Errorf("%d %s %s", code, out, stderr)
 	}
-	if list, _, _ := millrace(t, "keys", "list", file, "--json"); strings.Contains(list, "boss") || !strings.Contains(list, "cam-1") || strings.Contains(list, "sha256") {
+	if list, _, _ := millrace(t, "keys", "list", file, "--json"); strings.Contains(list, "boss") ||
+		!strings.Contains(list, "cam-1") || strings.Contains(list, "sha256") {
 		t.Errorf("%s", list)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
@@ -81,7 +87,8 @@ func TestKeys(t *testing.T) {
 		{"keys list " + bad + ".none", 1, "FILE:"},
 		{"serve --auth-keys " + bad, 1, "--auth-keys:"},
 	} {
-		if _, stderr, code := millrace(t, strings.Fields(c.args)...); code != c.code || !strings.Contains(stderr, c.want) {
+		if _, stderr, code := millrace(t, strings.Fields(c.args)...); code != c.code ||
+			!strings.Contains(stderr, c.want) {
 			t.Errorf("%s: %d %s, want %d %s", c.args, code, stderr, c.code, c.want)
 		}
 	}

@@ -32,8 +32,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or the status of a style.StatusError. Errors are
-// written to stderr.
+// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or the status of a style.StatusError. Errors
+// are written to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -60,9 +60,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "millrace",
-		Short:         "An inference server for streams of frames",
-		Long:          "An inference server for streams of frames.\n\nExit status: 0 = success, 1 = a failure, 2 = wrong usage.",
+		Use:   "millrace",
+		Short: "An inference server for streams of frames",
+		Long: "An inference server for streams of frames.\n\nExit status: 0 = success, 1 = a failure, 2 = " +
+			"wrong usage.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,

@@ -190,7 +190,8 @@ func clipFile(t *testing.T) string {
 	ffmpeg := testneeds.Program(t, "ffmpeg")
 	rendered.Do(func() {
 		s := clip.Settings{Width: 640, Height: 480, Seconds: 2, FPS: 15, Seed: 1}
-		rendered.file, rendered.err = clip.Write(context.Background(), s, ffmpeg, filepath.Join(scratch, "clip"), io.Discard)
+		rendered.file, rendered.err = clip.Write(context.Background(), s, ffmpeg, filepath.Join(scratch, "clip"),
+			io.Discard)
 	})
 	if rendered.err != nil {
 		t.Fatal(rendered.err)

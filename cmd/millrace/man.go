@@ -49,7 +49,8 @@ func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath
 func page(c *cobra.Command) string {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %q 1 \"\" %q\n.SH NAME\n%s \\- %s\n", strings.ToUpper(pageName(c)), "millrace "+version, pageName(c), roff(c.Short))
+	fmt.Fprintf(&b, ".TH %q 1 \"\" %q\n.SH NAME\n%s \\- %s\n", strings.ToUpper(pageName(c)), "millrace "+version,
+		pageName(c), roff(c.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n", roff(c.UseLine()))
 	if c.Long != "" {
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n", strings.ReplaceAll(roff(c.Long), "\n\n", "\n.PP\n"))

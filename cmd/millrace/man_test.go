@@ -29,7 +29,8 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("%s has no page: %v", c.CommandPath(), err)
 			continue
 		}
-		if !strings.Contains(string(text), ".SH NAME\n"+pageName(c)+` \- `) || !strings.Contains(string(text), ".SH EXAMPLES\n") {
+		if !strings.Contains(string(text), ".SH NAME\n"+pageName(c)+` \- `) ||
+			!strings.Contains(string(text), ".SH EXAMPLES\n") {
 			t.Errorf("%s:\n%s", path, text)
 		}
 		out, err := exec.Command(testneeds.Program(t, "groff"), "-man", "-ww", "-z", path).CombinedOutput()

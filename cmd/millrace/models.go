@@ -45,7 +45,8 @@ func modelsCommand() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if kinds {
-			if err := without(c.Flags(), "with --kinds, which needs no server", "addr", "ca", "fingerprint", "cert", "key"); err != nil {
+			if err := without(c.Flags(), "with --kinds, which needs no server", "addr", "ca", "fingerprint", "cert",
+				"key"); err != nil {
 				return err
 			}
 			return listKinds(c, asJSON)
@@ -99,7 +100,8 @@ func showCommand() *cobra.Command {
 		defer cl.Close()
 		m, err := cl.Metadata(c.Context(), args[0], *version)
 		if err != nil {
-			return withVersionFlag(withReason(c.Context(), cl, args[0], *version, suggestModel(c.Context(), cl, args[0], err)))
+			return withVersionFlag(withReason(c.Context(), cl, args[0], *version,
+				suggestModel(c.Context(), cl, args[0], err)))
 		}
 		takes, err := takesOf(c.Context(), cl, m, *version)
 		if err != nil {
@@ -146,7 +148,9 @@ func withReason(ctx context.Context, cl *client.Client, model, version string, e
 	}
 	for _, m := range list {
 		if m.Name == model && m.Reason != "" && (version == "" || version == m.Version) {
-			return &stream.Error{Code: stream.CodeOf(err), Field: "model", Msg: fmt.Sprintf("%q is %s: %s", model, strings.ToLower(strings.ReplaceAll(m.State, "_", " ")), m.Reason), Err: err}
+			return &stream.Error{Code: stream.CodeOf(err), Field: "model",
+				Msg: fmt.Sprintf("%q is %s: %s", model, strings.ToLower(strings.ReplaceAll(m.State, "_", " ")),
+					m.Reason), Err: err}
 		}
 	}
 	return err
@@ -209,10 +213,15 @@ func parameter(text string) any {
 
 func loadCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "load MODEL [FILE] [key=value...]",
-		Short:   "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint",
-		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server, with the files that have its weights, and loaded under its name without the ending, or under MODEL. Its settings are the defaults, and those given here.",
-		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx\n  millrace models load digits ./digits/1/model.onnx",
+		Use: "load MODEL [FILE] [key=value...]",
+		Short: "Load a model of the configuration or the repository, a kind of worker, or a file, and print the " +
+			"name of its endpoint",
+		Long: "Load a model of the configuration or the repository, a kind of worker, or a file, and print the " +
+			"name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server, with the files that have " +
+			"its weights, and loaded under its name without the ending, or under MODEL. Its settings are the " +
+			"defaults, and those given here.",
+		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay " +
+			"share=false\n  millrace models load ./digits.onnx\n  millrace models load digits ./digits/1/model.onnx",
 	}
 	return loadWith(c, nil)
 }
@@ -227,7 +236,8 @@ after its last batch. When the new model cannot be loaded, the old one stays. Wh
 it is in the running model: the file, the settings of the configuration such as input and output, the parameters of earlier loads and
 swaps, and the number of workers. To go back to the configuration, unload the model and load it again. A file, such as ./digits.onnx,
 is sent to the server and replaces the file of MODEL, or of the model of the file's name. It must be of the same kind: ONNX or Python.`,
-		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap digits ./new.onnx\n  millrace models swap digits ./new.onnx batching.max_size=4",
+		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models " +
+			"swap digits ./new.onnx\n  millrace models swap digits ./new.onnx batching.max_size=4",
 	}
 	return loadWith(c, stream.Params{"swap": true})
 }
@@ -238,7 +248,8 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 	c.ValidArgsFunction = completeArgs(completeLoadable, completeParameters)
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
-	as := c.Flags().String("name", "", "name of a model that is loaded from a file, as MODEL (the file's name without the ending)")
+	as := c.Flags().String("name", "", "name of a model that is loaded from a file, as MODEL (the file's name "+
+		"without the ending)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		name, path, given, err := loadArgs(args, *as)
 		if err != nil {
@@ -267,7 +278,9 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		loaded, err := cl.Load(c.Context(), name, params)
 		if err != nil {
 			err = suggestLoad(c.Context(), cl, name, err)
-			return withSentFile(withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") }), path)
+			return withSentFile(withName(err, func(field string) string {
+				return strings.TrimPrefix(field, "parameters.")
+			}), path)
 		}
 		warnUnfit(c, cl, name, before)
 		if *asJSON {
@@ -282,7 +295,8 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		case swap:
 			said = swapped(path, changed)
 		case loaded.Endpoint != name:
-			said = fmt.Sprintf("%s: endpoint %s, because %s runs with other parameters: millrace models swap %s changes %s itself", loaded.Result, loaded.Endpoint, name, name, name)
+			said = fmt.Sprintf("%s: endpoint %s, because %s runs with other parameters: millrace models swap %s "+
+				"changes %s itself", loaded.Result, loaded.Endpoint, name, name, name)
 		}
 		if said != "" { // otherwise the server does not report the change
 			_, _ = fmt.Fprintln(c.ErrOrStderr(), said)
@@ -310,7 +324,8 @@ func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client
 	after, _ := cl.Index(c.Context()) // the load itself has succeeded
 	for _, m := range after {
 		if m.State == workers.StateUnavailable && m.Name != name && !slices.Contains(before, m) {
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "warning: model %s is unavailable since this %s: %s\n", m.Name, c.Name(), oneLine(m.Reason))
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "warning: model %s is unavailable since this %s: %s\n", m.Name,
+				c.Name(), oneLine(m.Reason))
 		}
 	}
 }
@@ -386,9 +401,10 @@ func loadParams(args []string, how stream.Params) (stream.Params, error) {
 
 func scaleCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "scale MODEL INSTANCES",
-		Short:   "Set the number of workers of a loaded model",
-		Long:    "Set the number of workers of a loaded model, while it serves: further ones are started, or some end after their batch. It holds until the model is loaded\nagain or the server ends.",
+		Use:   "scale MODEL INSTANCES",
+		Short: "Set the number of workers of a loaded model",
+		Long: "Set the number of workers of a loaded model, while it serves: further ones are started, or some " +
+			"end after their batch. It holds until the model is loaded\nagain or the server ends.",
 		Example: "  millrace models scale service 8",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 

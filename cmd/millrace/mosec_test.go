@@ -46,25 +46,33 @@ func TestMosec(t *testing.T) {
 	}{
 		{"/inference", `{"text": "to be or not to be"}`, 200, "application/json", `{"to":2,"be":2,"or":1,"not":1}`, ""},
 		{"/long", `{"text": "to be or not to be"}`, 200, "application/vnd.words+json", "", `"not": 1`},
-		{"/inference", `{"txt": 1}`, 422, "text/plain; charset=utf-8", "", "request validation error: text is needed: 'text'"},
+		{"/inference", `{"txt": 1}`, 422, "text/plain; charset=utf-8", "",
+			"request validation error: text is needed: 'text'"},
 		{"/long", `{`, 400, "text/plain; charset=utf-8", "", "decoding error: decoding error"},
 		{"/inference", `{"text": "divide"}`, 500, "text/plain; charset=utf-8", "", "inference internal error"},
-		{"/inference", `{"text": "wait"}`, 408, "text/plain; charset=utf-8", "", "mosec timeout error: [14]`forward` timeout after 1.0s: "},
+		{"/inference", `{"text": "wait"}`, 408, "text/plain; charset=utf-8", "",
+			"mosec timeout error: [14]`forward` timeout after 1.0s: "},
 		{"/spell", `{"text": "to be"}`, 200, "text/event-stream; charset=utf-8", "", "data: t-o\n\ndata: b-e\n\n"},
-		{"/spell", `{"text": "a stop"}`, 200, "text/event-stream; charset=utf-8", "", "data: a\n\ndata: s-t-o-p\n\nevent: error\ndata: SSE inference error: 422: Unprocessable Content: request validation error: stop is no word\n\n"},
-		{"/spell", `{}`, 200, "text/event-stream; charset=utf-8", "", "event: error\ndata: SSE inference error: 422: Unprocessable Content: request validation error: text is needed: 'text'\n\n"},
+		{"/spell", `{"text": "a stop"}`, 200, "text/event-stream; charset=utf-8", "",
+			"data: a\n\ndata: s-t-o-p\n\nevent: error\ndata: SSE inference error: 422: Unprocessable Content: " +
+				"request validation error: stop is no word\n\n"},
+		{"/spell", `{}`, 200, "text/event-stream; charset=utf-8", "", "event: error\ndata: SSE inference error: " +
+			"422: Unprocessable Content: request validation error: text is needed: 'text'\n\n"},
 		{"/inference", `{"text": "crash"}`, 500, "text/plain; charset=utf-8", "", "steps.Count_2: "},
 	} {
 		status, header, text := s.ask("POST", c.path, inJSON, c.body)
-		if status != c.status || header.Get("Content-Type") != c.contentType || !strings.Contains(text, c.part) || c.part != "" && c.status == 200 && c.contentType[0] == 't' && text != c.part {
-			t.Errorf("%s %s: %d %s %q, want %d %s %q", c.path, c.body, status, header.Get("Content-Type"), text, c.status, c.contentType, c.part)
+		if status != c.status || header.Get("Content-Type") != c.contentType || !strings.Contains(text, c.part) ||
+			c.part != "" && c.status == 200 && c.contentType[0] == 't' && text != c.part {
+			t.Errorf("%s %s: %d %s %q, want %d %s %q", c.path, c.body, status, header.Get("Content-Type"), text,
+				c.status, c.contentType, c.part)
 		}
 		if c.answer != "" && !sameJSON(text, c.answer) {
 			t.Errorf("%s %s: %s, want %s", c.path, c.body, text, c.answer)
 		}
 	}
 	s.batchWithOneBad()
-	if status, _, text := s.ask("POST", "/v2/models/words.Count_2/infer", inJSON, `{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"data":["x"]}]}`); status == http.StatusOK {
+	if status, _, text := s.ask("POST", "/v2/models/words.Count_2/infer", inJSON,
+		`{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"data":["x"]}]}`); status == http.StatusOK {
 		t.Errorf("a stage answered a request that came by no route: %s", text)
 	}
 	if _, _, text := s.ask("GET", "/", "", ""); text != "MOSEC service" {
@@ -73,12 +81,15 @@ func TestMosec(t *testing.T) {
 	var document struct {
 		Paths map[string]any
 	}
-	if _, _, text := s.ask("GET", "/openapi/metadata.json", "", ""); json.Unmarshal([]byte(text), &document) != nil || document.Paths["/long"] == nil {
+	if _, _, text := s.ask("GET", "/openapi/metadata.json", "", ""); json.Unmarshal([]byte(text), &document) != nil ||
+		document.Paths["/long"] == nil {
 		t.Errorf("the document is %.300s", text)
 	}
 	_, _, text := s.ask("GET", "/metrics", "", "")
 	for _, line := range []string{
-		`words_throughput_total{code="400",endpoint="/long"} 1`, `words_throughput_total{code="408",endpoint="/inference"} 1`, `words_process_duration_second_count{stage="Count_2",connection="all"} `,
+		`words_throughput_total{code="400",endpoint="/long"} 1`,
+		`words_throughput_total{code="408",endpoint="/inference"} 1`,
+		`words_process_duration_second_count{stage="Count_2",connection="all"} `,
 		`words_batch_size_bucket{le="1",stage="Spell_4",connection="all"} 2`, `words_remaining_task 0`,
 	} {
 		if !strings.Contains(text, line) {
@@ -118,7 +129,8 @@ func sameJSON(a, b string) bool {
 }
 
 // daemonReason is how a server ends because of a daemon.
-var daemonReason = regexp.MustCompile(`\nmillrace: the main process of program words has ended: .*mosec daemon \[keeper\] exited on error code: -9`)
+var daemonReason = regexp.MustCompile(`\nmillrace: the main process of program words has ended: .*mosec daemon ` +
+	`\[keeper\] exited on error code: -9`)
 
 // When a daemon exits, the server ends with the daemon's name.
 func TestMosecDaemon(t *testing.T) {
@@ -164,13 +176,15 @@ if __name__ == "__main__":
 		t.Fatal(err)
 	}
 	for args, want := range map[string][3]bool{
-		"--log-level=debug": {true, true, true}, "--debug": {true, true, true}, "": {false, true, true}, "--log-level error": {false, false, true},
+		"--log-level=debug": {true, true, true}, "--debug": {true, true, true}, "": {false, true, true},
+		"--log-level error": {false, false, true},
 	} {
 		s := serveOctoai(t, mosec(t, program, append(strings.Fields(args), "--port=0")...))
 		s.ask("POST", "/inference", "application/json", "{}")
 		s.signal(syscall.SIGTERM)
 		log := s.stderr.String()
-		if got := [3]bool{strings.Contains(log, "a fine line"), strings.Contains(log, "a line"), strings.Contains(log, "a bad line")}; got != want {
+		if got := [3]bool{strings.Contains(log, "a fine line"), strings.Contains(log, "a line"),
+			strings.Contains(log, "a bad line")}; got != want {
 			t.Errorf("%q: logged %v, want %v\n%s", args, got, want, log)
 		}
 	}
@@ -197,7 +211,8 @@ if __name__ == "__main__":
 `
 	for class, want := range map[string][]string{
 		"B": {"model app ok", "model app.B_1 ok", "model app.A_2 ok", "model app.B_3 ok", "model app.two ok"},
-		"C": {"model app ok", "model app.C_1 wrong RuntimeError: there are no weights", "model app.A_2 ok", "model app.B_3 ok", "model app.two ok"},
+		"C": {"model app ok", "model app.C_1 wrong RuntimeError: there are no weights", "model app.A_2 ok",
+			"model app.B_3 ok", "model app.two ok"},
 	} {
 		if err := os.WriteFile(program, []byte(strings.Replace(text, "CLASS", class, 1)), 0o600); err != nil {
 			t.Fatal(err)
@@ -224,7 +239,8 @@ if __name__ == "__main__":
 			if f.What+" "+f.State != name || !strings.Contains(f.Detail, detail) {
 				t.Errorf("%s: %+v, want %s", class, f, want[0])
 			}
-			if workers := map[string]string{"model app": "python, 1 workers", "model app.A_2": "python, 2 workers"}[f.What]; !strings.Contains(f.Detail, workers) {
+			if workers := map[string]string{"model app": "python, 1 workers",
+				"model app.A_2": "python, 2 workers"}[f.What]; !strings.Contains(f.Detail, workers) {
 				t.Errorf("%s: %+v, want %s", class, f, workers)
 			}
 			want = want[1:]
@@ -239,13 +255,16 @@ if __name__ == "__main__":
 func TestMosecDryRun(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "app.py")
 	for example, want := range map[string]int{`{"x": 3}`: 0, `{"y": 3}`: 1} {
-		text := "from mosec import Server, Worker\nclass W(Worker):\n    example = " + example + "\n    def forward(self, data):\n        return data['x']\n" +
+		text := "from mosec import Server, Worker\nclass W(Worker):\n    example = " + example +
+			"\n    def forward(self, data):\n        return data['x']\n" +
 			"if __name__ == '__main__':\n    s = Server()\n    s.append_worker(W)\n    s.run()\n"
 		if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, stderr, code := finish(t, mosec(t, program, "--dry-run"))
-		if code != want || want == 0 && !strings.Contains(stderr, `dry run result: {"request": {"x": 3}, "result_size": 1, `) || want == 1 && !strings.Contains(stderr, "KeyError: 'x'") {
+		if code != want || want == 0 && !strings.Contains(stderr,
+			`dry run result: {"request": {"x": 3}, "result_size": 1, `) ||
+			want == 1 && !strings.Contains(stderr, "KeyError: 'x'") {
 			t.Errorf("%s: exit code %d, want %d\n%s", example, code, want, stderr)
 		}
 	}

@@ -88,10 +88,12 @@ func (s *octoaiServer) output(path, contentType, body string, v any) (header htt
 	if err := json.Unmarshal([]byte(text), &reply); err != nil || status != http.StatusOK {
 		s.t.Fatalf("%s: %d %s\n%s", path, status, text, &s.stderr)
 	}
-	if names := slices.Sorted(maps.Keys(reply.Analytics)); !slices.Equal(names, []string{"inference_time_ms", "performance_time_ms"}) {
+	if names := slices.Sorted(maps.Keys(reply.Analytics)); !slices.Equal(names,
+		[]string{"inference_time_ms", "performance_time_ms"}) {
 		s.t.Errorf("analytics has %v", names)
 	}
-	if infer, all := reply.Analytics["inference_time_ms"], reply.Analytics["performance_time_ms"]; infer < 0 || infer > all {
+	if infer, all := reply.Analytics["inference_time_ms"], reply.Analytics["performance_time_ms"]; infer < 0 ||
+		infer > all {
 		s.t.Errorf("the method ran for %v ms of %v ms", infer, all)
 	}
 	if err := json.Unmarshal(reply.Output, v); err != nil {
@@ -110,11 +112,13 @@ func TestOctoaiHello(t *testing.T) {
 	s := serveOctoai(t, c)
 	var said string
 	header := s.output("/infer", inJSON, `{"prompt": "Ada"}`, &said)
-	if said != "Hello, Ada!" || header.Get("OCTOAI_REPLICA_NAME") != "replica-7" || header.Get("octoai-inference-time-ms") != "" || header.Get("Content-Type") != inJSON {
+	if said != "Hello, Ada!" || header.Get("OCTOAI_REPLICA_NAME") != "replica-7" ||
+		header.Get("octoai-inference-time-ms") != "" || header.Get("Content-Type") != inJSON {
 		t.Errorf("%q %v", said, header)
 	}
 	var counts map[string]int
-	if s.output("/count-words", inJSON, `{"text": "to be or not to be"}`, &counts); counts["be"] != 2 || len(counts) != 4 {
+	if s.output("/count-words", inJSON, `{"text": "to be or not to be"}`, &counts); counts["be"] != 2 ||
+		len(counts) != 4 {
 		t.Errorf("%v", counts)
 	}
 	var form bytes.Buffer
@@ -158,11 +162,13 @@ func TestOctoaiHello(t *testing.T) {
 		{"GET", "/infer", "", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"POST", "/nothing", inJSON, "{}", 404, `{"detail":"Not Found"}`},
 	} {
-		if status, _, body := s.ask(c.method, c.path, c.kind, c.body); status != c.status || !strings.Contains(body, c.says) {
+		if status, _, body := s.ask(c.method, c.path, c.kind, c.body); status != c.status ||
+			!strings.Contains(body, c.says) {
 			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, status, body, c.status, c.says)
 		}
 	}
-	if _, code := s.signal(syscall.SIGTERM); code != 0 || !strings.Contains(s.stderr.String(), "times is more than 100") {
+	if _, code := s.signal(syscall.SIGTERM); code != 0 ||
+		!strings.Contains(s.stderr.String(), "times is more than 100") {
 		t.Errorf("exit status %d\n%s", code, &s.stderr)
 	}
 }
@@ -224,11 +230,13 @@ func TestOctoaiAssets(t *testing.T) {
 		return c
 	}
 	for dir, want := range map[string]int{"assets": 10, "hello": 11} {
-		if _, errs, code := finish(t, octoai(t, filepath.Join(octoaiFolder, dir), nil, "store-assets", "--check-is-needed")); code != want {
+		if _, errs, code := finish(t, octoai(t, filepath.Join(octoaiFolder, dir), nil, "store-assets",
+			"--check-is-needed")); code != want {
 			t.Errorf("%s: exit status %d, want %d\n%s", dir, code, want, errs)
 		}
 	}
-	if _, errs, code := finish(t, at("run", "--port", "0")); code != 1 || !strings.Contains(errs, "setup: FileNotFoundError") || !strings.Contains(errs, "weights.json") {
+	if _, errs, code := finish(t, at("run", "--port", "0")); code != 1 ||
+		!strings.Contains(errs, "setup: FileNotFoundError") || !strings.Contains(errs, "weights.json") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	if _, errs, code := finish(t, at("store-assets")); code != 0 {
@@ -243,7 +251,8 @@ func TestOctoaiAssets(t *testing.T) {
 
 // Pictures are sent and answered in base64, and pydantic models describe the objects found.
 func TestOctoaiPictures(t *testing.T) {
-	s := serveOctoai(t, octoai(t, filepath.Join(octoaiFolder, "detector"), []string{"numpy", "PIL", "pydantic"}, "run", "--port", "0", "--async-enable", "false"))
+	s := serveOctoai(t, octoai(t, filepath.Join(octoaiFolder, "detector"), []string{"numpy", "PIL", "pydantic"}, "run",
+		"--port", "0", "--async-enable", "false"))
 	picture := image.NewGray(image.Rect(0, 0, 64, 48))
 	for y := 10; y < 20; y++ {
 		for x := 30; x < 50; x++ {
@@ -264,7 +273,8 @@ func TestOctoaiPictures(t *testing.T) {
 		Picture struct{ Data string } `json:"image_with_boxes"`
 	}
 	s.output("/infer", inJSON, body(`"`+base64.StdEncoding.EncodeToString(file.Bytes())+`"`), &found)
-	if len(found.Detections) != 1 || found.Detections[0].Box != struct{ X1, Y1, X2, Y2 float64 }{30, 10, 50, 20} || found.Detections[0].Name != "light" {
+	if len(found.Detections) != 1 || found.Detections[0].Box != struct{ X1, Y1, X2, Y2 float64 }{30, 10, 50, 20} ||
+		found.Detections[0].Name != "light" {
 		t.Errorf("%+v", found.Detections)
 	}
 	data, err := base64.StdEncoding.DecodeString(found.Picture.Data)
@@ -279,7 +289,8 @@ func TestOctoaiPictures(t *testing.T) {
 		t.Errorf("the corner is %v", drawn.At(30, 10))
 	}
 	// The server's own listener is at a private address.
-	for value, want := range map[string]string{`{"url": "` + s.base + `/docs/"}`: "Internal Server Error", `{"url": "ftp://x/"}`: `"loc":["body","image","data"`} {
+	for value, want := range map[string]string{`{"url": "` + s.base + `/docs/"}`: "Internal Server Error",
+		`{"url": "ftp://x/"}`: `"loc":["body","image","data"`} {
 		if _, _, text := s.ask("POST", "/infer", inJSON, body(value)); !strings.Contains(text, want) {
 			t.Errorf("%s: %s", value, text)
 		}
@@ -297,7 +308,8 @@ func TestOctoaiSound(t *testing.T) {
 	s := serveOctoai(t, octoai(t, filepath.Join(octoaiFolder, "speech"), []string{"numpy"}, "run", "--port", "0"))
 	for frequency, want := range map[float64]string{0: "silence", 440: "A", 523.25: "C"} {
 		var heard struct{ Text string }
-		body, err := json.Marshal(map[string]map[string]string{"audio": {"data": base64.StdEncoding.EncodeToString(wav(frequency))}})
+		body, err := json.Marshal(map[string]map[string]string{
+			"audio": {"data": base64.StdEncoding.EncodeToString(wav(frequency))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +322,8 @@ func TestOctoaiSound(t *testing.T) {
 // wav returns a tone of half a second.
 func wav(frequency float64) []byte {
 	const rate, n = 16000, 8000
-	b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x80\x3e\x00\x00")
+	b := []byte("RIFF\x00\x00\x00\x00WAVEfmt " +
+		"\x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x80\x3e\x00\x00")
 	for i := range n {
 		v := int16(20000 * math.Sin(2*math.Pi*frequency*float64(i)/rate))
 		b = append(b, byte(v), byte(uint16(v)>>8))
@@ -349,12 +362,14 @@ class Slow(Service):
 		t.Fatal(err)
 	}
 	port := strconv.Itoa(twoPorts(t))
-	s := &octoaiServer{begin(t, octoai(t, dir, nil, "run", "--port", port, "--", "--drain", "1m")), "http://127.0.0.1:" + port}
+	s := &octoaiServer{begin(t, octoai(t, dir, nil, "run", "--port", port, "--", "--drain", "1m")),
+		"http://127.0.0.1:" + port}
 	release, err := os.OpenFile(filepath.Join(dir, "go"), os.O_WRONLY, 0) // blocks until the service opens the FIFO
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range [][3]string{{"GET", "/healthcheck", `{"status":"SETUP_SERVICE","async_enable":true}`}, {"POST", "/infer", `{"status":"SETUP_SERVICE"}`}} {
+	for _, c := range [][3]string{{"GET", "/healthcheck", `{"status":"SETUP_SERVICE","async_enable":true}`},
+		{"POST", "/infer", `{"status":"SETUP_SERVICE"}`}} {
 		if status, _, body := s.ask(c[0], c[1], inJSON, ""); status != http.StatusServiceUnavailable || body != c[2] {
 			t.Errorf("%s: %d %s, want %s", c[1], status, body, c[2])
 		}
@@ -369,7 +384,8 @@ class Slow(Service):
 		t.Fatal(err)
 	}
 	s.until("millrace is ready: ")
-	if status, _, body := s.ask("POST", "/infer", inJSON, `{"x": -1}`); status != http.StatusInternalServerError || body != "Internal Server Error" {
+	if status, _, body := s.ask("POST", "/infer", inJSON, `{"x": -1}`); status != http.StatusInternalServerError ||
+		body != "Internal Server Error" {
 		t.Errorf("%d %s", status, body)
 	}
 	var x int
@@ -407,7 +423,8 @@ class Slow(Service):
 			t.Fatalf("%d %s", status, body)
 		}
 	}
-	if status, _, body := s.ask("POST", "/infer", inJSON, `{"x": 1}`); status != http.StatusServiceUnavailable || body != `{"status":"SHUTTING_DOWN"}` {
+	if status, _, body := s.ask("POST", "/infer", inJSON, `{"x": 1}`); status != http.StatusServiceUnavailable ||
+		body != `{"status":"SHUTTING_DOWN"}` {
 		t.Errorf("%d %s", status, body)
 	}
 	if err := release.Close(); err != nil {

@@ -40,7 +40,8 @@ func TestWatch(t *testing.T) {
 				default:
 				}
 				answer := ""
-				r, err := client.Post("http://"+addr+"/infer", "application/json", strings.NewReader(`{"text": "to be or not to be"}`))
+				r, err := client.Post("http://"+addr+"/infer", "application/json",
+					strings.NewReader(`{"text": "to be or not to be"}`))
 				if err == nil {
 					var body []byte
 					body, err = io.ReadAll(r.Body)
@@ -71,7 +72,8 @@ func TestWatch(t *testing.T) {
 			return answers[answer] > 0
 		}
 	}
-	const before, after = `200 OK {"words":6,"most":"to","counts":{"to":2,"be":2,"or":1,"not":1}}`, `200 OK {"words":1006,"most":"to","counts":{"to":2,"be":2,"or":1,"not":1}}`
+	const before, after = `200 OK {"words":6,"most":"to","counts":{"to":2,"be":2,"or":1,"not":1}}`,
+		`200 OK {"words":1006,"most":"to","counts":{"to":2,"be":2,"or":1,"not":1}}`
 	until("the first answer", answered(before))
 	change := func(text string) {
 		t.Helper()
@@ -84,7 +86,9 @@ func TestWatch(t *testing.T) {
 	change(string(text) + "def broken(:\n")
 	until("the error in the log", func() bool {
 		lines, err := os.ReadFile(log)
-		return err == nil && strings.Contains(string(lines), "whose files have changed cannot be loaded: the one before goes on") && strings.Contains(string(lines), "SyntaxError")
+		return err == nil && strings.Contains(string(lines),
+			"whose files have changed cannot be loaded: the one before goes on") &&
+			strings.Contains(string(lines), "SyntaxError")
 	})
 	check := func() {
 		t.Helper()
@@ -128,7 +132,8 @@ class Service:
 		t.Fatal(err)
 	}
 	config := filepath.Join(t.TempDir(), "m.yaml")
-	if err := os.WriteFile(config, []byte("root: service\nmodels:\n  - {name: service, source: "+file+", limits: {restarts: 1}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("root: service\nmodels:\n  - {name: service, source: "+file+
+		", limits: {restarts: 1}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, addr := serve(t, "--config", config)
@@ -143,7 +148,8 @@ class Service:
 	if r.StatusCode < 500 {
 		t.Errorf("status %d of a service that ends", r.StatusCode)
 	}
-	if code := status(t, p.end()); code != 1 || !strings.Contains(p.stderr.String(), "all workers of service are gone") {
+	if code := status(t, p.end()); code != 1 ||
+		!strings.Contains(p.stderr.String(), "all workers of service are gone") {
 		t.Errorf("exit status %d\n%s", code, &p.stderr)
 	}
 }
@@ -175,7 +181,8 @@ if __name__ == "__main__":
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, stderr := status(t, p.end()), p.stderr.String(); code != 1 || !strings.Contains(stderr, "clock") || !strings.Contains(stderr, "the main process of program app has ended") {
+	if code, stderr := status(t, p.end()), p.stderr.String(); code != 1 || !strings.Contains(stderr, "clock") ||
+		!strings.Contains(stderr, "the main process of program app has ended") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
 }

@@ -80,7 +80,8 @@ millrace compare reports how the results differ. When this program is killed, th
 		if asJSON {
 			lines = newProgress(c.ErrOrStderr())
 		}
-		rec, ctx, err := newRecorder(c.Context(), file, recording.Header{Model: o.Model, Version: o.Version, Source: o.Source, Options: optionsOf(o.Policy)})
+		rec, ctx, err := newRecorder(c.Context(), file, recording.Header{Model: o.Model, Version: o.Version,
+			Source: o.Source, Options: optionsOf(o.Policy)})
 		if err != nil {
 			return err
 		}
@@ -160,9 +161,11 @@ func (t *recorder) frame(f *recording.Frame) {
 // reply records an ending, with the frame's seq in the file.
 func (t *recorder) reply(seq uint64, r *client.Reply) {
 	e := &recording.Ending{
-		Seq: seq, At: r.Got.Sub(t.started), Outcome: recording.Result, Partial: r.Partial, Model: r.Model, Width: r.Width, Height: r.Height, Batch: r.Batch,
+		Seq: seq, At: r.Got.Sub(t.started), Outcome: recording.Result, Partial: r.Partial, Model: r.Model,
+		Width: r.Width, Height: r.Height, Batch: r.Batch,
 		Timing: recording.Timing{
-			Queue: r.Timing.Queue.Microseconds(), Prepare: r.Timing.Prepare.Microseconds(), Run: r.Timing.Run.Microseconds(), Total: r.Timing.Total.Microseconds(),
+			Queue: r.Timing.Queue.Microseconds(), Prepare: r.Timing.Prepare.Microseconds(),
+			Run: r.Timing.Run.Microseconds(), Total: r.Timing.Total.Microseconds(),
 		},
 	}
 	if !r.Timing.Received.IsZero() {
@@ -175,7 +178,8 @@ func (t *recorder) reply(seq uint64, r *client.Reply) {
 		e.Outcome, e.Code, e.Message = recording.Failed, string(stream.CodeOf(r.Err)), r.Err.Error()
 	}
 	for _, o := range r.Outputs {
-		e.Outputs = append(e.Outputs, oip.Tensor{Name: o.Name, Datatype: string(o.Datatype), Shape: o.Shape, Data: o.Data})
+		e.Outputs = append(e.Outputs, oip.Tensor{Name: o.Name, Datatype: string(o.Datatype), Shape: o.Shape,
+			Data: o.Data})
 	}
 	for k, v := range r.Params {
 		if p, ok := oip.ParamOf(k, v); ok {

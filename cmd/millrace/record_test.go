@@ -17,7 +17,8 @@ import (
 // spotters starts a server with the digits' model twice, with different thresholds.
 func spotters(t *testing.T) (addr string) {
 	t.Helper()
-	const model = "%s=%s,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB,input.image.scale=0.00392157," +
+	const model = "%s=%s,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB," +
+		"input.image.scale=0.00392157," +
 		"output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=%s"
 	file, err := filepath.Abs("../../examples/spotter/spotter.onnx")
 	if err != nil {
@@ -51,7 +52,8 @@ func TestRecordReplayCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r recordSummary
-	reads(t, &r, 0, "record", clip, "--model", "loose", "--out", a, "--addr", addr, "--duration", "1s", "--realtime=false", "--policy", "every")
+	reads(t, &r, 0, "record", clip, "--model", "loose", "--out", a, "--addr", addr, "--duration", "1s",
+		"--realtime=false", "--policy", "every")
 	if st, err := os.Stat(a); err != nil || r.Frames != 30 || r.Results != 30 || r.File != a || r.Bytes != st.Size() {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -71,7 +73,9 @@ func TestRecordReplayCompare(t *testing.T) {
 	}
 	var d comparison
 	reads(t, &d, 0, "compare", a, b, "--fail-under", "1")
-	if d.Frames != 30 || d.Identical != 30 || d.Compared != 30 || d.Agree != 30 || d.Boxes.A < 30 || d.Boxes.Matched != d.Boxes.A || d.Boxes.Differ() != 0 || d.Boxes.MaxDrift > 0.5 || *d.Share != 1 || len(d.Worst) != 0 {
+	if d.Frames != 30 || d.Identical != 30 || d.Compared != 30 || d.Agree != 30 || d.Boxes.A < 30 ||
+		d.Boxes.Matched != d.Boxes.A || d.Boxes.Differ() != 0 || d.Boxes.MaxDrift > 0.5 || *d.Share != 1 ||
+		len(d.Worst) != 0 {
 		t.Errorf("the same model: %+v, %+v", d, d.Boxes)
 	}
 	if d.A.P50 <= 0 || d.A.P99 < d.A.P50 || d.A.RunP50 <= 0 || d.A.P50 < d.A.RunP50 || d.A.Model != "loose" {
@@ -86,16 +90,19 @@ func TestRecordReplayCompare(t *testing.T) {
 	if err := os.WriteFile(cut, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if stderr := reads(t, &d, 1, "compare", a, cut, "--fail-under", "0.1"); d.B.Cut == "" || !strings.Contains(stderr, "cut.mill is damaged or was cut short") {
+	if stderr := reads(t, &d, 1, "compare", a, cut, "--fail-under", "0.1"); d.B.Cut == "" ||
+		!strings.Contains(stderr, "cut.mill is damaged or was cut short") {
 		t.Errorf("a recording that was cut: %+v\n%s", d.B, stderr)
 	}
 	d = comparison{}
 	stderr := reads(t, &d, 1, "compare", a, c, "--fail-under", "0.95")
-	if d.Boxes.Matched == 0 || d.Boxes.OnlyA == 0 || d.Boxes.OnlyB != 0 || d.Boxes.Matched != d.Boxes.B || *d.Share >= 0.95 || len(d.Worst) != maxWorst || !strings.Contains(stderr, "is under 0.95") {
+	if d.Boxes.Matched == 0 || d.Boxes.OnlyA == 0 || d.Boxes.OnlyB != 0 || d.Boxes.Matched != d.Boxes.B ||
+		*d.Share >= 0.95 || len(d.Worst) != maxWorst || !strings.Contains(stderr, "is under 0.95") {
 		t.Errorf("a higher threshold: %+v, %+v\n%s", d, d.Boxes, stderr)
 	}
 	out, _, code := millrace(t, "compare", a, c)
-	if code != 0 || !strings.Contains(out, "matched share") || !strings.Contains(out, "strict") || !strings.Contains(out, "most differ in") {
+	if code != 0 || !strings.Contains(out, "matched share") || !strings.Contains(out, "strict") ||
+		!strings.Contains(out, "most differ in") {
 		t.Errorf("exit status %d\n%s", code, out)
 	}
 }
@@ -116,7 +123,8 @@ func sameFrames(t *testing.T, a, b string) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(f.Payload, g.Payload) || f.CaptureUS != g.CaptureUS || f.Width != g.Width || f.Codec != g.Codec {
+		if !bytes.Equal(f.Payload, g.Payload) || f.CaptureUS != g.CaptureUS || f.Width != g.Width ||
+			f.Codec != g.Codec {
 			t.Errorf("frame %d is another one", f.Seq)
 		}
 		if info, err := codec.Header(f.Payload); err != nil || info.Width != f.Width || f.Codec != "jpeg" {
@@ -136,7 +144,8 @@ func openMill(t *testing.T, name string) *recording.Reader {
 	return r
 }
 
-// TestLiveRecording: a recording has the drops of the server and the intervals between frames, and is readable after the program was killed.
+// TestLiveRecording: a recording has the drops of the server and the intervals between frames, and is readable after
+// the program was killed.
 func TestLiveRecording(t *testing.T) {
 	if testing.Short() {
 		t.Skip("records in real time")
@@ -153,7 +162,8 @@ func TestLiveRecording(t *testing.T) {
 	}
 	var d comparison
 	reads(t, &d, 0, "compare", a, b)
-	if d.A.Drops["superseded"] != r.Drops["superseded"] || d.Compared != r.Results || d.Identical != 30 || d.B.Results != 30 {
+	if d.A.Drops["superseded"] != r.Drops["superseded"] || d.Compared != r.Results || d.Identical != 30 ||
+		d.B.Results != 30 {
 		t.Errorf("%+v", d)
 	}
 	x := openMill(t, a)
@@ -171,7 +181,8 @@ func TestLiveRecording(t *testing.T) {
 	}
 
 	// Ctrl-C leaves a complete file.
-	one := begin(t, command(t, "record", clip, "--loop", "--model", "eyes", "--out", filepath.Join(dir, "d.mill"), "--addr", addr))
+	one := begin(t, command(t, "record", clip, "--loop", "--model", "eyes", "--out", filepath.Join(dir, "d.mill"),
+		"--addr", addr))
 	one.until("results")
 	if rest, code := one.signal(syscall.SIGINT); code != 0 || !strings.Contains(rest, "d.mill: ") {
 		t.Errorf("Ctrl-C: exit status %d\n%s%s", code, rest, &one.stderr)
@@ -190,7 +201,8 @@ func TestRawReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, seq := range []uint64{7, 9} { // numbers need not begin at 0
-		if err := w.Frame(&recording.Frame{Seq: seq, Codec: "rgb24", Width: 32, Height: 24, Payload: make([]byte, 32*24*3)}); err != nil {
+		if err := w.Frame(&recording.Frame{Seq: seq, Codec: "rgb24", Width: 32, Height: 24,
+			Payload: make([]byte, 32*24*3)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +221,8 @@ func TestRawReplay(t *testing.T) {
 func TestRecordingsRefused(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion")
 	dir := t.TempDir()
-	there, empty, none := filepath.Join(dir, "there.mill"), filepath.Join(dir, "empty.mill"), filepath.Join(dir, "none.mill")
+	there, empty, none := filepath.Join(dir, "there.mill"), filepath.Join(dir, "empty.mill"),
+		filepath.Join(dir, "none.mill")
 	if err := os.WriteFile(there, []byte("precious, and no recording"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +264,8 @@ func TestRecordingsRefused(t *testing.T) {
 		t.Error("a file without a frame was left")
 	}
 	for _, name := range []string{"record", "replay", "compare"} {
-		if help, _, code := millrace(t, name, "--help"); code != 0 || !strings.Contains(help, "Examples:\n  millrace "+name) {
+		if help, _, code := millrace(t, name, "--help"); code != 0 ||
+			!strings.Contains(help, "Examples:\n  millrace "+name) {
 			t.Errorf("%s --help: exit status %d\n%s", name, code, help)
 		}
 	}

@@ -23,7 +23,8 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("models: [{name: a, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 1ms}]\n")
+	write("models: [{name: a, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: " +
+		"1ms}]\n")
 	audit := filepath.Join(dir, "audit.log")
 	p := begin(t, command(t, "serve", "--config", file, "--log-file", log, "--audit", audit))
 	addr := httpAddr.FindStringSubmatch(p.until("ready"))[1]
@@ -39,7 +40,8 @@ func TestReload(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		for limit := time.Now().Add(30 * time.Second); strings.Count(logged(), until) < times; <-time.After(5 * time.Millisecond) {
+		for limit := time.Now().Add(30 * time.Second); strings.Count(logged(),
+			until) < times; <-time.After(5 * time.Millisecond) {
 			if time.Now().After(limit) {
 				t.Fatalf("the log has no %q:\n%s", until, logged())
 			}
@@ -65,7 +67,9 @@ func TestReload(t *testing.T) {
 	check("at the start", "door.example", "/v2", 403)
 	hangUp(`msg="the configuration was read again: nothing has changed"`+"\n", 1)
 
-	write("models: [{name: b, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 2ms}]\nhosts: [door.example]\nlog: {level: debug}\nquotas: {requests: 1000}\nlimits: {max_streams: 7}\nstreams: [{name: door, source: /dev/nothing, model: b, paused: true}]\n")
+	write("models: [{name: b, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: " +
+		"2ms}]\nhosts: [door.example]\nlog: {level: debug}\nquotas: {requests: 1000}\nlimits: {max_streams: " +
+		"7}\nstreams: [{name: door, source: /dev/nothing, model: b, paused: true}]\n")
 	hangUp(again, 2)
 	check("after a change", "door.example", "/v2", 200)
 	check("after a change", "127.0.0.1", "/v2/models/a", 404)
@@ -73,7 +77,8 @@ func TestReload(t *testing.T) {
 	check("after a change", "127.0.0.1", "/v2/streams/door", 200)
 	check("after a change", "127.0.0.1", "/v2/models/work/ready", 200)
 	text := logged()
-	if !strings.Contains(text, "need a restart") || !strings.Contains(text, "settings=[limits.max_streams]") || !strings.Contains(text, "level=DEBUG") {
+	if !strings.Contains(text, "need a restart") || !strings.Contains(text, "settings=[limits.max_streams]") ||
+		!strings.Contains(text, "level=DEBUG") {
 		t.Errorf("the log does not say what has changed:\n%s", text)
 	}
 	for model, want := range map[string]int{"a": 1, "b": 1, "same": 1, "work": 1} {
@@ -82,7 +87,8 @@ func TestReload(t *testing.T) {
 		}
 	}
 
-	if want := `msg="` + again + `" settings="[hosts quotas.requests log.level]" models.added=[b] models.changed=[work] models.removed=[a] streams.added=[door]` + "\n"; !strings.Contains(text, want) {
+	if want := `msg="` + again + `" settings="[hosts quotas.requests log.level]" models.added=[b] ` +
+		`models.changed=[work] models.removed=[a] streams.added=[door]` + "\n"; !strings.Contains(text, want) {
 		t.Errorf("the log has no line with %s:\n%s", want, text)
 	}
 
@@ -94,7 +100,9 @@ func TestReload(t *testing.T) {
 	check("after a wrong one", "127.0.0.1", "/v2/models/b/ready", 200)
 	check("after a wrong one", "127.0.0.1", "/v2/models/c", 404)
 
-	for i, text := range []string{"", "# nothing yet\n", "http: 127.0.0.1:0\ngrpc: \"off\"\nmodels: [{name: b, source: identity}]", "http: 127.0.0.1:0\ngrpc: \"off\"\nmodels:\n"} {
+	for i, text := range []string{"", "# nothing yet\n",
+		"http: 127.0.0.1:0\ngrpc: \"off\"\nmodels: [{name: b, source: identity}]",
+		"http: 127.0.0.1:0\ngrpc: \"off\"\nmodels:\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -117,22 +125,27 @@ func TestReload(t *testing.T) {
 	check("after a model that cannot be loaded", "door.example", "/v2", 403)
 	last := logged()
 	last = last[strings.LastIndex(last, again):]
-	if want := again + `" settings="[hosts quotas.requests log.level]" models.removed=[work] streams.removed=[door]` + "\n"; !strings.HasPrefix(last, want) {
+	if want := again + `" settings="[hosts quotas.requests log.level]" models.removed=[work] streams.removed=[door]` +
+		"\n"; !strings.HasPrefix(last, want) {
 		t.Errorf("after a model that cannot be loaded, the log has %s, want %s", last, want)
 	}
 	hangUp("not all of the configuration", 8) // the model is loaded again, although its settings are as before
 	for n, most := range []string{"7", "8"} {
-		write("models: [{name: b, source: identity}, {name: same, source: identity}]\nlimits: {max_streams: " + most + "}\n")
+		write("models: [{name: b, source: identity}, {name: same, source: identity}]\nlimits: {max_streams: " + most +
+			"}\n")
 		hangUp(again, 5+n)
 	}
 	if n := strings.Count(logged(), `msg="`+again+`"`+"\n"); n != 2 {
-		t.Errorf("%d lines name no change, want 2: of the model that could not be loaded again, and of the setting that needs a restart\n%s", n, logged())
+		t.Errorf("%d lines name no change, want 2: of the model that could not be loaded again, and of the setting "+
+			"that needs a restart\n%s", n, logged())
 	}
 	if _, code := p.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit status %d\n%s", code, &p.stderr)
 	}
 	acts, err := os.ReadFile(audit)
-	if done, failed := strings.Count(string(acts), `"outcome":"done"`), strings.Count(string(acts), `"outcome":"failed"`); err != nil || done != 4 || failed != 8 {
-		t.Errorf("%v: of the signals, the audit log says that %d were done and %d failed, want 4 and 8:\n%s", err, done, failed, acts)
+	if done, failed := strings.Count(string(acts), `"outcome":"done"`),
+		strings.Count(string(acts), `"outcome":"failed"`); err != nil || done != 4 || failed != 8 {
+		t.Errorf("%v: of the signals, the audit log says that %d were done and %d failed, want 4 and 8:\n%s", err,
+			done, failed, acts)
 	}
 }

@@ -51,7 +51,8 @@ func remoteFlags(c *cobra.Command) *remote {
 	if a := os.Getenv("MILLRACE_MANAGEMENT_ADDRESS"); a != "" && a != "off" { // where everything is
 		def = a
 	}
-	encrypted := os.Getenv("MILLRACE_TLS_CERT") != "" || os.Getenv("MILLRACE_TLS_SELF_SIGNED") == "true" || os.Getenv("MILLRACE_TLS_ACME_DOMAINS") != ""
+	encrypted := os.Getenv("MILLRACE_TLS_CERT") != "" || os.Getenv("MILLRACE_TLS_SELF_SIGNED") == "true" ||
+		os.Getenv("MILLRACE_TLS_ACME_DOMAINS") != ""
 	if _, local := accept.SocketPath(def); encrypted && !local {
 		def = "https://" + def
 	}
@@ -59,12 +60,16 @@ func remoteFlags(c *cobra.Command) *remote {
 	r := &remote{envToken: os.Getenv(config.EnvToken)}
 	f := c.Flags()
 	f.StringVar(&r.addr, "addr", def, "address of the server, or unix:/PATH for a unix socket ("+config.EnvAddr+")")
-	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of this user's server with --tls-self-signed)")
-	f.StringVar(&r.fingerprint, "fingerprint", "", "SHA-256 of the server's certificate, as the server prints it: trust only that one")
+	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of "+
+		"this user's server with --tls-self-signed)")
+	f.StringVar(&r.fingerprint, "fingerprint", "",
+		"SHA-256 of the server's certificate, as the server prints it: trust only that one")
 	f.StringVar(&r.cert, "cert", "", "a PEM file with a client certificate, for a server with --tls-client-ca")
 	f.StringVar(&r.key, "key", "", "a PEM file with the key of --cert")
-	f.StringVar(&r.tokenFile, "token-file", "", "a file with an API key of the server, or the variable "+config.EnvToken+" has the key")
-	f.StringVar(&r.token, "token", "", "an API key of the server; other users of this machine can read it in the list of processes: use --token-file or "+config.EnvToken)
+	f.StringVar(&r.tokenFile, "token-file", "", "a file with an API key of the server, or the variable "+
+		config.EnvToken+" has the key")
+	f.StringVar(&r.token, "token", "", "an API key of the server; other users of this machine can read it in the "+
+		"list of processes: use --token-file or "+config.EnvToken)
 	return r
 }
 
@@ -129,9 +134,11 @@ func (r *remote) trust(addr string) (*tls.Config, error) {
 	case r.ca != "" && r.fingerprint != "":
 		return nil, usagef("--fingerprint: trusts one certificate, --ca others: give one of them")
 	case (r.ca != "" || r.fingerprint != "") && !encrypted:
-		return nil, usagef("--ca and --fingerprint are for encrypted connections: give --addr https://%s", strings.TrimPrefix(addr, "http://"))
+		return nil, usagef("--ca and --fingerprint are for encrypted connections: give --addr https://%s",
+			strings.TrimPrefix(addr, "http://"))
 	case (r.cert != "" || r.key != "") && !encrypted:
-		return nil, usagef("--cert and --key are for encrypted connections: give --addr https://%s", strings.TrimPrefix(addr, "http://"))
+		return nil, usagef("--cert and --key are for encrypted connections: give --addr https://%s",
+			strings.TrimPrefix(addr, "http://"))
 	case r.fingerprint != "":
 		return pinned(r.fingerprint)
 	case r.ca != "":
@@ -150,14 +157,16 @@ func (r *remote) trust(addr string) (*tls.Config, error) {
 func pinned(fingerprint string) (*tls.Config, error) {
 	want, err := hex.DecodeString(strings.ReplaceAll(fingerprint, ":", ""))
 	if err != nil || len(want) != sha256.Size {
-		return nil, usagef("--fingerprint: %q is not a SHA-256: want 32 bytes in hexadecimal, with or without colons", fingerprint)
+		return nil, usagef("--fingerprint: %q is not a SHA-256: want 32 bytes in hexadecimal, with or without colons",
+			fingerprint)
 	}
 	return &tls.Config{
 		InsecureSkipVerify: true, // VerifyConnection verifies the certificate
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got := sha256.Sum256(s.PeerCertificates[0].Raw)
 			if !bytes.Equal(got[:], want) {
-				return fmt.Errorf("the server's certificate has another fingerprint: %s", strings.ReplaceAll(fmt.Sprintf("% X", got), " ", ":"))
+				return fmt.Errorf("the server's certificate has another fingerprint: %s",
+					strings.ReplaceAll(fmt.Sprintf("% X", got), " ", ":"))
 			}
 			return nil
 		},
@@ -216,12 +225,15 @@ func nextStep(err error) string {
 	case errors.As(err, &lookup):
 		return "check the value of --addr"
 	case errors.As(err, &unverified):
-		return "trust the server's certificate with --ca FILE, or with --fingerprint SHA256, which the server prints when it starts"
+		return "trust the server's certificate with --ca FILE, or with --fingerprint SHA256, which the server " +
+			"prints when it starts"
 	case errors.As(err, &record):
 		return "the server does not speak TLS: give --addr http://HOST:PORT"
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"), strings.Contains(err.Error(), "TLS handshake timeout"):
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"),
+		strings.Contains(err.Error(), "TLS handshake timeout"):
 		return "if the server does not speak TLS, give --addr http://HOST:PORT"
-	case strings.Contains(err.Error(), "to an HTTPS server"), strings.Contains(err.Error(), `malformed HTTP response "\x15\x03`):
+	case strings.Contains(err.Error(), "to an HTTPS server"),
+		strings.Contains(err.Error(), `malformed HTTP response "\x15\x03`):
 		return "the server speaks TLS: give --addr https://HOST:PORT"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "if the server speaks TLS, give --addr https://HOST:PORT"
@@ -237,8 +249,10 @@ func nextStep(err error) string {
 
 // streamFlags are the commands' flags for settings of a stream.
 var streamFlags = map[string]string{
-	"addr": "--addr", "token": "the API key", "model": "--model", "version": "--version", "policy": "--policy", "max_age_ms": "--max-age-ms",
-	"overlay": "--overlay", "picture": "--picture", "loop": "--loop", "fps": "--fps", "realtime": "--realtime", "duration": "--duration", "width": "--width",
+	"addr": "--addr", "token": "the API key", "model": "--model", "version": "--version", "policy": "--policy",
+	"max_age_ms": "--max-age-ms",
+	"overlay":    "--overlay", "picture": "--picture", "loop": "--loop", "fps": "--fps", "realtime": "--realtime",
+	"duration": "--duration", "width": "--width",
 	"height": "--height",
 }
 

@@ -29,7 +29,8 @@ func TestSelfSigned(t *testing.T) {
 		c.Env = append(c.Env, "XDG_CACHE_HOME="+cache)
 		return c
 	}
-	p := begin(t, with(cache, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--tls-self-signed", "--model", "same=identity"))
+	p := begin(t, with(cache, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--tls-self-signed", "--model",
+		"same=identity"))
 	ready := p.until("millrace is ready: ")
 	addr := regexp.MustCompile(`https://[0-9.:]+`).FindString(ready)
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -56,11 +57,13 @@ func TestSelfSigned(t *testing.T) {
 			t.Errorf("%q: status %d\n%s%s", args, got, stdout, stderr)
 		}
 	}
-	if stdout, stderr, code := finish(t, with(cache, "models", "--addr", addr)); code != 0 || !strings.Contains(stdout, "READY") {
+	if stdout, stderr, code := finish(t, with(cache, "models", "--addr", addr)); code != 0 ||
+		!strings.Contains(stdout, "READY") {
 		t.Errorf("status %d\n%s%s", code, stdout, stderr)
 	}
 	for _, protocol := range []string{"ws", "v1", "rest"} {
-		if stdout, stderr, code := finish(t, with(cache, "bench", "--addr", addr, "--model", "same", "--frames", "3", "--protocol", protocol)); code != 0 || !strings.Contains(stdout, "3 answered") {
+		if stdout, stderr, code := finish(t, with(cache, "bench", "--addr", addr, "--model", "same", "--frames", "3",
+			"--protocol", protocol)); code != 0 || !strings.Contains(stdout, "3 answered") {
 			t.Errorf("%s: status %d\n%s%s", protocol, code, stdout, stderr)
 		}
 	}
@@ -94,7 +97,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 	// The certificate signs itself, and so is its own authority.
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eva"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eva"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &private.PublicKey, private)
 	if err != nil {
@@ -104,7 +108,8 @@ func TestClientCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der},
+		keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +119,8 @@ func TestClientCertificate(t *testing.T) {
 		c.Env = append(c.Env, "XDG_CACHE_HOME="+cache)
 		return c
 	}
-	p := begin(t, with("serve", "--http", "127.0.0.1:0", "--grpc", "off", "--tls-self-signed", "--tls-client-ca", cert, "--auth-roles", "infer,watch", "--model", "same=identity"))
+	p := begin(t, with("serve", "--http", "127.0.0.1:0", "--grpc", "off", "--tls-self-signed", "--tls-client-ca", cert,
+		"--auth-roles", "infer,watch", "--model", "same=identity"))
 	addr := regexp.MustCompile(`https://[0-9.:]+`).FindString(p.until("millrace is ready: "))
 	for _, c := range []struct {
 		args, want string
@@ -128,17 +134,20 @@ func TestClientCertificate(t *testing.T) {
 		{"health", "ready", 0},
 		{"health --live", "ready", 0},
 	} {
-		if stdout, stderr, code := finish(t, with(append(strings.Fields(c.args), "--addr", addr)...)); code != c.code || !strings.Contains(stdout+stderr, c.want) {
+		if stdout, stderr, code := finish(t, with(append(strings.Fields(c.args), "--addr", addr)...)); code !=
+			c.code || !strings.Contains(stdout+stderr, c.want) {
 			t.Errorf("%s: status %d\n%s%s", c.args, code, stdout, stderr)
 		}
 	}
 	if _, code := p.signal(os.Interrupt); code != 0 {
 		t.Errorf("status %d", code)
 	}
-	if stdout, stderr, code := finish(t, with("health", "--addr", addr)); code != 1 || !strings.Contains(stderr, "start a server") {
+	if stdout, stderr, code := finish(t, with("health", "--addr", addr)); code != 1 ||
+		!strings.Contains(stderr, "start a server") {
 		t.Errorf("without a server: status %d\n%s%s", code, stdout, stderr)
 	}
-	if _, stderr, code := finish(t, with("models", "--cert", cert, "--key", keyFile, "--addr", "127.0.0.1:1")); code != 2 || !strings.Contains(stderr, "give --addr https://127.0.0.1:1") {
+	if _, stderr, code := finish(t, with("models", "--cert", cert, "--key", keyFile, "--addr",
+		"127.0.0.1:1")); code != 2 || !strings.Contains(stderr, "give --addr https://127.0.0.1:1") {
 		t.Errorf("not encrypted: status %d\n%s", code, stderr)
 	}
 }
@@ -147,8 +156,10 @@ func TestClientCertificate(t *testing.T) {
 // this machine.
 func TestLoopback(t *testing.T) {
 	for addr, want := range map[string]bool{
-		"https://127.0.0.1:1": true, "https://localhost": true, "https://[::1]:2/x": true, "https://0.0.0.0:3": true, "wss://127.9.9.9:1": true,
-		"http://127.0.0.1:1": false, "127.0.0.1:1": false, "https://192.0.2.7": false, "https://localhost.example.com": false, "": false,
+		"https://127.0.0.1:1": true, "https://localhost": true, "https://[::1]:2/x": true, "https://0.0.0.0:3": true,
+		"wss://127.9.9.9:1":  true,
+		"http://127.0.0.1:1": false, "127.0.0.1:1": false, "https://192.0.2.7": false,
+		"https://localhost.example.com": false, "": false,
 	} {
 		if got := isLoopback(addr); got != want {
 			t.Errorf("%q: %v", addr, got)

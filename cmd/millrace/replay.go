@@ -46,7 +46,8 @@ every frame is answered (--policy every).`,
 	f.StringVar(&o.Model, "model", "", "the model (required)")
 	f.StringVar(&o.Version, "version", "", "version of the model (any)")
 	f.StringVar(&file, "out", "", "record the answers in this file, which must not exist")
-	f.BoolVar(&realtime, "realtime", true, "send frames at the recorded intervals; false = as fast as the server answers")
+	f.BoolVar(&realtime, "realtime", true, "send frames at the recorded intervals; false = as fast as the server "+
+		"answers")
 	f.DurationVar(&o.Limit, "duration", 0, "how much of the recording to send, such as 10s (all)")
 	f.StringVar(&policy, "policy", string(stream.Every), "latest or every")
 	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
@@ -62,7 +63,8 @@ every frame is answered (--policy every).`,
 			return usagef("--window: %d is not between 1 and %d", o.Window, 1<<16)
 		}
 		if o.Policy.Mode != stream.Every {
-			if err := without(f, "with --policy latest, which replaces older frames by newer ones", "window"); err != nil {
+			if err := without(f, "with --policy latest, which replaces older frames by newer ones",
+				"window"); err != nil {
 				return err
 			}
 			o.Window = 0 // the server drops older frames in favour of newer frames
@@ -92,7 +94,8 @@ every frame is answered (--policy every).`,
 		}
 		ctx, rec := c.Context(), (*recorder)(nil)
 		if file != "" {
-			h := recording.Header{Model: o.Model, Version: o.Version, Source: o.Source, Codec: o.Codec, Options: optionsOf(o.Policy)}
+			h := recording.Header{Model: o.Model, Version: o.Version, Source: o.Source, Codec: o.Codec,
+				Options: optionsOf(o.Policy)}
 			if rec, ctx, err = newRecorder(ctx, file, h); err != nil {
 				return err
 			}

@@ -73,7 +73,8 @@ func (s *saves) write(a *client.Answer) (written string, err error) {
 			}
 		}
 		if t == nil {
-			return written, fmt.Errorf("--save: the answer of model %s has no output %s: it has %s", a.Model, to.output, strings.Join(names, ", "))
+			return written, fmt.Errorf("--save: the answer of model %s has no output %s: it has %s", a.Model,
+				to.output, strings.Join(names, ", "))
 		}
 		form, err := saveTensor(to.file, t)
 		if err != nil {
@@ -106,7 +107,8 @@ func saveTensor(file string, t *stream.Tensor) (form string, err error) {
 }
 
 // otherPictures are file name endings of unsupported picture formats.
-var otherPictures = []string{".avif", ".bmp", ".gif", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm", ".psd", ".svg", ".tga", ".tif", ".tiff"}
+var otherPictures = []string{".avif", ".bmp", ".gif", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm",
+	".psd", ".svg", ".tga", ".tif", ".tiff"}
 
 // saveElement writes the only element of a tensor of BYTES, and returns the form of the file.
 func saveElement(file, ending, what string, t *stream.Tensor) (form string, err error) {
@@ -116,14 +118,18 @@ func saveElement(file, ending, what string, t *stream.Tensor) (form string, err 
 	}
 	kind := codec.Sniff(list[0])
 	named := strings.TrimPrefix(strings.Replace(ending, "jpg", "jpeg", 1), ".")
-	if kind != codec.Unknown && named != kind.String() && (isPictureName(file) || slices.Contains(otherPictures, ending) || ending == ".npy") {
-		return "", fmt.Errorf("the output is a picture of type %s, which is saved as it is: give a name that ends in .%s, not %s", kind, endingOf(kind), file)
+	if kind != codec.Unknown && named != kind.String() &&
+		(isPictureName(file) || slices.Contains(otherPictures, ending) || ending == ".npy") {
+		return "", fmt.Errorf("the output is a picture of type %s, which is saved as it is: give a name that ends "+
+			"in .%s, not %s", kind, endingOf(kind), file)
 	}
 	if kind == codec.Unknown && isPictureName(file) {
-		return "", fmt.Errorf("the output is %d bytes that are no JPEG, PNG or WebP picture, and are saved as they are: give a name with another ending, not %s", len(list[0]), file)
+		return "", fmt.Errorf("the output is %d bytes that are no JPEG, PNG or WebP picture, and are saved as they "+
+			"are: give a name with another ending, not %s", len(list[0]), file)
 	}
 	if ending == ".npy" {
-		return "", fmt.Errorf("%s, whose element is saved as it is, not as .npy: give a name with another ending, not %s", what, file)
+		return "", fmt.Errorf("%s, whose element is saved as it is, not as .npy: give a name with another ending, "+
+			"not %s", what, file)
 	}
 	if form = fmt.Sprintf("%d bytes", len(list[0])); kind != codec.Unknown {
 		form = fmt.Sprintf("a picture of type %s, %s", kind, form)
@@ -178,7 +184,8 @@ func pictureOf(t *stream.Tensor) image.Image {
 
 // npyTypes maps datatypes to the types of numpy. numpy has no BF16: BF16 numbers become FP32 exactly.
 var npyTypes = map[stream.Datatype]string{
-	stream.Bool: "|b1", stream.Uint8: "|u1", stream.Int8: "|i1", stream.Uint16: "<u2", stream.Int16: "<i2", stream.Uint32: "<u4", stream.Int32: "<i4",
+	stream.Bool: "|b1", stream.Uint8: "|u1", stream.Int8: "|i1", stream.Uint16: "<u2", stream.Int16: "<i2",
+	stream.Uint32: "<u4", stream.Int32: "<i4",
 	stream.Uint64: "<u8", stream.Int64: "<i8", stream.Float16: "<f2", stream.Float32: "<f4", stream.Float64: "<f8",
 }
 

@@ -44,13 +44,17 @@ func TestProgramsSeeNoSecrets(t *testing.T) {
 	}
 	c := command(t, "run", file, "--http", "127.0.0.1:0", "--grpc", "off")
 	c.Path, c.Args = testneeds.Python(t), append([]string{"python3", "-c", powerless}, c.Args...)
-	c.Env = append(c.Env, "MILLRACE_API_KEY=planted-key", "MILLRACE_TOKEN=planted-token", "MILLRACE_TRACING_EXPORTER=otlp-http", "MILLRACE_TRACING_ENDPOINT=http://127.0.0.1:9", "MILLRACE_TRACING_HEADERS=x=planted-header", "OTEL_EXPORTER_OTLP_HEADERS=x=planted-otel", "MILLRACE_NAME=millrace")
+	c.Env = append(c.Env, "MILLRACE_API_KEY=planted-key", "MILLRACE_TOKEN=planted-token",
+		"MILLRACE_TRACING_EXPORTER=otlp-http", "MILLRACE_TRACING_ENDPOINT=http://127.0.0.1:9",
+		"MILLRACE_TRACING_HEADERS=x=planted-header", "OTEL_EXPORTER_OTLP_HEADERS=x=planted-otel",
+		"MILLRACE_NAME=millrace")
 	_, addr := readyServer(t, c)
 	req, err := http.NewRequest("POST", "http://"+addr+"/infer?a=1&api_key=planted-query&b=2", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{"api_key": "planted-key", "Cookie": "one=1; api_key=planted-cookie; two=2", "X-Own": "kept"} {
+	for name, value := range map[string]string{"api_key": "planted-key",
+		"Cookie": "one=1; api_key=planted-cookie; two=2", "X-Own": "kept"} {
 		req.Header.Set(name, value)
 	}
 	r, err := http.DefaultClient.Do(req)
@@ -75,10 +79,12 @@ func TestProgramsSeeNoSecrets(t *testing.T) {
 // TestSourcesSeeNoSecrets: neither has the program of an exec source.
 func TestSourcesSeeNoSecrets(t *testing.T) {
 	dir := t.TempDir()
-	seen, script, settings := filepath.Join(dir, "seen"), filepath.Join(dir, "script"), filepath.Join(dir, "millrace.yaml")
+	seen, script, settings := filepath.Join(dir, "seen"), filepath.Join(dir, "script"),
+		filepath.Join(dir, "millrace.yaml")
 	for name, text := range map[string]string{
-		script:   "env >" + seen + ".part; mv " + seen + ".part " + seen + "; sleep 1000\n",
-		settings: "models: [{name: m, source: motion}]\nstreams: [{name: door, model: m, source: 'exec:/bin/sh " + script + "'}]\n",
+		script: "env >" + seen + ".part; mv " + seen + ".part " + seen + "; sleep 1000\n",
+		settings: "models: [{name: m, source: motion}]\nstreams: [{name: door, model: m, source: 'exec:/bin/sh " +
+			script + "'}]\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -120,7 +126,8 @@ func TestKeyFile(t *testing.T) {
 			t.Errorf("key %q: %s, want %d", key, r.Status, want)
 		}
 	}
-	if _, stderr, code := millrace(t, "serve", "--api-key", "file:"+file+".none"); code != 1 || !strings.Contains(stderr, "--api-key: cannot be read") {
+	if _, stderr, code := millrace(t, "serve", "--api-key", "file:"+file+".none"); code != 1 ||
+		!strings.Contains(stderr, "--api-key: cannot be read") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 }

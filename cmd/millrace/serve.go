@@ -98,7 +98,8 @@ func atDash(c *cobra.Command, args []string) (before, behind []string) {
 func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	settings := configFlags(c.Flags())
 	foldSettings(c)
-	c.Flags().StringVar(&settings.python, "python", "", "interpreter of SOURCE, and of a file that replaces it (models swap): a path or a name in PATH")
+	c.Flags().StringVar(&settings.python, "python", "",
+		"interpreter of SOURCE, and of a file that replaces it (models swap): a path or a name in PATH")
 	settings.alone = alone
 	c.RunE = func(c *cobra.Command, args []string) error {
 		args, settings.args = atDash(c, args)
@@ -121,7 +122,8 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 // serveConfig runs a server until c's context ends. again reads the configuration again after SIGHUP; nil = no
 // configuration file. named puts the user's words in place of settings in errors. The returned server has ended; nil
 // = no server was made.
-func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error), named func(error) error) (*server.Server, error) {
+func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error),
+	named func(error) error) (*server.Server, error) {
 	if err := setting.Join(server.Exposed(c.Context(), cfg)...); err != nil {
 		return nil, named(err)
 	}
@@ -173,7 +175,8 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 }
 
 // reload reopens the log files and applies the present configuration at each signal, until ctx ends.
-func reload(ctx context.Context, s *server.Server, signals <-chan os.Signal, again func() (server.Config, error), named func(error) error) {
+func reload(ctx context.Context, s *server.Server, signals <-chan os.Signal, again func() (server.Config, error),
+	named func(error) error) {
 	for {
 		select {
 		case <-signals:
@@ -210,9 +213,11 @@ func certificateHelp(s *server.Server) string {
 			}
 		}
 	} else {
-		fmt.Fprintf(&b, "  %s/console/ (other devices cannot reach it: serve with --http 0.0.0.0:%s and --auth-keys FILE)\n", s.URL("http"), port)
+		fmt.Fprintf(&b, "  %s/console/ (other devices cannot reach it: serve with --http 0.0.0.0:%s and --auth-keys "+
+			"FILE)\n", s.URL("http"), port)
 	}
-	return "Open one of these, and accept the certificate if its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
+	return "Open one of these, and accept the certificate if its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" +
+		b.String()
 }
 
 // readyLine returns the message that the server is ready, with the server's addresses.
@@ -270,7 +275,8 @@ func (f *flagSettings) lookup(name string) (string, bool) {
 func configFlags(flags *pflag.FlagSet) *flagSettings {
 	f := &flagSettings{flags: flags}
 	flags.StringVar(&f.file, "config", "", "configuration file ("+config.EnvConfig+")")
-	flags.StringArrayVar(&f.models, "model", nil, "a model, as NAME=SOURCE[,key=value...]; may be repeated ("+config.EnvModels+")")
+	flags.StringArrayVar(&f.models, "model", nil, "a model, as NAME=SOURCE[,key=value...]; may be repeated ("+
+		config.EnvModels+")")
 	for _, s := range config.Settings() {
 		doc := s.Text() + " (" + s.Env + ")"
 		switch {
@@ -343,15 +349,16 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 	} else if f.args != nil {
 		return cfg, usagef("--: what follows are arguments of SOURCE, which is missing")
 	} else if f.python != "" {
-		return cfg, usagef("--python: is the interpreter of SOURCE, which is missing: for a model of --model, write NAME=FILE.py,python=%s", f.python)
+		return cfg, usagef("--python: is the interpreter of SOURCE, which is missing: for a model of --model, write "+
+			"NAME=FILE.py,python=%s", f.python)
 	}
 	cfg.Version = version
 	cfg = cfg.WithDefaults()
 	return cfg, f.withFlagNames(cfg, setting.Join(cfg.Validate(), checkReachable(cfg)))
 }
 
-// sourceModel returns the model of the argument SOURCE[,key=value...], with the interpreter of --python and the arguments of
-// the program.
+// sourceModel returns the model of the argument SOURCE[,key=value...], with the interpreter of --python and the
+// arguments of the program.
 func (f *flagSettings) sourceModel(spec string) (m workers.Config, err error) {
 	if m, err = config.ParseSource(spec); err != nil {
 		return m, err

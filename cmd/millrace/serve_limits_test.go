@@ -117,8 +117,10 @@ func TestFewOpenFiles(t *testing.T) {
 	}
 	figures := free.Addr().String()
 	_ = free.Close()
-	c := command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics-address", figures, "--log-file", log)
-	limited := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `ulimit -n 256; exec "$0" "$@"`}, c.Args...)...)
+	c := command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics-address", figures,
+		"--log-file", log)
+	limited := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `ulimit -n 256; exec "$0" "$@"`},
+		c.Args...)...)
 	limited.Env, limited.Dir = c.Env, c.Dir
 	p := begin(t, limited)
 	line := p.until("ready")
@@ -144,7 +146,8 @@ func TestFewOpenFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		if _, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{},
+			grpc.WaitForReady(true)); err != nil {
 			t.Errorf("a call: %v", err)
 		}
 		cancel()
@@ -164,7 +167,8 @@ func TestFewOpenFiles(t *testing.T) {
 // limits.max_connections_per_address limits the connections of an address outside of trusted_proxies.
 func TestMaxConnectionsPerAddress(t *testing.T) {
 	t.Parallel()
-	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "off", "--limits-max-connections-per-address", "5", "--trusted-proxies", "127.0.0.2"))
+	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "off",
+		"--limits-max-connections-per-address", "5", "--trusted-proxies", "127.0.0.2"))
 	addr := httpAddr.FindStringSubmatch(p.until("ready"))[1]
 	dial := func(from string) net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
@@ -195,7 +199,8 @@ func TestMaxConnectionsPerAddress(t *testing.T) {
 // once, and an ended connection makes room.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
-	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--limits-max-connections", "20"))
+	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+		"--limits-max-connections", "20"))
 	line := p.until("ready")
 	addr := httpAddr.FindStringSubmatch(line)[1]
 	rpc := regexp.MustCompile(`grpc://(\S+)`).FindStringSubmatch(line)[1]
@@ -231,7 +236,8 @@ func TestMaxConnections(t *testing.T) {
 	hangUp()
 	// Ended connections do not count; the request's own connection does.
 	for name, want := range map[string]float64{"grpc": 0, "http": 1} {
-		for limit := time.Now().Add(30 * time.Second); metric(t, addr, `millrace_connections{listener="`+name+`"}`) != want; {
+		for limit := time.Now().Add(30 * time.Second); metric(t, addr, `millrace_connections{listener="`+name+
+			`"}`) != want; {
 			if time.Now().After(limit) {
 				t.Fatalf("%s: connections that have ended are still counted", name)
 			}

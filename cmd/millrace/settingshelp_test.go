@@ -9,11 +9,13 @@ import (
 	"millrace/config"
 )
 
-// TestHelpWithSettings: --help of commands with settings fits on a screen, --help-all has every setting, and no line is long.
+// TestHelpWithSettings: --help of commands with settings fits on a screen, --help-all has every setting, and no line
+// is long.
 func TestHelpWithSettings(t *testing.T) {
 	for _, name := range []string{"serve", "run", "check", "doctor"} {
 		short, _, code := millrace(t, name, "--help")
-		if lines := strings.Count(short, "\n"); code != 0 || lines > 70 || !strings.Contains(short, "--model-repository") {
+		if lines := strings.Count(short, "\n"); code != 0 || lines > 70 ||
+			!strings.Contains(short, "--model-repository") {
 			t.Errorf("%s --help: exit status %d, %d lines\n%s", name, code, lines, short)
 		}
 		if strings.Contains(short, "--tracing-") {
@@ -56,13 +58,17 @@ func TestSourceWithSettings(t *testing.T) {
 		}
 	}
 	_, addr := serve(t, "delay,fixed=2ms,instances=2")
-	if out, stderr, code := millrace(t, "models", "swap", "delay", "fixed=3ms", "batching.max_size=2", "--addr", addr); code != 0 || out != "delay\n" || stderr != "changed: batching.max_size=2, fixed=3ms; all other settings stay\n" {
+	if out, stderr, code := millrace(t, "models", "swap", "delay", "fixed=3ms", "batching.max_size=2", "--addr",
+		addr); code != 0 || out != "delay\n" ||
+		stderr != "changed: batching.max_size=2, fixed=3ms; all other settings stay\n" {
 		t.Errorf("exit status %d, %q, %q", code, out, stderr)
 	}
-	if out, _, code := millrace(t, "models", "swap", "delay", "--json", "--addr", addr); code != 0 || out != "{\n  \"changed\": [],\n  \"endpoint\": \"delay\",\n  \"result\": \"reloaded\"\n}\n" {
+	if out, _, code := millrace(t, "models", "swap", "delay", "--json", "--addr", addr); code != 0 ||
+		out != "{\n  \"changed\": [],\n  \"endpoint\": \"delay\",\n  \"result\": \"reloaded\"\n}\n" {
 		t.Errorf("exit status %d, %q", code, out)
 	}
-	if _, stderr, code := millrace(t, "models", "swap", "delay", "fixed=soon", "--addr", addr); code != 1 || !strings.Contains(stderr, "fixed") {
+	if _, stderr, code := millrace(t, "models", "swap", "delay", "fixed=soon", "--addr", addr); code != 1 ||
+		!strings.Contains(stderr, "fixed") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
 	doctor := command(t, "doctor", "--json", "--http", addr, "--grpc", "off")

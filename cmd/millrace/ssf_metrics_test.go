@@ -24,7 +24,8 @@ func wantLines(t *testing.T, text string, lines ...string) {
 // buckets. Calls for health and metrics are not counted.
 func TestSSFMetrics(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": 0}`)
-	s := serveSSF(t, "--config", config, "-p", "0", "--prometheus-endpoint", "numbers", "--prometheus-buckets", "0.75", "100", "run")
+	s := serveSSF(t, "--config", config, "-p", "0", "--prometheus-endpoint", "numbers", "--prometheus-buckets", "0.75",
+		"100", "run")
 	s.want("/v1/E", `{"x": 1}`, 200, "")
 	s.want("/v1/E", `{"x": 2}`, 200, "")
 	s.want("/v1/E", `{}`, 422, "")
@@ -33,9 +34,12 @@ func TestSSFMetrics(t *testing.T) {
 		t.Errorf("/metrics: %d", code)
 	}
 	_, _, text := s.ask("GET", "/numbers", "", "")
-	wantLines(t, text, `ssf_dispatch_latency_count{handler="/v1/E",status="2xx"} 2`, `ssf_dispatch_latency_bucket{handler="/v1/E",status="2xx",le="100"} 2`,
-		`http_request_duration_seconds_count{handler="/v1/E",status="2xx"} 2`, `http_request_duration_seconds_count{handler="/v1/E",status="4xx"} 1`,
-		`http_request_duration_seconds_bucket{handler="/v1/E",status="2xx",le="+Inf"} 2`, `http_request_size_bytes_count{handler="/v1/E",status="2xx"} 2`,
+	wantLines(t, text, `ssf_dispatch_latency_count{handler="/v1/E",status="2xx"} 2`,
+		`ssf_dispatch_latency_bucket{handler="/v1/E",status="2xx",le="100"} 2`,
+		`http_request_duration_seconds_count{handler="/v1/E",status="2xx"} 2`,
+		`http_request_duration_seconds_count{handler="/v1/E",status="4xx"} 1`,
+		`http_request_duration_seconds_bucket{handler="/v1/E",status="2xx",le="+Inf"} 2`,
+		`http_request_size_bytes_count{handler="/v1/E",status="2xx"} 2`,
 		`http_response_size_bytes_count{handler="/v1/E",status="2xx"} 2`)
 	if n := strings.Count(text, "ssf_dispatch_latency_bucket"); n != 3 {
 		t.Errorf("%d buckets", n)
@@ -51,7 +55,8 @@ func TestSSFMetricsDisabled(t *testing.T) {
 	if code, _, _ := s.ask("GET", "/metrics", "", ""); code != 404 {
 		t.Errorf("/metrics: %d", code)
 	}
-	if _, header, _ := s.ask("POST", "/v1/E", "application/json", `{"x": 1}`); header.Get("metrics-request-latency") == "" {
+	if _, header, _ := s.ask("POST", "/v1/E", "application/json",
+		`{"x": 1}`); header.Get("metrics-request-latency") == "" {
 		t.Errorf("%v", header)
 	}
 }
@@ -77,8 +82,10 @@ func TestSSFMetricsOfGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantLines(t, string(text), `ssf_dispatch_latency_count{handler="ModelInfer/app/v2/E",status="OK"} 1`, `grpc_request_duration_seconds_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
-		`grpc_request_size_bytes_count{handler="ModelInfer/app/v2/E",status="OK"} 1`, `grpc_request_duration_seconds_count{handler="ModelInfer",status="INVALID_ARGUMENT"} 1`)
+	wantLines(t, string(text), `ssf_dispatch_latency_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
+		`grpc_request_duration_seconds_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
+		`grpc_request_size_bytes_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
+		`grpc_request_duration_seconds_count{handler="ModelInfer",status="INVALID_ARGUMENT"} 1`)
 	if strings.Contains(string(text), "77") && strings.Contains(string(text), "v77") {
 		t.Error("clients make labels")
 	}

@@ -60,7 +60,8 @@ func ssfApplication(t *testing.T, application, endpoints, request string) string
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"ssf_config.yaml": "ssf_version: 1.0.0\napplication: {id: app, name: App, desc: an app, version: 1.0, module: app.py, " + application + "}\nendpoints:\n" + endpoints,
+		"ssf_config.yaml": "ssf_version: 1.0.0\napplication: {id: app, name: App, desc: an app, version: 1.0, " +
+			"module: app.py, " + application + "}\nendpoints:\n" + endpoints,
 		"app.py": `
 import os, threading, time
 from ssf.application_interface.application import SSFApplicationInterface
@@ -110,11 +111,13 @@ func TestSSFExample(t *testing.T) {
 	s := serveSSF(t, "--config", config, "--port", "0", "init", "build", "run")
 	s.want("/v1/Statistics", `{"values": [1, 2.5, 4]}`, 200, `{"mean":2.5,"range":[1.0,4.0]}`)
 	s.want("/v2/Statistics", `{"values": [1, 2, 9], "limit": "3"}`, 200, `{"mean":1.5,"range":[1.0,2.0],"left_out":1}`)
-	s.want("/v2/Statistics", `{"values": [1, "x"]}`, 422, `{"loc":["body","values",1],"msg":"value is not a valid float","type":"type_error.float"},{"loc":["body","limit"],"msg":"field required"`)
+	s.want("/v2/Statistics", `{"values": [1, "x"]}`, 422, `{"loc":["body","values",1],"msg":"value is not a valid `+
+		`float","type":"type_error.float"},{"loc":["body","limit"],"msg":"field required"`)
 	s.want("/v3/Statistics", `{}`, 404, `"detail"`)
 	code, header, picture := s.ask("POST", "/v1/Draw?width=8&height=4&colour=green", "", "")
 	image, err := png.Decode(strings.NewReader(picture))
-	if code != 200 || err != nil || header.Get("Content-Type") != "image/png" || header.Get("pixels") != "32" || image.Bounds().Dx() != 8 || image.Bounds().Dy() != 4 {
+	if code != 200 || err != nil || header.Get("Content-Type") != "image/png" || header.Get("pixels") != "32" ||
+		image.Bounds().Dx() != 8 || image.Bounds().Dy() != 4 {
 		t.Fatalf("a picture: %d %v %v", code, header, err)
 	}
 	for _, name := range []string{"metrics-dispatch-latency", "metrics-request-latency"} {
@@ -130,7 +133,8 @@ func TestSSFExample(t *testing.T) {
 	}
 	_, _ = part.Write([]byte(picture))
 	_ = w.Close()
-	if code, _, text := s.ask("POST", "/v1/Size", w.FormDataContentType(), form.String()); code != 200 || text != `{"width":8,"height":4}` {
+	if code, _, text := s.ask("POST", "/v1/Size", w.FormDataContentType(), form.String()); code != 200 ||
+		text != `{"width":8,"height":4}` {
 		t.Errorf("a file: %d %s", code, text)
 	}
 	if code, _, text := s.ask("GET", "/", "", ""); code != 200 || text != `{"message":"OK"}` {
@@ -146,7 +150,8 @@ func TestSSFExample(t *testing.T) {
 		Paths map[string]any
 	}
 	_, _, text := s.ask("GET", "/openapi.json", "", "")
-	if err := json.Unmarshal([]byte(text), &api); err != nil || api.Info.Title != "Pictures of numbers (unsecure)" || len(api.Paths) != 4 {
+	if err := json.Unmarshal([]byte(text), &api); err != nil || api.Info.Title != "Pictures of numbers (unsecure)" ||
+		len(api.Paths) != 4 {
 		t.Errorf("the document: %v %.300s", err, text)
 	}
 	if _, code := s.signal(syscall.SIGINT); code != 0 {
@@ -156,7 +161,8 @@ func TestSSFExample(t *testing.T) {
 	if _, err := os.Stat(palette); err != nil {
 		t.Error(err)
 	}
-	if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "init")); code != 0 || strings.Contains(stderr, "rror") {
+	if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "init")); code != 0 ||
+		strings.Contains(stderr, "rror") {
 		t.Errorf("init: %d %s", code, stderr)
 	}
 	if _, err := os.Stat(palette); !os.IsNotExist(err) {
@@ -164,11 +170,13 @@ func TestSSFExample(t *testing.T) {
 	}
 }
 
-const oneEndpoint = "  - {id: E, version: 1, inputs: [{id: x, type: Integer}], outputs: [{id: x, type: Integer}, {id: n, type: Integer}]}\n"
+const oneEndpoint = "  - {id: E, version: 1, inputs: [{id: x, type: Integer}], outputs: [{id: x, type: Integer}, " +
+	"{id: n, type: Integer}]}\n"
 
 // max_batch_size requests that arrive before the time-out form one batch, with results in the order of the inputs.
 func TestSSFBatches(t *testing.T) {
-	config := ssfApplication(t, "max_batch_size: 4", oneEndpoint, `        return [{"x": p["x"] * 10, "n": len(params)} for p in params]`)
+	config := ssfApplication(t, "max_batch_size: 4", oneEndpoint,
+		`        return [{"x": p["x"] * 10, "n": len(params)} for p in params]`)
 	s := serveSSF(t, "--config", config, "-p", "0", "--batching-timeout", "600", "run")
 	var wg sync.WaitGroup
 	for x := range 4 {
@@ -230,7 +238,8 @@ func TestSSFFailure(t *testing.T) {
 	if _, code := s.signal(syscall.SIGTERM); code != 32 {
 		t.Errorf("ended with %d\n%s", code, &s.stderr)
 	}
-	for _, want := range []string{`msg="request failed: ZeroDivisionError: integer division or modulo by zero\nTraceback`, `error="the program ends after a failure: ZeroDivisionError: integer`} {
+	for _, want := range []string{`msg="request failed: ZeroDivisionError: integer division or modulo by ` +
+		`zero\nTraceback`, `error="the program ends after a failure: ZeroDivisionError: integer`} {
 		if !strings.Contains(s.stderr.String(), want) {
 			t.Errorf("the log has no %s\n%s", want, &s.stderr)
 		}
@@ -259,7 +268,8 @@ func TestSSFKey(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp
 	}
-	for _, path := range []string{"/v1/E", "/v1/E?api_key=wrong", "/apps/app/v1/E", "/v2/models/app/infer", "/v2/models", "/login", "/v2"} {
+	for _, path := range []string{"/v1/E", "/v1/E?api_key=wrong", "/apps/app/v1/E", "/v2/models/app/infer",
+		"/v2/models", "/login", "/v2"} {
 		method := "POST"
 		if !strings.Contains(path, "E") && !strings.Contains(path, "infer") {
 			method = "GET"
@@ -276,7 +286,8 @@ func TestSSFKey(t *testing.T) {
 	}
 	in := ask("GET", "/login?api_key=secret")
 	cookies := in.Cookies()
-	if in.StatusCode != 307 || in.Header.Get("Location") != "./" || len(cookies) != 1 || cookies[0].Name != "session_key" || cookies[0].Value == "secret" || !cookies[0].HttpOnly {
+	if in.StatusCode != 307 || in.Header.Get("Location") != "./" || len(cookies) != 1 ||
+		cookies[0].Name != "session_key" || cookies[0].Value == "secret" || !cookies[0].HttpOnly {
 		t.Fatalf("login: %v", in)
 	}
 	for _, h := range []string{"api_key: secret", "Cookie: session_key=" + cookies[0].Value, "Cookie: api_key=secret"} {
@@ -294,12 +305,15 @@ func TestSSFKey(t *testing.T) {
 
 // Users named by a module log in, the application sees their ids, and requests without a session are refused.
 func TestSSFSession(t *testing.T) {
-	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": int(meta.get("user_id") == "uid-test")}`)
+	config := ssfApplication(t, "ipus: 0", oneEndpoint,
+		`        return {"x": params["x"], "n": int(meta.get("user_id") == "uid-test")}`)
 	module := filepath.Join(t.TempDir(), "users.py")
-	if err := os.WriteFile(module, []byte("def authenticate_user(username, password):\n    return 'uid-' + username if password == '123456' else None\n"), 0o600); err != nil {
+	if err := os.WriteFile(module, []byte("def authenticate_user(username, password):\n    return 'uid-' + username "+
+		"if password == '123456' else None\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := serveSSF(t, "--config", config, "-p", "0", "--enable-session-authentication", "--session-authentication-module-file", module, "--session-authentication-timeout", "60", "run")
+	s := serveSSF(t, "--config", config, "-p", "0", "--enable-session-authentication",
+		"--session-authentication-module-file", module, "--session-authentication-timeout", "60", "run")
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -365,14 +379,17 @@ func ssfGRPC(t *testing.T, port int) (*process, inferencepb.GRPCInferenceService
 `, `        if meta["endpoint_version"] == "2": return {"i": 10 // params["i"]}
         with open(params["file"], "rb") as f: data = f.read()
         return {"s": [params["s"], os.path.splitext(params["file"])[1]], "i": sum(params["i"]), "f": params["f"] / 2, "b": not params["b"], "png": data}`)
-	p := begin(t, ssfCommandOf(t, "--config", config, "--api", "grpc", "--port", strconv.Itoa(port), "--key", "secret", "run"))
+	p := begin(t, ssfCommandOf(t, "--config", config, "--api", "grpc", "--port", strconv.Itoa(port), "--key", "secret",
+		"run"))
 	p.until("millrace is ready: grpc://")
-	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return p, inferencepb.NewGRPCInferenceServiceClient(conn), metadata.AppendToOutgoingContext(t.Context(), "rpc-auth-header", "secret")
+	return p, inferencepb.NewGRPCInferenceServiceClient(conn), metadata.AppendToOutgoingContext(t.Context(),
+		"rpc-auth-header", "secret")
 }
 
 func ssfText(s string) *inferencepb.InferParameter {
@@ -381,18 +398,22 @@ func ssfText(s string) *inferencepb.InferParameter {
 
 // ssfRequest returns a request without names of datatypes, like requests of Simple Server Framework's clients.
 func ssfRequest(version string) *inferencepb.ModelInferRequest {
-	input := func(name string, contents *inferencepb.InferTensorContents) *inferencepb.ModelInferRequest_InferInputTensor {
+	input := func(name string,
+		contents *inferencepb.InferTensorContents) *inferencepb.ModelInferRequest_InferInputTensor {
 		return &inferencepb.ModelInferRequest_InferInputTensor{Name: name, Shape: []int64{1}, Contents: contents}
 	}
 	file := input("file", &inferencepb.InferTensorContents{BytesContents: [][]byte{{0, 255, 7}}})
 	file.Parameters = map[string]*inferencepb.InferParameter{"file_name": ssfText("a.bin")}
-	r := &inferencepb.ModelInferRequest{Parameters: map[string]*inferencepb.InferParameter{"endpoint": ssfText("E"), "version": ssfText(version)}}
+	r := &inferencepb.ModelInferRequest{Parameters: map[string]*inferencepb.InferParameter{"endpoint": ssfText("E"),
+		"version": ssfText(version)}}
 	if version == "2" {
 		r.Inputs = append(r.Inputs, input("i", &inferencepb.InferTensorContents{IntContents: []int32{2}}))
 		return r
 	}
-	r.Inputs = append(r.Inputs, input("s", &inferencepb.InferTensorContents{BytesContents: [][]byte{[]byte("é")}}), input("i", &inferencepb.InferTensorContents{IntContents: []int32{1, -2, 5}}),
-		input("f", &inferencepb.InferTensorContents{Fp64Contents: []float64{3}}), input("b", &inferencepb.InferTensorContents{BoolContents: []bool{true}}), file)
+	r.Inputs = append(r.Inputs, input("s", &inferencepb.InferTensorContents{BytesContents: [][]byte{[]byte("é")}}),
+		input("i", &inferencepb.InferTensorContents{IntContents: []int32{1, -2, 5}}),
+		input("f", &inferencepb.InferTensorContents{Fp64Contents: []float64{3}}),
+		input("b", &inferencepb.InferTensorContents{BoolContents: []bool{true}}), file)
 	return r
 }
 
@@ -403,15 +424,20 @@ func TestSSFOverGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &p.stderr)
 	}
-	if r.ModelName != "app" || len(r.Outputs) != 5 || r.Parameters["metrics-dispatch-latency"].GetStringParam() == "" || r.Parameters["metrics-request-latency"].GetStringParam() == "" {
+	if r.ModelName != "app" || len(r.Outputs) != 5 ||
+		r.Parameters["metrics-dispatch-latency"].GetStringParam() == "" ||
+		r.Parameters["metrics-request-latency"].GetStringParam() == "" {
 		t.Fatalf("%v", r)
 	}
 	for i, want := range []string{
-		`s BYTE_STRING [2] bytes_contents:"é" bytes_contents:".bin" words`, `i INT32 [1] int_contents:4 Endpoint outputs 1`, `f FP64 [1] fp64_contents:1.5 Endpoint outputs 2`,
-		`b BOOL [1] bool_contents:false Endpoint outputs 3`, `png BYTES [1] bytes_contents:"\x00\xff\x07" Endpoint outputs 4`,
+		`s BYTE_STRING [2] bytes_contents:"é" bytes_contents:".bin" words`,
+		`i INT32 [1] int_contents:4 Endpoint outputs 1`, `f FP64 [1] fp64_contents:1.5 Endpoint outputs 2`,
+		`b BOOL [1] bool_contents:false Endpoint outputs 3`,
+		`png BYTES [1] bytes_contents:"\x00\xff\x07" Endpoint outputs 4`,
 	} {
 		o := r.Outputs[i]
-		got := fmt.Sprintf("%s %s %v %v %s", o.Name, o.Datatype, o.Shape, o.Contents, o.Parameters["description"].GetStringParam())
+		got := fmt.Sprintf("%s %s %v %v %s", o.Name, o.Datatype, o.Shape, o.Contents,
+			o.Parameters["description"].GetStringParam())
 		if strings.Join(strings.Fields(got), " ") != want {
 			t.Errorf("output %d: %s, want %s", i, got, want)
 		}
@@ -420,37 +446,57 @@ func TestSSFOverGRPC(t *testing.T) {
 		change func(*inferencepb.ModelInferRequest)
 		want   string
 	}{
-		"no endpoint there": {func(r *inferencepb.ModelInferRequest) { r.Parameters["endpoint"] = ssfText("X") }, "Endpoint 'X' not found"},
-		"no version":        {func(r *inferencepb.ModelInferRequest) { delete(r.Parameters, "version") }, "Specify endpoint version"},
-		"no such version":   {func(r *inferencepb.ModelInferRequest) { r.Parameters["version"] = ssfText("9") }, "version '9'"},
-		"an input less":     {func(r *inferencepb.ModelInferRequest) { r.Inputs = r.Inputs[1:] }, "Input name = 's'"},
-		"no inputs":         {func(r *inferencepb.ModelInferRequest) { r.Inputs = nil }, "Inputs not set"},
-		"an input twice":    {func(r *inferencepb.ModelInferRequest) { r.Inputs = append(r.Inputs, r.Inputs[0]) }, "twice"},
-		"of another type":   {func(r *inferencepb.ModelInferRequest) { r.Inputs[1].Contents = r.Inputs[2].Contents }, "int_contents not set"},
-		"without contents":  {func(r *inferencepb.ModelInferRequest) { r.Inputs[1].Contents = nil }, "contents"},
-		"raw contents":      {func(r *inferencepb.ModelInferRequest) { r.RawInputContents = [][]byte{{1}} }, "raw_input_contents"},
+		"no endpoint there": {func(r *inferencepb.ModelInferRequest) {
+			r.Parameters["endpoint"] = ssfText("X")
+		}, "Endpoint 'X' not found"},
+		"no version": {func(r *inferencepb.ModelInferRequest) {
+			delete(r.Parameters, "version")
+		}, "Specify endpoint version"},
+		"no such version": {func(r *inferencepb.ModelInferRequest) {
+			r.Parameters["version"] = ssfText("9")
+		}, "version '9'"},
+		"an input less": {func(r *inferencepb.ModelInferRequest) { r.Inputs = r.Inputs[1:] }, "Input name = 's'"},
+		"no inputs":     {func(r *inferencepb.ModelInferRequest) { r.Inputs = nil }, "Inputs not set"},
+		"an input twice": {func(r *inferencepb.ModelInferRequest) {
+			r.Inputs = append(r.Inputs, r.Inputs[0])
+		}, "twice"},
+		"of another type": {func(r *inferencepb.ModelInferRequest) {
+			r.Inputs[1].Contents = r.Inputs[2].Contents
+		}, "int_contents not set"},
+		"without contents": {func(r *inferencepb.ModelInferRequest) { r.Inputs[1].Contents = nil }, "contents"},
+		"raw contents": {func(r *inferencepb.ModelInferRequest) {
+			r.RawInputContents = [][]byte{{1}}
+		}, "raw_input_contents"},
 		"a file of no name": {func(r *inferencepb.ModelInferRequest) { r.Inputs[4].Parameters = nil }, "file_name"},
-		"text that is not":  {func(r *inferencepb.ModelInferRequest) { r.Inputs[0].Contents.BytesContents = [][]byte{{0xff}} }, "not of the type"},
+		"text that is not": {func(r *inferencepb.ModelInferRequest) {
+			r.Inputs[0].Contents.BytesContents = [][]byte{{0xff}}
+		}, "not of the type"},
 	} {
 		r := ssfRequest("1")
 		c.change(r)
-		if _, err := client.ModelInfer(ctx, r); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+		if _, err := client.ModelInfer(ctx, r); grpcstatus.Code(err) != codes.InvalidArgument ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
 	// Other models of the server are called by their names.
-	if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "identity"}); err != nil {
+	if _, err := client.RepositoryModelLoad(ctx,
+		&inferencepb.RepositoryModelLoadRequest{ModelName: "identity"}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(model string) *inferencepb.ModelInferRequest {
-		return &inferencepb.ModelInferRequest{ModelName: model, Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{
-			{Name: "x", Datatype: "INT32", Shape: []int64{1, 2}, Contents: &inferencepb.InferTensorContents{IntContents: []int32{3, 4}}},
-		}}
+		return &inferencepb.ModelInferRequest{ModelName: model,
+			Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{
+				{Name: "x", Datatype: "INT32", Shape: []int64{1, 2},
+					Contents: &inferencepb.InferTensorContents{IntContents: []int32{3, 4}}},
+			}}
 	}
-	if r, err := client.ModelInfer(ctx, of("identity")); err != nil || r.ModelName != "identity" || len(r.RawOutputContents) != 1 || string(r.RawOutputContents[0]) != "\x03\x00\x00\x00\x04\x00\x00\x00" {
+	if r, err := client.ModelInfer(ctx, of("identity")); err != nil || r.ModelName != "identity" ||
+		len(r.RawOutputContents) != 1 || string(r.RawOutputContents[0]) != "\x03\x00\x00\x00\x04\x00\x00\x00" {
 		t.Errorf("another model: %v %v", r, err)
 	}
-	if _, err := client.ModelInfer(ctx, of("other")); grpcstatus.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "other") {
+	if _, err := client.ModelInfer(ctx, of("other")); grpcstatus.Code(err) != codes.NotFound ||
+		!strings.Contains(err.Error(), "other") {
 		t.Errorf("a model that is not there: %v", err)
 	}
 	named := ssfRequest("2")
@@ -540,7 +586,8 @@ func TestSSFFailuresSurvived(t *testing.T) {
 	s.want("/v1/E", `{"x": 1}`, 200, `{"x":1`)
 	s.want("/v1/E", `{"x": -1}`, 400, "There was an error processing inputs")
 	s.want("/v1/E", `{"x": 1}`, 200, `"n":1`) // by another process
-	if _, code := s.signal(syscall.SIGINT); code != 32 || !strings.Contains(s.stderr.String(), "the application has failed while it was served") {
+	if _, code := s.signal(syscall.SIGINT); code != 32 ||
+		!strings.Contains(s.stderr.String(), "the application has failed while it was served") {
 		t.Errorf("exit status %d, want 32: %s", code, &s.stderr)
 	}
 }
@@ -572,7 +619,8 @@ func TestSSFMaxAllowedRestarts(t *testing.T) {
 
 // Options unknown to gc-ssf belong to the application.
 func TestSSFUnknownOptions(t *testing.T) {
-	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": len(self.config.unknown_args), "n": self.config.unknown_args == ["--model", "small", "--depth=3"]}
+	config := ssfApplication(t, "ipus: 0", oneEndpoint,
+		`        return {"x": len(self.config.unknown_args), "n": self.config.unknown_args == ["--model", "small", "--depth=3"]}
     def __init__(self, ssf_config): self.config = ssf_config
 `)
 	s := serveSSF(t, "--config", config, "--model", "small", "-p", "0", "run", "--depth=3")
@@ -586,8 +634,11 @@ func TestSSFUnknownOptions(t *testing.T) {
 func TestSSFRefused(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}`)
 	for args, want := range map[string]string{
-		"": "has no command", "run deploy": "deploy", "run --enable-session-authentication": "--session-authentication-module-file", "run --port x": "--port", "run --prot 1": "--prot",
-		"run --replicate-application 0": "--replicate-application", "run --enable-cors-middleware": "MILLRACE_ORIGINS", "fly": `"fly"`, "run --config git@h:a/b": "--config",
+		"": "has no command", "run deploy": "deploy",
+		"run --enable-session-authentication": "--session-authentication-module-file", "run --port x": "--port",
+		"run --prot 1":                  "--prot",
+		"run --replicate-application 0": "--replicate-application", "run --enable-cors-middleware": "MILLRACE_ORIGINS",
+		"fly": `"fly"`, "run --config git@h:a/b": "--config",
 	} {
 		_, stderr, code := finish(t, ssfCommandOf(t, append([]string{"--config", config}, strings.Fields(args)...)...))
 		if code != exitUsage || !strings.Contains(stderr, want) {
@@ -598,14 +649,18 @@ func TestSSFRefused(t *testing.T) {
 		code int
 		text string
 	}{
-		"application.module=nowhere.py": {34, "nowhere.py"}, "endpoints[0].inputs[0].type=Complex": {34, "endpoints[0].inputs[0].type"}, "application.id=a b": {exitFailure, `"a b" is not a name`}, "x": {34, "--modify-config"},
+		"application.module=nowhere.py": {34, "nowhere.py"}, "endpoints[0].inputs[0].type=Complex": {34,
+			"endpoints[0].inputs[0].type"}, "application.id=a b": {exitFailure, `"a b" is not a name`},
+		"x": {34, "--modify-config"},
 	} {
-		_, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "--modify-config", change, "run"))
+		_, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "--modify-config", change,
+			"run"))
 		if code != want.code || !strings.Contains(stderr, want.text) {
 			t.Errorf("%q: %d, want %d: %s", change, code, want.code, stderr)
 		}
 	}
-	if stdout, _, code := finish(t, ssfCommandOf(t, "--help")); code != 0 || !strings.Contains(stdout, "--batching-timeout") || strings.Contains(stdout, "--docker-password") {
+	if stdout, _, code := finish(t, ssfCommandOf(t, "--help")); code != 0 ||
+		!strings.Contains(stdout, "--batching-timeout") || strings.Contains(stdout, "--docker-password") {
 		t.Errorf("help: %d %s", code, stdout)
 	}
 }

@@ -49,7 +49,8 @@ If drawing is slower than the video, sending waits. The overlay of a picture is 
 	f.IntVar(&o.Height, "height", 0, "height of the frames that are sent, in pixels (as the model needs)")
 	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
 	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
-	f.StringVar(&o.Overlay, "overlay", "", "write the video with the results drawn over it: .mp4, .mkv, .webm or .gif; for a picture .png or .jpg")
+	f.StringVar(&o.Overlay, "overlay", "", "write the video with the results drawn over it: .mp4, .mkv, .webm or "+
+		".gif; for a picture .png or .jpg")
 	f.StringVar(&o.Picture, "picture", "", "write the frame with the most boxes: .png or .jpg")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -74,7 +74,8 @@ func listStreams(use string) *cobra.Command {
 		for i := range list {
 			s := &list[i]
 			rows = append(rows, []string{
-				s.Name, stateText(s), modelsText(s), count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), oneLine(problem(s)),
+				s.Name, stateText(s), modelsText(s), count(s.Frames), count(s.Results), count(dropped(s)),
+				count(s.Errors), ago(s.Last, time.Now()), oneLine(problem(s)),
 			})
 		}
 		return table(c.OutOrStdout(), rows...)
@@ -144,7 +145,8 @@ of a private network needs the setting sources.allow_private.`,
 		for _, m := range s.Models {
 			if _, err := cl.Metadata(c.Context(), m.Model, m.Version); stream.CodeOf(err) == stream.NotFound {
 				wanted := strings.TrimSuffix(m.Model+" version "+m.Version, " version ")
-				_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, wanted)
+				_, _ = fmt.Fprintf(c.ErrOrStderr(),
+					"%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, wanted)
 			}
 		}
 		if *asJSON {
@@ -180,7 +182,8 @@ func requestFlags(flags *pflag.FlagSet) *requestSettings {
 			help += " (" + def + ")"
 		}
 		if f.Path == "model" {
-			r.models = flags.StringArray(name, nil, "the model that gets its frames, as NAME or NAME,KEY=VALUE with settings of its policy: repeat it for several models")
+			r.models = flags.StringArray(name, nil, "the model that gets its frames, as NAME or NAME,KEY=VALUE with "+
+				"settings of its policy: repeat it for several models")
 		} else if f.IsBool() {
 			flags.Bool(name, false, help)
 		} else {
@@ -265,14 +268,16 @@ func removeStream(cl *client.Client, ctx context.Context, name string) (note str
 	s, _ := cl.ServerStream(ctx, name) // a client may remove a stream without the right to see the stream
 	err = cl.RemoveServerStream(ctx, name)
 	if s.Origin == "config" {
-		note = fmt.Sprintf("%[1]s is a stream of the configuration: millrace streams reset %[1]s brings it back, and so do SIGHUP and a restart of the server", name)
+		note = fmt.Sprintf("%[1]s is a stream of the configuration: millrace streams reset %[1]s brings it back, "+
+			"and so do SIGHUP and a restart of the server", name)
 	}
 	return note, err
 }
 
 // eachStream returns a command that calls do for each stream in the arguments, and prints the note returned by do to
 // standard error. After an error the command goes on with the next stream.
-func eachStream(verb, short string, do func(*client.Client, context.Context, string) (note string, err error)) *cobra.Command {
+func eachStream(verb, short string, do func(*client.Client, context.Context, string) (note string,
+	err error)) *cobra.Command {
 	c := &cobra.Command{
 		Use:     verb + " NAME...",
 		Short:   short,
@@ -308,7 +313,8 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 func streamRows(s *client.ServerStream) [][]string {
 	now := time.Now()
 	rows := [][]string{
-		{"stream", s.Name + map[string]string{"config": " (of the configuration)", "request": " (added by a request)"}[s.Origin]},
+		{"stream", s.Name + map[string]string{"config": " (of the configuration)",
+			"request": " (added by a request)"}[s.Origin]},
 		{"source", strings.TrimSuffix(s.Source+" over "+s.Transport, " over ")},
 		{"model", modelsText(s)},
 		{"state", stateText(s) + ", for " + span(now.Sub(s.Since))},
@@ -349,7 +355,8 @@ func streamRows(s *client.ServerStream) [][]string {
 			rows = append(rows, []string{"policy", text})
 			break
 		}
-		text = fmt.Sprintf("%s, %d results, %s dropped, %d failed, newest %s; %s", m.State, m.Results, listed(m.Drops), m.Errors, ago(m.Last, now), text)
+		text = fmt.Sprintf("%s, %d results, %s dropped, %d failed, newest %s; %s", m.State, m.Results, listed(m.Drops),
+			m.Errors, ago(m.Last, now), text)
 		rows = append(rows, []string{"model " + m.Model, text})
 	}
 	rows = append(rows,
@@ -363,7 +370,8 @@ func streamRows(s *client.ServerStream) [][]string {
 		[]string{"watchers", strconv.Itoa(s.Watchers)})
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		k := s.Sinks[name]
-		text := fmt.Sprintf("%d results sent, %d results not delivered by this sink, %d retries", k.Sent, k.Lost, k.Retries)
+		text := fmt.Sprintf("%d results sent, %d results not delivered by this sink, %d retries", k.Sent, k.Lost,
+			k.Retries)
 		if k.Error != "" {
 			text += ": " + k.Error
 		}
@@ -407,7 +415,8 @@ func policyText(p *client.StreamPolicy) string {
 	for _, part := range []struct {
 		name string
 		v    float64
-	}{{"max_age_ms", float64(p.MaxAgeMS)}, {"deadline_ms", float64(p.DeadlineMS)}, {"max_fps", p.MaxFPS}, {"window", float64(p.Window)}} {
+	}{{"max_age_ms", float64(p.MaxAgeMS)}, {"deadline_ms", float64(p.DeadlineMS)}, {"max_fps", p.MaxFPS},
+		{"window", float64(p.Window)}} {
 		if part.v != 0 {
 			text += fmt.Sprintf(", %s %g", part.name, part.v)
 		}
@@ -417,7 +426,8 @@ func policyText(p *client.StreamPolicy) string {
 
 // lostText has no sum: the losses are of several units.
 func lostText(l *client.StreamLost) string {
-	return fmt.Sprintf("%d frames without free memory, %d results that no sink was given, %d lines for slow watchers", l.Frames, l.Results, l.Lines)
+	return fmt.Sprintf("%d frames without free memory, %d results that no sink was given, %d lines for slow watchers",
+		l.Frames, l.Results, l.Lines)
 }
 
 // listed returns text such as "3 (2 stale, 1 superseded)", without zero counts.

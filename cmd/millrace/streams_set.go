@@ -59,7 +59,9 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 		name, text, ok := strings.Cut(a, "=")
 		key := strings.ReplaceAll(name, "-", "_") // the notation of the flags of add
 		into := given
-		if i := strings.LastIndexByte(key, '.'); i >= 0 && (key[i+1:] == "remove" || slices.Contains(streams.OfModels, key[i+1:])) { // MODEL.KEY
+		// MODEL.KEY
+		if i := strings.LastIndexByte(key, '.'); i >= 0 &&
+			(key[i+1:] == "remove" || slices.Contains(streams.OfModels, key[i+1:])) {
 			model := name[:i]
 			if of[model] == nil {
 				of[model] = map[string]any{"model": model}
@@ -118,11 +120,13 @@ func unknownKey(table *setting.Table, key string) error {
 	var keys []string
 	for _, f := range table.Fields() {
 		if f.Path == key || f.Path == "sinks."+key {
-			return usagef("%s: cannot be changed by a request: change the configuration, and send the server SIGHUP", key)
+			return usagef("%s: cannot be changed by a request: change the configuration, and send the server SIGHUP",
+				key)
 		}
 		if _, ok := changeable(table, f.Path); ok {
 			keys = append(keys, strings.TrimPrefix(f.Path, "sinks."))
 		}
 	}
-	return usagef("%s: is not a setting of a stream%s (what can be changed: %s)", key, setting.Suggest(key, keys), strings.Join(keys, ", "))
+	return usagef("%s: is not a setting of a stream%s (what can be changed: %s)", key, setting.Suggest(key, keys),
+		strings.Join(keys, ", "))
 }

@@ -42,7 +42,8 @@ func TestStreams(t *testing.T) {
 	if out := want(0, "", "list", "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("%s", out)
 	}
-	want(0, "", "add", "door", source, "--model", "eyes", "--loop", "--fps", "10", "--max-age-ms", "400", "--webhook", "http://127.0.0.1:9/", "--webhook-secret", "s")
+	want(0, "", "add", "door", source, "--model", "eyes", "--loop", "--fps", "10", "--max-age-ms", "400", "--webhook",
+		"http://127.0.0.1:9/", "--webhook-secret", "s")
 	var s client.ServerStream
 	for limit := time.Now().Add(30 * time.Second); s.Results < 3 || s.Last == nil || s.State != "running"; {
 		if err := json.Unmarshal([]byte(want(0, "", "show", "door", "--json")), &s); err != nil {
@@ -52,7 +53,8 @@ func TestStreams(t *testing.T) {
 			t.Fatalf("no results: %+v", s)
 		}
 	}
-	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" || s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || len(s.Sinks) != 1 {
+	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" ||
+		s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || len(s.Sinks) != 1 {
 		t.Errorf("%+v", s)
 	}
 	want(0, "640x480; at most 10 fps are taken from the source (setting fps)", "show", "door")
@@ -68,17 +70,20 @@ func TestStreams(t *testing.T) {
 	want(2, "fps: ", "add", "yard", source, "--model", "eyes", "--fps", "-1")
 	want(1, "SOURCE: ", "add", "yard", "/etc/passwd", "--model", "eyes")
 	want(1, "--rtsp-transport: ", "add", "yard", source, "--model", "eyes", "--rtsp-transport", "udp")
-	want(0, `"rtsp_transport": "udp"`, "add", "lane", "rtsp://127.0.0.1:9/", "--model", "eyes", "--rtsp-transport", "udp", "--json")
+	want(0, `"rtsp_transport": "udp"`, "add", "lane", "rtsp://127.0.0.1:9/", "--model", "eyes", "--rtsp-transport",
+		"udp", "--json")
 	want(0, "rtsp://127.0.0.1:9/ over udp", "show", "lane")
 	want(0, "", "remove", "lane")
-	want(0, "", "add", "slow", "rtsp://127.0.0.1:9/", "--model", "eyes", "--keyframes", "only", "--width", "320", "--fps", "0.5")
+	want(0, "", "add", "slow", "rtsp://127.0.0.1:9/", "--model", "eyes", "--keyframes", "only", "--width", "320",
+		"--fps", "0.5")
 	want(0, "fps 0.5, keyframes only, width 320", "show", "slow")
 	want(0, "", "remove", "slow")
 	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
 	want(0, "later waits for the model ghost, which is not loaded", "add", "later", source, "--model", "ghost")
 	want(0, "see millrace models, or the log of the server if no reason is there", "show", "later")
 	want(0, "", "remove", "later")
-	if err := json.Unmarshal([]byte(want(0, "", "set", "door", "max_age_ms=700", "window=3", "max-fps=2.5", "priority=high", "paused=true", "--json")), &s); err != nil {
+	if err := json.Unmarshal([]byte(want(0, "", "set", "door", "max_age_ms=700", "window=3", "max-fps=2.5",
+		"priority=high", "paused=true", "--json")), &s); err != nil {
 		t.Fatal(err)
 	}
 	if p := s.Policy; p.MaxAgeMS != 700 || p.Window != 3 || p.MaxFPS != 2.5 || p.Priority != "high" || !s.Paused {
@@ -91,7 +96,8 @@ func TestStreams(t *testing.T) {
 	want(2, "priority: ", "set", "door", "priority=1")
 	want(0, "latest, high priority, max_age_ms 700, deadline_ms 900, max_fps 2.5, window 3", "show", "door")
 	want(0, `"policy": "latest",`, "set", "door", "max_fps=0", "deadline_ms=0", "--json")
-	if out := want(0, "max_age_ms 700", "show", "door"); strings.Contains(out, "max_fps") || strings.Contains(out, "deadline_ms") {
+	if out := want(0, "max_age_ms 700", "show", "door"); strings.Contains(out, "max_fps") ||
+		strings.Contains(out, "deadline_ms") {
 		t.Errorf("0 is the default: %s", out)
 	}
 	want(0, `"fps": 4`, "set", "door", "fps=4", "webhook=http://127.0.0.1:9/", "--json")
@@ -139,7 +145,8 @@ func TestFrameSize(t *testing.T) {
 		{map[string]any{"fps": 5.0}, 0, "640x480; at most 5 fps are taken from the source (setting fps)"},
 		{map[string]any{"fps": 30.0}, 0, "640x480; the source declares 5 fps"},
 	} {
-		rows := streamRows(&client.ServerStream{Width: 640, Height: 480, PixelAspect: c.aspect, FPS: 5, Settings: c.settings})
+		rows := streamRows(&client.ServerStream{Width: 640, Height: 480, PixelAspect: c.aspect, FPS: 5,
+			Settings: c.settings})
 		if !slices.ContainsFunc(rows, func(row []string) bool { return row[0] == "frame size" && row[1] == c.want }) {
 			t.Errorf("%v: %v, want %s", c.settings, rows, c.want)
 		}
@@ -184,7 +191,8 @@ func TestClientHasTheSettings(t *testing.T) {
 			t.Errorf("client.StreamModelConfig has no %s", f.Path)
 		}
 	}
-	if got := names(client.StreamModelChange{}); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(append([]string{"model", "version", "remove"}, streams.OfModels...)))) {
+	if got := names(client.StreamModelChange{}); !slices.Equal(slices.Sorted(slices.Values(got)),
+		slices.Sorted(slices.Values(append([]string{"model", "version", "remove"}, streams.OfModels...)))) {
 		t.Errorf("client.StreamModelChange has %v, and %v can change", got, streams.OfModels)
 	}
 }
@@ -193,15 +201,18 @@ func TestClientHasTheSettings(t *testing.T) {
 func TestModelsOfAStream(t *testing.T) {
 	flags := pflag.NewFlagSet("add", pflag.ContinueOnError)
 	r := requestFlags(flags)
-	if err := flags.Parse([]string{"--model", "faces,max_fps=10,policy=every", "--model", "motion", "--max-fps", "3"}); err != nil {
+	if err := flags.Parse([]string{"--model", "faces,max_fps=10,policy=every", "--model", "motion", "--max-fps",
+		"3"}); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := r.config()
 	want := []client.StreamModelConfig{{Model: "faces", Policy: "every", MaxFPS: 10}, {Model: "motion"}}
-	if err != nil || !slices.Equal(cfg.Models, want) || cfg.Settings["model"] != nil || cfg.Settings["models"] != nil || cfg.Settings["max_fps"] != 3.0 {
+	if err != nil || !slices.Equal(cfg.Models, want) || cfg.Settings["model"] != nil ||
+		cfg.Settings["models"] != nil || cfg.Settings["max_fps"] != 3.0 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	for _, c := range [][2]string{{"faces,max_fps=x", "--model faces.max_fps: \"x\" is not a number"}, {"faces,fps=1", "--model faces.fps: is not a setting"}, {"faces,every", "is not KEY=VALUE"}} {
+	for _, c := range [][2]string{{"faces,max_fps=x", "--model faces.max_fps: \"x\" is not a number"},
+		{"faces,fps=1", "--model faces.fps: is not a setting"}, {"faces,every", "is not KEY=VALUE"}} {
 		flags := pflag.NewFlagSet("add", pflag.ContinueOnError)
 		r := requestFlags(flags)
 		if err := flags.Parse([]string{"--model", c[0]}); err != nil {
@@ -213,12 +224,14 @@ func TestModelsOfAStream(t *testing.T) {
 	}
 	change, err := changeOf([]string{"my.model.max_fps=5", "priority=low", "my.model.window=2"})
 	text, _ := json.Marshal(change)
-	if want := `{"models":[{"max_fps":5,"model":"my.model","window":2}],"priority":"low"}`; err != nil || string(text) != want {
+	if want := `{"models":[{"max_fps":5,"model":"my.model","window":2}],"priority":"low"}`; err != nil ||
+		string(text) != want {
 		t.Errorf("%s, want %s: %v", text, want, err)
 	}
 	change, err = changeOf([]string{"model=motion", "webhook=", "fps=0", "faces.remove=true"})
 	text, _ = json.Marshal(change)
-	if want := `{"fps":0,"model":"motion","models":[{"model":"faces","remove":true}],"sinks":{"webhook":""}}`; err != nil || string(text) != want {
+	if want := `{"fps":0,"model":"motion","models":[{"model":"faces","remove":true}],"sinks":{"webhook":""}}`; err !=
+		nil || string(text) != want {
 		t.Errorf("%s, want %s: %v", text, want, err)
 	}
 }
@@ -226,7 +239,8 @@ func TestModelsOfAStream(t *testing.T) {
 // The table shows why a running stream has no results.
 func TestProblem(t *testing.T) {
 	var s client.ServerStream
-	if err := json.Unmarshal([]byte(`{"state":"running","models":[{"model":"a","state":"running"},{"model":"b","state":"running","error":{"code":"internal","message":"no boxes"}}]}`), &s); err != nil {
+	if err := json.Unmarshal([]byte(`{"state":"running","models":[{"model":"a","state":"running"},{"model":"b",`+
+		`"state":"running","error":{"code":"internal","message":"no boxes"}}]}`), &s); err != nil {
 		t.Fatal(err)
 	}
 	if got := problem(&s); got != "its newest frame failed: no boxes" {
@@ -247,22 +261,26 @@ func TestRemovedStreamOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	clip := clipFile(t)
 	file := filepath.Join(t.TempDir(), "millrace.yaml")
-	text := fmt.Sprintf("http: 127.0.0.1:0\ngrpc: \"off\"\nmodels: [{name: eyes, source: motion}]\nstreams: [{name: door, source: %q, model: eyes, paused: true}]\n", clip)
+	text := fmt.Sprintf("http: 127.0.0.1:0\ngrpc: \"off\"\nmodels: [{name: eyes, source: motion}]\nstreams: [{name: "+
+		"door, source: %q, model: eyes, paused: true}]\n", clip)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := begin(t, command(t, "serve", "--config", file))
 	addr := httpAddr.FindStringSubmatch(p.until("ready"))[1]
-	if _, stderr, code := millrace(t, "streams", "remove", "door", "--addr", addr); code != 0 || !strings.Contains(stderr, "door is a stream of the configuration: millrace streams reset door brings it back") {
+	if _, stderr, code := millrace(t, "streams", "remove", "door", "--addr", addr); code != 0 ||
+		!strings.Contains(stderr, "door is a stream of the configuration: millrace streams reset door brings it back") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if _, stderr, code := millrace(t, "streams", "add", "door", "http://127.0.0.1:9/x.mp4", "--model", "eyes", "--addr", addr); code == 0 {
+	if _, stderr, code := millrace(t, "streams", "add", "door", "http://127.0.0.1:9/x.mp4", "--model", "eyes",
+		"--addr", addr); code == 0 {
 		t.Errorf("a private address: %s", stderr)
 	}
 	if _, stderr, code := millrace(t, "streams", "reset", "door", "--addr", addr); code != 0 || stderr != "" {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if out, _, code := millrace(t, "streams", "show", "door", "--addr", addr); code != 0 || !strings.Contains(out, "of the configuration") {
+	if out, _, code := millrace(t, "streams", "show", "door", "--addr", addr); code != 0 ||
+		!strings.Contains(out, "of the configuration") {
 		t.Errorf("exit status %d: %s", code, out)
 	}
 }
@@ -270,7 +288,8 @@ func TestRemovedStreamOfTheConfiguration(t *testing.T) {
 // streams show names the unit of each loss, and the sink that did not deliver results.
 func TestStreamLosses(t *testing.T) {
 	rows := streamRows(&client.ServerStream{
-		Lost: client.StreamLost{Frames: 1, Results: 2, Lines: 3}, Sinks: map[string]client.StreamSink{"webhook": {Sent: 4, Lost: 5, Retries: 6, Error: "refused"}},
+		Lost:  client.StreamLost{Frames: 1, Results: 2, Lines: 3},
+		Sinks: map[string]client.StreamSink{"webhook": {Sent: 4, Lost: 5, Retries: 6, Error: "refused"}},
 	})
 	for _, want := range [][]string{
 		{"lost", "1 frames without free memory, 2 results that no sink was given, 3 lines for slow watchers"},

@@ -35,7 +35,8 @@ func tasksCommand() *cobra.Command {
 fetched. The server needs the setting data.`
 	c.Example = tasksExamples
 	c.AddCommand(listTasks("list"), submitTask(), showTask(), waitForTask(), taskResult(),
-		eachTask("cancel", "Cancel tasks that have not ended", func(ctx context.Context, cl *client.Client, id string) error {
+		eachTask("cancel", "Cancel tasks that have not ended", func(ctx context.Context, cl *client.Client,
+			id string) error {
 			_, err := cl.CancelTask(ctx, id)
 			return err
 		}),
@@ -51,14 +52,16 @@ fetched. The server needs the setting data.`
 
 func listTasks(use string) *cobra.Command {
 	c := &cobra.Command{
-		Use:     use,
-		Short:   "List the tasks, the newest first",
-		Example: "  millrace tasks list --state queued,running\n  millrace tasks list --model spotter --limit 20 --json",
-		Args:    wrongUsage(cobra.NoArgs),
+		Use:   use,
+		Short: "List the tasks, the newest first",
+		Example: "  millrace tasks list --state queued,running\n" +
+			"  millrace tasks list --model spotter --limit 20 --json",
+		Args: wrongUsage(cobra.NoArgs),
 	}
 	host := remoteFlags(c)
 	var q client.TaskQuery
-	c.Flags().StringSliceVar(&q.States, "state", nil, "only tasks in these states: queued, running, finished, failed, cancelled, expired")
+	c.Flags().StringSliceVar(&q.States, "state", nil,
+		"only tasks in these states: queued, running, finished, failed, cancelled, expired")
 	c.Flags().StringVar(&q.Model, "model", "", "only tasks of this model")
 	limit := c.Flags().Int("limit", 100, "list at most this many tasks")
 	asJSON := c.Flags().Bool("json", false, "as JSON")
@@ -100,7 +103,8 @@ func withoutTasks(err error) error {
 const maxPage = 1000
 
 // pagesOfTasks lists tasks, and reports whether there are more tasks than the limit.
-func pagesOfTasks(ctx context.Context, cl *client.Client, q client.TaskQuery, limit int) (list []client.Task, more bool, err error) {
+func pagesOfTasks(ctx context.Context, cl *client.Client, q client.TaskQuery,
+	limit int) (list []client.Task, more bool, err error) {
 	list = []client.Task{}
 	for len(list) < limit {
 		q.Limit = min(limit-len(list), maxPage)
@@ -144,14 +148,16 @@ func submitTask() *cobra.Command {
 		Long: `Submit a task and print its id. The input is the body of a request to the infer route of the model: a picture,
 or with --request a request in JSON; - is standard input. The task is stored when the command ends. With --wait the
 command waits for the end of the task, and the exit status is 1 unless the task has finished.`,
-		Example:           "  millrace tasks submit spotter picture.jpg\n  millrace tasks submit cost --request request.json --wait --save answer.json",
+		Example: "  millrace tasks submit spotter picture.jpg\n  millrace tasks submit cost --request " +
+			"request.json --wait --save answer.json",
 		Args:              wrongUsage(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: completeArgs(completeModels, completePictures),
 	}
 	host := remoteFlags(c)
 	s := &submission{}
 	f := c.Flags()
-	f.StringVar(&s.request, "request", "", "a file with a request of the Open Inference Protocol in JSON; - is standard input")
+	f.StringVar(&s.request, "request", "", "a file with a request of the Open Inference Protocol in JSON; - is "+
+		"standard input")
 	f.StringVar(&s.Type, "type", "", "media type of FILE, by its name unless given, for example image/jpeg")
 	f.StringVar(&s.Version, "version", "", "version of the model")
 	f.StringVar(&s.Key, "idempotency-key", "", "a repeated submission with the same key returns the first task")
@@ -159,7 +165,8 @@ command waits for the end of the task, and the exit status is 1 unless the task 
 	f.IntVar(&s.Attempts, "attempts", 0, "attempts, 1 to 100 (3)")
 	f.StringVar(&s.NotBefore, "not-before", "", "earliest begin: a time (RFC 3339) or a duration from now such as 10m")
 	f.StringVar(&s.Expires, "expires", "", "likewise: a task that has not begun expires")
-	f.DurationVar(&s.Retention, "retention", 0, "time from the end of the task to the deletion (tasks.retention of the server)")
+	f.DurationVar(&s.Retention, "retention", 0,
+		"time from the end of the task to the deletion (tasks.retention of the server)")
 	f.BoolVar(&s.wait, "wait", false, "wait for the end of the task")
 	f.StringVar(&s.save, "save", "", "with --wait: write the result to this file; - is standard output")
 	asJSON := f.Bool("json", false, "print the task as JSON")
@@ -321,7 +328,8 @@ func showTask() *cobra.Command {
 
 // taskRows returns the fields of a task that are set.
 func taskRows(t *client.Task) [][]string {
-	rows := [][]string{{"id", t.ID}, {"state", stateOfTask(t)}, {"model", strings.TrimSuffix(t.Model+" version "+t.Version, " version ")},
+	rows := [][]string{{"id", t.ID}, {"state", stateOfTask(t)},
+		{"model", strings.TrimSuffix(t.Model+" version "+t.Version, " version ")},
 		{"input", fileOfTask(&t.Input)}}
 	if t.Result != nil {
 		rows = append(rows, []string{"result", fileOfTask(t.Result)})
@@ -330,7 +338,8 @@ func taskRows(t *client.Task) [][]string {
 		name string
 		time time.Time
 	}{
-		{"submitted", t.Created}, {"not before", t.NotBefore}, {"expires", t.Expires}, {"started", t.Started}, {"ended", t.Ended},
+		{"submitted", t.Created}, {"not before", t.NotBefore}, {"expires", t.Expires}, {"started", t.Started},
+		{"ended", t.Ended},
 	} {
 		if !at.time.IsZero() {
 			rows = append(rows, []string{at.name, at.time.Local().Format(time.DateTime)})

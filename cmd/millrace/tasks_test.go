@@ -24,7 +24,8 @@ func TestTasks(t *testing.T) {
 		return out
 	}
 	request := filepath.Join(dir, "request.json")
-	if err := os.WriteFile(request, []byte(`{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[7,8]}]}`), 0o600); err != nil {
+	if err := os.WriteFile(request, []byte(`{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[7,8]}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out := want(0, "", "list", "--json"); strings.TrimSpace(out) != "[]" {
@@ -55,7 +56,8 @@ func TestTasks(t *testing.T) {
 	want(2, "FILE: is missing", "submit", "echo")
 	want(2, "--save: needs --wait", "submit", "echo", "--request", request, "--save", "x")
 	want(1, "priority", "submit", "echo", "--request", request, "--priority", "1000")
-	if err := json.Unmarshal([]byte(want(0, "", "submit", "ghost", "--request", request, "--json")), &task); err != nil {
+	if err := json.Unmarshal([]byte(want(0, "", "submit", "ghost", "--request", request, "--json")),
+		&task); err != nil {
 		t.Fatal(err)
 	}
 	want(0, "", "cancel", task.ID)

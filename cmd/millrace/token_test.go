@@ -42,7 +42,8 @@ func TestToken(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, "models --addr ADDR", 1, "the key is missing: send the header api_key, or Authorization: Bearer KEY; give a key of the server with --token-file FILE or the variable MILLRACE_TOKEN"},
+		{nil, "models --addr ADDR", 1, "the key is missing: send the header api_key, or Authorization: Bearer KEY; " +
+			"give a key of the server with --token-file FILE or the variable MILLRACE_TOKEN"},
 		{env(at, token+key), "models", 0, "READY"},
 		{env(at, token+key, "MILLRACE_HTTP=127.0.0.1:1", "MILLRACE_TLS_CERT=x"), "models", 0, "READY"},
 		{env(at), "models --token-file " + file, 0, "READY"},
@@ -73,7 +74,8 @@ func TestToken(t *testing.T) {
 		cmd.Env = append(cmd.Env, c.env...)
 		stdout, stderr, code := finish(t, cmd)
 		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
-			t.Errorf("%s with %q: exit status %d, want %d and %q\n%s%s", c.args, c.env, code, c.code, c.want, stdout, stderr)
+			t.Errorf("%s with %q: exit status %d, want %d and %q\n%s%s", c.args, c.env, code, c.code, c.want, stdout,
+				stderr)
 		}
 		if strings.Contains(stdout+stderr, key) {
 			t.Errorf("%s: the output has the key", c.args)
@@ -105,7 +107,8 @@ func TestTokenStaysHere(t *testing.T) {
 		testneeds.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\nenv >> "+seen+"\nexit 1\n")
 	}
 	_, addr := serve(t, "--model", "eyes=motion")
-	for _, args := range [][]string{{"doctor", "--addr", addr}, {"stream", filepath.Join(dir, "seen"), "--model", "eyes", "--addr", addr}} {
+	for _, args := range [][]string{{"doctor", "--addr", addr}, {"stream", filepath.Join(dir, "seen"), "--model",
+		"eyes", "--addr", addr}} {
 		c := command(t, args...)
 		c.Env = slices.DeleteFunc(c.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") })
 		c.Env = append(c.Env, "PATH="+dir+":/usr/bin:/bin", "MILLRACE_TOKEN=planted", "MILLRACE_NAME=seen")
@@ -123,7 +126,8 @@ func TestTokenStaysHere(t *testing.T) {
 	testneeds.WriteProgram(t, interpreter, "#!/bin/sh\nenv\n")
 	c := exec.Command(os.Args[0], "octoai", "run")
 	c.Env = append(command(t).Env, "PATH="+dir+":/usr/bin:/bin", "MILLRACE_TOKEN=planted", "MILLRACE_API_KEY=kept")
-	if out, err := c.CombinedOutput(); err != nil || strings.Contains(string(out), "planted") || !strings.Contains(string(out), "kept") {
+	if out, err := c.CombinedOutput(); err != nil || strings.Contains(string(out), "planted") ||
+		!strings.Contains(string(out), "kept") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

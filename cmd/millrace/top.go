@@ -26,8 +26,9 @@ func topCommand() *cobra.Command {
 		Long: `Watch the models and streams of a running server: rates, waiting frames, batches, and the time from a frame's receipt to the result (p50, p99). q quits.
 
 Rates are of the last interval. If the output is not a terminal, the views are written one below the next. The variable NO_COLOR turns colours off.`,
-		Example: "  millrace top\n  millrace top --interval 5s\n  millrace top --once\n  millrace top --json --once | jq '.models[].in_per_second'",
-		Args:    wrongUsage(cobra.NoArgs),
+		Example: "  millrace top\n  millrace top --interval 5s\n  millrace top --once\n  millrace top --json --once " +
+			"| jq '.models[].in_per_second'",
+		Args: wrongUsage(cobra.NoArgs),
 	}
 	t := &top{host: remoteFlags(c)}
 	f := c.Flags()

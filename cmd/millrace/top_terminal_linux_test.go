@@ -79,7 +79,8 @@ func openTerminal(t *testing.T, width, height int, c *exec.Cmd) *terminal {
 
 func (x *terminal) resize(width, height int) {
 	x.t.Helper()
-	if err := unix.IoctlSetWinsize(int(x.user.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(width), Row: uint16(height)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(x.user.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Col: uint16(width), Row: uint16(height)}); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -174,7 +175,8 @@ func TestTopInATerminal(t *testing.T) {
 	x := openTerminal(t, 80, 24, c)
 	lines := x.screen("models", has("echo", "ready", "0/1"))
 	fits(t, lines, 80, 24)
-	if !has("a-model-w…", "ready")(lines) || !has("millrace v1.2.3", addr, "ready", "up ")(lines) || !has("connections http", "sessions", "goroutines")(lines) {
+	if !has("a-model-w…", "ready")(lines) || !has("millrace v1.2.3", addr, "ready", "up ")(lines) ||
+		!has("connections http", "sessions", "goroutines")(lines) {
 		t.Errorf("%q", lines)
 	}
 
@@ -200,7 +202,8 @@ func TestTopInATerminal(t *testing.T) {
 	})
 	lines = x.screen("rates", func(lines []string) bool {
 		for _, l := range lines {
-			if f := strings.Fields(l); len(f) == 11 && f[0] == "echo" && f[4] != "0" && f[5] != "0" && f[8] != "0" && f[10] == "1.0" {
+			if f := strings.Fields(l); len(f) == 11 && f[0] == "echo" && f[4] != "0" && f[5] != "0" && f[8] != "0" &&
+				f[10] == "1.0" {
 				return true
 			}
 		}

@@ -19,16 +19,19 @@ func TestTopOnce(t *testing.T) {
 	}
 	var v topView
 	out, stderr, code = millrace(t, "top", "--once", "--json", "--interval", "100ms", "--addr", addr)
-	if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || v.Seconds < 0.05 || len(v.Models) != 1 || v.Models[0].Workers != 1 || strings.Count(out, "\n") != 1 {
+	if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || v.Seconds < 0.05 || len(v.Models) != 1 ||
+		v.Models[0].Workers != 1 || strings.Count(out, "\n") != 1 {
 		t.Errorf("exit status %d, %v\n%s%s", code, err, out, stderr)
 	}
 	for _, args := range [][]string{{"--interval", "1ms"}, {"now"}} {
-		if _, stderr, code := millrace(t, append([]string{"top", "--addr", addr}, args...)...); code != 2 || !strings.Contains(stderr, args[0]) {
+		if _, stderr, code := millrace(t, append([]string{"top", "--addr", addr}, args...)...); code != 2 ||
+			!strings.Contains(stderr, args[0]) {
 			t.Errorf("%v: exit status %d\n%s", args, code, stderr)
 		}
 	}
 	p.signal(os.Interrupt)
-	if _, stderr, code := millrace(t, "top", "--once", "--addr", addr); code != 1 || !strings.Contains(stderr, "start a server") {
+	if _, stderr, code := millrace(t, "top", "--once", "--addr", addr); code != 1 ||
+		!strings.Contains(stderr, "start a server") {
 		t.Errorf("without a server: exit status %d\n%s", code, stderr)
 	}
 }
@@ -38,7 +41,8 @@ func TestTopView(t *testing.T) {
 	began := time.Now()
 	at := func(seconds float64, m client.ModelStatus, s client.ServerStream) topSample {
 		m.Name, m.State, s.Name, s.State = "m", "READY", "cam", "running"
-		st := client.Status{Started: began, Time: began.Add(time.Duration(seconds * float64(time.Second))), State: "ready", Version: "v"}
+		st := client.Status{Started: began, Time: began.Add(time.Duration(seconds * float64(time.Second))),
+			State: "ready", Version: "v"}
 		st.Process.CPUSeconds = seconds / 2
 		st.Models = []client.ModelStatus{m}
 		return topSample{st, []client.ServerStream{s}}
@@ -46,11 +50,15 @@ func TestTopView(t *testing.T) {
 	total := client.Histogram{Bounds: []uint64{1000, 2000}, Counts: []uint64{10, 0}}
 	later := client.Histogram{Bounds: []uint64{1000, 2000}, Counts: []uint64{10, 4}, Sum: 7000}
 	last := began.Add(9 * time.Second)
-	before := at(10, client.ModelStatus{Accepted: 10, Results: 5, Drops: map[string]uint64{"stale": 1}, StagesUS: client.StageHistograms{Total: total}}, client.ServerStream{Frames: 7})
-	now := at(12, client.ModelStatus{Accepted: 30, Results: 9, Drops: map[string]uint64{"stale": 2, "memory": 5}, Errors: map[string]uint64{"internal": 1}, StagesUS: client.StageHistograms{Total: later}}, client.ServerStream{Frames: 27, Last: &last})
+	before := at(10, client.ModelStatus{Accepted: 10, Results: 5, Drops: map[string]uint64{"stale": 1},
+		StagesUS: client.StageHistograms{Total: total}}, client.ServerStream{Frames: 7})
+	now := at(12, client.ModelStatus{Accepted: 30, Results: 9, Drops: map[string]uint64{"stale": 2, "memory": 5},
+		Errors: map[string]uint64{"internal": 1}, StagesUS: client.StageHistograms{Total: later}},
+		client.ServerStream{Frames: 27, Last: &last})
 	v := newTopView("a", before, now)
 	m, s := v.Models[0], v.Streams[0]
-	if v.Seconds != 2 || v.CPU != 0.5 || m.In != 10 || m.Results != 2 || m.Drops != 3 || m.Errors != 0.5 || m.P50 != 1.5 || s.FPS != 10 || s.AgeSeconds != 3 {
+	if v.Seconds != 2 || v.CPU != 0.5 || m.In != 10 || m.Results != 2 || m.Drops != 3 || m.Errors != 0.5 ||
+		m.P50 != 1.5 || s.FPS != 10 || s.AgeSeconds != 3 {
 		t.Errorf("%+v", v)
 	}
 	v = newTopView("a", now, before) // counters that fell, as after a reload
@@ -70,7 +78,8 @@ func TestTopView(t *testing.T) {
 }
 
 func TestNumbersOfTop(t *testing.T) {
-	for x, want := range map[float64]string{0: "0", 0.04: "0.0", 9.96: "10.0", 99.94: "99.9", 99.96: "100", 12345.6: "12346", 99999.6: "100k", 1234567: "1.2M"} {
+	for x, want := range map[float64]string{0: "0", 0.04: "0.0", 9.96: "10.0", 99.94: "99.9", 99.96: "100",
+		12345.6: "12346", 99999.6: "100k", 1234567: "1.2M"} {
 		if got := number(x); got != want {
 			t.Errorf("%v is %q, want %q", x, got, want)
 		}

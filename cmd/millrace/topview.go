@@ -80,7 +80,8 @@ func newTopView(addr string, before, now topSample) topView {
 	b, n := &before.status, &now.status
 	v := topView{
 		Addr: addr, Version: n.Version, State: n.State, Time: n.Time, UptimeSeconds: n.UptimeSeconds,
-		Process: n.Process, Memory: n.Memory, Connections: n.Connections, Sessions: n.Sessions, Models: []topModel{}, Streams: []topStream{},
+		Process: n.Process, Memory: n.Memory, Connections: n.Connections, Sessions: n.Sessions, Models: []topModel{},
+		Streams: []topStream{},
 	}
 	same := b.Started.Equal(n.Started) // otherwise the server was restarted, and the counters too
 	if same {
@@ -99,7 +100,8 @@ func newTopView(addr string, before, now topSample) topView {
 	}
 	for i := range n.Models {
 		m := &n.Models[i]
-		v.Models = append(v.Models, newTopModel(cmp.Or(models[m.Name+"\x00"+m.Version], &client.ModelStatus{}), m, v.Seconds))
+		v.Models = append(v.Models, newTopModel(cmp.Or(models[m.Name+"\x00"+m.Version], &client.ModelStatus{}), m,
+			v.Seconds))
 	}
 	for i := range now.streams {
 		s := &now.streams[i]
@@ -110,7 +112,8 @@ func newTopView(addr string, before, now topSample) topView {
 
 func newTopModel(before, now *client.ModelStatus, seconds float64) topModel {
 	m := topModel{
-		Name: now.Name, Version: now.Version, State: now.State, Reason: now.Reason, Workers: now.Workers, Busy: now.Busy,
+		Name: now.Name, Version: now.Version, State: now.State, Reason: now.Reason, Workers: now.Workers,
+		Busy:    now.Busy,
 		Streams: now.Streams, Waiting: now.Waiting, InFlight: now.InFlight,
 		In:      rate(before.Accepted, now.Accepted, seconds),
 		Results: rate(before.Results, now.Results, seconds),
@@ -127,11 +130,12 @@ func newTopModel(before, now *client.ModelStatus, seconds float64) topModel {
 
 func newTopStream(before, now *client.ServerStream, v topView) topStream {
 	s := topStream{
-		Name: now.Name, State: now.State, Paused: now.Paused, Model: modelsText(now), Restarts: now.Restarts, AgeSeconds: -1,
-		FPS:     rate(before.Frames, now.Frames, v.Seconds),
-		Results: rate(before.Results, now.Results, v.Seconds),
-		Drops:   rate(sumOf(before.Drops), sumOf(now.Drops), v.Seconds),
-		Errors:  rate(before.Errors, now.Errors, v.Seconds),
+		Name: now.Name, State: now.State, Paused: now.Paused, Model: modelsText(now), Restarts: now.Restarts,
+		AgeSeconds: -1,
+		FPS:        rate(before.Frames, now.Frames, v.Seconds),
+		Results:    rate(before.Results, now.Results, v.Seconds),
+		Drops:      rate(sumOf(before.Drops), sumOf(now.Drops), v.Seconds),
+		Errors:     rate(before.Errors, now.Errors, v.Seconds),
 	}
 	if now.Last != nil {
 		s.AgeSeconds = max(v.Time.Sub(*now.Last).Seconds(), 0)
@@ -225,7 +229,8 @@ func (v *topView) head(width int, style topStyle) []string {
 		color = red
 	}
 	first := cut(fmt.Sprintf("millrace %s  %s  %s", v.Version, v.Addr, v.State), width)
-	if rest := fmt.Sprintf("  up %s  %s", (time.Duration(v.UptimeSeconds) * time.Second), v.Time.Local().Format(time.TimeOnly)); v.Version != "" && len(first)+len(rest) <= width {
+	if rest := fmt.Sprintf("  up %s  %s", (time.Duration(v.UptimeSeconds) * time.Second),
+		v.Time.Local().Format(time.TimeOnly)); v.Version != "" && len(first)+len(rest) <= width {
 		first += rest
 	}
 	lines := []string{style.paint(cmp.Or(color, bold), first)}
@@ -245,8 +250,10 @@ func (v *topView) head(width int, style topStyle) []string {
 	}
 	return append(lines,
 		cut(fmt.Sprintf("cpu %.2f of %d  memory %s of %s (%s for batches)  resident %s", v.CPU, v.Process.Processors,
-			byteText(v.Memory.Leased), byteText(v.Memory.Budget), byteText(v.Memory.Reserved), byteText(v.Process.ResidentBytes)), width),
-		cut(fmt.Sprintf("connections %s  sessions %s  goroutines %d", cmp.Or(strings.Join(conns, ", "), "0"), cmp.Or(strings.Join(sessions, ", "), "0"), v.Process.Goroutines), width),
+			byteText(v.Memory.Leased), byteText(v.Memory.Budget), byteText(v.Memory.Reserved),
+			byteText(v.Process.ResidentBytes)), width),
+		cut(fmt.Sprintf("connections %s  sessions %s  goroutines %d", cmp.Or(strings.Join(conns, ", "), "0"),
+			cmp.Or(strings.Join(sessions, ", "), "0"), v.Process.Goroutines), width),
 		"")
 }
 
@@ -287,7 +294,8 @@ func titles(columns []column) []string {
 }
 
 var modelColumns = []column{
-	{"MODEL", 0}, {"state", 6}, {"busy", 5}, {"wait", 5}, {"in/s", 7}, {"out/s", 7}, {"drop/s", 7}, {"err/s", 6}, {"p50 ms", 6}, {"p99", 6}, {"batch", 5},
+	{"MODEL", 0}, {"state", 6}, {"busy", 5}, {"wait", 5}, {"in/s", 7}, {"out/s", 7}, {"drop/s", 7}, {"err/s", 6},
+	{"p50 ms", 6}, {"p99", 6}, {"batch", 5},
 }
 
 // stateWords are the states of models in the width of their column.
@@ -307,8 +315,10 @@ func (v *topView) modelLines(width int, style topStyle) []string {
 			color = yellow
 		}
 		lines = append(lines, style.paint(color, tableLine(modelColumns, width, []string{
-			m.Name, cmp.Or(stateWords[m.State], m.State), fmt.Sprintf("%d/%d", m.Busy, m.Workers), strconv.Itoa(m.Waiting),
-			number(m.In), number(m.Results), number(m.Drops), number(m.Errors), number(m.P50), number(m.P99), number(m.Rows),
+			m.Name, cmp.Or(stateWords[m.State], m.State), fmt.Sprintf("%d/%d", m.Busy, m.Workers),
+			strconv.Itoa(m.Waiting),
+			number(m.In), number(m.Results), number(m.Drops), number(m.Errors), number(m.P50), number(m.P99),
+			number(m.Rows),
 		})))
 		if m.Reason != "" {
 			lines = append(lines, style.paint(red, cut("  "+m.Reason, width)))
@@ -321,7 +331,8 @@ func (v *topView) modelLines(width int, style topStyle) []string {
 }
 
 var streamColumns = []column{
-	{"STREAM", 0}, {"state", 10}, {"model", 10}, {"in/s", 6}, {"out/s", 6}, {"drop/s", 6}, {"err/s", 5}, {"age s", 6}, {"opened", 6},
+	{"STREAM", 0}, {"state", 10}, {"model", 10}, {"in/s", 6}, {"out/s", 6}, {"drop/s", 6}, {"err/s", 5}, {"age s", 6},
+	{"opened", 6},
 }
 
 func (v *topView) streamLines(width int, style topStyle) []string {
@@ -344,7 +355,8 @@ func (v *topView) streamLines(width int, style topStyle) []string {
 			age = number(s.AgeSeconds)
 		}
 		lines = append(lines, style.paint(color, tableLine(streamColumns, width, []string{
-			s.Name, state, s.Model, number(s.FPS), number(s.Results), number(s.Drops), number(s.Errors), age, strconv.FormatUint(s.Restarts+1, 10),
+			s.Name, state, s.Model, number(s.FPS), number(s.Results), number(s.Drops), number(s.Errors), age,
+			strconv.FormatUint(s.Restarts+1, 10),
 		})))
 		if s.Error != "" {
 			lines = append(lines, style.paint(red, cut("  "+s.Error, width)))

@@ -68,7 +68,8 @@ func testRemote(t *testing.T, scheme string) {
 		if name == "slow" {
 			more = ",limits.run=500ms"
 		}
-		args = append(args, "--model", "far-"+name+"="+address+",upstream.model="+name+",upstream.token=file:"+secret+",upstream.health=50ms,instances=2"+more)
+		args = append(args, "--model", "far-"+name+"="+address+",upstream.model="+name+",upstream.token=file:"+secret+
+			",upstream.health=50ms,instances=2"+more)
 	}
 	_, addr := serve(t, args...)
 	infer := func(model, body string) (int, string) {
@@ -84,10 +85,15 @@ func testRemote(t *testing.T, scheme string) {
 		return resp.StatusCode, string(text)
 	}
 	for _, c := range []struct{ model, body, want string }{
-		{"far-sum", `{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":[1,2,3,4]}]}`, `"name":"y","datatype":"FP32","shape":[2,2],"data":[1,2,3,4]`},
-		{"far-lone", `{"inputs":[{"name":"x","datatype":"INT16","shape":[3],"data":[1,-2,3]}]}`, `"name":"y","datatype":"INT16","shape":[3],"data":[1,-2,3]`},
-		{"far-text", `{"inputs":[{"name":"s","datatype":"BYTES","shape":[2,1],"data":["a","bä"]}]}`, `"name":"t","datatype":"BYTES","shape":[2,1],"data":["a","bä"]`},
-		{"far-any", `{"inputs":[{"name":"a","datatype":"INT64","shape":[1,1],"data":[7]},{"name":"b","datatype":"BOOL","shape":[2],"data":[true,false]}]}`, `{"name":"a","datatype":"INT64","shape":[1,1],"data":[7]},{"name":"b","datatype":"BOOL","shape":[2],"data":[true,false]}`},
+		{"far-sum", `{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":[1,2,3,4]}]}`,
+			`"name":"y","datatype":"FP32","shape":[2,2],"data":[1,2,3,4]`},
+		{"far-lone", `{"inputs":[{"name":"x","datatype":"INT16","shape":[3],"data":[1,-2,3]}]}`,
+			`"name":"y","datatype":"INT16","shape":[3],"data":[1,-2,3]`},
+		{"far-text", `{"inputs":[{"name":"s","datatype":"BYTES","shape":[2,1],"data":["a","bä"]}]}`,
+			`"name":"t","datatype":"BYTES","shape":[2,1],"data":["a","bä"]`},
+		{"far-any", `{"inputs":[{"name":"a","datatype":"INT64","shape":[1,1],"data":[7]},{"name":"b",` +
+			`"datatype":"BOOL","shape":[2],"data":[true,false]}]}`, `{"name":"a","datatype":"INT64","shape":[1,1],` +
+			`"data":[7]},{"name":"b","datatype":"BOOL","shape":[2],"data":[true,false]}`},
 		{"far-any", `{"inputs":[{"name":"a","datatype":"FP16","shape":[1],"data":[7]}]}`, `"code":"invalid_argument"`},
 		{"far-slow", `{"inputs":[{"name":"a","datatype":"INT8","shape":[1],"data":[7]}]}`, `"code":"timeout"`},
 	} {
@@ -100,14 +106,16 @@ func testRemote(t *testing.T, scheme string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if text, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(text), "upstream.token") || !strings.Contains(string(text), "upstream.model") {
+	if text, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(text), "upstream.token") ||
+		!strings.Contains(string(text), "upstream.model") {
 		t.Errorf("the model's configuration, %v: %s", err, text)
 	}
 	testKilled(t, addr, httpAddr, infer, up, startUp)
 }
 
 // testKilled sends requests from several clients while the second server is killed and started again.
-func testKilled(t *testing.T, addr, httpAddr string, infer func(model, body string) (int, string), up *process, startUp func() *process) {
+func testKilled(t *testing.T, addr, httpAddr string, infer func(model, body string) (int, string), up *process,
+	startUp func() *process) {
 	const body = `{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}`
 	var mu sync.Mutex
 	statuses := map[int]int{}
@@ -182,7 +190,8 @@ func TestRemoteChanged(t *testing.T) {
 	t.Parallel()
 	file, upAddr := filepath.Join(t.TempDir(), "up.yaml"), freePort(t)
 	startUp := func(datatype string) *process {
-		text := fmt.Sprintf("models: [{name: m, source: identity, tensors: {inputs: [x %s 1], outputs: [y %[1]s 1]}}]", datatype)
+		text := fmt.Sprintf("models: [{name: m, source: identity, tensors: {inputs: [x %s 1], outputs: [y %[1]s 1]}}]",
+			datatype)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +215,8 @@ func TestRemoteChanged(t *testing.T) {
 	}
 	infer := func(datatype string) string {
 		t.Helper()
-		return post("/v2/models/far/infer", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":%q,"shape":[1],"data":[7]}]}`, datatype))
+		return post("/v2/models/far/infer", fmt.Sprintf(
+			`{"inputs":[{"name":"x","datatype":%q,"shape":[1],"data":[7]}]}`, datatype))
 	}
 	until := func(what string) {
 		t.Helper()
@@ -227,7 +237,8 @@ func TestRemoteChanged(t *testing.T) {
 	startUp("INT16")
 	until("409 ")
 	until("load it again")
-	for limit := time.Now().Add(time.Minute); !strings.Contains(here.stderr.String(), "load it again"); time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); !strings.Contains(here.stderr.String(),
+		"load it again"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("the log does not say it: %s", &here.stderr)
 		}

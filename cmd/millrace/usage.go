@@ -100,7 +100,8 @@ func flagError(c *cobra.Command, err error) error {
 
 // usualFlags maps flags of other servers to advice for this server.
 var usualFlags = map[string]string{
-	"--port": "--http 127.0.0.1:PORT", "--host": "--http HOST:PORT", "--bind": "--http HOST:PORT", "--address": "--http HOST:PORT",
+	"--port": "--http 127.0.0.1:PORT", "--host": "--http HOST:PORT", "--bind": "--http HOST:PORT",
+	"--address": "--http HOST:PORT",
 	"--workers": "--replicas", "--instances": "--replicas", "--num-workers": "--replicas", "--reload": "--watch",
 	"--class": "FILE.py:CLASS as the source", "--name": "--model NAME=SOURCE",
 }

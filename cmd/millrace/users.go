@@ -84,14 +84,17 @@ func usersAddCommand() *cobra.Command {
 	var grant grantFlags
 	var none bool
 	c := &cobra.Command{
-		Use:     "add FILE NAME",
-		Short:   "Add a user, with a password from standard input",
-		Long:    "Add a user to a file. A missing file is created. The password is asked for, or read from standard input.",
-		Example: "  millrace users add users.yaml eva --role infer --role watch\n  millrace users add users.yaml camera-7 --no-password",
-		Args:    wrongUsage(cobra.ExactArgs(2)),
+		Use:   "add FILE NAME",
+		Short: "Add a user, with a password from standard input",
+		Long: "Add a user to a file. A missing file is created. The password is asked for, or read from standard " +
+			"input.",
+		Example: "  millrace users add users.yaml eva --role infer --role watch\n  millrace users add users.yaml " +
+			"camera-7 --no-password",
+		Args: wrongUsage(cobra.ExactArgs(2)),
 	}
 	grant.define(c, "user")
-	c.Flags().BoolVar(&none, "no-password", false, "the user has none: a certificate, a token or a module names the user")
+	c.Flags().BoolVar(&none, "no-password", false,
+		"the user has none: a certificate, a token or a module names the user")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		g, err := grant.grant(time.Now())
 		if err != nil {
@@ -111,7 +114,8 @@ func usersAddCommand() *cobra.Command {
 			return err
 		}
 		if _, there := access.WithoutUser(users, u.Name); there {
-			return usagef("NAME: %s is in the file: millrace users passwd sets a password, remove removes the user", u.Name)
+			return usagef("NAME: %s is in the file: millrace users passwd sets a password, remove removes the user",
+				u.Name)
 		}
 		if !none {
 			password, err := readPassword(c)

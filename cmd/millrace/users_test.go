@@ -22,7 +22,8 @@ func TestUsers(t *testing.T) {
 		out, stderr, code := finish(t, c)
 		return out + stderr, code
 	}
-	if out, code := run("wrong horse\n", "users", "add", file, "eva", "--role", "infer", "--model", "door-*"); code != 0 {
+	if out, code := run("wrong horse\n", "users", "add", file, "eva", "--role", "infer", "--model",
+		"door-*"); code != 0 {
 		t.Fatal(out)
 	}
 	if out, code := run("", "users", "add", file, "cam", "--no-password"); code != 0 {
@@ -32,10 +33,12 @@ func TestUsers(t *testing.T) {
 		t.Fatal(out)
 	}
 	out, code := run("", "users", "list", file)
-	if code != 0 || !strings.Contains(out, "eva   set       infer  door-*  default  never") || !strings.Contains(out, "cam   none") {
+	if code != 0 || !strings.Contains(out, "eva   set       infer  door-*  default  never") ||
+		!strings.Contains(out, "cam   none") {
 		t.Errorf("%d %s", code, out)
 	}
-	if out, code := run("", "users", "list", file, "--json"); code != 0 || strings.Contains(out, "argon2") || !strings.Contains(out, `"name":"eva"`) || !strings.Contains(out, `"password":true`) {
+	if out, code := run("", "users", "list", file, "--json"); code != 0 || strings.Contains(out, "argon2") ||
+		!strings.Contains(out, `"name":"eva"`) || !strings.Contains(out, `"password":true`) {
 		t.Errorf("%d %s", code, out)
 	}
 	_, addr := serve(t, "--model", "door-1=identity", "--auth-users", file)

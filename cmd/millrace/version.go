@@ -20,10 +20,12 @@ func versionCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{
-					"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "turbojpeg": codec.Turbo, "libwebp": codec.LibWebP,
+					"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+					"turbojpeg": codec.Turbo, "libwebp": codec.LibWebP,
 				})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "millrace %s (%s %s/%s, turbojpeg %v, libwebp %v)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, codec.Turbo, codec.LibWebP)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "millrace %s (%s %s/%s, turbojpeg %v, libwebp %v)\n", version,
+				runtime.Version(), runtime.GOOS, runtime.GOARCH, codec.Turbo, codec.LibWebP)
 			return err
 		},
 	}

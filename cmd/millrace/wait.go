@@ -30,7 +30,8 @@ func waitLoaded(ctx context.Context, cl *client.Client, model string, w io.Write
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit.C:
-			return fmt.Errorf("model %s is still being loaded after %v: see the server's log, or try again later", model, loadWait)
+			return fmt.Errorf("model %s is still being loaded after %v: see the server's log, or try again later",
+				model, loadWait)
 		case <-time.After(waitPause):
 		}
 	}

@@ -107,9 +107,11 @@ func serve(x *apps.Exchange) (bool, error) {
 // page is a page with the routes.
 func page(p *apps.Program) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "<!DOCTYPE html><title>%s</title><h1>%[1]s</h1><p><a href=\"../openapi/metadata.json\">OpenAPI document</a></p><ul>", html.EscapeString(p.Name))
+	fmt.Fprintf(&b, "<!DOCTYPE html><title>%s</title><h1>%[1]s</h1><p><a href=\"../openapi/metadata.json\">OpenAPI "+
+		"document</a></p><ul>", html.EscapeString(p.Name))
 	for _, r := range p.App.Routes {
-		fmt.Fprintf(&b, "<li>%s <code>%s</code> answers %s</li>", html.EscapeString(r.Method), html.EscapeString(r.Path), html.EscapeString(r.ContentType))
+		fmt.Fprintf(&b, "<li>%s <code>%s</code> answers %s</li>", html.EscapeString(r.Method),
+			html.EscapeString(r.Path), html.EscapeString(r.ContentType))
 	}
 	b.WriteString("</ul>")
 	return b.Bytes()
@@ -120,7 +122,8 @@ func emptyBody(_ *apps.Exchange, body []byte) *apps.Answer {
 	if len(body) > 0 {
 		return nil
 	}
-	return &apps.Answer{Status: fiber.StatusOK, ContentType: fiber.MIMETextPlainCharsetUTF8, Body: []byte("no data provided")}
+	return &apps.Answer{Status: fiber.StatusOK, ContentType: fiber.MIMETextPlainCharsetUTF8,
+		Body: []byte("no data provided")}
 }
 
 // fail gives errors of the server mosec's statuses and texts.
@@ -150,12 +153,14 @@ func errorOf(err error) (status int, text string) {
 }
 
 // statusNames are mosec's names of statuses in events.
-var statusNames = map[int]string{400: "Bad Request", 408: "Request Timeout", 422: "Unprocessable Content", 500: "Internal Server Error"}
+var statusNames = map[int]string{400: "Bad Request", 408: "Request Timeout", 422: "Unprocessable Content",
+	500: "Internal Server Error"}
 
 // event is the last event of a request that failed.
 func event(x *apps.Exchange, err error) (name string, data []byte) {
 	status, text := errorOf(err)
-	if x.Result != nil && x.Result.Reply != nil && x.Result.Reply.Status >= fiber.StatusBadRequest { // the program's own
+	// the program's own
+	if x.Result != nil && x.Result.Reply != nil && x.Result.Reply.Status >= fiber.StatusBadRequest {
 		status, text = x.Result.Reply.Status, err.Error()
 	}
 	of, ok := statusNames[status]

@@ -38,7 +38,8 @@ func newCounts(limit time.Duration) *counts {
 	if ms := float64(limit) / float64(time.Millisecond); ms > 1 {
 		n = int(math.Ceil(math.Log2(ms))) + 1
 	}
-	return &counts{requests: map[outcome]uint64{}, stages: map[string]*stageCounts{}, longest: n, total: newHistogram(0.001, n)}
+	return &counts{requests: map[outcome]uint64{}, stages: map[string]*stageCounts{}, longest: n,
+		total: newHistogram(0.001, n)}
 }
 
 func (m *counts) begin() {
@@ -98,9 +99,15 @@ func (m *counts) text(namespace string) []byte {
 			of(m.stages[s]).write(&b, namespace+"_"+name, s, "all")
 		}
 	}
-	each("process_duration_second", "time of the runs of each stage, and of whole requests", func(s *stageCounts) *histogram { return &s.took })
+	each("process_duration_second", "time of the runs of each stage, and of whole requests",
+		func(s *stageCounts) *histogram {
+			return &s.took
+		})
 	each("batch_size", "requests in the runs of each stage", func(s *stageCounts) *histogram { return &s.rows })
-	each("batch_duration_second", "time in which the batches of each stage were gathered", func(s *stageCounts) *histogram { return &s.gathered })
+	each("batch_duration_second", "time in which the batches of each stage were gathered",
+		func(s *stageCounts) *histogram {
+			return &s.gathered
+		})
 	head("remaining_task", "gauge", "requests that have no answer yet")
 	fmt.Fprintf(&b, "%s_remaining_task %d\n", namespace, m.remaining)
 	return b.Bytes()
@@ -137,5 +144,6 @@ func (h *histogram) write(b *bytes.Buffer, name, stage, connection string) {
 		fmt.Fprintf(b, "%s_bucket{le=\"%s\",%s} %d\n", name, strconv.FormatFloat(bound, 'g', 6, 64), labels, n)
 		bound *= 2
 	}
-	fmt.Fprintf(b, "%[1]s_bucket{le=\"+Inf\",%[2]s} %[3]d\n%[1]s_sum{%[2]s} %[4]s\n%[1]s_count{%[2]s} %[3]d\n", name, labels, h.count, strconv.FormatFloat(h.sum, 'g', -1, 64))
+	fmt.Fprintf(b, "%[1]s_bucket{le=\"+Inf\",%[2]s} %[3]d\n%[1]s_sum{%[2]s} %[4]s\n%[1]s_count{%[2]s} %[3]d\n", name,
+		labels, h.count, strconv.FormatFloat(h.sum, 'g', -1, 64))
 }

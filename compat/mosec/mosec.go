@@ -1,5 +1,5 @@
-// Package mosec serves programs that were written for mosec: the routes, replies and metrics of mosec's server, and the
-// arguments of a program.
+// Package mosec serves programs that were written for mosec: the routes, replies and metrics of mosec's server, and
+// the arguments of a program.
 //
 // It owns all that mosec defines. It must not know the server.
 package mosec

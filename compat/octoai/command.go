@@ -50,7 +50,8 @@ func run(c *style.Call) error {
 		paths = append(paths, before)
 	}
 	for name, value := range map[string]string{
-		"PYTHONPATH": strings.Join(paths, string(os.PathListSeparator)), "MILLRACE_COMMAND": self, "PYTHONDONTWRITEBYTECODE": "1",
+		"PYTHONPATH": strings.Join(paths, string(os.PathListSeparator)), "MILLRACE_COMMAND": self,
+		"PYTHONDONTWRITEBYTECODE": "1",
 	} {
 		if err := os.Setenv(name, value); err != nil {
 			return err

@@ -138,7 +138,8 @@ func answer(x *apps.Exchange, a *apps.Answer) {
 	if _, err := strconv.ParseFloat(ran, 64); err != nil {
 		ran = "0"
 	}
-	const before, middle, after, most = `{"output":`, `,"analytics":{"inference_time_ms":`, `,"performance_time_ms":`, 32
+	const before, middle, after, most = `{"output":`, `,"analytics":{"inference_time_ms":`, `,"performance_time_ms":`,
+		32
 	size := len(before) + len(a.Body) + len(middle) + len(ran) + len(after) + most
 	lease, err := x.Backend().Memory().Lease(size)
 	if err != nil {
@@ -165,7 +166,8 @@ func errorAnswer(err error) *apps.Answer {
 	text := told.Error()
 	switch status {
 	case fiber.StatusInternalServerError: // the log has the reason
-		return &apps.Answer{Status: status, ContentType: fiber.MIMETextPlainCharsetUTF8, Body: []byte(http.StatusText(status))}
+		return &apps.Answer{Status: status, ContentType: fiber.MIMETextPlainCharsetUTF8,
+			Body: []byte(http.StatusText(status))}
 	case fiber.StatusNotFound, fiber.StatusMethodNotAllowed:
 		text = http.StatusText(status)
 	}

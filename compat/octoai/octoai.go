@@ -1,5 +1,5 @@
-// Package octoai serves services that were written for OctoAI: the command millrace octoai, and the routes and replies of
-// OctoAI's server.
+// Package octoai serves services that were written for OctoAI: the command millrace octoai, and the routes and
+// replies of OctoAI's server.
 //
 // It owns all that OctoAI defines. It must not know the server.
 package octoai

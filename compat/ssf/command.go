@@ -39,8 +39,8 @@ status is the result code. Further settings of this server are variables, such a
 	Begin: begin,
 }
 
-// begin adds the options, and returns the function that runs the commands. An option may have several values, and commands
-// may be anywhere, so that Arguments sorts the arguments before they are parsed.
+// begin adds the options, and returns the function that runs the commands. An option may have several values, and
+// commands may be anywhere, so that Arguments sorts the arguments before they are parsed.
 func begin(flags *pflag.FlagSet) func(*style.Call) error {
 	options := Flags(flags)
 	return func(c *style.Call) error {
@@ -96,12 +96,13 @@ const (
 	requirementStatus = 255 // a package is missing
 )
 
-// withStatus adds the exit status of run to err, the error that ended the server, or nil. failed is the last failure of the
-// application while it was served, or nil.
+// withStatus adds the exit status of run to err, the error that ended the server, or nil. failed is the last failure
+// of the application while it was served, or nil.
 func withStatus(err, failed error) error {
 	if failed != nil {
 		if err == nil {
-			err = fmt.Errorf("the application has failed while it was served: exit status %d. Its last failure: %w", applicationStatus, failed)
+			err = fmt.Errorf("the application has failed while it was served: exit status %d. Its last failure: %w",
+				applicationStatus, failed)
 		}
 		return style.StatusError{Err: err, Status: applicationStatus}
 	}
@@ -111,12 +112,13 @@ func withStatus(err, failed error) error {
 	return err
 }
 
-// resultCode returns the exit status of Simple Server Framework for the error of a program that could not be started. ok is
-// false for other errors.
+// resultCode returns the exit status of Simple Server Framework for the error of a program that could not be started.
+// ok is false for other errors.
 func resultCode(err error) (code int, ok bool) {
 	if kind, ok := process.RefusalKind(err); ok {
 		switch n, _ := strconv.Atoi(strings.TrimPrefix(kind, "ssf-")); n {
-		case requirementStatus, configStatus, grpcStatus: // errors in the configuration are found before the application starts
+		case requirementStatus, configStatus, grpcStatus:
+			// errors in the configuration are found before the application starts
 			return n, true
 		}
 		return applicationStatus, true // all errors of the application's module and startup
@@ -188,7 +190,9 @@ func (a *application) build(c *style.Call, o *Options, steps []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(c.Context, interpreter, "-c", "import sys; sys.path[:0] = sys.argv[1:3]; from millrace_compat import ssf_build; sys.exit(ssf_build.main())", filepath.Join(dir, python.Compat), dir)
+	cmd := exec.CommandContext(c.Context, interpreter, "-c",
+		"import sys; sys.path[:0] = sys.argv[1:3]; from millrace_compat import ssf_build; sys.exit(ssf_build.main())",
+		filepath.Join(dir, python.Compat), dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.Out, c.Err
 	cmd.Env = append(config.WithoutSecrets(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -215,7 +219,8 @@ func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err 
 		return cfg, err
 	}
 	if len(cfg.Models) > 0 {
-		return cfg, usagef("%s: ssf serves one application alone: use millrace serve for several models", config.EnvModels)
+		return cfg, usagef("%s: ssf serves one application alone: use millrace serve for several models",
+			config.EnvModels)
 	}
 	at := func(port int) string { return net.JoinHostPort(o.Host, strconv.Itoa(port)) }
 	if o.API == GRPC {
@@ -263,7 +268,8 @@ func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err 
 		cfg.TLS = config.TLS{Cert: o.SSLCertificateFile, Key: o.SSLKeyFile}
 	}
 	if o.EnableCORS && len(cfg.Origins) == 0 {
-		return cfg, usagef("--enable-cors-middleware: list the origins whose pages may use the server: MILLRACE_ORIGINS=http://localhost:3000,...")
+		return cfg, usagef("--enable-cors-middleware: list the origins whose pages may use the server: " +
+			"MILLRACE_ORIGINS=http://localhost:3000,...")
 	}
 	m, err := a.model(o, c.Args)
 	if err != nil {
@@ -302,7 +308,8 @@ func (a *application) model(o *Options, args []string) (workers.Config, error) {
 	}
 	seconds := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) + "s" }
 	m := workers.Config{Name: a.id, Source: a.file, Kind: "python", Params: stream.Params{
-		"style": name, "args": string(argv), "watchdog.period": seconds(float64(o.WatchdogReadyPeriod)), "watchdog.request_average": int64(o.WatchdogRequestAverage),
+		"style": name, "args": string(argv), "watchdog.period": seconds(float64(o.WatchdogReadyPeriod)),
+		"watchdog.request_average": int64(o.WatchdogRequestAverage),
 	}}
 	if o.WatchdogRequestThreshold > 0 {
 		m.Params["watchdog.request_threshold"] = seconds(o.WatchdogRequestThreshold)
@@ -314,5 +321,6 @@ func (a *application) model(o *Options, args []string) (workers.Config, error) {
 	m.Limits.Start, m.Limits.Run = a.start, a.start
 	m.Limits.Restarts = restartsOf(o.MaxAllowedRestarts)
 	t := m.Table()
-	return m, errors.Join(t.SetParam("batching.kind", "soft"), t.SetParam("batching.max_delay", seconds(o.BatchingTimeout)))
+	return m, errors.Join(t.SetParam("batching.kind", "soft"),
+		t.SetParam("batching.max_delay", seconds(o.BatchingTimeout)))
 }

@@ -57,8 +57,8 @@ func (s Section) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// Read returns a configuration file as a value that encoding/json writes in the order of the file, and so that a reader can tell
-// whole numbers from others: 1.0 stays 1.0.
+// Read returns a configuration file as a value that encoding/json writes in the order of the file, and so that a
+// reader can tell whole numbers from others: 1.0 stays 1.0.
 func Read(path string) (Section, error) {
 	data, err := textfile.Read(path, maxFile)
 	if err != nil {
@@ -86,8 +86,8 @@ func parse(data []byte) (Section, error) {
 	return s, nil
 }
 
-// plain replaces sections by Section, fractions by numbers that are written with a point, and keys that are not text by their
-// text.
+// plain replaces sections by Section, fractions by numbers that are written with a point, and keys that are not text
+// by their text.
 func plain(v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("has more than %d sections inside each other", maxDepth)

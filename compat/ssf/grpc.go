@@ -59,11 +59,13 @@ func route(m *stream.Model, in *inferencepb.ModelInferRequest) string {
 func body(in *inferencepb.ModelInferRequest, memory *buf.Pool) ([]byte, *buf.Buf, error) {
 	switch {
 	case len(in.RawInputContents) > 0:
-		return nil, nil, stream.Errorf(stream.InvalidArgument, "raw_input_contents", "are not read for this application: set the contents of each input")
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "raw_input_contents",
+			"are not read for this application: set the contents of each input")
 	case len(in.Inputs) == 0:
 		return nil, nil, stream.Errorf(stream.InvalidArgument, "inputs", "are missing: Inputs not set in request.")
 	}
-	req := request{in.Parameters["endpoint"].GetStringParam(), in.Parameters["version"].GetStringParam(), make(map[string]input, len(in.Inputs))}
+	req := request{in.Parameters["endpoint"].GetStringParam(), in.Parameters["version"].GetStringParam(),
+		make(map[string]input, len(in.Inputs))}
 	for _, t := range in.Inputs {
 		if _, twice := req.Inputs[t.Name]; twice {
 			return nil, nil, stream.Errorf(stream.InvalidArgument, "inputs", "has %.64q twice", t.Name)
@@ -83,7 +85,8 @@ func body(in *inferencepb.ModelInferRequest, memory *buf.Pool) ([]byte, *buf.Buf
 		case len(c.GetBytesContents()) > 0:
 			i.Contents, i.Values = "bytes", c.BytesContents
 		default:
-			return nil, nil, stream.Errorf(stream.InvalidArgument, "inputs", "%.64q has no contents that can be read: set int_contents, fp64_contents, bool_contents or bytes_contents", t.Name)
+			return nil, nil, stream.Errorf(stream.InvalidArgument, "inputs", "%.64q has no contents that can be "+
+				"read: set int_contents, fp64_contents, bool_contents or bytes_contents", t.Name)
 		}
 		req.Inputs[t.Name] = i
 	}
@@ -136,16 +139,19 @@ func outputs(m *stream.Model, r *stream.Result) (*inferencepb.ModelInferResponse
 	out := &inferencepb.ModelInferResponse{ModelName: m.Name}
 	for _, o := range a.Outputs {
 		c := new(inferencepb.InferTensorContents)
-		to := map[string]any{"int": &c.IntContents, "fp64": &c.Fp64Contents, "bool": &c.BoolContents, "bytes": &c.BytesContents}[o.Contents]
+		to := map[string]any{"int": &c.IntContents, "fp64": &c.Fp64Contents, "bool": &c.BoolContents,
+			"bytes": &c.BytesContents}[o.Contents]
 		if to == nil {
 			return nil, stream.Errorf(stream.Internal, "", "output %s has contents %q", o.Name, o.Contents)
 		}
 		if err := json.Unmarshal(o.Values, to); err != nil {
-			return nil, stream.Errorf(stream.Internal, "", "output %s cannot be sent as %s: %w", o.Name, o.Datatype, err)
+			return nil, stream.Errorf(stream.Internal, "", "output %s cannot be sent as %s: %w", o.Name, o.Datatype,
+				err)
 		}
 		n := len(c.IntContents) + len(c.Fp64Contents) + len(c.BoolContents) + len(c.BytesContents)
 		out.Outputs = append(out.Outputs, &inferencepb.ModelInferResponse_InferOutputTensor{
-			Name: o.Name, Datatype: o.Datatype, Shape: []int64{int64(n)}, Contents: c, Parameters: map[string]*inferencepb.InferParameter{"description": text(o.Description)},
+			Name: o.Name, Datatype: o.Datatype, Shape: []int64{int64(n)}, Contents: c,
+			Parameters: map[string]*inferencepb.InferParameter{"description": text(o.Description)},
 		})
 	}
 	return out, nil

@@ -64,7 +64,8 @@ func fail(x *apps.Exchange, err error) *apps.Answer {
 	if fault != nil {
 		return nil
 	}
-	return &apps.Answer{Status: httpd.StatusOf(err), ContentType: fiber.MIMEApplicationJSON, Body: body, Header: map[string]string{requestLatency: latency(x)}}
+	return &apps.Answer{Status: httpd.StatusOf(err), ContentType: fiber.MIMEApplicationJSON, Body: body,
+		Header: map[string]string{requestLatency: latency(x)}}
 }
 
 func latency(x *apps.Exchange) string {

@@ -58,7 +58,8 @@ const (
 )
 
 // Buckets are the default buckets of durations, in seconds.
-var Buckets = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60}
+var Buckets = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30,
+	60}
 
 // commands in the order in which they run.
 var commands = []string{"init", "build", "run", "package", "test", "publish", "deploy"}
@@ -69,36 +70,50 @@ func Flags(flags *pflag.FlagSet) *Options {
 	o := &Options{flags: flags}
 	flags.StringVarP(&o.Config, "config", "c", configFile, "the application's configuration file")
 	flags.StringVarP(&o.API, "api", "a", FastAPI, "fastapi: HTTP; grpc: gRPC")
-	flags.StringVar(&o.ModifyConfig, "modify-config", "", "fields of the configuration to change: field=value;field[0]=value")
-	flags.StringVar(&o.FileLogLevel, "file-log-level", "DEBUG", "level of the log file; the log has one level, see --stdout-log-level")
-	flags.StringVar(&o.StdoutLogLevel, "stdout-log-level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL: least level that is logged")
+	flags.StringVar(&o.ModifyConfig, "modify-config", "",
+		"fields of the configuration to change: field=value;field[0]=value")
+	flags.StringVar(&o.FileLogLevel, "file-log-level", "DEBUG",
+		"level of the log file; the log has one level, see --stdout-log-level")
+	flags.StringVar(&o.StdoutLogLevel, "stdout-log-level", "INFO",
+		"DEBUG, INFO, WARNING, ERROR or CRITICAL: least level that is logged")
 	flags.StringVar(&o.Host, "host", "127.0.0.1", "address to listen on; 0.0.0.0 = all (gc-ssf's default)")
 	flags.IntVarP(&o.Port, "port", "p", 8100, "port to listen on")
 	flags.IntVar(&o.ReplicateApplication, "replicate-application", 1, "instances of the application (also -ra)")
-	flags.IntVar(&o.ReplicateServer, "fastapi-replicate-server", 1, "multiplies the instances of the application; there is one server (also -rs)")
+	flags.IntVar(&o.ReplicateServer, "fastapi-replicate-server", 1,
+		"multiplies the instances of the application; there is one server (also -rs)")
 	flags.StringVarP(&o.Key, "key", "k", "", "key that requests must have")
-	flags.Float64Var(&o.WatchdogRequestThreshold, "watchdog-request-threshold", 0, "mean seconds of the last requests above which an instance is restarted; 0 = none")
-	flags.IntVar(&o.WatchdogRequestAverage, "watchdog-request-average", 3, "requests of which --watchdog-request-threshold is the mean")
-	flags.IntVar(&o.WatchdogReadyPeriod, "watchdog-ready-period", 5, "seconds without a request after which the application's watchdog is called; 0 = never")
-	flags.Float64Var(&o.BatchingTimeout, "batching-timeout", 1, "seconds after the first request in which a batch is filled")
-	flags.IntVar(&o.MaxAllowedRestarts, "max-allowed-restarts", 2, "failures in a row after which an instance is not restarted; 0 and 1 = it is never restarted")
-	flags.BoolVar(&o.StopOnError, "stop-on-error", false, "end the server when an instance fails, also when it could be restarted")
+	flags.Float64Var(&o.WatchdogRequestThreshold, "watchdog-request-threshold", 0,
+		"mean seconds of the last requests above which an instance is restarted; 0 = none")
+	flags.IntVar(&o.WatchdogRequestAverage, "watchdog-request-average", 3,
+		"requests of which --watchdog-request-threshold is the mean")
+	flags.IntVar(&o.WatchdogReadyPeriod, "watchdog-ready-period", 5,
+		"seconds without a request after which the application's watchdog is called; 0 = never")
+	flags.Float64Var(&o.BatchingTimeout, "batching-timeout", 1,
+		"seconds after the first request in which a batch is filled")
+	flags.IntVar(&o.MaxAllowedRestarts, "max-allowed-restarts", 2,
+		"failures in a row after which an instance is not restarted; 0 and 1 = it is never restarted")
+	flags.BoolVar(&o.StopOnError, "stop-on-error", false,
+		"end the server when an instance fails, also when it could be restarted")
 	flags.BoolVar(&o.PrometheusDisabled, "prometheus-disabled", false, "no metrics")
 	flags.Float64SliceVar(&o.PrometheusBuckets, "prometheus-buckets", Buckets, "buckets of durations in seconds")
 	flags.StringVar(&o.PrometheusEndpoint, "prometheus-endpoint", "/metrics", "route of the metrics")
-	flags.StringVar(&o.PrometheusPort, "prometheus-port", "", "port of the metrics; default: --port, and with gRPC the one after it")
+	flags.StringVar(&o.PrometheusPort, "prometheus-port", "",
+		"port of the metrics; default: --port, and with gRPC the one after it")
 	flags.BoolVar(&o.EnableSSL, "enable-ssl", false, "encrypt connections")
 	flags.StringVar(&o.SSLCertificateFile, "ssl-certificate-file", "ssl-cert.pem", "PEM file with the certificate")
 	flags.StringVar(&o.SSLKeyFile, "ssl-key-file", "ssl-key.pem", "PEM file with the certificate's key")
 	flags.BoolVar(&o.EnableCORS, "enable-cors-middleware", false, "let pages of other origins use the server")
-	flags.StringVar(&o.CORSAllowOriginRegex, "cors-allow-origin-regex", defaultOrigins, "origins whose pages may use the server")
+	flags.StringVar(&o.CORSAllowOriginRegex, "cors-allow-origin-regex", defaultOrigins,
+		"origins whose pages may use the server")
 	flags.StringVar(&o.CORSAllowCredentials, "cors-allow-credentials", "True", "")
 	flags.StringVar(&o.CORSAllowMethods, "cors-allow-methods", "*", "")
 	flags.StringVar(&o.CORSAllowHeaders, "cors-allow-headers", "*", "")
 	flags.StringVar(&o.CORSExposeHeaders, "cors-expose-headers", "", "")
 	flags.IntVar(&o.CORSMaxAge, "cors-max-age", 600, "")
-	flags.BoolVar(&o.EnableSession, "enable-session-authentication", false, "users log in with a name and a password at /session_login")
-	flags.StringVar(&o.SessionModuleFile, "session-authentication-module-file", "", "a file in Python with authenticate_user(username, password), which decides")
+	flags.BoolVar(&o.EnableSession, "enable-session-authentication", false,
+		"users log in with a name and a password at /session_login")
+	flags.StringVar(&o.SessionModuleFile, "session-authentication-module-file", "",
+		"a file in Python with authenticate_user(username, password), which decides")
 	flags.IntVar(&o.SessionTimeout, "session-authentication-timeout", 10080, "seconds that a login lasts")
 	flags.IntVar(&o.GRPCMaxConnections, "grpc-max-connections", 10, "requests over gRPC that are worked on at once")
 	flags.StringArrayVar(&o.AddSSHKey, "add-ssh-key", nil, "")
@@ -121,7 +136,8 @@ const defaultOrigins = `http.*://(?:localhost|127\.0\.0\.1)(?::\d+)?`
 
 // refused are the options that cannot be honoured, and what to do instead.
 var refused = map[string]string{
-	"file-log-level":          "the log has one level: use --stdout-log-level, and MILLRACE_LOG_FILE=ssf.log for a file",
+	"file-log-level": "the log has one level: use --stdout-log-level, " +
+		"and MILLRACE_LOG_FILE=ssf.log for a file",
 	"cors-allow-origin-regex": "origins are listed: use MILLRACE_ORIGINS=https://app.example.org,...",
 	"cors-allow-credentials":  "the answers to pages of other origins are those of MILLRACE_ORIGINS",
 	"cors-allow-methods":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
@@ -139,10 +155,10 @@ var refused = map[string]string{
 	"test-skip-start":         "images are not built: see docs/migrating.md",
 }
 
-// Arguments returns args as pflag reads them into the options of fs: without the commands, which
-// are returned in the order in which they run, with long names for those options of several
-// letters and a hyphen, and with one value for the buckets. Options that fs does not have, and the words behind each of them,
-// are unknown: they are for the application. One that resembles an option of fs is left to pflag, which refuses it.
+// Arguments returns args as pflag reads them into the options of fs: without the commands, which are returned in the
+// order in which they run, with long names for those options of several letters and a hyphen, and with one value for
+// the buckets. Options that fs does not have, and the words behind each of them, are unknown: they are for the
+// application. One that resembles an option of fs is left to pflag, which refuses it.
 func Arguments(fs *pflag.FlagSet, args []string) (flags, run, unknown []string, err error) {
 	var buckets []string
 	for i := 0; i < len(args); i++ {
@@ -273,25 +289,35 @@ func (o *Options) Check(positional, run []string) error {
 			wrong = append(wrong, fmt.Errorf("--"+name+": "+format, args...))
 		}
 	}
-	check(!strings.ContainsAny(o.Config, "|") && !strings.Contains(o.Config, "://") && !strings.HasPrefix(o.Config, "git@"), "config",
+	check(!strings.ContainsAny(o.Config, "|") && !strings.Contains(o.Config, "://") &&
+		!strings.HasPrefix(o.Config, "git@"), "config",
 		"repositories are not cloned: clone %s, and name the file", o.Config)
 	check(o.API == FastAPI || o.API == GRPC, "api", "%q is not fastapi or grpc", o.API)
 	check(o.Port >= 0 && o.Port < 65535, "port", "%d is not a port", o.Port)
-	check(level(o.StdoutLogLevel) != "", "stdout-log-level", "%q is not DEBUG, INFO, WARNING, ERROR or CRITICAL", o.StdoutLogLevel)
+	check(level(o.StdoutLogLevel) != "", "stdout-log-level", "%q is not DEBUG, INFO, WARNING, ERROR or CRITICAL",
+		o.StdoutLogLevel)
 	check(o.ReplicateApplication >= 1, "replicate-application", "%d is less than 1", o.ReplicateApplication)
 	check(o.ReplicateServer >= 1, "fastapi-replicate-server", "%d is less than 1", o.ReplicateServer)
-	check(o.WatchdogRequestThreshold >= 0 && o.WatchdogRequestThreshold <= 86400, "watchdog-request-threshold", "%v is not 0 to 86400 seconds", o.WatchdogRequestThreshold)
+	check(o.WatchdogRequestThreshold >= 0 && o.WatchdogRequestThreshold <= 86400, "watchdog-request-threshold",
+		"%v is not 0 to 86400 seconds", o.WatchdogRequestThreshold)
 	check(o.WatchdogRequestAverage >= 1, "watchdog-request-average", "%d is less than 1", o.WatchdogRequestAverage)
-	check(o.WatchdogReadyPeriod >= 0 && o.WatchdogReadyPeriod <= 3600, "watchdog-ready-period", "%d is not 0 to 3600 seconds", o.WatchdogReadyPeriod)
-	check(o.BatchingTimeout >= 0 && o.BatchingTimeout <= 3600, "batching-timeout", "%v is not 0 to 3600 seconds", o.BatchingTimeout)
+	check(o.WatchdogReadyPeriod >= 0 && o.WatchdogReadyPeriod <= 3600, "watchdog-ready-period",
+		"%d is not 0 to 3600 seconds", o.WatchdogReadyPeriod)
+	check(o.BatchingTimeout >= 0 && o.BatchingTimeout <= 3600, "batching-timeout", "%v is not 0 to 3600 seconds",
+		o.BatchingTimeout)
 	check(o.MaxAllowedRestarts >= 0, "max-allowed-restarts", "%d is less than 0", o.MaxAllowedRestarts)
 	check(o.GRPCMaxConnections >= 1, "grpc-max-connections", "%d is less than 1", o.GRPCMaxConnections)
 	check(o.API == FastAPI || !o.EnableSSL, "enable-ssl", "is for --api fastapi only")
 	check(o.API == FastAPI || !o.EnableSession, "enable-session-authentication", "is for --api fastapi only")
-	check(!o.EnableSession || o.SessionModuleFile != "", "session-authentication-module-file", "is missing: want a file in Python with authenticate_user(username, password). The default one of Simple Server Framework has a user whose password everybody knows")
-	check(o.EnableSession || o.SessionModuleFile == "", "session-authentication-module-file", "has no effect without --enable-session-authentication")
-	check(o.SessionTimeout >= 1 && o.SessionTimeout <= 365*86400, "session-authentication-timeout", "%d is not 1 second to 365 days", o.SessionTimeout)
-	check(o.API == FastAPI || o.ReplicateServer == 1, "fastapi-replicate-server", "is for --api fastapi only: use --replicate-application")
+	check(!o.EnableSession || o.SessionModuleFile != "", "session-authentication-module-file",
+		"is missing: want a file in Python with authenticate_user(username, password). The default one of Simple "+
+			"Server Framework has a user whose password everybody knows")
+	check(o.EnableSession || o.SessionModuleFile == "", "session-authentication-module-file",
+		"has no effect without --enable-session-authentication")
+	check(o.SessionTimeout >= 1 && o.SessionTimeout <= 365*86400, "session-authentication-timeout",
+		"%d is not 1 second to 365 days", o.SessionTimeout)
+	check(o.API == FastAPI || o.ReplicateServer == 1, "fastapi-replicate-server",
+		"is for --api fastapi only: use --replicate-application")
 	return errors.Join(wrong...)
 }
 
@@ -302,12 +328,15 @@ func (o *Options) Given(name string) bool { return o.flags.Changed(name) }
 func (o *Options) Level() string { return level(o.StdoutLogLevel) }
 
 func level(name string) string {
-	return map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}[name]
+	return map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error",
+		"CRITICAL": "error"}[name]
 }
 
-// Values returns all options by their names with underscores, as the application gets them, and as unknown_args those that are its own.
+// Values returns all options by their names with underscores, as the application gets them, and as unknown_args those
+// that are its own.
 func (o *Options) Values() map[string]any {
-	out := map[string]any{"commands": append([]string{}, o.Commands...), "unknown_args": append([]string{}, o.Unknown...)}
+	out := map[string]any{"commands": append([]string{}, o.Commands...),
+		"unknown_args": append([]string{}, o.Unknown...)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
 		var v any = f.Value.String()
 		switch f.Value.Type() {

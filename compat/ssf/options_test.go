@@ -13,12 +13,14 @@ import (
 
 func TestRead(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
-		{"a: 1.0\nb: 1\nc: \"1.0\"\nd: 1.0.0\ne: ~\nf: True\ng: [1.5, x]\nh: 1.0e+3", `{"a":1.0,"b":1,"c":"1.0","d":"1.0.0","e":null,"f":true,"g":[1.5,"x"],"h":1000.0}`},
+		{"a: 1.0\nb: 1\nc: \"1.0\"\nd: 1.0.0\ne: ~\nf: True\ng: [1.5, x]\nh: 1.0e+3",
+			`{"a":1.0,"b":1,"c":"1.0","d":"1.0.0","e":null,"f":true,"g":[1.5,"x"],"h":1000.0}`},
 		{"endpoints:\n  - id: A\n    version: 2\n  - 7: x", `{"endpoints":[{"id":"A","version":2},{"7":"x"}]}`},
 		{"z: {b: 1, a: 2}\nm: [{y: 1, x: 2}]\na: 3\n9: 4", `{"z":{"b":1,"a":2},"m":[{"y":1,"x":2}],"a":3,"9":4}`},
 		{"d: &d {b: 1, a: 2}\nc: {<<: *d, z: 3}", `{"d":{"b":1,"a":2},"c":{"b":1,"a":2,"z":3}}`},
 		{"x: -0.5\ny: 1.0e+300", `{"x":-0.5,"y":1e+300}`},
-		{"", "has no fields"}, {"- 1", "has no fields"}, {"a: [", ""}, {"a: .nan", "not finite"}, {"a: .inf", "not finite"},
+		{"", "has no fields"}, {"- 1", "has no fields"}, {"a: [", ""}, {"a: .nan", "not finite"},
+		{"a: .inf", "not finite"},
 	} {
 		v, err := parse([]byte(c.yaml))
 		if err != nil {
@@ -41,15 +43,18 @@ func TestRead(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	o, err := Parse(strings.Fields("run -c x.yaml -p 9000 --replicate-application 2 -rs=3 --prometheus-buckets 0.1 0.5 1 build --key k --stdout-log-level WARNING init"))
+	o, err := Parse(strings.Fields("run -c x.yaml -p 9000 --replicate-application 2 -rs=3 --prometheus-buckets 0.1 " +
+		"0.5 1 build --key k --stdout-log-level WARNING init"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Config != "x.yaml" || o.Port != 9000 || o.ReplicateApplication != 2 || o.ReplicateServer != 3 || !slices.Equal(o.PrometheusBuckets, []float64{0.1, 0.5, 1}) ||
+	if o.Config != "x.yaml" || o.Port != 9000 || o.ReplicateApplication != 2 || o.ReplicateServer != 3 ||
+		!slices.Equal(o.PrometheusBuckets, []float64{0.1, 0.5, 1}) ||
 		o.Key != "k" || o.Level() != "warn" || !slices.Equal(o.Commands, []string{"init", "build", "run"}) {
 		t.Errorf("read %+v", o)
 	}
-	if o, err := Parse([]string{"run", "-ra", "4"}); err != nil || o.ReplicateApplication != 4 || o.Port != 8100 || o.BatchingTimeout != 1 || o.MaxAllowedRestarts != 2 {
+	if o, err := Parse([]string{"run", "-ra", "4"}); err != nil || o.ReplicateApplication != 4 || o.Port != 8100 ||
+		o.BatchingTimeout != 1 || o.MaxAllowedRestarts != 2 {
 		t.Errorf("read %+v, %v", o, err)
 	}
 }
@@ -76,14 +81,16 @@ func TestCommandsAreNoValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fs.Parse(flags); (err != nil) != (args == "--add-ssh-key") || o.Key != want.key || !slices.Equal(run, want.commands) || len(fs.Args()) > 0 {
+		if err := fs.Parse(flags); (err != nil) != (args == "--add-ssh-key") || o.Key != want.key ||
+			!slices.Equal(run, want.commands) || len(fs.Args()) > 0 {
 			t.Errorf("%s: key %q, commands %q, left %q, %v", args, o.Key, run, fs.Args(), err)
 		}
 	}
 	if _, err := Parse([]string{"-ra", "run"}); err == nil || !strings.Contains(err.Error(), "replicate-application") {
 		t.Errorf("a number that is none: %v", err)
 	}
-	if _, err := Parse([]string{"--", "--stop-on-error"}); err == nil || !strings.Contains(err.Error(), `"--stop-on-error" is not a command`) {
+	if _, err := Parse([]string{"--", "--stop-on-error"}); err == nil ||
+		!strings.Contains(err.Error(), `"--stop-on-error" is not a command`) {
 		t.Errorf("a command that is none: %v", err)
 	}
 }
@@ -95,8 +102,10 @@ func TestValues(t *testing.T) {
 	}
 	v := o.Values()
 	for name, want := range map[string]any{
-		"batching_timeout": 2.5, "stop_on_error": true, "key": nil, "modify_config": nil, "prometheus_port": "", "watchdog_ready_period": 5, "api": "fastapi",
-		"replicate_application": 1, "max_allowed_restarts": 2, "fastapi_replicate_server": 1, "watchdog_request_threshold": 0.0,
+		"batching_timeout": 2.5, "stop_on_error": true, "key": nil, "modify_config": nil, "prometheus_port": "",
+		"watchdog_ready_period": 5, "api": "fastapi",
+		"replicate_application": 1, "max_allowed_restarts": 2, "fastapi_replicate_server": 1,
+		"watchdog_request_threshold": 0.0,
 	} {
 		if v[name] != want {
 			t.Errorf("%s is %#v, want %#v", name, v[name], want)
@@ -110,10 +119,14 @@ func TestValues(t *testing.T) {
 // TestRefused has an error that names the option for each that cannot be honoured.
 func TestRefused(t *testing.T) {
 	for _, args := range []string{
-		"package", "deploy", "test", "publish", "fly", "--port x", "--port 70000", "--port=65535", "--api rest", "--config git@x.org:a/b.git", "--config https://x.org/a|b.yaml",
-		"--replicate-application 0", "-rs 0", "--batching-timeout -1", "--batching-timeout nan", "--watchdog-request-threshold -1", "--watchdog-ready-period -1",
-		"--stdout-log-level LOUD", "--confg x", "--prometheus-buckets", "--prometheus-buckets x", "--api grpc --enable-ssl", "--api grpc -rs 2", "--grpc-max-connections 0",
-		"--max-allowed-restarts -1", "--session-authentication-module-file x.py", "--session-authentication-timeout 0", "--watchdog-request-average 0",
+		"package", "deploy", "test", "publish", "fly", "--port x", "--port 70000", "--port=65535", "--api rest",
+		"--config git@x.org:a/b.git", "--config https://x.org/a|b.yaml",
+		"--replicate-application 0", "-rs 0", "--batching-timeout -1", "--batching-timeout nan",
+		"--watchdog-request-threshold -1", "--watchdog-ready-period -1",
+		"--stdout-log-level LOUD", "--confg x", "--prometheus-buckets", "--prometheus-buckets x",
+		"--api grpc --enable-ssl", "--api grpc -rs 2", "--grpc-max-connections 0",
+		"--max-allowed-restarts -1", "--session-authentication-module-file x.py", "--session-authentication-timeout 0",
+		"--watchdog-request-average 0",
 	} {
 		_, err := Parse(strings.Fields(args))
 		name := strings.TrimLeft(strings.FieldsFunc(args, func(r rune) bool { return r == ' ' || r == '=' })[0], "-")
@@ -154,7 +167,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestUnknownOptions: options of the application are handed over with their values, wherever they are; a typing error is refused.
+// TestUnknownOptions: options of the application are handed over with their values, wherever they are; a typing error
+// is refused.
 func TestUnknownOptions(t *testing.T) {
 	for args, want := range map[string][]string{
 		"build --unknown run X init Y":              {"--unknown", "X", "Y"},

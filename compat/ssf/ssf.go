@@ -1,5 +1,5 @@
-// Package ssf serves applications that were written for Simple Server Framework: the command millrace ssf with the options of
-// gc-ssf, the file ssf_config.yaml, the routes, the messages of gRPC, and the names of metrics.
+// Package ssf serves applications that were written for Simple Server Framework: the command millrace ssf with the
+// options of gc-ssf, the file ssf_config.yaml, the routes, the messages of gRPC, and the names of metrics.
 //
 // It owns all that the framework defines. It must not know the server.
 package ssf
@@ -24,7 +24,8 @@ var Style = style.Style{
 		Status: [2]string{"status", "2xx, 4xx and so on; of gRPC the name of the code, such as OK"},
 		GRPC:   tracing.GRPCName, InProgram: "ssf_dispatch_latency",
 		Title: "Of applications of Simple Server Framework",
-		Intro: "With `metrics.ssf`, which `millrace ssf` sets, these metrics (and the same of gRPC, whose names begin with `grpc_`) have other labels, and there is one more.",
+		Intro: "With `metrics.ssf`, which `millrace ssf` sets, these metrics (and the same of gRPC, whose names " +
+			"begin with `grpc_`) have other labels, and there is one more.",
 	}},
 	Command: &command,
 }
@@ -39,7 +40,8 @@ func init() { setting.Register[Settings](setting.Server, "metrics") }
 // Validate implements the validation of config.Config.Parts.
 func (s *Settings) Validate() error {
 	if s.SSF && !tracing.WithMetrics {
-		return coded.Errorf(coded.InvalidArgument, "metrics.ssf", "this program has no metrics: it was built with the tag nometrics")
+		return coded.Errorf(coded.InvalidArgument, "metrics.ssf",
+			"this program has no metrics: it was built with the tag nometrics")
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
-// Package style has the type Style: all that programs of another system need of the server and of the command millrace.
+// Package style has the type Style: all that programs of another system need of the server and of the command
+// millrace.
 //
 // The parts of a Style are types of the packages that use them. Package style must not know a system.
 package style
@@ -51,7 +52,8 @@ type Call struct {
 	Version  string // of the program millrace
 	// Parse parses the flags in args, or prints the help of the command when args ask for it.
 	Parse func(args []string) (helped bool, err error)
-	// Serve runs a server until Context ends. failed is the last failure of the program at the root while the server ran.
+	// Serve runs a server until Context ends. failed is the last failure of the program at the root while the server
+	// ran.
 	Serve func(cfg config.Config) (failed, err error)
 }
 

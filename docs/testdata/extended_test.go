@@ -119,8 +119,10 @@ func TestExtendedBatcher(t *testing.T) {
 		{4, 0, 4, 0},
 		{9, 0, 8, 0},
 	} {
-		if take, wait := b.Decide(batching.View{Rows: c.rows, Idle: 1, Oldest: c.oldest}); take != c.take || wait != c.wait {
-			t.Errorf("%d rows, the oldest for %v: %d and %v, want %d and %v", c.rows, c.oldest, take, wait, c.take, c.wait)
+		if take, wait := b.Decide(batching.View{Rows: c.rows, Idle: 1, Oldest: c.oldest}); take != c.take ||
+			wait != c.wait {
+			t.Errorf("%d rows, the oldest for %v: %d and %v, want %d and %v", c.rows, c.oldest, take, wait, c.take,
+				c.wait)
 		}
 	}
 }
@@ -156,7 +158,9 @@ func TestExtendedAdapterIsShut(t *testing.T) {
 // The adapter is among the listeners, and answers.
 func TestExtendedAdapter(t *testing.T) {
 	s, _ := run(t)
-	if !slices.ContainsFunc(s.Listeners(), func(l server.Listener) bool { return l.Name == "udp" && l.URL == "udp://"+l.Addr }) {
+	if !slices.ContainsFunc(s.Listeners(), func(l server.Listener) bool {
+		return l.Name == "udp" && l.URL == "udp://"+l.Addr
+	}) {
 		t.Fatalf("%+v", s.Listeners())
 	}
 	conn := dial(t, s)
@@ -207,7 +211,8 @@ func TestExtendedSourceAndSink(t *testing.T) {
 
 // What the source does not honour is refused by name.
 func TestExtendedSourceRefuses(t *testing.T) {
-	for more, field := range map[string]string{`"pattern:", loop: true`: "streams[0].loop", `"pattern:x"`: "streams[0].source", `"pattern:", step: 0`: "streams[0].step"} {
+	for more, field := range map[string]string{`"pattern:", loop: true`: "streams[0].loop",
+		`"pattern:x"`: "streams[0].source", `"pattern:", step: 0`: "streams[0].step"} {
 		_, err := config.Parse([]byte("streams: [{name: lamp, model: light, source: "+more+"}]"), "f")
 		var e *stream.Error
 		if !errors.As(err, &e) || e.Field != field {

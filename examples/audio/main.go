@@ -103,7 +103,8 @@ func exportTo(dir string) error {
 }
 
 // recognise streams samples and returns the recognised keys. A held key counts once.
-func recognise(ctx context.Context, c *client.Client, model string, pcm []byte, live bool, out io.Writer) (string, error) {
+func recognise(ctx context.Context, c *client.Client, model string, pcm []byte, live bool,
+	out io.Writer) (string, error) {
 	var heard strings.Builder
 	var failed error
 	last := none

@@ -58,7 +58,8 @@ func TestHearsWhatWasDialled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.wav")
 	const number = "0123456789*#ABCD5559"
 	var first, again bytes.Buffer
-	if err := run(context.Background(), []string{"-url", url, "-dial", number, "-fast", "-o", file}, &first); err != nil {
+	if err := run(context.Background(), []string{"-url", url, "-dial", number, "-fast", "-o", file},
+		&first); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasSuffix(first.String(), "heard "+number+"\n") {
@@ -81,12 +82,14 @@ func TestHearsNothingInNoise(t *testing.T) {
 	url := serve(t)
 	for _, noise := range []string{"0", "0.1", "1"} {
 		var out bytes.Buffer
-		if err := run(context.Background(), []string{"-url", url, "-dial", "", "-noise", noise}, &out); err != nil || out.String() != "heard \n" {
+		if err := run(context.Background(), []string{"-url", url, "-dial", "", "-noise", noise}, &out); err != nil ||
+			out.String() != "heard \n" {
 			t.Errorf("%v %q", err, &out)
 		}
 	}
 	var out bytes.Buffer
-	if err := run(context.Background(), []string{"-url", url, "-dial", "42"}, &out); err != nil || !strings.HasSuffix(out.String(), "heard 42\n") {
+	if err := run(context.Background(), []string{"-url", url, "-dial", "42"}, &out); err != nil ||
+		!strings.HasSuffix(out.String(), "heard 42\n") {
 		t.Errorf("%v %q", err, &out)
 	}
 }
@@ -104,19 +107,21 @@ func TestPiecesOfAnySize(t *testing.T) {
 	}
 	for _, size := range []int{1, 37, piece, 3 * piece, 8 * piece} {
 		var ends []int64
-		s, err := c.Stream(context.Background(), "keys", client.StreamOptions{Codec: "pcm16", OnReply: func(r client.Reply) {
-			if r.Err != nil || r.Dropped != "" {
-				t.Errorf("%d: %v %s", r.Seq, r.Err, r.Dropped)
-			}
-			if end, ok := r.Params["window_end"].(int64); ok {
-				ends = append(ends, end)
-			}
-		}})
+		s, err := c.Stream(context.Background(), "keys",
+			client.StreamOptions{Codec: "pcm16", OnReply: func(r client.Reply) {
+				if r.Err != nil || r.Dropped != "" {
+					t.Errorf("%d: %v %s", r.Seq, r.Err, r.Dropped)
+				}
+				if end, ok := r.Params["window_end"].(int64); ok {
+					ends = append(ends, end)
+				}
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for at := 0; at < len(pcm); at += 2 * size {
-			if _, err := s.Send(context.Background(), client.Frame{Data: pcm[at:min(at+2*size, len(pcm))]}); err != nil {
+			if _, err := s.Send(context.Background(),
+				client.Frame{Data: pcm[at:min(at+2*size, len(pcm))]}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -186,7 +191,8 @@ func TestWAV(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := readWAV(path)
-		if c.want == "" && (err != nil || !bytes.HasPrefix(pcm, got) || len(got)%2 != 0) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && (err != nil || !bytes.HasPrefix(pcm, got) || len(got)%2 != 0) ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}

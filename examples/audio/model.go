@@ -55,7 +55,8 @@ func model() []byte {
 	silence := []float32{float32(1e-5 * squares)}
 	var m onnxfile.Model
 	weights := func(name string, v []float32, dims ...int64) string {
-		m.Initializers = append(m.Initializers, onnxfile.Tensor{Name: name, Type: onnxfile.Float32, Dims: dims, Raw: stream.AppendFloat32(nil, v...)})
+		m.Initializers = append(m.Initializers, onnxfile.Tensor{Name: name, Type: onnxfile.Float32, Dims: dims,
+			Raw: stream.AppendFloat32(nil, v...)})
 		return name
 	}
 	node := func(op, out string, in ...string) string {

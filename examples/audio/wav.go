@@ -52,7 +52,8 @@ func readWAV(path string) ([]byte, error) {
 				return nil, err
 			}
 		case name == "data" && f != supported:
-			return nil, fmt.Errorf("%s is %+v, not %+v: convert it with ffmpeg -i %s -ar %d -ac 1 -c:a pcm_s16le keys.wav", path, f, supported, path, rate)
+			return nil, fmt.Errorf("%s is %+v, not %+v: convert it with ffmpeg -i %s -ar %d -ac 1 -c:a pcm_s16le "+
+				"keys.wav", path, f, supported, path, rate)
 		case name == "data":
 			return body[:len(body)/2*2], nil
 		}

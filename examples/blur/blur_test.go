@@ -89,8 +89,10 @@ func TestPictureAndBoxes(t *testing.T) {
 func checkMetadata(t *testing.T, addr string) {
 	t.Helper()
 	for model, want := range map[string]string{
-		"blur":   `"inputs":[{"name":"image","datatype":"UINT8","shape":[-1,-1,3]},{"name":"boxes","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"output","datatype":"UINT8","shape":[-1,-1,3]}]`,
-		"hidden": `"inputs":[{"name":"frame","datatype":"UINT8","shape":[-1,-1,3]}],"outputs":[{"name":"boxes","datatype":"FP32","shape":[-1,4]},{"name":"picture","datatype":"UINT8","shape":[-1,-1,3]}]`,
+		"blur": `"inputs":[{"name":"image","datatype":"UINT8","shape":[-1,-1,3]},{"name":"boxes",` +
+			`"datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"output","datatype":"UINT8","shape":[-1,-1,3]}]`,
+		"hidden": `"inputs":[{"name":"frame","datatype":"UINT8","shape":[-1,-1,3]}],"outputs":[{"name":"boxes",` +
+			`"datatype":"FP32","shape":[-1,4]},{"name":"picture","datatype":"UINT8","shape":[-1,-1,3]}]`,
 	} {
 		resp, err := http.Get("http://" + addr + "/v2/models/" + model)
 		if err != nil {

@@ -15,13 +15,15 @@ import (
 
 func main() {
 	ctx, drain := context.WithCancel(context.Background())
-	s, err := server.New(server.Config{HTTP: "off", GRPC: "off", Models: []workers.Config{{Name: "echo", Source: "identity"}}})
+	s, err := server.New(server.Config{HTTP: "off", GRPC: "off",
+		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	go func() {
 		<-s.Ready()
-		x := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: stream.AppendFloat32(nil, 1.5, -2)}
+		x := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{2},
+			Data: stream.AppendFloat32(nil, 1.5, -2)}
 		if r, err := s.Native().Infer(ctx, "echo", []stream.Tensor{x}); err == nil {
 			fmt.Println(r.Outputs[0].Name, r.Outputs[0].Float32s())
 			r.Release()

@@ -25,14 +25,18 @@ func TestOutside(t *testing.T) {
 		}
 		return string(text)
 	}
-	found := regexp.MustCompile(`(?s)    (module mine\n.*?replace millrace => )\.\./millrace\n\nand .cp \.\./millrace/go\.sum \. && go build -mod=mod.`).FindStringSubmatch(read("docs/embed.md"))
+	found := regexp.MustCompile(`(?s)    (module mine\n.*?replace millrace => )\.\./millrace\n\nand .cp ` +
+		`\.\./millrace/go\.sum \. && go build -mod=mod.`).FindStringSubmatch(read("docs/embed.md"))
 	if found == nil {
 		t.Fatal("docs/embed.md has no go.mod of a program outside of the repository")
 	}
 	for file, want := range map[string]string{
-		"examples/embed/main.go": "x [1.5 -2]\nended: <nil>\n", "examples/embed/stream/main.go": "loaded delay\nx FP32 [2] [1.5 -2]\nids INT64 [2] [7 8]\nlabels BYTES [2] [cat dog]\nboxes FP32 [1 0 4] []\nscores FP32 [1 0] []\nthe stream has 40 results\n",
+		"examples/embed/main.go": "x [1.5 -2]\nended: <nil>\n",
+		"examples/embed/stream/main.go": "loaded delay\nx FP32 [2] [1.5 -2]\nids INT64 [2] [7 8]\nlabels BYTES [2] " +
+			"[cat dog]\nboxes FP32 [1 0 4] []\nscores FP32 [1 0] []\nthe stream has 40 results\n",
 	} {
-		outside(t, map[string]string{"go.mod": strings.ReplaceAll(found[1], "\n    ", "\n") + root + "\n", "go.sum": read("go.sum"), "main.go": read(file)}, want)
+		outside(t, map[string]string{"go.mod": strings.ReplaceAll(found[1], "\n    ", "\n") + root + "\n",
+			"go.sum": read("go.sum"), "main.go": read(file)}, want)
 	}
 }
 

@@ -99,7 +99,8 @@ func TestDigitsOnACamera(t *testing.T) {
 		}
 		ids, colours := r.data(t, "ids"), r.data(t, "colours")
 		if len(r.data(t, "boxes")) != 4*len(ids) || len(colours) != len(ids) {
-			t.Fatalf("frame %d: %d ids and %d colours for %d boxes", i, len(ids), len(colours), len(r.data(t, "boxes"))/4)
+			t.Fatalf("frame %d: %d ids and %d colours for %d boxes", i, len(ids), len(colours),
+				len(r.data(t, "boxes"))/4)
 		}
 		for k, id := range ids {
 			boxes++
@@ -119,7 +120,8 @@ func TestDigitsOnACamera(t *testing.T) {
 	}
 	ran := int(accounted(t, s)["colour"])
 	if boxes < 300 || ran < len(named) || ran > most+len(named) || ran > boxes/2 {
-		t.Errorf("the classifier ran %d times for %d boxes with %d ids, %d of them without an id: want about %d", ran, boxes, len(named), untracked, most)
+		t.Errorf("the classifier ran %d times for %d boxes with %d ids, %d of them without an id: want about %d", ran,
+			boxes, len(named), untracked, most)
 	}
 	cropsAreRegions(t, s, pictures[60])
 }
@@ -150,7 +152,8 @@ func cropsAreRegions(t *testing.T, s *server.Server, picture []byte) {
 		b := boxes[4*i:]
 		x, y := math.Floor(float64(b[0])), math.Floor(float64(b[1]))
 		f := stream.Frame{Codec: stream.JPEG, Payload: picture, Region: stream.Region{
-			X: uint16(x), Y: uint16(y), Width: uint16(math.Ceil(float64(b[2])) - x), Height: uint16(math.Ceil(float64(b[3])) - y),
+			X: uint16(x), Y: uint16(y), Width: uint16(math.Ceil(float64(b[2])) - x),
+			Height: uint16(math.Ceil(float64(b[3])) - y),
 		}}
 		r, err := s.Native().Do(t.Context(), "colour", "", f)
 		if err != nil {
@@ -169,7 +172,8 @@ func accounted(t *testing.T, s *server.Server) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, g := range s.Models().Stats() {
 		f := g.Frames
-		for until := time.Now().Add(10 * time.Second); f.InFlight > 0 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+		for until := time.Now().Add(10 * time.Second); f.InFlight > 0 &&
+			time.Now().Before(until); time.Sleep(time.Millisecond) {
 			for _, again := range s.Models().Stats() {
 				if again.Model.Name == g.Model.Name {
 					f = again.Frames
@@ -184,7 +188,8 @@ func accounted(t *testing.T, s *server.Server) map[string]uint64 {
 			errors += n
 		}
 		if f.InFlight != 0 || f.Accepted != f.Results+drops+errors || drops+errors > 0 {
-			t.Errorf("%s: %d accepted, %d results, %d drops, %d errors, %d in flight", g.Model.Name, f.Accepted, f.Results, drops, errors, f.InFlight)
+			t.Errorf("%s: %d accepted, %d results, %d drops, %d errors, %d in flight", g.Model.Name, f.Accepted,
+				f.Results, drops, errors, f.InFlight)
 		}
 		out[g.Model.Name] = f.Results
 	}

@@ -48,7 +48,8 @@ func TestCamera(t *testing.T) {
 	dir := t.TempDir()
 	clip := filepath.Join(dir, "clip.mp4")
 	draw := "drawbox=x=64:y=64:w=96:h=128:color=red:t=fill,drawbox=x=400:y=320:w=128:h=64:color=blue:t=fill"
-	if out, err := exec.Command(ffmpeg, "-v", "error", "-f", "lavfi", "-i", "color=c=gray:s=640x480:r=20:d=2", "-vf", draw, "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
+	if out, err := exec.Command(ffmpeg, "-v", "error", "-f", "lavfi", "-i", "color=c=gray:s=640x480:r=20:d=2", "-vf",
+		draw, "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	file := filepath.Join(dir, "millrace.yaml")
@@ -89,7 +90,8 @@ func TestCamera(t *testing.T) {
 
 	call, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(call, http.MethodGet, "http://"+s.Addr("http")+"/v2/streams/yard/results", nil)
+	req, err := http.NewRequestWithContext(call, http.MethodGet, "http://"+s.Addr("http")+"/v2/streams/yard/results",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}

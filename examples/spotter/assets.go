@@ -7,8 +7,9 @@ package spotter
 
 import _ "embed"
 
-// Model is the ONNX file. Input image, FP32 [batch, 3, 240, 320], RGB, 0 to 1. Outputs boxes, FP32 [batch, 32, 4], x1 y1 x2 y2
-// in pixels of the input, and scores, FP32 [batch, 32, 10], the chance of each digit for each box, the best box first.
+// Model is the ONNX file. Input image, FP32 [batch, 3, 240, 320], RGB, 0 to 1. Outputs boxes, FP32 [batch, 32, 4], x1
+// y1 x2 y2 in pixels of the input, and scores, FP32 [batch, 32, 10], the chance of each digit for each box, the best
+// box first.
 //
 //go:embed spotter.onnx
 var Model []byte

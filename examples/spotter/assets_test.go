@@ -14,7 +14,8 @@ func TestTruth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tr.Width != 320 || tr.Height != 240 || tr.FPS != 30 || len(tr.Frames) < 300 {
-		t.Errorf("%dx%d, %g frames a second, %d frames; want 320x240, 30, at least 300", tr.Width, tr.Height, tr.FPS, len(tr.Frames))
+		t.Errorf("%dx%d, %g frames a second, %d frames; want 320x240, 30, at least 300", tr.Width, tr.Height, tr.FPS,
+			len(tr.Frames))
 	}
 	seen := map[int]bool{}
 	for _, f := range tr.Frames {

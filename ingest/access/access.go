@@ -67,11 +67,15 @@ type Options struct {
 // New opens the files and starts the programs that options name. Close ends the programs.
 func New(o Options) (*Access, error) {
 	a := &Access{
-		open: o.Open, key: o.Key, owner: &Principal{Key: KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins),
-		sessions: NewSessions(o.Sessions), logins: NewLogins(), accounts: NewAccounts(o.Quotas), audit: o.Audit, limit: o.Limit, memory: o.Memory,
+		open: o.Open, key: o.Key, owner: &Principal{Key: KeyName, Roles: role.All},
+		checking: make(chan struct{}, maxLogins),
+		sessions: NewSessions(o.Sessions), logins: NewLogins(), accounts: NewAccounts(o.Quotas), audit: o.Audit,
+		limit: o.Limit, memory: o.Memory,
 	}
-	if o.Open && (o.Key != "" || o.Keys != "" || o.Users != "" || o.ClientCA != "" || o.Module.File != "" || o.OIDC.Issuer != "") {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "access: Options.Open is set beside credentials: leave Open out, or the credentials")
+	if o.Open && (o.Key != "" || o.Keys != "" || o.Users != "" || o.ClientCA != "" || o.Module.File != "" ||
+		o.OIDC.Issuer != "") {
+		return nil, stream.Errorf(stream.InvalidArgument, "",
+			"access: Options.Open is set beside credentials: leave Open out, or the credentials")
 	}
 	bad := func(setting string, err error) error {
 		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
@@ -224,7 +228,8 @@ func (a *Access) Audit(x Act) {
 	a.audit.write(x)
 }
 
-// AuditLost returns how many acts have no line because the line could not be written, and whether there is an audit log.
+// AuditLost returns how many acts have no line because the line could not be written, and whether there is an audit
+// log.
 func (a *Access) AuditLost() (lost uint64, on bool) { return a.audit.Stats() }
 
 // Audits reports whether there is an audit log.
@@ -256,7 +261,8 @@ func (a *Access) Redeem(ticket string) (*Principal, *Account, error) {
 	p, by, valid := a.tickets.Take(ticket, time.Now())
 	if !valid {
 		a.Count(Wrong)
-		return nil, nil, stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", TicketTime)
+		return nil, nil, stream.Errorf(stream.Unauthenticated, "ticket",
+			"is not known, was used, or is older than %v: ask for one at POST /v2/tickets", TicketTime)
 	}
 	return p, by, nil
 }

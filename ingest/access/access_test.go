@@ -9,7 +9,8 @@ import (
 func TestOpenWithCredentials(t *testing.T) {
 	for name, o := range map[string]Options{
 		"key": {Key: "k"}, "keys": {Keys: "k.yaml"}, "users": {Users: "u.yaml"}, "certificates": {ClientCA: "ca.pem"},
-		"module": {Module: ModuleOptions{File: "m.py"}}, "tokens": {OIDC: OIDCOptions{Issuer: "https://id.example.org"}},
+		"module": {Module: ModuleOptions{File: "m.py"}},
+		"tokens": {OIDC: OIDCOptions{Issuer: "https://id.example.org"}},
 	} {
 		o.Open = true
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "Open") {
@@ -20,7 +21,8 @@ func TestOpenWithCredentials(t *testing.T) {
 
 // TestHasShortKey: the answer follows the key with which the server started, not the file of the key.
 func TestHasShortKey(t *testing.T) {
-	for key, want := range map[string]bool{"": false, "secret": true, "fifteen letters": true, "sixteen letters!": false, "äöüäöüäöüäöüäöü": true} {
+	for key, want := range map[string]bool{"": false, "secret": true, "fifteen letters": true,
+		"sixteen letters!": false, "äöüäöüäöüäöüäöü": true} {
 		a, err := New(Options{Open: key == "", Key: key})
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"millrace/stream"
 )
 
-// Quotas limit the use of each client: each principal, and each address of clients without a principal. 0 = any number.
+// Quotas limit the use of each client: each principal, and each address of clients without a principal. 0 = any
+// number.
 type Quotas struct {
 	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of one client: a key, a user, or an address when no credentials are needed (IPv6: a /64). 0 = no limit, for all quotas"`
 	Frames    float64 `yaml:"frames" min:"0" max:"1e9" advanced:"yes" help:"most frames a second of one client; further frames of streams are dropped, further requests are refused"`
@@ -36,9 +37,13 @@ type Quotas struct {
 // limits returns the limits of an account, with the quotas in own in place of the quotas of the settings.
 func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	l := stream.Limits{
-		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes, stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
-		stream.QuotaStreams: float64(*q.Streams), stream.QuotaSequences: float64(*q.Sequences), stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
-		stream.QuotaPulls: float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers), stream.QuotaRegions: float64(*q.Regions),
+		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes,
+		stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
+		stream.QuotaStreams: float64(*q.Streams), stream.QuotaSequences: float64(*q.Sequences),
+		stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders),
+		stream.QuotaEndpoints: float64(*q.Endpoints),
+		stream.QuotaPulls:     float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers),
+		stream.QuotaRegions: float64(*q.Regions),
 	}
 	for name, n := range own {
 		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {
@@ -52,10 +57,12 @@ func (q *Quotas) limits(own map[string]float64) stream.Limits {
 func CheckQuotas(own map[string]float64) error {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if !slices.Contains(stream.QuotaNames[:], name) {
-			return stream.Errorf(stream.InvalidArgument, "quotas", "%.40q is not a quota: want one of %s", name, strings.Join(stream.QuotaNames[:], ", "))
+			return stream.Errorf(stream.InvalidArgument, "quotas", "%.40q is not a quota: want one of %s", name,
+				strings.Join(stream.QuotaNames[:], ", "))
 		}
 		if n := own[name]; !(n >= 0 && n <= 1e15) {
-			return stream.Errorf(stream.InvalidArgument, "quotas."+name, "%v is not allowed: want a number from 0, which means any number", n)
+			return stream.Errorf(stream.InvalidArgument, "quotas."+name,
+				"%v is not allowed: want a number from 0, which means any number", n)
 		}
 	}
 	return nil
@@ -164,7 +171,8 @@ func (t *Accounts) OfAddress(of netip.Addr) *Account {
 	return room(t, t.addresses, &t.others[0], of)
 }
 
-// room adds an account to a map. In a full map, room replaces idle accounts; without an idle account, room returns others.
+// room adds an account to a map. In a full map, room replaces idle accounts; without an idle account, room returns
+// others.
 func room[K comparable](t *Accounts, all map[K]*Account, others **Account, key K) *Account {
 	if len(all) >= t.max {
 		now, seen := stream.Now(), 0
@@ -269,8 +277,9 @@ type Loaded interface {
 	Versions(name string) []string
 }
 
-// Reserve is ingest.Load.Reserve. The account holds an endpoint from before the load until the endpoint is unloaded: an
-// endpoint of a load that fails late, or of a client that has left, counts. A load of a loaded endpoint needs no room.
+// Reserve is ingest.Load.Reserve. The account holds an endpoint from before the load until the endpoint is unloaded:
+// an endpoint of a load that fails late, or of a client that has left, counts. A load of a loaded endpoint needs no
+// room.
 func (a *Account) Reserve(all Loaded, endpoint string, there bool) (settle func(there bool), err error) {
 	a.ForgetUnloaded(all)
 	e := &a.endpoint

@@ -65,7 +65,8 @@ func TestAccountsAreBounded(t *testing.T) {
 func TestAccountsOfPrincipals(t *testing.T) {
 	one := 1
 	accounts := NewAccounts(Quotas{Streams: &one})
-	old, changed := &Principal{Key: "key:1", Name: "camera"}, &Principal{Key: "key:1", Name: "camera", Quotas: map[string]float64{"streams": 3}}
+	old, changed := &Principal{Key: "key:1", Name: "camera"}, &Principal{Key: "key:1", Name: "camera",
+		Quotas: map[string]float64{"streams": 3}}
 	a := accounts.Of(old)
 	if accounts.Of(old) != a || accounts.Of(changed) != a || NewAccounts(Quotas{}).Of(old) == a {
 		t.Error("not one account for a principal of a server")
@@ -119,7 +120,9 @@ func TestCheckQuotas(t *testing.T) {
 	if l := q.limits(all); l != (stream.Limits{}) {
 		t.Errorf("%v", l)
 	}
-	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072, stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaPulls: 8, stream.QuotaWatchers: 128, stream.QuotaEndpoints: 256, stream.QuotaRegions: 192}) {
+	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072,
+		stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaPulls: 8, stream.QuotaWatchers: 128,
+		stream.QuotaEndpoints: 256, stream.QuotaRegions: 192}) {
 		t.Errorf("%v", l)
 	}
 }

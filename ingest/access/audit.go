@@ -97,7 +97,8 @@ func (a *Audit) write(x Act) {
 	}
 	line := slog.NewRecord(time.Now(), slog.LevelInfo, "audit", 0)
 	line.AddAttrs(append([]slog.Attr{
-		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.Address), slog.String("protocol", x.Protocol), slog.String("verb", x.Verb),
+		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.Address),
+		slog.String("protocol", x.Protocol), slog.String("verb", x.Verb),
 		slog.String("target", x.Target), slog.String("outcome", outcome), slog.String("code", code),
 	}, more...)...)
 	err := a.log.Handler().Handle(context.Background(), line)
@@ -106,7 +107,8 @@ func (a *Audit) write(x Act) {
 	}
 	switch was := a.failing.Swap(err != nil); {
 	case err != nil && !was:
-		a.server.Error("a line of the audit log could not be written: millrace_audit_lost_total counts this and further ones", "error", err)
+		a.server.Error("a line of the audit log could not be written: millrace_audit_lost_total counts this and "+
+			"further ones", "error", err)
 	case err == nil && was:
 		a.server.Warn("lines of the audit log can be written again", "lost", a.lost.Load())
 	}

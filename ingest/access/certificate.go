@@ -11,8 +11,8 @@ import (
 	"millrace/internal/textfile"
 )
 
-// Authority is a file with the certificates of the issuers of client certificates. Authority reads the file again after a
-// change. Authority is safe for concurrent use.
+// Authority is a file with the certificates of the issuers of client certificates. Authority reads the file again
+// after a change. Authority is safe for concurrent use.
 type Authority struct {
 	file *textfile.Watched[*x509.CertPool]
 
@@ -24,8 +24,8 @@ type Authority struct {
 // maxValid is the most certificates remembered as verified.
 const maxValid = 4096
 
-// OpenAuthority reads a file in PEM. When the file cannot be read again, the certificates stay and failed is called with
-// the error; when the file can be read again, failed is called with nil.
+// OpenAuthority reads a file in PEM. When the file cannot be read again, the certificates stay and failed is called
+// with the error; when the file can be read again, failed is called with nil.
 func OpenAuthority(path string, failed func(error)) (*Authority, error) {
 	file, err := watch(path, parsePool, failed)
 	return &Authority{file: file}, err
@@ -39,8 +39,8 @@ func parsePool(text []byte, path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Verify is tls.Config.VerifyConnection. Verify refuses a client certificate that the authority has not signed, and allows
-// a connection without a certificate.
+// Verify is tls.Config.VerifyConnection. Verify refuses a client certificate that the authority has not signed, and
+// allows a connection without a certificate.
 func (a *Authority) Verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
@@ -48,8 +48,8 @@ func (a *Authority) Verify(s tls.ConnectionState) error {
 	return a.Check(s.PeerCertificates, time.Now())
 }
 
-// Check returns an error if a client certificate, the first of a chain, is not valid now. Within one connection, Check
-// verifies the certificate again only after a change of the file.
+// Check returns an error if a client certificate, the first of a chain, is not valid now. Within one connection,
+// Check verifies the certificate again only after a change of the file.
 func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("there is no certificate")
@@ -72,7 +72,8 @@ func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 		between.AddCert(c)
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: roots, Intermediates: between, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return err

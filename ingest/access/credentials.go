@@ -12,8 +12,10 @@ type Credentials struct {
 	Session      string              // the value of the session cookie; "" = none
 	Certificates []*x509.Certificate // the client's certificate first, then the issuers
 	Conn         net.Conn            // nil = no connection
-	Remote       net.Addr            // the address of the client, without a connection; nil = the program that embeds the server
-	Forwarded    string              // the last line of X-Forwarded-For; ignored unless the connection is of a trusted proxy
+	// the address of the client, without a connection; nil = the program that embeds the server
+	Remote net.Addr
+	// the last line of X-Forwarded-For; ignored unless the connection is of a trusted proxy
+	Forwarded string
 }
 
 // Key adds a key or a token, unless it is "".

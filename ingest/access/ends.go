@@ -25,14 +25,16 @@ func (a *Access) Current(p *Principal) (*Principal, error) {
 // currentAt is Current at a time.
 func (a *Access) currentAt(p *Principal, now time.Time) (*Principal, error) {
 	if !p.Expires.IsZero() && !now.Before(p.Expires) {
-		return nil, stream.Errorf(stream.Unauthenticated, "", "the credentials of %s have expired: authenticate again", p.Name)
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the credentials of %s have expired: authenticate again",
+			p.Name)
 	}
 	again := a.current(p, now)
 	switch {
 	case again == nil && p.Session != "":
 		return nil, stream.Errorf(stream.Unauthenticated, "", "the session of %s has ended: log in again", p.Name)
 	case again == nil:
-		return nil, stream.Errorf(stream.Unauthenticated, "", "the key or entry of %s was removed or has expired", p.Name)
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the key or entry of %s was removed or has expired",
+			p.Name)
 	}
 	return again, nil
 }

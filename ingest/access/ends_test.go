@@ -20,7 +20,8 @@ func TestCredentialsEnd(t *testing.T) {
 	if err := WriteKeys(file, []Key{watch}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(Options{Key: "secret of the server", Keys: file, Sessions: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(Options{Key: "secret of the server", Keys: file, Sessions: time.Hour,
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,8 @@ func TestCredentialsEnd(t *testing.T) {
 			})
 		}
 		add("session", inSession)
-		add("token", &Principal{Key: KeyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
+		add("token", &Principal{Key: KeyName, Name: "token", Roles: role.All,
+			Expires: time.Now().Add(10 * time.Second)})
 		add("changed", &Principal{Key: "key:" + watch.ID, Name: "watch", Roles: role.All})
 		add("stays", &Principal{Key: KeyName, Name: "own", Roles: role.All})
 		ctx, stop := context.WithCancel(t.Context())

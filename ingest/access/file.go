@@ -78,7 +78,8 @@ func Lock(path string) (unlock func(), err error) {
 
 // watch reads a file, and reads the file again after each change. When reading again fails, watch keeps the previous
 // content and calls failed with the error; when reading succeeds again, watch calls failed with nil.
-func watch[T any](path string, parse func(text []byte, path string) (T, error), failed func(error)) (*textfile.Watched[T], error) {
+func watch[T any](path string, parse func(text []byte, path string) (T, error),
+	failed func(error)) (*textfile.Watched[T], error) {
 	return textfile.Open(textfile.Options[T]{
 		Paths: []string{path}, Most: maxFile, Every: checkInterval, Failed: failed,
 		Parse: func(texts [][]byte) (T, error) { return parse(texts[0], path) },

@@ -13,7 +13,8 @@ import (
 // Identify returns the principal of credentials. Errors: Unauthenticated, which Identify counts.
 func (a *Access) Identify(ctx context.Context, c Credentials) (*Principal, error) {
 	if a == nil || a.sessions == nil {
-		return nil, stream.Errorf(stream.Unauthenticated, "", "this server knows no credentials: the server was not set up (access.New)")
+		return nil, stream.Errorf(stream.Unauthenticated, "",
+			"this server knows no credentials: the server was not set up (access.New)")
 	}
 	p, o, err := a.identify(ctx, c)
 	if err != nil {
@@ -62,7 +63,8 @@ func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outco
 	if len(c.Certificates) > 0 && a.clients != nil {
 		// the certificate was valid at the begin of the connection
 		if err := a.clients.Check(c.Certificates, now); err != nil {
-			return nil, Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
+			return nil, Expired, stream.Errorf(stream.Unauthenticated, "",
+				"the client certificate is not valid any more: connect again with a new one")
 		}
 		name, err := NameOf(c.Certificates[0])
 		if err != nil {

@@ -153,8 +153,8 @@ type known struct {
 
 func (k *known) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
 
-// OpenKeys reads a file. When the file cannot be read again, the keys stay and failed is called with the error; when the
-// file can be read again, failed is called with nil.
+// OpenKeys reads a file. When the file cannot be read again, the keys stay and failed is called with the error; when
+// the file can be read again, failed is called with nil.
 func OpenKeys(path string, failed func(error)) (*Keys, error) {
 	file, err := watch(path, keysByID, failed)
 	return &Keys{file}, err
@@ -169,7 +169,8 @@ func keysByID(text []byte, path string) (map[string]*known, error) {
 	for i := range keys {
 		k := &keys[i]
 		roles, _ := k.check() // passed at load
-		e := &known{expires: k.Expires, principal: &Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles, Models: k.Models, Quotas: k.Quotas}}
+		e := &known{expires: k.Expires, principal: &Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles,
+			Models: k.Models, Quotas: k.Quotas}}
 		if _, err := hex.Decode(e.sum[:], []byte(k.SHA256)); err != nil {
 			return nil, err
 		}

@@ -142,16 +142,19 @@ func TestParseRefuses(t *testing.T) {
 		{"[infer]", "[root]", `keys[0].roles: "root" is not a role: want infer, watch, manage, metrics`},
 		{"[infer]", "[]", "keys[0].roles: is empty"},
 		{"roles:", "models: ['a[']\n  roles:", "keys[0].models: [0]"},
-		{"keys:\n", "keys:\n- {name: b, id: k123456789ab, sha256: '" + strings.Repeat("b", 64) + "', roles: [watch]}\n", "is there twice"},
+		{"keys:\n", "keys:\n- {name: b, id: k123456789ab, sha256: '" + strings.Repeat("b", 64) +
+			"', roles: [watch]}\n", "is there twice"},
 	} {
-		if _, err := parseKeys([]byte(strings.Replace(good, c.from, c.to, 1)), "f"); err == nil || !strings.Contains(err.Error(), c.err) {
+		if _, err := parseKeys([]byte(strings.Replace(good, c.from, c.to, 1)), "f"); err == nil ||
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %s", c.to, err, c.err)
 		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add("keys:\n- name: a\n  id: k123456789ab\n  sha256: " + strings.Repeat("a", 64) + "\n  roles: [infer]\n  expires: 2027-01-01T00:00:00Z\n")
+	f.Add("keys:\n- name: a\n  id: k123456789ab\n  sha256: " + strings.Repeat("a", 64) +
+		"\n  roles: [infer]\n  expires: 2027-01-01T00:00:00Z\n")
 	f.Add("keys: {}")
 	f.Fuzz(func(t *testing.T, text string) {
 		keys, err := parseKeys([]byte(text), "f")

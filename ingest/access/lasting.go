@@ -2,8 +2,8 @@ package access
 
 import "sync"
 
-// Lasting has the long connections, calls and requests of authenticated clients. When the credentials of a client end,
-// Check ends the client's connections, calls and requests. Lasting is safe for concurrent use.
+// Lasting has the long connections, calls and requests of authenticated clients. When the credentials of a client
+// end, Check ends the client's connections, calls and requests. Lasting is safe for concurrent use.
 type Lasting struct {
 	mu  sync.Mutex
 	all map[*lasting]struct{}

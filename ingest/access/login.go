@@ -22,7 +22,8 @@ func (a *Access) Attempt(from netip.Addr) error {
 		return nil
 	}
 	a.Count(TooMany)
-	err := stream.Errorf(stream.FlowControl, "", "too many attempts to log in from this address: wait %v for the next one", wait)
+	err := stream.Errorf(stream.FlowControl, "",
+		"too many attempts to log in from this address: wait %v for the next one", wait)
 	err.After = wait
 	return err
 }

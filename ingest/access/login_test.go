@@ -13,7 +13,8 @@ import (
 // TestLoginsAtOnce: a login is refused and counted when maxLogins logins are being checked or waiting.
 func TestLoginsAtOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.yaml")
-	eva := User{Name: "eva", Password: hashWith(hashing{memory: 8, passes: 1, threads: 1}, "secret"), Grant: Grant{Roles: []string{"infer"}}}
+	eva := User{Name: "eva", Password: hashWith(hashing{memory: 8, passes: 1, threads: 1}, "secret"),
+		Grant: Grant{Roles: []string{"infer"}}}
 	if err := WriteUsers(file, []User{eva}); err != nil {
 		t.Fatal(err)
 	}
@@ -25,11 +26,13 @@ func TestLoginsAtOnce(t *testing.T) {
 		a.checking <- struct{}{}
 	}
 	p, err := a.Password(t.Context(), "eva", "secret")
-	if p != nil || stream.CodeOf(err) != stream.Overloaded || !strings.Contains(err.Error(), "logins are being checked") || a.Outcomes()["limited"] != 1 {
+	if p != nil || stream.CodeOf(err) != stream.Overloaded ||
+		!strings.Contains(err.Error(), "logins are being checked") || a.Outcomes()["limited"] != 1 {
 		t.Errorf("with %d logins that wait: %v, %v, %v", maxLogins, p, err, a.Outcomes())
 	}
 	<-a.checking
-	if p, err := a.Password(t.Context(), "eva", "secret"); err != nil || p == nil || p.Name != "eva" || len(a.checking) != maxLogins-1 {
+	if p, err := a.Password(t.Context(), "eva", "secret"); err != nil || p == nil || p.Name != "eva" ||
+		len(a.checking) != maxLogins-1 {
 		t.Errorf("with one login fewer: %v, %v", p, err)
 	}
 }

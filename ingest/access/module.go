@@ -41,8 +41,8 @@ type ModuleOptions struct {
 	Log    *slog.Logger
 }
 
-// OpenModule starts the child, so that errors of the module are returned at once. When the child ends later, or does not
-// answer in time, the next call starts another.
+// OpenModule starts the child, so that errors of the module are returned at once. When the child ends later, or does
+// not answer in time, the next call starts another.
 func OpenModule(ctx context.Context, o ModuleOptions) (*Module, error) {
 	m := &Module{o: o, turn: make(chan struct{}, 1)}
 	m.turn <- struct{}{}
@@ -65,7 +65,8 @@ func (m *Module) start(ctx context.Context) error {
 		return err
 	}
 	proc, err := child.Start(context.Background(), child.Spec{
-		Path: m.o.Python, Args: []string{"-u", "-B", filepath.Join(dir, filepath.FromSlash(moduleScript)), m.o.File}, Env: m.o.Env, Stdin: true,
+		Path: m.o.Python, Args: []string{"-u", "-B", filepath.Join(dir, filepath.FromSlash(moduleScript)), m.o.File},
+		Env: m.o.Env, Stdin: true,
 		OnStderr: func(line []byte) { m.o.Log.Info(string(line), "setting", "auth.module") },
 	})
 	if err != nil {

@@ -44,9 +44,11 @@ func TestModule(t *testing.T) {
 	}
 	var log lines
 	open := func() (*Module, error) {
-		return OpenModule(t.Context(), ModuleOptions{Python: testneeds.Python(t), File: file, Env: []string{"PATH=/usr/bin:/bin"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		return OpenModule(t.Context(), ModuleOptions{Python: testneeds.Python(t), File: file,
+			Env: []string{"PATH=/usr/bin:/bin"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	}
-	for text, want := range map[string]string{"x = 1\n": "has no function authenticate_user", "import nothing_of_that_name\n": "ModuleNotFoundError", "def f(:\n": "SyntaxError"} {
+	for text, want := range map[string]string{"x = 1\n": "has no function authenticate_user",
+		"import nothing_of_that_name\n": "ModuleNotFoundError", "def f(:\n": "SyntaxError"} {
 		write(text)
 		if m, err := open(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v %v, want %s", text, m, err, want)
@@ -83,7 +85,8 @@ def authenticate_user(username, password):
 		{"\n\"{", "sécret", "", ""},
 	} {
 		id, err := m.Authenticate(t.Context(), c.name, c.password)
-		if id != c.id || (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "hidden")) {
+		if id != c.id || (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) ||
+			strings.Contains(err.Error(), "hidden")) {
 			t.Errorf("%q: %q %v, want %q %s", c.name, id, err, c.id, c.err)
 		}
 	}

@@ -24,8 +24,8 @@ type OIDCOptions struct {
 	Audience   string // required audience of a token
 	UserClaim  string // the claim with the name of the user
 	RolesClaim string // the claim with the names of roles, parts separated by dots; "" = tokens have none
-	// Named returns a new principal of a user; roles are the roles of the token, nil = the options name no claim with roles.
-	// New sets Named.
+	// Named returns a new principal of a user; roles are the roles of the token, nil = the options name no claim with
+	// roles. New sets Named.
 	Named func(key, name string, roles *role.Set) *Principal
 	Log   *slog.Logger
 }
@@ -64,11 +64,12 @@ type token struct {
 	until     time.Time
 }
 
-// NewOIDC returns a verifier. NewOIDC asks the provider at once, and waits two seconds for the answer. Before the answer,
-// the verifier refuses all tokens.
+// NewOIDC returns a verifier. NewOIDC asks the provider at once, and waits two seconds for the answer. Before the
+// answer, the verifier refuses all tokens.
 func NewOIDC(ctx context.Context, o OIDCOptions) *OIDC {
 	d := &OIDC{o: o, verified: map[[sha256.Size]byte]token{}}
-	d.client = &http.Client{Timeout: askTimeout, Transport: &askLimit{http.DefaultTransport, rate.NewLimiter(rate.Every(askInterval), askBurst)}}
+	d.client = &http.Client{Timeout: askTimeout, Transport: &askLimit{http.DefaultTransport,
+		rate.NewLimiter(rate.Every(askInterval), askBurst)}}
 	d.ctx, d.cancel = context.WithCancel(oidc.ClientContext(ctx, d.client))
 	d.asked = time.Now()
 	answered := make(chan struct{})
@@ -81,7 +82,8 @@ func NewOIDC(ctx context.Context, o OIDCOptions) *OIDC {
 	select {
 	case <-answered:
 	case <-timer.C:
-		o.Log.Warn("the provider of tokens has not answered yet: tokens are refused until it does", "setting", "auth.oidc.issuer", "waited", firstAsk)
+		o.Log.Warn("the provider of tokens has not answered yet: tokens are refused until it does", "setting",
+			"auth.oidc.issuer", "waited", firstAsk)
 	}
 	return d
 }

@@ -43,10 +43,13 @@ func newProvider(t *testing.T) *provider {
 		}
 		switch r.URL.Path {
 		case "/.well-known/openid-configuration":
-			_ = json.NewEncoder(w).Encode(map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token", "id_token_signing_alg_values_supported": []string{"RS256"}})
+			_ = json.NewEncoder(w).Encode(map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys",
+				"authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token",
+				"id_token_signing_alg_values_supported": []string{"RS256"}})
 		case "/keys":
 			p.asked.Add(1)
-			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.key.Public(), KeyID: p.id.Load().(string), Algorithm: "RS256", Use: "sig"}}})
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.key.Public(),
+				KeyID: p.id.Load().(string), Algorithm: "RS256", Use: "sig"}}})
 		default:
 			http.NotFound(w, r)
 		}
@@ -61,7 +64,8 @@ func (p *provider) token(t *testing.T, claims map[string]any, alg jose.Signature
 	if key == nil {
 		key = p.key
 	}
-	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", p.id.Load()))
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, (&jose.SignerOptions{}).WithHeader("kid",
+		p.id.Load()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +79,9 @@ func (p *provider) token(t *testing.T, claims map[string]any, alg jose.Signature
 // claimsOf returns the claims of a valid token, with changes; nil removes a claim.
 func (p *provider) claimsOf(changes map[string]any) map[string]any {
 	now := time.Now()
-	c := map[string]any{"iss": p.URL, "aud": "millrace", "sub": "u7", "name": "eva", "iat": now.Unix(), "exp": now.Add(time.Hour).Unix(), "realm": map[string]any{"roles": []string{"millrace:watch", "other", "infer"}}}
+	c := map[string]any{"iss": p.URL, "aud": "millrace", "sub": "u7", "name": "eva", "iat": now.Unix(),
+		"exp": now.Add(time.Hour).Unix(), "realm": map[string]any{"roles": []string{"millrace:watch", "other",
+			"infer"}}}
 	for k, v := range changes {
 		if c[k] = v; v == nil {
 			delete(c, k)
@@ -100,7 +106,8 @@ func TestHungProvider(t *testing.T) {
 	}
 	defer func() { _ = hung.Close() }()
 	var log strings.Builder
-	d := NewOIDC(t.Context(), OIDCOptions{Issuer: "http://" + hung.Addr().String(), Audience: "millrace", UserClaim: "name", Named: plain, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	d := NewOIDC(t.Context(), OIDCOptions{Issuer: "http://" + hung.Addr().String(), Audience: "millrace",
+		UserClaim: "name", Named: plain, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	said := log.String() // nothing else is logged before Close
 	if !strings.Contains(said, "has not answered yet") {
 		t.Errorf("after the start, the log is %q", said)
@@ -115,14 +122,16 @@ func TestHungProvider(t *testing.T) {
 // refused, and cause only a bounded number of requests to the provider.
 func TestOIDC(t *testing.T) {
 	p := newProvider(t)
-	o := OIDCOptions{Issuer: p.URL, Audience: "millrace", UserClaim: "name", RolesClaim: "realm.roles", Named: plain, Log: slog.New(slog.DiscardHandler)}
+	o := OIDCOptions{Issuer: p.URL, Audience: "millrace", UserClaim: "name", RolesClaim: "realm.roles", Named: plain,
+		Log: slog.New(slog.DiscardHandler)}
 	d := NewOIDC(t.Context(), o)
 	t.Cleanup(d.Close)
 	now := time.Now()
 	good := p.token(t, p.claimsOf(nil), jose.RS256, nil)
 	for range 2 { // the second is remembered
 		who, _ := d.Authenticate(t.Context(), good, now)
-		if who == nil || who.Key != "oidc:u7" || who.Name != "eva" || strings.Join(who.Roles.Names(), " ") != "infer watch" {
+		if who == nil || who.Key != "oidc:u7" || who.Name != "eva" ||
+			strings.Join(who.Roles.Names(), " ") != "infer watch" {
 			t.Fatalf("%+v", who)
 		}
 	}
@@ -135,9 +144,11 @@ func TestOIDC(t *testing.T) {
 	}
 	public := p.key.N.Bytes()
 	for what, text := range map[string]string{
-		"expired":               p.token(t, p.claimsOf(map[string]any{"exp": now.Add(-time.Minute).Unix()}), jose.RS256, nil),
-		"without an end":        p.token(t, p.claimsOf(map[string]any{"exp": nil}), jose.RS256, nil),
-		"not yet valid":         p.token(t, p.claimsOf(map[string]any{"nbf": now.Add(time.Hour).Unix()}), jose.RS256, nil),
+		"expired": p.token(t, p.claimsOf(map[string]any{"exp": now.Add(-time.Minute).Unix()}),
+			jose.RS256, nil),
+		"without an end": p.token(t, p.claimsOf(map[string]any{"exp": nil}), jose.RS256, nil),
+		"not yet valid": p.token(t, p.claimsOf(map[string]any{"nbf": now.Add(time.Hour).Unix()}), jose.RS256,
+			nil),
 		"for another audience":  p.token(t, p.claimsOf(map[string]any{"aud": "other"}), jose.RS256, nil),
 		"of another issuer":     p.token(t, p.claimsOf(map[string]any{"iss": "https://example.org"}), jose.RS256, nil),
 		"without a name":        p.token(t, p.claimsOf(map[string]any{"name": nil}), jose.RS256, nil),
@@ -148,13 +159,15 @@ func TestOIDC(t *testing.T) {
 		"changed":               good[:len(good)-8] + "AAAAAAAA",
 		"of dots":               "..",
 	} {
-		if who, expired := d.Authenticate(t.Context(), text, now); who != nil || expired != (what == "expired" || what == "without an end") {
+		if who, expired := d.Authenticate(t.Context(), text, now); who != nil ||
+			expired != (what == "expired" || what == "without an end") {
 			t.Errorf("one %s is valid, or not told as what it is: %v %t", what, who, expired)
 		}
 	}
 	p.id.Store("2")
 	for i := range 50 {
-		if who, _ := d.Authenticate(t.Context(), p.token(t, p.claimsOf(map[string]any{"n": i}), jose.RS256, foreign), now); who != nil {
+		if who, _ := d.Authenticate(t.Context(), p.token(t, p.claimsOf(map[string]any{"n": i}), jose.RS256, foreign),
+			now); who != nil {
 			t.Error("a forged token is valid")
 		}
 	}
@@ -173,7 +186,8 @@ func TestOIDC(t *testing.T) {
 func TestOIDCWithoutProvider(t *testing.T) {
 	p := newProvider(t)
 	p.closed.Store(true)
-	d := NewOIDC(t.Context(), OIDCOptions{Issuer: p.URL, Audience: "millrace", UserClaim: "sub", Named: plain, Log: slog.New(slog.DiscardHandler)})
+	d := NewOIDC(t.Context(), OIDCOptions{Issuer: p.URL, Audience: "millrace", UserClaim: "sub", Named: plain,
+		Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(d.Close)
 	text := p.token(t, p.claimsOf(nil), jose.RS256, nil)
 	now := time.Now()

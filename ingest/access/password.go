@@ -36,7 +36,8 @@ const (
 // MaxPassword is the most bytes of a password.
 const MaxPassword = 1024
 
-// HashPassword returns the hash of a password in the PHC string form: $argon2id$v=19$m=KIB,t=PASSES,p=THREADS$SALT$HASH.
+// HashPassword returns the hash of a password in the PHC string form:
+// $argon2id$v=19$m=KIB,t=PASSES,p=THREADS$SALT$HASH.
 func HashPassword(password string) string { return hashWith(recommended, password) }
 
 func hashWith(h hashing, password string) string {
@@ -44,7 +45,8 @@ func hashWith(h hashing, password string) string {
 	_, _ = rand.Read(salt) // never fails
 	sum := argon2.IDKey([]byte(password), salt, h.passes, h.memory, h.threads, hashBytes)
 	b := base64.RawStdEncoding
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, h.passes, h.threads, b.EncodeToString(salt), b.EncodeToString(sum))
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, h.passes, h.threads,
+		b.EncodeToString(salt), b.EncodeToString(sum))
 }
 
 var errHash = errors.New("is not a hash of a password: millrace users passwd makes one")
@@ -62,8 +64,10 @@ func parseHash(text string) (h hashing, salt, sum []byte, err error) {
 	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &h.memory, &h.passes, &h.threads); err != nil {
 		return h, nil, nil, errHash
 	}
-	if h.memory < 8*uint32(max(h.threads, 1)) || h.memory > maxHashMemory || h.passes < 1 || h.passes > maxPasses || h.threads < 1 || h.threads > maxThreads {
-		return h, nil, nil, fmt.Errorf("has m=%d,t=%d,p=%d: want at most %d KiB, %d passes and %d threads", h.memory, h.passes, h.threads, maxHashMemory, maxPasses, maxThreads)
+	if h.memory < 8*uint32(max(h.threads, 1)) || h.memory > maxHashMemory || h.passes < 1 || h.passes > maxPasses ||
+		h.threads < 1 || h.threads > maxThreads {
+		return h, nil, nil, fmt.Errorf("has m=%d,t=%d,p=%d: want at most %d KiB, %d passes and %d threads", h.memory,
+			h.passes, h.threads, maxHashMemory, maxPasses, maxThreads)
 	}
 	b := base64.RawStdEncoding.Strict()
 	if salt, err = b.DecodeString(parts[4]); err != nil || len(salt) < 8 || len(salt) > 64 {

@@ -14,17 +14,20 @@ import (
 	"millrace/stream"
 )
 
-// Principal is the sender of a request, for all protocols. A Principal does not change. May of a nil Principal refuses
-// every call.
+// Principal is the sender of a request, for all protocols. A Principal does not change. May of a nil Principal
+// refuses every call.
 type Principal struct {
-	Key     string // identity: "key:ID" of a named key, "user:NAME", "native:NAME" of a user of a Go program, "api_key" for the server's own key
+	// identity: "key:ID" of a named key, "user:NAME", "native:NAME" of a user of a Go program, "api_key" for the
+	// server's own key
+	Key     string
 	Name    string // in logs and the metadata of workers
 	Roles   role.Set
 	Expires time.Time // when the credentials expire; zero = not by themselves
 	Listed  bool      // an entry of the file of users determines roles and models
 	Models  []string  // patterns of the permitted models; nil = all
 	Session string    // the id of the session by which it authenticated; "" = by other credentials
-	Entry   string    // distinguishes the entry of a user from another one of the same name, and with another password; "" = no user's
+	// distinguishes the entry of a user from another one of the same name, and with another password; "" = no user's
+	Entry string
 
 	// the client certificate of the principal, and the certificates up to the authority
 	Certificates []*x509.Certificate
@@ -36,7 +39,8 @@ type Principal struct {
 
 // In returns p in the session with an id.
 func (p *Principal) In(session string) *Principal {
-	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models, Quotas: p.Quotas, Session: session, Entry: p.Entry}
+	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models,
+		Quotas: p.Quotas, Session: session, Entry: p.Entry}
 }
 
 // Allows returns nil if the principal has the role, and an error with the code permission_denied otherwise.
@@ -67,8 +71,8 @@ func (p *Principal) Changed(now *Principal) error {
 // Limited reports whether the principal may use some models only.
 func (p *Principal) Limited() bool { return p != nil && len(p.Models) > 0 }
 
-// AllowsModel returns nil if the principal may use the model or endpoint, and an error with the code permission_denied
-// otherwise, also for the name of no model.
+// AllowsModel returns nil if the principal may use the model or endpoint, and an error with the code
+// permission_denied otherwise, also for the name of no model.
 func (p *Principal) AllowsModel(name string) error {
 	if !p.Limited() {
 		return nil
@@ -78,7 +82,8 @@ func (p *Principal) AllowsModel(name string) error {
 			return nil
 		}
 	}
-	return stream.Errorf(stream.PermissionDenied, "", "%s may not use the model %.128q, only %s", p.Name, name, strings.Join(p.Models, ", "))
+	return stream.Errorf(stream.PermissionDenied, "", "%s may not use the model %.128q, only %s", p.Name, name,
+		strings.Join(p.Models, ", "))
 }
 
 // May returns nil if the principal may make a call with a need. Errors: PermissionDenied.
@@ -103,13 +108,16 @@ func (p *Principal) May(n Need) error {
 
 // The errors of calls that enter no gate, or with the zero Need.
 var (
-	ErrStranger error = stream.Errorf(stream.PermissionDenied, "", "the client of this call is not known: no gate has let it in")
-	ErrNoRole   error = stream.Errorf(stream.PermissionDenied, "", "the call has no role: its adapter says what it needs")
+	ErrStranger error = stream.Errorf(stream.PermissionDenied, "",
+		"the client of this call is not known: no gate has let it in")
+	ErrNoRole error = stream.Errorf(stream.PermissionDenied, "",
+		"the call has no role: its adapter says what it needs")
 )
 
 // notWhole returns the error of a request about the whole server, for a principal with a limited list of models.
 func (p *Principal) notWhole() error {
-	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name, strings.Join(p.Models, ", "))
+	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name,
+		strings.Join(p.Models, ", "))
 }
 
 // maxName is the largest length of a principal's name.
@@ -121,7 +129,8 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
 // CheckName returns an error if the name of a key or a user is wrong.
 func CheckName(name string) error {
 	if len(name) > maxName || !nameForm.MatchString(name) {
-		return fmt.Errorf("%.140q is not a name: want at most %d letters, digits and . _ @ -, the first a letter or digit", name, maxName)
+		return fmt.Errorf("%.140q is not a name: want at most %d letters, digits and . _ @ -, the first a letter or "+
+			"digit", name, maxName)
 	}
 	return nil
 }

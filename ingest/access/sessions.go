@@ -59,7 +59,8 @@ func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 		}
 	}
 	if len(s.of) >= maxSessions {
-		return "", stream.Errorf(stream.Overloaded, "", "%d sessions are open: log out elsewhere, or wait until some have ended", maxSessions)
+		return "", stream.Errorf(stream.Overloaded, "",
+			"%d sessions are open: log out elsewhere, or wait until some have ended", maxSessions)
 	}
 	s.of[one.id] = one
 	s.by[p.Key] = append(s.by[p.Key], one)

@@ -32,8 +32,8 @@ type ticket struct {
 	by    *Account
 }
 
-// Mint returns the text of a new ticket of a client: a principal, if clients need credentials, and an account. Errors:
-// FlowControl, Overloaded.
+// Mint returns the text of a new ticket of a client: a principal, if clients need credentials, and an account.
+// Errors: FlowControl, Overloaded.
 func (t *Tickets) Mint(of *Principal, by *Account, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,10 +41,12 @@ func (t *Tickets) Mint(of *Principal, by *Account, now time.Time) (string, error
 		t.removeExpired(now)
 	}
 	if t.of[by] >= maxTicketsOfOne {
-		return "", stream.Errorf(stream.FlowControl, "", "%d tickets of this client are valid already: use those, or wait until they expire", maxTicketsOfOne)
+		return "", stream.Errorf(stream.FlowControl, "",
+			"%d tickets of this client are valid already: use those, or wait until they expire", maxTicketsOfOne)
 	}
 	if len(t.valid) >= maxTickets {
-		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are valid already: use those, or wait until they expire", len(t.valid))
+		return "", stream.Errorf(stream.Overloaded, "",
+			"%d tickets are valid already: use those, or wait until they expire", len(t.valid))
 	}
 	if t.valid == nil {
 		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[*Account]int{}

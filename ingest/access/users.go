@@ -106,8 +106,8 @@ const maxHashing = 2
 // that a machine with few processors hashes a single password at a time.
 func hashingAtOnce(processors int) int { return max(1, min(maxHashing, processors/2)) }
 
-// OpenUsers reads a file. When the file cannot be read again, the users stay and failed is called with the error; when
-// the file can be read again, failed is called with nil.
+// OpenUsers reads a file. When the file cannot be read again, the users stay and failed is called with the error;
+// when the file can be read again, failed is called with nil.
 func OpenUsers(path string, long *processors.Turns, failed func(error)) (*Users, error) {
 	file, err := watch(path, usersByName, failed)
 	return &Users{file, make(chan struct{}, hashingAtOnce(long.Count())), long}, err
@@ -122,7 +122,8 @@ func usersByName(text []byte, path string) (map[string]*known, error) {
 	for i := range users {
 		u := &users[i]
 		roles, _ := u.check() // passed at load
-		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
+		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &Principal{Key: "user:" + u.Name,
+			Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
 	}
 	return byName, nil
 }
@@ -135,7 +136,8 @@ var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
 
 // Authenticate returns the principal with a name and a password, or nil. Authenticate charges the memory for hashing
 // with charge, and gives the memory back with refund.
-func (u *Users) Authenticate(ctx context.Context, name, password string, now time.Time, charge func(bytes int64) (refund func(), err error)) (*Principal, error) {
+func (u *Users) Authenticate(ctx context.Context, name, password string, now time.Time,
+	charge func(bytes int64) (refund func(), err error)) (*Principal, error) {
 	if len(password) > MaxPassword {
 		return nil, nil
 	}
@@ -173,8 +175,8 @@ func (u *Users) HasPassword(name string, now time.Time) bool {
 	return e != nil && e.password != ""
 }
 
-// Current returns the user of a name as the file has the user now, and whether there is an entry. An expired entry has
-// no user.
+// Current returns the user of a name as the file has the user now, and whether there is an entry. An expired entry
+// has no user.
 func (u *Users) Current(name string, now time.Time) (p *Principal, there bool) {
 	e := u.file.Get(now)[name]
 	if e == nil {

@@ -41,8 +41,11 @@ func TestPasswords(t *testing.T) {
 		t.Error("two hashes have the same salt")
 	}
 	for _, text := range []string{
-		"", "x", "$argon2i$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aaaaaaaaaaaaaaaaaaaaaa", strings.Replace(made, "v=19", "v=16", 1), strings.Replace(made, "m=65536", "m=4294967295", 1),
-		strings.Replace(made, "m=65536", "m=1", 1), strings.Replace(made, "t=3", "t=0", 1), strings.Replace(made, "t=3", "t=4000000", 1), strings.Replace(made, "p=4", "p=0", 1), made[:len(made)-40], made + "$",
+		"", "x", "$argon2i$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aaaaaaaaaaaaaaaaaaaaaa",
+		strings.Replace(made, "v=19", "v=16", 1), strings.Replace(made, "m=65536", "m=4294967295", 1),
+		strings.Replace(made, "m=65536", "m=1", 1), strings.Replace(made, "t=3", "t=0", 1),
+		strings.Replace(made, "t=3", "t=4000000", 1), strings.Replace(made, "p=4", "p=0", 1), made[:len(made)-40],
+		made + "$",
 	} {
 		if _, _, _, err := parseHash(text); err == nil {
 			t.Errorf("%q is taken for a hash", text)
@@ -55,8 +58,10 @@ func TestUsers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
 	now := time.Now()
 	if err := WriteUsers(path, []User{
-		{Name: "eva", Password: hashWith(quick, "secret 1"), Grant: Grant{Roles: []string{"watch"}, Models: []string{"door"}}},
-		{Name: "old", Password: hashWith(quick, "secret 2"), Grant: Grant{Roles: []string{"watch"}, Expires: now.Add(time.Minute)}},
+		{Name: "eva", Password: hashWith(quick, "secret 1"),
+			Grant: Grant{Roles: []string{"watch"}, Models: []string{"door"}}},
+		{Name: "old", Password: hashWith(quick, "secret 2"),
+			Grant: Grant{Roles: []string{"watch"}, Expires: now.Add(time.Minute)}},
 		{Name: "cam", Grant: Grant{Roles: []string{"infer"}}},
 	}); err != nil {
 		t.Fatal(err)
@@ -101,7 +106,9 @@ func TestUsers(t *testing.T) {
 		t.Errorf("one that has expired: %v %t", p, there)
 	}
 	full := errors.New("full")
-	if _, err := u.Authenticate(t.Context(), "eva", "secret 1", now, func(int64) (func(), error) { return nil, full }); err != full {
+	if _, err := u.Authenticate(t.Context(), "eva", "secret 1", now, func(int64) (func(), error) {
+		return nil, full
+	}); err != full {
 		t.Errorf("without memory: %v", err)
 	}
 }
@@ -111,7 +118,8 @@ func TestUsers(t *testing.T) {
 // request.
 func TestHashingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
-	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(hashing{4 << 10, 4, 1}, "x"), Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
+	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(hashing{4 << 10, 4, 1}, "x"),
+		Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	for count, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: maxHashing, 64: maxHashing} {
@@ -143,7 +151,8 @@ func hashingIsBounded(t *testing.T, path string, turns *processors.Turns, want i
 	}
 	all.Wait()
 	if n := most.Load(); int(n) > want || n == 0 || turns.Occupied() != 0 {
-		t.Errorf("%d passwords were hashed at once, want %d; %d processors are occupied afterwards", n, want, turns.Occupied())
+		t.Errorf("%d passwords were hashed at once, want %d; %d processors are occupied afterwards", n, want,
+			turns.Occupied())
 	}
 	for range want {
 		u.turns <- struct{}{}
@@ -200,7 +209,8 @@ func TestSessions(t *testing.T) {
 	for range maxOfOne {
 		text = begin(eva, now)
 	}
-	if finds(first, now) != nil || finds(text, now) != eva || finds(foreign, now) != other || len(s.by["user:eva"]) != maxOfOne {
+	if finds(first, now) != nil || finds(text, now) != eva || finds(foreign, now) != other ||
+		len(s.by["user:eva"]) != maxOfOne {
 		t.Error("the oldest session of one principal does not end for the newest")
 	}
 	for i := 0; len(s.of) < maxSessions; i++ {

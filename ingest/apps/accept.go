@@ -15,7 +15,8 @@ import (
 
 const typeJSON = "application/json"
 
-// accepts returns whether a client names events or JSON in Accept. A header without either leaves the form to the route.
+// accepts returns whether a client names events or JSON in Accept. A header without either leaves the form to the
+// route.
 func (x *Exchange) accepts() (events, asJSON bool) {
 	for one := range strings.SplitSeq(x.Ctx.Get(fiber.HeaderAccept), ",") {
 		media, _, _ := strings.Cut(one, ";")
@@ -60,8 +61,8 @@ func (x *Exchange) form(body []byte) (form, error) {
 	return single, nil
 }
 
-// collect runs a request to a route of events and returns its reply: the answers as a JSON array, or with alone the one
-// answer. The memory of the body is the reply's.
+// collect runs a request to a route of events and returns its reply: the answers as a JSON array, or with alone the
+// one answer. The memory of the body is the reply's.
 func (x *Exchange) collect(f stream.Frame, alone bool) (a Answer, err error) {
 	ctx, cancel := x.limit(x.a.http.Context(x.Ctx, x.s.ctx))
 	defer cancel()
@@ -117,7 +118,8 @@ func (c *collected) restart() { c.alone, c.verbatim, c.text, c.parts = true, tru
 // add adds an answer: JSON as it is, another text as a string.
 func (c *collected) add(data []byte) error {
 	if c.parts++; c.alone && c.parts > 1 {
-		return stream.Errorf(stream.Internal, "", "the program has answered several times, although the request has no \"stream\": true: answer once then")
+		return stream.Errorf(stream.Internal, "",
+			"the program has answered several times, although the request has no \"stream\": true: answer once then")
 	}
 	if grown := 2 * (len(c.text) + len(data) + 16); grown > cap(c.text) {
 		if err := c.pool.Charge(int64(grown)); err != nil {

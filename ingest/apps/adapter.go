@@ -85,7 +85,8 @@ func New(h *httpd.Server, opts Options) *Adapter {
 		opts.Log = slog.Default()
 	}
 	a := &Adapter{
-		http: h, opts: opts, styles: byName(opts.Styles), contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), states: map[string]any{}, warned: map[string]struct{}{},
+		http: h, opts: opts, styles: byName(opts.Styles), contexts: frames.Contexts{Log: opts.Log},
+		serving: make(chan struct{}), states: map[string]any{}, warned: map[string]struct{}{},
 		awaits: map[string]*await{},
 	}
 	a.base, a.cancel = context.WithCancelCause(context.Background())
@@ -231,7 +232,9 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 	}
 	var wrong *methodError
 	if x.Route, err = x.Program.route(c.Method(), x.Path); errors.As(err, &wrong) {
-		err = httpd.WithStatus(fiber.StatusMethodNotAllowed, stream.Errorf(stream.Unsupported, "", "program %s does not serve %s at %.256q: %w", name, c.Method(), x.Path, err))
+		err = httpd.WithStatus(fiber.StatusMethodNotAllowed,
+			stream.Errorf(stream.Unsupported, "", "program %s does not serve %s at %.256q: %w", name, c.Method(),
+				x.Path, err))
 	}
 	if alone && a.opts.Guard != nil { // at other paths, the server's route has checked it
 		if refused, err := a.opts.Guard(c, x.Route != nil); refused {

@@ -85,7 +85,9 @@ func (x *Exchange) call() (live bool, err error) {
 	x.Result = r
 	x.trace()
 	if errors.Is(err, ingest.ErrSeveral) {
-		err = stream.Errorf(stream.Unsupported, "", "program %s has answered %s %s several times, which is not a route of events: declare it as one", x.Program.Name, x.Route.Method, x.Route.Path)
+		err = stream.Errorf(stream.Unsupported, "",
+			"program %s has answered %s %s several times, which is not a route of events: declare it as one",
+			x.Program.Name, x.Route.Method, x.Route.Path)
 	}
 	err = x.loading(statusOf(err, r))
 	var a Answer
@@ -130,9 +132,11 @@ func (x *Exchange) loading(err error) error {
 		return err
 	}
 	if name, reason := x.Program.failedPart(x.s.backend.Models(), x.Route.Model); reason != "" {
-		return stream.Errorf(stream.Unavailable, "", "%s of program %s could not be loaded: %s", name, x.Program.Name, reason)
+		return stream.Errorf(stream.Unavailable, "", "%s of program %s could not be loaded: %s", name, x.Program.Name,
+			reason)
 	}
-	return stream.Errorf(stream.Unavailable, "", "%s of program %s is not loaded yet: try again in a moment", x.Route.Model, x.Program.Name)
+	return stream.Errorf(stream.Unavailable, "", "%s of program %s is not loaded yet: try again in a moment",
+		x.Route.Model, x.Program.Name)
 }
 
 // frame makes a frame of the request. It owns its memory, also with an error.
@@ -141,7 +145,8 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 	f = stream.Frame{Codec: stream.Opaque, Arrived: stream.InstantOf(c.Context().Time())}
 	call := &stream.Call{
 		Endpoint: x.Route.Endpoint, Method: strings.Clone(c.Method()), Path: x.Path,
-		Query: withoutPair(string(c.Context().URI().QueryString()), "&", x.a.opts.Key), ContentType: string(c.Request().Header.ContentType()), Header: map[string]string{},
+		Query:       withoutPair(string(c.Context().URI().QueryString()), "&", x.a.opts.Key),
+		ContentType: string(c.Request().Header.ContentType()), Header: map[string]string{},
 	}
 	f.Call = call
 	call.User = x.client.Name()
@@ -152,13 +157,15 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 		n++
 		key := strings.ToLower(string(name))
 		switch key {
-		case "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade", "keep-alive":
+		case "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "expect", "te",
+			"trailer", "upgrade", "keep-alive":
 			return // of the connection, or what the server has read
 		case x.a.opts.Key:
 			return
 		case "authorization":
 			scheme, _, _ := strings.Cut(string(value), " ")
-			if x.client.Principal() != nil && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
+			if x.client.Principal() != nil &&
+				(strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
 				return // a key of the server's, or a password, which browsers send again after a login
 			}
 		}
@@ -182,7 +189,8 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 	})
 	f.TraceContext = x.a.contexts.Request(&h)
 	if n > maxHeaders {
-		return f, httpd.WithStatus(fiber.StatusRequestHeaderFieldsTooLarge, stream.Errorf(stream.TooLarge, "", "the request has %d headers: want at most %d", n, maxHeaders))
+		return f, httpd.WithStatus(fiber.StatusRequestHeaderFieldsTooLarge,
+			stream.Errorf(stream.TooLarge, "", "the request has %d headers: want at most %d", n, maxHeaders))
 	}
 	if f.Deadline, err = deadline(c.Get(deadlineHeader)); err != nil {
 		return f, err
@@ -224,7 +232,8 @@ func deadline(text string) (time.Duration, error) {
 	ms, err := strconv.ParseFloat(text, 64)
 	d := time.Duration(ms * float64(time.Millisecond))
 	if err != nil || math.IsNaN(ms) || ms <= 0 || ms > float64(maxDeadline/time.Millisecond) || d == 0 {
-		return 0, stream.Errorf(stream.InvalidArgument, deadlineHeader, "%.32q is not a time in milliseconds, more than 0 and at most %d", text, maxDeadline/time.Millisecond)
+		return 0, stream.Errorf(stream.InvalidArgument, deadlineHeader,
+			"%.32q is not a time in milliseconds, more than 0 and at most %d", text, maxDeadline/time.Millisecond)
 	}
 	return d, nil
 }
@@ -263,7 +272,8 @@ func (x *Exchange) answer(a *Answer, r *stream.Result) error {
 		a.Header = p.Header
 	}
 	if a.Status < 200 || a.Status > 599 {
-		return stream.Errorf(stream.Internal, "", "program %s has answered with status %d: want 200 to 599", x.Program.Name, a.Status)
+		return stream.Errorf(stream.Internal, "", "program %s has answered with status %d: want 200 to 599",
+			x.Program.Name, a.Status)
 	}
 	if x.style.Answer != nil {
 		x.style.Answer(x, a)
@@ -383,8 +393,8 @@ func (x *Exchange) send(a *Answer, r *stream.Result) {
 	x.ended(a.Status, nil)
 }
 
-// refuse counts the request as refused, and makes its reply. A request that did not arrive completely is not counted. f may
-// be nil.
+// refuse counts the request as refused, and makes its reply. A request that did not arrive completely is not counted.
+// f may be nil.
 func (x *Exchange) refuse(f *stream.Frame, err error) error {
 	if errors.Is(err, httpd.ErrIncomplete) {
 		return x.failed(err)

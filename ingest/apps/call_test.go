@@ -15,7 +15,8 @@ import (
 func TestCall(t *testing.T) {
 	r := start(t, nil, "svc")
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	a := r.ask("POST", "/apps/svc/call?a=1&b=%20", "hello", "Content-Type: text/x", "X-Two: 1", "X-Two: 2", "Cookie: c=d", "Cookie: e=f",
+	a := r.ask("POST", "/apps/svc/call?a=1&b=%20", "hello", "Content-Type: text/x", "X-Two: 1", "X-Two: 2",
+		"Cookie: c=d", "Cookie: e=f",
 		"Millrace-Deadline-Ms: 60000", "Traceparent: 00-"+trace+"-00f067aa0ba902b7-01")
 	var got struct {
 		Endpoint, Method, Path, Query, ContentType, Body, Trace string
@@ -26,10 +27,13 @@ func TestCall(t *testing.T) {
 		t.Fatal(a, err)
 	}
 	for name, is := range map[string][2]string{
-		"endpoint": {got.Endpoint, "call"}, "method": {got.Method, "POST"}, "path": {got.Path, "/call"}, "query": {got.Query, "a=1&b=%20"},
-		"content type": {got.ContentType, "text/x"}, "body": {got.Body, "hello"}, "header": {got.Header["x-two"], "1, 2"}, "cookie": {got.Header["cookie"], "c=d; e=f"},
+		"endpoint": {got.Endpoint, "call"}, "method": {got.Method, "POST"}, "path": {got.Path, "/call"},
+		"query":        {got.Query, "a=1&b=%20"},
+		"content type": {got.ContentType, "text/x"}, "body": {got.Body, "hello"},
+		"header": {got.Header["x-two"], "1, 2"}, "cookie": {got.Header["cookie"], "c=d; e=f"},
 		"no length": {got.Header["content-length"], ""}, "trace": {got.Trace, trace},
-		"reply's type": {a.Header.Get("Content-Type"), "application/json"}, "reply's header": {a.Header.Get("X-Own"), "1"}, "reply's cookie": {a.Header.Get("Set-Cookie"), "app.svc.a=b; Path=/apps/svc/"},
+		"reply's type": {a.Header.Get("Content-Type"), "application/json"}, "reply's header": {a.Header.Get("X-Own"),
+			"1"}, "reply's cookie": {a.Header.Get("Set-Cookie"), "app.svc.a=b; Path=/apps/svc/"},
 	} {
 		if is[0] != is[1] {
 			t.Errorf("%s: %q, want %q", name, is[0], is[1])
@@ -72,7 +76,8 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/apps/svc/fail", "418", nil, 418, `{"error":"it failed","code":"overloaded"}`},
 		{"POST", "/apps/svc/fail", "200", nil, 503, "it failed"},
 		{"POST", "/apps/svc/tensor", "", nil, 500, "cannot be sent: output x is UINT8"},
-		{"POST", "/apps/svc/several", "2", nil, 400, "has answered POST /several several times, which is not a route of events"},
+		{"POST", "/apps/svc/several", "2", nil, 400,
+			"has answered POST /several several times, which is not a route of events"},
 		{"GET", "/apps/svc/echo", "", nil, 405, `program svc does not serve GET at \"/echo\": use POST`},
 		{"PUT", "/apps/svc/echo", "", nil, 405, `program svc does not serve PUT at \"/echo\": use POST`},
 		{"PUT", "/apps/svc/call", "x", nil, 200, `"Method":"PUT","Path":"/call"`},
@@ -86,10 +91,13 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/apps/nobody", "", nil, 404, "there are other, svc"},
 		{"POST", "/apps/svc/echo", big + big, nil, 413, "limits.max_body"},
 		{"POST", "/apps/svc/echo", "", many, 431, "headers: want at most 100"},
-		{"POST", "/apps/svc/echo", "", []string{"X-Long: " + strings.Repeat("x", 20000)}, 431, "request line and header"},
-		{"POST", "/apps/svc/echo", "", []string{"Millrace-Deadline-Ms: soon"}, 400, `Millrace-Deadline-Ms: \"soon\" is not a time in milliseconds`},
+		{"POST", "/apps/svc/echo", "", []string{"X-Long: " + strings.Repeat("x", 20000)}, 431,
+			"request line and header"},
+		{"POST", "/apps/svc/echo", "", []string{"Millrace-Deadline-Ms: soon"}, 400,
+			`Millrace-Deadline-Ms: \"soon\" is not a time in milliseconds`},
 		{"POST", "/apps/svc/echo", "x", []string{"Content-Encoding: lzw"}, 415, "Content-Encoding"},
-		{"POST", "/v2/models/svc/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1,1],"data":["x"]}]}`, []string{"Content-Type: application/json"}, 200, "no call"},
+		{"POST", "/v2/models/svc/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1,1],"data":["x"]}]}`,
+			[]string{"Content-Type: application/json"}, 200, "no call"},
 	} {
 		a := r.ask(c.method, c.path, c.body, c.headers...)
 		if a.StatusCode != c.status || !strings.Contains(a.body, c.says) {
@@ -140,7 +148,8 @@ func TestList(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &rows); err != nil || len(rows) != 2 {
 		t.Fatal(a, err)
 	}
-	if rows[0].Name != "a" || rows[1].Name != "b" || !rows[0].Root || rows[1].Root || !rows[0].Ready || rows[0].Routes[0].Path != "/apps/a/echo" {
+	if rows[0].Name != "a" || rows[1].Name != "b" || !rows[0].Root || rows[1].Root || !rows[0].Ready ||
+		rows[0].Routes[0].Path != "/apps/a/echo" {
 		t.Errorf("%+v", rows)
 	}
 	var doc struct {

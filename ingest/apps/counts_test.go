@@ -13,7 +13,8 @@ import (
 // TestCounts: what clients are told is what the metrics count.
 func TestCounts(t *testing.T) {
 	r := start(t, nil, "svc")
-	for _, path := range []string{"/apps/svc/echo", "/apps/svc/refuse", "/apps/svc/fail", "/apps/svc/nothing", "/apps/svc/tensor", "/apps/nobody/x"} {
+	for _, path := range []string{"/apps/svc/echo", "/apps/svc/refuse", "/apps/svc/fail", "/apps/svc/nothing",
+		"/apps/svc/tensor", "/apps/nobody/x"} {
 		r.ask("POST", path, "")
 	}
 	text := r.ask("GET", "/metrics", "").body

@@ -30,7 +30,8 @@ type RouteRow struct {
 }
 
 func (a *Adapter) row(p *Program) Row {
-	r := Row{Name: p.Name, Style: p.App.Style, Ready: p.Ready, Root: p.Name == a.opts.Root, Routes: []RouteRow{}, OpenAPI: "/apps/" + p.Name + "/openapi.json"}
+	r := Row{Name: p.Name, Style: p.App.Style, Ready: p.Ready, Root: p.Name == a.opts.Root, Routes: []RouteRow{},
+		OpenAPI: "/apps/" + p.Name + "/openapi.json"}
 	for i := range p.App.Routes {
 		of := &p.App.Routes[i]
 		r.Routes = append(r.Routes, RouteRow{of.Method, "/apps/" + p.Name + of.Path, of.Events})
@@ -105,7 +106,8 @@ func Document(p *Program, server string) ([]byte, error) {
 	var routes []openapi.Route
 	for i := range p.App.Routes {
 		r := &p.App.Routes[i]
-		one := openapi.Route{Method: r.Method, Path: r.Path, Tag: p.Name, Summary: "Call " + r.Endpoint, Answer: openapi.Raw{MediaType: "application/json"}}
+		one := openapi.Route{Method: r.Method, Path: r.Path, Tag: p.Name, Summary: "Call " + r.Endpoint,
+			Answer: openapi.Raw{MediaType: "application/json"}}
 		if r.Events {
 			one.Answer = openapi.Raw{MediaType: "text/event-stream", Doc: "server-sent events"}
 		} else if r.ContentType != "" {
@@ -113,5 +115,6 @@ func Document(p *Program, server string) ([]byte, error) {
 		}
 		routes = append(routes, one)
 	}
-	return json.Marshal(openapi.Document(openapi.Info{Title: p.Name, Version: p.Model.Version, Server: server}, routes, nil))
+	return json.Marshal(openapi.Document(openapi.Info{Title: p.Name, Version: p.Model.Version, Server: server}, routes,
+		nil))
 }

@@ -28,7 +28,8 @@ func (x *Exchange) takesEvents() error {
 			return nil
 		}
 	}
-	return httpd.WithStatus(fiber.StatusNotAcceptable, stream.Errorf(stream.Unsupported, "Accept", "%.64q does not name %s, by which %s %s is answered", accept, httpd.EventStream, x.Route.Method, x.Route.Path))
+	return httpd.WithStatus(fiber.StatusNotAcceptable, stream.Errorf(stream.Unsupported, "Accept",
+		"%.64q does not name %s, by which %s %s is answered", accept, httpd.EventStream, x.Route.Method, x.Route.Path))
 }
 
 // events answers a request with an event for each answer of the program, once the handler has
@@ -36,7 +37,8 @@ func (x *Exchange) takesEvents() error {
 // when it reports true, ends the request.
 func (x *Exchange) events(f stream.Frame) (live bool, err error) {
 	c := x.Ctx
-	head := Answer{Status: fiber.StatusOK, ContentType: httpd.EventStream + "; charset=utf-8", Header: map[string]string{fiber.HeaderCacheControl: "no-store"}}
+	head := Answer{Status: fiber.StatusOK, ContentType: httpd.EventStream + "; charset=utf-8",
+		Header: map[string]string{fiber.HeaderCacheControl: "no-store"}}
 	if x.style.Answer != nil {
 		x.style.Answer(x, &head)
 	}

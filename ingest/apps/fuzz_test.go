@@ -14,7 +14,8 @@ func FuzzElement(f *testing.F) {
 	f.Add([]byte{255, 255, 255, 255})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := element(&stream.Result{Outputs: []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: data}}})
+		got, err := element(&stream.Result{Outputs: []stream.Tensor{{Name: "body", Datatype: stream.Bytes,
+			Shape: []int{1}, Data: data}}})
 		if err == nil && len(got) != len(data)-4 {
 			t.Errorf("%d bytes of %d", len(got), len(data))
 		}
@@ -45,7 +46,8 @@ func FuzzDocument(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		p := &Program{Name: "p", App: &stream.App{OpenAPI: text, Routes: []stream.Route{{Method: "POST", Path: "/x"}}}, Model: &stream.Model{}}
+		p := &Program{Name: "p", App: &stream.App{OpenAPI: text, Routes: []stream.Route{{Method: "POST", Path: "/x"}}},
+			Model: &stream.Model{}}
 		doc, err := Document(p, "../../apps/p")
 		if err != nil {
 			if len(text) == 0 {

@@ -87,7 +87,8 @@ async function attempt(name, f) { try { return name + "=" + await f(); } catch (
 </script>`
 
 func element(text []byte) []stream.Tensor {
-	return []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}}
+	return []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1},
+		Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}}
 }
 
 func (*program) Run(ctx context.Context, b *batching.Batch) error {
@@ -106,7 +107,8 @@ func (*program) Run(ctx context.Context, b *batching.Batch) error {
 				Deadline bool
 				Trace    string
 			}{r.Call, string(r.Payload), r.Deadline != 0, fmt.Sprintf("%x", r.Trace[:])})
-			r.SetReply(&stream.Reply{Header: map[string]string{"X-Own": "1", "Content-Length": "5", "Set-Cookie": "a=b"}})
+			r.SetReply(&stream.Reply{Header: map[string]string{"X-Own": "1", "Content-Length": "5",
+				"Set-Cookie": "a=b"}})
 			b.Finish(i, element(text))
 		case "reply": // as the body says
 			reply := new(stream.Reply)
@@ -117,7 +119,8 @@ func (*program) Run(ctx context.Context, b *batching.Batch) error {
 			r.SetReply(reply)
 			b.Finish(i, element([]byte("the body")))
 		case "page":
-			r.SetReply(&stream.Reply{Header: map[string]string{"Set-Cookie": "sid=1; Path=/", "X-Cookies": r.Call.Header["cookie"]}})
+			r.SetReply(&stream.Reply{Header: map[string]string{"Set-Cookie": "sid=1; Path=/",
+				"X-Cookies": r.Call.Header["cookie"]}})
 			b.Finish(i, element([]byte(page)))
 		case "data":
 			b.Emit(i, element(r.Payload))
@@ -132,7 +135,8 @@ func (*program) Run(ctx context.Context, b *batching.Batch) error {
 		case "count":
 			n, _ := strconv.Atoi(string(r.Payload))
 			if n < 0 {
-				r.SetReply(&stream.Reply{Status: 422, ContentType: "application/json", Header: map[string]string{"X-Own": "1", "Connection": "keep-alive"}})
+				r.SetReply(&stream.Reply{Status: 422, ContentType: "application/json",
+					Header: map[string]string{"X-Own": "1", "Connection": "keep-alive"}})
 				b.Finish(i, element([]byte(`{"detail":"below 0"}`)))
 				continue
 			}

@@ -28,7 +28,8 @@ type mosecProgram struct{ program }
 func (p *mosecProgram) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
 	m, err := p.program.Init(ctx, env)
 	m.App.Style = "mosec"
-	m.App.Extra = stream.Params{"timeout_ms": mosecLimit.Load(), "capacity": int64(1), "max_request_size": int64(64), "namespace": "mine"}
+	m.App.Extra = stream.Params{"timeout_ms": mosecLimit.Load(), "capacity": int64(1), "max_request_size": int64(64),
+		"namespace": "mine"}
 	m.App.OpenAPI = []byte(`{"openapi":"3.1.0","paths":{}}`)
 	m.MaxBatch = 1
 	return m, err
@@ -70,8 +71,10 @@ func TestMosecAnswers(t *testing.T) {
 		{"POST", "/echo", strings.Repeat("x", 65), 413, "request body is too large"},
 		{"POST", "/refuse", "x", 422, `{"detail":"no"}`},
 		{"POST", "/count", "2", 200, "data: {\"n\":0}\n\ndata: {\"n\":1}\n\n"},
-		{"POST", "/count", "-1", 200, "event: error\ndata: SSE inference error: 422: Unprocessable Content: {\"detail\":\"below 0\"}\n\n"},
-		{"POST", "/tensor", "x", 500, "inference internal error: the answer of program app cannot be sent: output x is UINT8: want BYTES"},
+		{"POST", "/count", "-1", 200, "event: error\ndata: SSE inference error: 422: Unprocessable Content: " +
+			"{\"detail\":\"below 0\"}\n\n"},
+		{"POST", "/tensor", "x", 500, "inference internal error: the answer of program app cannot be sent: output x " +
+			"is UINT8: want BYTES"},
 	} {
 		if a := r.ask(c.method, c.path, c.body); a.StatusCode != c.status || a.body != c.want {
 			t.Errorf("%s %s %.20q: %v, want %d %q", c.method, c.path, c.body, a, c.status, c.want)
@@ -88,7 +91,8 @@ func TestMosecAnswers(t *testing.T) {
 	text := r.ask("GET", "/metrics", "").body
 	for _, line := range []string{
 		`mine_throughput_total{code="200",endpoint="/echo"} 4`, `mine_throughput_total{code="413",endpoint="/echo"} 1`,
-		`mine_throughput_total{code="200",endpoint="/count"} 3`, `mine_process_duration_second_count{stage="total",connection="total"} `, `mine_remaining_task 0`,
+		`mine_throughput_total{code="200",endpoint="/count"} 3`,
+		`mine_process_duration_second_count{stage="total",connection="total"} `, `mine_remaining_task 0`,
 		"# TYPE mine_batch_size histogram", "# TYPE mine_batch_duration_second histogram",
 	} {
 		if !strings.Contains(text, line) {
@@ -106,10 +110,12 @@ func TestMosecTimeout(t *testing.T) {
 	if a := r.ask("POST", "/stuck", "x"); a.StatusCode != 408 || a.body != "inference timeout" {
 		t.Error(a)
 	}
-	if a := r.ask("POST", "/stuck_events", "x"); a.StatusCode != 200 || a.body != "event: error\ndata: SSE inference error: 408: Request Timeout: inference timeout\n\n" {
+	if a := r.ask("POST", "/stuck_events", "x"); a.StatusCode != 200 ||
+		a.body != "event: error\ndata: SSE inference error: 408: Request Timeout: inference timeout\n\n" {
 		t.Error(a)
 	}
-	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text, `mine_throughput_total{code="408",endpoint="/stuck"} 1`) {
+	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text,
+		`mine_throughput_total{code="408",endpoint="/stuck"} 1`) {
 		t.Errorf("no 408 in\n%s", text)
 	}
 	r.noLeases()
@@ -146,7 +152,8 @@ func TestMosecQueueIsFull(t *testing.T) {
 	if status != http.StatusTooManyRequests {
 		t.Errorf("status %d, want 429", status)
 	}
-	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text, `mine_throughput_total{code="429",endpoint="/stuck"} `) {
+	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text,
+		`mine_throughput_total{code="429",endpoint="/stuck"} `) {
 		t.Errorf("no 429 in\n%s", text)
 	}
 	cancel()
@@ -168,7 +175,8 @@ func (p *mosecStages) Init(ctx context.Context, env *workers.Env) (*stream.Model
 func TestMosecDrains(t *testing.T) {
 	r := start(t, func(c *server.Config) {
 		c.Programs.Root, c.Drain = "app", time.Minute
-		c.Models = []workers.Config{{Name: "app", Source: "mosecprogram", Instances: 1}, {Name: "other", Source: "mosecprogram", Instances: 1}}
+		c.Models = []workers.Config{{Name: "app", Source: "mosecprogram", Instances: 1},
+			{Name: "other", Source: "mosecprogram", Instances: 1}}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	held := make(chan struct{})

@@ -61,7 +61,8 @@ func (v *visitor) ask(method, address, body string) (*url.URL, *http.Response, s
 	return r.Request.URL, r, string(text)
 }
 
-// operation returns the address of an operation by the OpenAPI document at an address: its server, relative to the document, and the path.
+// operation returns the address of an operation by the OpenAPI document at an address: its server, relative to the
+// document, and the path.
 func (v *visitor) operation(document, path, method string) string {
 	v.t.Helper()
 	at, r, text := v.ask("GET", document, "")
@@ -70,7 +71,8 @@ func (v *visitor) operation(document, path, method string) string {
 		Paths   map[string]map[string]any
 	}
 	if err := json.Unmarshal([]byte(text), &d); err != nil || len(d.Servers) != 1 || d.Paths[path][method] == nil {
-		v.t.Fatalf("%s: %s: %d servers, %s %s is there: %v, %v", document, r.Status, len(d.Servers), method, path, d.Paths[path][method] != nil, err)
+		v.t.Fatalf("%s: %s: %d servers, %s %s is there: %v, %v", document, r.Status, len(d.Servers), method, path,
+			d.Paths[path][method] != nil, err)
 	}
 	to, err := at.Parse(d.Servers[0].URL)
 	if err != nil {
@@ -79,11 +81,13 @@ func (v *visitor) operation(document, path, method string) string {
 	return strings.TrimSuffix(to.String(), "/") + path
 }
 
-// TestBehindAPath: behind a proxy that takes a path away, redirects stay below the path, and OpenAPI documents lead to operations.
+// TestBehindAPath: behind a proxy that takes a path away, redirects stay below the path, and OpenAPI documents lead
+// to operations.
 func TestBehindAPath(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	roles := []string{"infer", "watch", "manage"}
-	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"), Grant: access.Grant{Roles: roles}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"),
+		Grant: access.Grant{Roles: roles}}}); err != nil {
 		t.Fatal(err)
 	}
 	r := start(t, func(c *server.Config) {
@@ -107,7 +111,8 @@ func TestBehindAPath(t *testing.T) {
 			t.Errorf("%s led to %s: %s, want %s", c.from, at, a.Status, c.to)
 		}
 	}
-	if _, a, text := v.ask("GET", host+"/ai/session_status", ""); a.StatusCode != 200 || !strings.Contains(text, `"eva"`) {
+	if _, a, text := v.ask("GET", host+"/ai/session_status", ""); a.StatusCode != 200 ||
+		!strings.Contains(text, `"eva"`) {
 		t.Errorf("after the login: %s %s", a.Status, text)
 	}
 	for _, c := range []struct{ document, path, method, body, at, want string }{
@@ -121,13 +126,15 @@ func TestBehindAPath(t *testing.T) {
 			t.Errorf("%s of %s: %s: %s %s", c.path, c.document, at, a.Status, text)
 		}
 	}
-	_, made, text := v.ask("POST", host+"/ai/v2/streams", `{"name":"cam","source":"http://127.0.0.1:1/x","model":"svc","paused":true}`)
+	_, made, text := v.ask("POST", host+"/ai/v2/streams",
+		`{"name":"cam","source":"http://127.0.0.1:1/x","model":"svc","paused":true}`)
 	if at, err := made.Location(); made.StatusCode != 201 || err != nil || at.String() != host+"/ai/v2/streams/cam" {
 		t.Errorf("a created stream: %s %v %v %s", made.Status, at, err, text)
 	} else if _, a, text := v.ask("GET", at.String(), ""); a.StatusCode != 200 {
 		t.Errorf("%s: %s %s", at, a.Status, text)
 	}
-	if at, a, _ := v.ask("GET", host+"/ai/session_logout", ""); a.StatusCode != 200 || at.String() != host+"/ai/console/" {
+	if at, a, _ := v.ask("GET", host+"/ai/session_logout", ""); a.StatusCode != 200 ||
+		at.String() != host+"/ai/console/" {
 		t.Errorf("the logout led to %s: %s", at, a.Status)
 	}
 	at, a, _ := v.ask("GET", behind(t, "http://"+r.Addr("programs"))+"/ai/", "")

@@ -30,7 +30,8 @@ func find(models ingest.Repository, name string) (*Program, error) {
 		return nil, unknown(models, name)
 	}
 	if m.App == nil {
-		return nil, stream.Errorf(stream.NotFound, "", "model %s has no routes of its own: call it at /v2/models/%s/infer", name, name)
+		return nil, stream.Errorf(stream.NotFound, "",
+			"model %s has no routes of its own: call it at /v2/models/%s/infer", name, name)
 	}
 	return program(models, name, m, ready), nil
 }
@@ -68,7 +69,8 @@ func unknown(models ingest.Repository, name string) error {
 		names = append(names, p.Name)
 	}
 	if len(names) == 0 {
-		return stream.Errorf(stream.NotFound, "", "there is no program %.64q: no model with routes of its own is loaded", name)
+		return stream.Errorf(stream.NotFound, "",
+			"there is no program %.64q: no model with routes of its own is loaded", name)
 	}
 	return stream.Errorf(stream.NotFound, "", "there is no program %.64q: there are %s", name, listed(names))
 }
@@ -151,5 +153,6 @@ func (p *Program) noRoute(path string) error {
 	if len(routes) == 0 {
 		return stream.Errorf(stream.NotFound, "", "program %s has nothing at %.256q, and no routes", p.Name, path)
 	}
-	return stream.Errorf(stream.NotFound, "", "program %s has nothing at %.256q: its routes are %s", p.Name, path, listed(routes))
+	return stream.Errorf(stream.NotFound, "", "program %s has nothing at %.256q: its routes are %s", p.Name, path,
+		listed(routes))
 }

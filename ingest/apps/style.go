@@ -65,8 +65,8 @@ type Access struct {
 	Open []string
 	// KeyInQuery says that the key of a client may be in the query, where proxies and histories keep it.
 	KeyInQuery bool
-	// Refused returns the status and the text of the reply to a request without valid credentials. passwords says that
-	// clients can log in with a password only. nil = the server's reply.
+	// Refused returns the status and the text of the reply to a request without valid credentials. passwords says
+	// that clients can log in with a password only. nil = the server's reply.
 	Refused func(passwords bool) (status int, detail string)
 }
 

@@ -89,7 +89,8 @@ func (d *Decoder) Codec() stream.Codec { return d.codec }
 // the other codecs need no parameter sets.
 func (d *Decoder) Configure(sets []byte) error {
 	if len(sets) > maxParameterSets {
-		return stream.Errorf(stream.TooLarge, "payload", "parameter sets of %d bytes: want at most %d", len(sets), maxParameterSets)
+		return stream.Errorf(stream.TooLarge, "payload", "parameter sets of %d bytes: want at most %d", len(sets),
+			maxParameterSets)
 	}
 	if d.codec != stream.H264 {
 		return nil
@@ -137,11 +138,15 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	late := d.takeLate(now)
 	switch size := c.info.Width * c.info.Height; {
 	case info.Key && size == 0 && d.ffmpeg == nil:
-		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none were sent before: send them in front of it, or as a message of kind 2")
+		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none were "+
+			"sent before: send them in front of it, or as a message of kind 2")
 	case d.pool.opts.MaxPixels > 0 && size > d.pool.opts.MaxPixels:
-		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are allowed (limits.max_pixels)", c.info.Width, c.info.Height, d.pool.opts.MaxPixels)
+		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are allowed (limits.max_pixels)",
+			c.info.Width, c.info.Height, d.pool.opts.MaxPixels)
 	case info.Key && d.pool.opts.Pictures().TooFewBytes(c.info.Width, c.info.Height, len(c.data)):
-		err = stream.Errorf(stream.TooLarge, "frame", "is a key frame of %d x %d pixels in %d bytes: at most %d pixels a byte are allowed (limits.max_pixels_per_byte)", c.info.Width, c.info.Height, len(c.data), d.pool.opts.MaxPerByte)
+		err = stream.Errorf(stream.TooLarge, "frame", "is a key frame of %d x %d pixels in %d bytes: at most %d "+
+			"pixels a byte are allowed (limits.max_pixels_per_byte)", c.info.Width, c.info.Height, len(c.data),
+			d.pool.opts.MaxPerByte)
 	case info.Key:
 		c.parameterSets = d.parameterSets
 		// The lost frames have ended already, but earlier frames may still be in flight: the discontinuity keeps the
@@ -188,7 +193,8 @@ func (d *Decoder) need() video.Need {
 // takeLate removes late chunks from the queue and returns the chunks: the chunks before the newest key frame, or all
 // chunks when the key frame is too late as well. mu is held.
 func (d *Decoder) takeLate(now stream.Instant) (late []*chunk) {
-	if len(d.queue) == 0 || len(d.queue) < maxWaiting && (d.st.Policy().Mode == stream.Every || now.Sub(d.queue[0].at) < maxLag) {
+	if len(d.queue) == 0 || len(d.queue) < maxWaiting && (d.st.Policy().Mode == stream.Every ||
+		now.Sub(d.queue[0].at) < maxLag) {
 		return nil
 	}
 	key := len(d.queue) - 1

@@ -60,7 +60,8 @@ type rig struct {
 func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*decoders.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
-	o := decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}
+	o := decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil,
+		Log: slog.New(recorder{r})}
 	for _, e := range edit {
 		e(&o)
 	}
@@ -71,8 +72,10 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 func newPictureRig(t *testing.T, codec stream.Codec, w, h int, fit string) *rig {
 	t.Helper()
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
-	return r.open(codec, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}, &stream.Model{
-		Name: "eyes", MaxBatch: 4, Image: &stream.ImageSpec{Width: w, Height: h, Color: "RGB", Layout: "NHWC", Fit: fit},
+	return r.open(codec, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1},
+		Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}, &stream.Model{
+		Name: "eyes", MaxBatch: 4, Image: &stream.ImageSpec{Width: w, Height: h, Color: "RGB", Layout: "NHWC",
+			Fit: fit},
 		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{h, w, 3}}},
 	})
 }
@@ -175,7 +178,8 @@ func (r *rig) Enqueue(s *stream.Stream, _ any) {
 				r.note(func() { r.breaks = append(r.breaks, q.Seq) })
 			}
 			r.note(func() {
-				r.sizes = append(r.sizes, fmt.Sprintf("%d: %dx%d of %dx%d", q.Seq, q.Width, q.Height, q.SourceWidth, q.SourceHeight))
+				r.sizes = append(r.sizes, fmt.Sprintf("%d: %dx%d of %dx%d", q.Seq, q.Width, q.Height, q.SourceWidth,
+					q.SourceHeight))
 			})
 			q.Finish(nil, nil, false)
 			q.Unbind()
@@ -379,10 +383,22 @@ func TestSizes(t *testing.T) {
 		frames int
 		asked  int
 	}{
-		{"small", "stretch", func(r *rig) { r.feed(0, small[0]); r.feed(1, small[1]) }, []string{"0: 64x48 of 160x120", "1: 64x48 of 160x120"}, 2, 0},
-		{"letterbox", "letterbox", func(r *rig) { r.feed(0, large[0]); r.feed(1, large[1]) }, []string{"0: 64x40 of 320x200", "1: 64x40 of 320x200"}, 2, 0},
-		{"new size", "stretch", func(r *rig) { r.feed(0, small[0]); r.feed(1, large[0]) }, []string{"0: 64x48 of 160x120", "1: 64x48 of 320x200"}, 2, 0},
-		{"region from the beginning", "stretch", func(r *rig) { r.feed(0, small[0], region); r.feed(1, small[1]) }, []string{"0: 160x120 of 0x0", "1: 160x120 of 0x0"}, 2, 0},
+		{"small", "stretch", func(r *rig) {
+			r.feed(0, small[0])
+			r.feed(1, small[1])
+		}, []string{"0: 64x48 of 160x120", "1: 64x48 of 160x120"}, 2, 0},
+		{"letterbox", "letterbox", func(r *rig) {
+			r.feed(0, large[0])
+			r.feed(1, large[1])
+		}, []string{"0: 64x40 of 320x200", "1: 64x40 of 320x200"}, 2, 0},
+		{"new size", "stretch", func(r *rig) {
+			r.feed(0, small[0])
+			r.feed(1, large[0])
+		}, []string{"0: 64x48 of 160x120", "1: 64x48 of 320x200"}, 2, 0},
+		{"region from the beginning", "stretch", func(r *rig) {
+			r.feed(0, small[0], region)
+			r.feed(1, small[1])
+		}, []string{"0: 160x120 of 0x0", "1: 160x120 of 0x0"}, 2, 0},
 		{"region later", "stretch", func(r *rig) {
 			r.feed(0, small[0])
 			r.ended(1)
@@ -426,7 +442,8 @@ func TestDeviceFails(t *testing.T) {
 	r.ended(7)
 	got := r.endings()
 	slices.Sort(got)
-	if want := []string{"0 result", "1 result", "2 result", "3 undecoded", "4 undecoded", "5 result", "6 result"}; !slices.Equal(got, want) || uses() != 1 {
+	if want := []string{"0 result", "1 result", "2 result", "3 undecoded", "4 undecoded", "5 result",
+		"6 result"}; !slices.Equal(got, want) || uses() != 1 {
 		t.Errorf("endings %q, want %q; the device was used %d times", got, want, uses())
 	}
 	r.mu.Lock()
@@ -510,7 +527,9 @@ func TestPlacesOfAClient(t *testing.T) {
 	}
 	open := func(of int) (*decoders.Decoder, error) {
 		return r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{
-			Account: &accounts[of], KeyFrame: func() {}, Refused: func(f *stream.Frame, _ error) { r.end(f.Seq, "refused") },
+			Account: &accounts[of], KeyFrame: func() {}, Refused: func(f *stream.Frame, _ error) {
+				r.end(f.Seq, "refused")
+			},
 		})
 	}
 	seq := 0
@@ -600,7 +619,10 @@ func TestShareOfVideos(t *testing.T) {
 	open := func(account, connection int) *decoders.Decoder {
 		t.Helper()
 		d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{
-			Account: &accounts[account], Share: &connections[connection], KeyFrame: func() {}, Refused: func(f *stream.Frame, _ error) { r.end(f.Seq, "refused") },
+			Account: &accounts[account], Share: &connections[connection], KeyFrame: func() {},
+			Refused: func(f *stream.Frame, _ error) {
+				r.end(f.Seq, "refused")
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -649,7 +671,8 @@ func TestShareOfVideos(t *testing.T) {
 func TestTooFewBytesForItsSize(t *testing.T) {
 	const w, h = 8191, 6000
 	r := newRig(t, stream.VP8, stream.Every)
-	r.feed(0, []byte{0x10, 0, 0, 0x9d, 0x01, 0x2a, w & 0xFF, w >> 8, h & 0xFF, h >> 8}) // a header of VP8, without the picture
+	// a header of VP8, without the picture
+	r.feed(0, []byte{0x10, 0, 0, 0x9d, 0x01, 0x2a, w & 0xFF, w >> 8, h & 0xFF, h >> 8})
 	r.ended(1)
 	r.feed(1, videotest.Chunks(t, "vp8", 64, 48, 1)[0])
 	r.ended(2)
@@ -732,7 +755,8 @@ func TestQuotaOfDecoding(t *testing.T) {
 	before := used()
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
 	r.of.SetLimits(stream.Limits{stream.QuotaDecode: 1e-3}, time.Millisecond)
-	r.open(stream.VP8, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+	r.open(stream.VP8, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1},
+		Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
 	r.feed(0, list[0])
 	r.ended(1)
 	r.feed(1, list[1])
@@ -752,7 +776,8 @@ func TestQuotaOfDecoding(t *testing.T) {
 	r.End()
 	<-r.Finished()
 	charged := time.Duration(r.of.Used(stream.QuotaDecode))
-	if d := charged - (used() - before); charged < time.Millisecond || d.Abs() > time.Millisecond { // each is rounded to microseconds
+	// each is rounded to microseconds
+	if d := charged - (used() - before); charged < time.Millisecond || d.Abs() > time.Millisecond {
 		t.Errorf("%v are charged, and ffmpeg has used %v", charged, charged-d)
 	}
 }
@@ -766,8 +791,13 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	const shown, hidden = 1, 60 // in ffmpeg at once
 	list := videotest.Hidden(t, 640, 360, shown, hidden)
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
-	r.open(stream.VP9, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 2, MaxDecodeTime: 20 * time.Millisecond}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
-	other, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{KeyFrame: func() {}, Refused: func(f *stream.Frame, err error) { r.end(f.Seq, "refused") }})
+	r.open(stream.VP9, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 2,
+		MaxDecodeTime: 20 * time.Millisecond}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})},
+		&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+	other, err := r.pool.Open(stream.VP9, r.st, r.mem,
+		decoders.Client{KeyFrame: func() {}, Refused: func(f *stream.Frame, err error) {
+			r.end(f.Seq, "refused")
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -790,12 +820,15 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	r.ended(2 + hidden + 1)
 	got := r.endings()
 	for i := range hidden { // chunks after the end of ffmpeg wait for a key frame
-		if seq := fmt.Sprint(1 + i); !slices.Contains(got, seq+" timeout") && (i == 0 || !slices.Contains(got, seq+" undecoded")) {
+		if seq := fmt.Sprint(1 + i); !slices.Contains(got, seq+" timeout") &&
+			(i == 0 || !slices.Contains(got, seq+" undecoded")) {
 			t.Fatalf("frame %s in %q", seq, got)
 		}
 	}
-	if !slices.Contains(got, "1000 result") || !slices.Contains(got, "1001 result") || r.pool.TooSlow() != 1 || r.of.Used(stream.QuotaDecode)-started < int64(20*time.Millisecond) {
-		t.Errorf("%q; %d are too slow; %v charged", got, r.pool.TooSlow(), time.Duration(r.of.Used(stream.QuotaDecode)-started))
+	if !slices.Contains(got, "1000 result") || !slices.Contains(got, "1001 result") || r.pool.TooSlow() != 1 ||
+		r.of.Used(stream.QuotaDecode)-started < int64(20*time.Millisecond) {
+		t.Errorf("%q; %d are too slow; %v charged", got, r.pool.TooSlow(),
+			time.Duration(r.of.Used(stream.QuotaDecode)-started))
 	}
 	if text := r.why[1]; !strings.Contains(text, "over limits.max_decode_time=20ms") {
 		t.Errorf("%q", text)
@@ -821,7 +854,9 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 // A panic ends one video and is logged. The video's place is free again.
 func TestPanic(t *testing.T) {
 	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 2 })
-	d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{Refused: func(*stream.Frame, error) { panic("a fault") }})
+	d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{Refused: func(*stream.Frame, error) {
+		panic("a fault")
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -841,14 +876,17 @@ func TestPanic(t *testing.T) {
 
 // Bad input of a client is reported to the client, not logged as a fault.
 func TestReorderedVideo(t *testing.T) {
-	list := videotest.Chunks(t, "h264", 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
+	list := videotest.Chunks(t, "h264", 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params",
+		"aud=1:bframes=2:b-adapt=0")
 	r := newRig(t, stream.H264, stream.Every)
 	for i, c := range list {
 		r.feed(i, c)
 	}
 	r.End()
 	r.ended(len(list))
-	if got := r.endings(); !slices.ContainsFunc(got, func(e string) bool { return strings.HasSuffix(e, " invalid_argument") }) {
+	if got := r.endings(); !slices.ContainsFunc(got, func(e string) bool {
+		return strings.HasSuffix(e, " invalid_argument")
+	}) {
 		t.Errorf("endings %q", got)
 	}
 	r.mu.Lock()

@@ -30,7 +30,8 @@ func (p *places) take(of *stream.Account) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.taken >= p.max {
-		return stream.Errorf(stream.Overloaded, "limits.max_decoders", "%d videos are being decoded, and that is the limit: send jpeg, or try again later", p.max)
+		return stream.Errorf(stream.Overloaded, "limits.max_decoders",
+			"%d videos are being decoded, and that is the limit: send jpeg, or try again later", p.max)
 	}
 	if err := of.Hold(stream.QuotaDecoders); err != nil {
 		return err

@@ -38,9 +38,11 @@ func NewPool(o Options) *Pool {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Pool{opts: o, places: places{max: o.MaxDecoders}, group: routines.New(func(name string, value any, stack []byte) {
-		o.Log.Error("a panic ended the decoding of a video", "goroutine", name, "panic", value, "stack", string(stack))
-	})}
+	return &Pool{opts: o, places: places{max: o.MaxDecoders},
+		group: routines.New(func(name string, value any, stack []byte) {
+			o.Log.Error("a panic ended the decoding of a video", "goroutine", name, "panic", value, "stack",
+				string(stack))
+		})}
 }
 
 // Running returns the number of videos with a place. A video takes a place with its first key frame.
@@ -78,10 +80,12 @@ type Client struct {
 // closed).
 func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, client Client) (*Decoder, error) {
 	if codec < stream.H264 || codec > stream.AV1 {
-		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is not an inter-coded video: want h264, vp8, vp9 or av1", codec)
+		return nil, stream.Errorf(stream.InvalidArgument, "codec",
+			"%s is not an inter-coded video: want h264, vp8, vp9 or av1", codec)
 	}
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
-		return nil, stream.Errorf(stream.Unavailable, "codec", "%s is decoded by ffmpeg, which is not installed on the server: install it there, or send jpeg", codec)
+		return nil, stream.Errorf(stream.Unavailable, "codec",
+			"%s is decoded by ffmpeg, which is not installed on the server: install it there, or send jpeg", codec)
 	}
 	if err := p.places.free(client.Account); err != nil {
 		return nil, err

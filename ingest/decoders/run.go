@@ -117,7 +117,8 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 		return nil, stream.Memory
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
-		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware, Sandbox: d.pool.opts.Sandbox, Nice: video.ClientNice,
+		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels,
+		Hardware: d.pool.opts.Hardware, Sandbox: d.pool.opts.Sandbox, Nice: video.ClientNice,
 		MaxTime: d.pool.opts.MaxDecodeTime, Used: ingest.ChargeDecoding(d.client.Account),
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
@@ -126,7 +127,8 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 		d.failed(err)
 		return nil, stream.Undecoded
 	}
-	r := &process{d: d, dec: dec, memory: memory, width: c.info.Width, height: c.info.Height, need: need, since: stream.Now(), done: make(chan struct{})}
+	r := &process{d: d, dec: dec, memory: memory, width: c.info.Width, height: c.info.Height, need: need,
+		since: stream.Now(), done: make(chan struct{})}
 	d.mu.Lock()
 	d.ffmpeg = dec
 	d.mu.Unlock()
@@ -322,7 +324,8 @@ func (d *Decoder) failed(err error) {
 	case video.Unsupported, video.TooLarge, video.TooSlow:
 		level = slog.LevelDebug // bad input of a client is not a fault of the server
 	}
-	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err, "detail", video.OutputOf(err))
+	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error",
+		err, "detail", video.OutputOf(err))
 	d.mu.Lock()
 	d.retryAt = stream.Now().Add(d.backoff.Next(rand.Float64()))
 	d.mu.Unlock()

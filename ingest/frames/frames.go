@@ -46,9 +46,11 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	case m.Any:
 		f.Codec = stream.Opaque
 	case codec.Container(f.Payload) != "":
-		return stream.Errorf(stream.Unsupported, "codec", "not a picture: %s", codec.ContainerHint(codec.Container(f.Payload)))
+		return stream.Errorf(stream.Unsupported, "codec", "not a picture: %s",
+			codec.ContainerHint(codec.Container(f.Payload)))
 	default:
-		return stream.Errorf(stream.Unsupported, "codec", "not a picture: model %s takes JPEG, PNG and WebP, or raw frames named as rgb24 or nv12", m.Name)
+		return stream.Errorf(stream.Unsupported, "codec",
+			"not a picture: model %s takes JPEG, PNG and WebP, or raw frames named as rgb24 or nv12", m.Name)
 	}
 	return nil
 }
@@ -69,7 +71,8 @@ func CheckRaw(f *stream.Frame) error {
 		return stream.Errorf(stream.InvalidArgument, "width", "and height are needed with a frame of %s", f.Codec)
 	}
 	if want := format.Size(f.Width, f.Height); want != len(f.Payload) {
-		return stream.Errorf(stream.InvalidArgument, "frame", "has %d bytes: want %d for %s of %d x %d pixels", len(f.Payload), want, f.Codec, f.Width, f.Height)
+		return stream.Errorf(stream.InvalidArgument, "frame", "has %d bytes: want %d for %s of %d x %d pixels",
+			len(f.Payload), want, f.Codec, f.Width, f.Height)
 	}
 	return nil
 }

@@ -27,16 +27,19 @@ func TestRecognise(t *testing.T) {
 		model *stream.Model
 		want  stream.Codec
 	}{
-		"jpeg":                      {stream.Frame{Codec: stream.Auto, Payload: jpeg}, pictures, stream.JPEG},
-		"png":                       {stream.Frame{Codec: stream.Auto, Payload: png}, pictures, stream.PNG},
-		"webp":                      {stream.Frame{Codec: stream.Auto, Payload: webp}, pictures, stream.WebP},
-		"jpeg, for anything":        {stream.Frame{Codec: stream.Auto, Payload: jpeg}, anything, stream.JPEG},
-		"text, for anything":        {stream.Frame{Codec: stream.Auto, Payload: []byte("text")}, anything, stream.Opaque},
-		"jpeg, for tensors":         {stream.Frame{Codec: stream.Auto, Payload: jpeg}, tensors, stream.Opaque},
-		"said to be png":            {stream.Frame{Codec: stream.PNG, Payload: jpeg}, pictures, stream.PNG},
-		"said to be opaque":         {stream.Frame{Codec: stream.Opaque, Payload: jpeg}, pictures, stream.Opaque},
-		"rgb24 of the right length": {stream.Frame{Codec: stream.RGB24, Width: 2, Height: 1, Payload: make([]byte, 6)}, pictures, stream.RGB24},
-		"nv12 with odd sides":       {stream.Frame{Codec: stream.NV12, Width: 3, Height: 3, Payload: make([]byte, 17)}, pictures, stream.NV12},
+		"jpeg":               {stream.Frame{Codec: stream.Auto, Payload: jpeg}, pictures, stream.JPEG},
+		"png":                {stream.Frame{Codec: stream.Auto, Payload: png}, pictures, stream.PNG},
+		"webp":               {stream.Frame{Codec: stream.Auto, Payload: webp}, pictures, stream.WebP},
+		"jpeg, for anything": {stream.Frame{Codec: stream.Auto, Payload: jpeg}, anything, stream.JPEG},
+		"text, for anything": {stream.Frame{Codec: stream.Auto, Payload: []byte("text")}, anything,
+			stream.Opaque},
+		"jpeg, for tensors": {stream.Frame{Codec: stream.Auto, Payload: jpeg}, tensors, stream.Opaque},
+		"said to be png":    {stream.Frame{Codec: stream.PNG, Payload: jpeg}, pictures, stream.PNG},
+		"said to be opaque": {stream.Frame{Codec: stream.Opaque, Payload: jpeg}, pictures, stream.Opaque},
+		"rgb24 of the right length": {stream.Frame{Codec: stream.RGB24, Width: 2, Height: 1, Payload: make([]byte, 6)},
+			pictures, stream.RGB24},
+		"nv12 with odd sides": {stream.Frame{Codec: stream.NV12, Width: 3, Height: 3, Payload: make([]byte, 17)},
+			pictures, stream.NV12},
 	} {
 		if err := frames.Recognise(&c.frame, c.model); err != nil || c.frame.Codec != c.want {
 			t.Errorf("%s: %s and %v, want %s", name, c.frame.Codec, err, c.want)
@@ -51,14 +54,21 @@ func TestRecogniseRefuses(t *testing.T) {
 		field string
 		says  string
 	}{
-		"nothing":         {stream.Frame{}, stream.InvalidArgument, "frame", "empty"},
-		"text":            {stream.Frame{Codec: stream.Auto, Payload: []byte("text")}, stream.Unsupported, "codec", "model m takes JPEG"},
-		"WebM":            {stream.Frame{Codec: stream.Auto, Payload: []byte("\x1aE\xdf\xa3 and so on")}, stream.Unsupported, "codec", "VideoEncoder"},
-		"MP4":             {stream.Frame{Codec: stream.Auto, Payload: []byte("\x00\x00\x00\x18ftypisom")}, stream.Unsupported, "codec", "MediaRecorder"},
-		"rgb24, no size":  {stream.Frame{Codec: stream.RGB24, Payload: make([]byte, 6)}, stream.InvalidArgument, "width", "rgb24"},
-		"rgb24, no width": {stream.Frame{Codec: stream.RGB24, Height: 2, Payload: make([]byte, 6)}, stream.InvalidArgument, "width", "rgb24"},
-		"rgb24, short":    {stream.Frame{Codec: stream.RGB24, Width: 2, Height: 1, Payload: make([]byte, 5)}, stream.InvalidArgument, "frame", "5 bytes: want 6 for rgb24 of 2 x 1 pixels"},
-		"nv12, long":      {stream.Frame{Codec: stream.NV12, Width: 3, Height: 3, Payload: make([]byte, 18)}, stream.InvalidArgument, "frame", "want 17"},
+		"nothing": {stream.Frame{}, stream.InvalidArgument, "frame", "empty"},
+		"text": {stream.Frame{Codec: stream.Auto, Payload: []byte("text")}, stream.Unsupported, "codec",
+			"model m takes JPEG"},
+		"WebM": {stream.Frame{Codec: stream.Auto, Payload: []byte("\x1aE\xdf\xa3 and so on")},
+			stream.Unsupported, "codec", "VideoEncoder"},
+		"MP4": {stream.Frame{Codec: stream.Auto, Payload: []byte("\x00\x00\x00\x18ftypisom")},
+			stream.Unsupported, "codec", "MediaRecorder"},
+		"rgb24, no size": {stream.Frame{Codec: stream.RGB24, Payload: make([]byte, 6)}, stream.InvalidArgument,
+			"width", "rgb24"},
+		"rgb24, no width": {stream.Frame{Codec: stream.RGB24, Height: 2, Payload: make([]byte, 6)},
+			stream.InvalidArgument, "width", "rgb24"},
+		"rgb24, short": {stream.Frame{Codec: stream.RGB24, Width: 2, Height: 1, Payload: make([]byte, 5)},
+			stream.InvalidArgument, "frame", "5 bytes: want 6 for rgb24 of 2 x 1 pixels"},
+		"nv12, long": {stream.Frame{Codec: stream.NV12, Width: 3, Height: 3, Payload: make([]byte, 18)},
+			stream.InvalidArgument, "frame", "want 17"},
 	} {
 		err := frames.Recognise(&c.frame, pictures)
 		var e *stream.Error

@@ -21,7 +21,8 @@ const maxDims = 64
 func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a JSON object: want a generate request, such as {\"text_input\":\"hello\"}")
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "",
+			"the body is not a JSON object: want a generate request, such as {\"text_input\":\"hello\"}")
 	}
 	var seen []string
 	var id, inputs, params []byte
@@ -68,18 +69,22 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 		case key == "parameters":
 			var inner map[string]json.RawMessage
 			if err := json.Unmarshal(value, &inner); err != nil {
-				return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters", "Expected JSON object for keyword: 'parameters'")
+				return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters",
+					"Expected JSON object for keyword: 'parameters'")
 			}
 			for name, v := range inner {
 				if !scalar(v) {
-					return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters."+name, "Converting keyword: 'parameters': parameter '%s' has invalid type. Send a string, a number, or true or false", name)
+					return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters."+name,
+						"Converting keyword: 'parameters': parameter '%s' has invalid type. Send a string, a "+
+							"number, or true or false", name)
 				}
 			}
 			if value = bytes.TrimSpace(value); len(inner) > 0 {
 				params = append(append(params, bytes.TrimSpace(value[1:len(value)-1])...), ',')
 			}
 		case !scalar(value):
-			return nil, nil, stream.Errorf(stream.InvalidArgument, key, "parameter '%s' has invalid type: it is no input of model %s, so send a string, a number, or true or false", key, m.Name)
+			return nil, nil, stream.Errorf(stream.InvalidArgument, key, "parameter '%s' has invalid type: it is no "+
+				"input of model %s, so send a string, a number, or true or false", key, m.Name)
 		default:
 			params = append(append(oip.AppendString(params, key), ':'), value...)
 			params = append(params, ',')
@@ -130,7 +135,8 @@ func values(value json.RawMessage) (shape []int, data []byte, err error) {
 	data = bytes.TrimSpace(value)
 	switch data[0] {
 	case '{', 'n':
-		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "is not a value of an input: want a string, a number, true or false, or an array of those")
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "",
+			"is not a value of an input: want a string, a number, true or false, or an array of those")
 	case '[':
 	default:
 		return nil, slices.Concat([]byte{'['}, data, []byte{']'}), nil
@@ -181,7 +187,8 @@ func values(value json.RawMessage) (shape []int, data []byte, err error) {
 // fitted returns the shape for sending a value as input spec: the shape of the value; or, for a single value or a
 // flat array with the input's number of elements, the shape of the input.
 func fitted(shape []int, spec *stream.TensorSpec) []int {
-	if len(shape) > 1 || len(shape) == len(spec.Shape) && len(shape) == 1 && (spec.Shape[0] < 0 || spec.Shape[0] == shape[0]) {
+	if len(shape) > 1 || len(shape) == len(spec.Shape) && len(shape) == 1 && (spec.Shape[0] < 0 ||
+		spec.Shape[0] == shape[0]) {
 		return shape
 	}
 	n := 1

@@ -25,7 +25,9 @@ func shapeOf(v any) (shape []int) {
 
 // The first elements determine the shape of a value, whatever the other elements and the strings are.
 func TestShapeOfValues(t *testing.T) {
-	texts := []string{`[]`, ` [ ] `, `[1]`, `[1,2,3]`, `[[1,2],[3]]`, `[[],[1]]`, `[[[]],2]`, `["a,b]","[","\\\"",","]`, `[["\\\\"],["]"]]`, `[{"a":[1,2]},2]`, `[1,[2,3],4]`, `[null,true]`, "[\n[ 1 ,2\t],[ 3,4]\r]"}
+	texts := []string{`[]`, ` [ ] `, `[1]`, `[1,2,3]`, `[[1,2],[3]]`, `[[],[1]]`, `[[[]],2]`,
+		`["a,b]","[","\\\"",","]`, `[["\\\\"],["]"]]`, `[{"a":[1,2]},2]`, `[1,[2,3],4]`, `[null,true]`,
+		"[\n[ 1 ,2\t],[ 3,4]\r]"}
 	r := rand.New(rand.NewPCG(1, 2))
 	var make func(depth int) any
 	make = func(depth int) any {
@@ -62,7 +64,8 @@ func TestDeepValues(t *testing.T) {
 	if len(shape) != maxDims || shape[maxDims-1] != 10_001 || allocs > 10 {
 		t.Errorf("%v allocations, %v", allocs, shape)
 	}
-	if _, _, err := values([]byte(fmt.Sprintf("[%s]", text))); err == nil || !strings.Contains(err.Error(), "64 dimensions") {
+	if _, _, err := values([]byte(fmt.Sprintf("[%s]", text))); err == nil ||
+		!strings.Contains(err.Error(), "64 dimensions") {
 		t.Error(err)
 	}
 }

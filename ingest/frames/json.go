@@ -50,7 +50,8 @@ func Text(f *stream.Frame, m *stream.Model, pool *buf.Pool, turns *processors.Tu
 	case err != nil:
 		return coded.RenameFunc(err, func(field string) string { return InField(field, fields) })
 	case request.ID != "":
-		return stream.Errorf(stream.InvalidArgument, "id", "is for requests: frames of a stream are numbered, leave it out")
+		return stream.Errorf(stream.InvalidArgument, "id",
+			"is for requests: frames of a stream are numbered, leave it out")
 	}
 	f.Inputs, f.Params = Tensors(request.Inputs), Params(request.Params)
 	return nil

@@ -30,7 +30,8 @@ func Tensors(from []oip.Tensor) []stream.Tensor {
 	for i := range from {
 		t, n := &from[i], len(shapes)
 		shapes = append(shapes, t.Shape...)
-		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: shapes[n:len(shapes):len(shapes)], Data: t.Data}
+		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype),
+			Shape: shapes[n:len(shapes):len(shapes)], Data: t.Data}
 	}
 	return out
 }
@@ -41,7 +42,8 @@ func FromRequest(request *oip.InferRequest, body []byte, jsonLen int) ([]stream.
 	none := func(int) []byte { return nil }
 	err := oip.DecodeRequest(request, body, jsonLen, none, oip.Limits{})
 	if errors.Is(err, oip.ErrMemory) {
-		return nil, stream.Errorf(stream.InvalidArgument, "inputs", "have data in JSON: send them as binary data after it, with binary_data_size")
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs",
+			"have data in JSON: send them as binary data after it, with binary_data_size")
 	}
 	if err != nil {
 		return nil, err

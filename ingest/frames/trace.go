@@ -110,7 +110,8 @@ func (h *TraceHeaders) Context() (c stream.TraceContext, broken string) {
 		try("b3", h.b3 != nil, b3(&c, h.b3))
 	}
 	if !found {
-		try("x-b3-traceid", h.b3Trace != nil || h.b3Span != nil || h.b3Sampled != nil || h.b3Flags != nil, h.b3Headers(&c))
+		try("x-b3-traceid", h.b3Trace != nil || h.b3Span != nil || h.b3Sampled != nil || h.b3Flags != nil,
+			h.b3Headers(&c))
 	}
 	if !found {
 		try("uber-trace-id", h.uber != nil, uber(&c, h.uber))
@@ -162,7 +163,8 @@ func Traceparent(c *stream.TraceContext, h []byte) bool {
 		trace          stream.TraceID
 		span           stream.SpanID
 	)
-	if !lower(version[:], h[:2]) || !lower(trace[:], h[3:35]) || !lower(span[:], h[36:52]) || !lower(flags[:], h[53:55]) ||
+	if !lower(version[:], h[:2]) || !lower(trace[:], h[3:35]) || !lower(span[:], h[36:52]) ||
+		!lower(flags[:], h[53:55]) ||
 		trace == (stream.TraceID{}) || span == (stream.SpanID{}) {
 		return false
 	}

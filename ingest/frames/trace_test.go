@@ -26,7 +26,8 @@ func FuzzTraceparent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, h []byte) {
 		var c stream.TraceContext
 		ok := frames.Traceparent(&c, h)
-		if ok != (c.Trace != stream.TraceID{}) || ok != (c.Parent != stream.SpanID{}) || ok != (c.Decision != stream.Undecided) {
+		if ok != (c.Trace != stream.TraceID{}) || ok != (c.Parent != stream.SpanID{}) ||
+			ok != (c.Decision != stream.Undecided) {
 			t.Errorf("%q, %v: half a context, %+v", h, ok, c)
 		}
 		if ok && hex.EncodeToString(c.Trace[:]) != string(h[3:35]) {
@@ -49,7 +50,8 @@ func FuzzTraceHeaders(f *testing.F) {
 		if (c.Trace == stream.TraceID{}) != (c.Parent == stream.SpanID{}) {
 			t.Errorf("half a context: %+v", c)
 		}
-		if c.Carried != nil && (len(c.Carried.State) > frames.MaxTracestate || len(c.Carried.Baggage) > frames.MaxBaggage) {
+		if c.Carried != nil && (len(c.Carried.State) > frames.MaxTracestate ||
+			len(c.Carried.Baggage) > frames.MaxBaggage) {
 			t.Errorf("carries %d and %d bytes", len(c.Carried.State), len(c.Carried.Baggage))
 		}
 		if broken == "traceparent" && c.Carried != nil && c.Carried.State != "" {
@@ -91,26 +93,38 @@ func TestTraceHeaders(t *testing.T) {
 		decision stream.Decision
 		broken   string
 	}{
-		"none":                    {[][2]string{{"accept", "*/*"}, {"user-agents", "x"}}, "", stream.Undecided, ""},
-		"w3c":                     {[][2]string{{"Traceparent", "00-" + trace + "-" + span + "-01"}}, trace, stream.Sampled, ""},
-		"w3c, twice":              {[][2]string{{"traceparent", "00-" + trace + "-" + span + "-01"}, {"traceparent", "00-" + trace + "-" + short + "-00"}}, "", stream.Undecided, "traceparent"},
-		"w3c, malformed":          {[][2]string{{"traceparent", "00-" + trace + "-01"}}, "", stream.Undecided, "traceparent"},
-		"w3c and b3":              {[][2]string{{"b3", half + "-" + span + "-0"}, {"traceparent", "00-" + trace + "-" + span + "-01"}}, trace, stream.Sampled, ""},
-		"malformed w3c and b3":    {[][2]string{{"traceparent", "x"}, {"b3", half + "-" + span + "-1"}}, long, stream.Sampled, "traceparent"},
-		"b3":                      {[][2]string{{"b3", trace + "-" + span + "-1-" + span}}, trace, stream.Sampled, ""},
-		"b3, 64 bits, undecided":  {[][2]string{{"B3", half + "-" + span}}, long, stream.Undecided, ""},
-		"b3, debug":               {[][2]string{{"b3", trace + "-" + span + "-d"}}, trace, stream.Debug, ""},
-		"b3, a decision alone":    {[][2]string{{"b3", "0"}}, "", stream.NotSampled, ""},
-		"b3, malformed":           {[][2]string{{"b3", trace + "-" + span + "-2"}}, "", stream.Undecided, "b3"},
-		"b3 headers":              {[][2]string{{"X-B3-TraceId", trace}, {"X-B3-SpanId", span}, {"X-B3-Sampled", "1"}}, trace, stream.Sampled, ""},
-		"b3 headers, debug":       {[][2]string{{"X-B3-TraceId", half}, {"X-B3-SpanId", span}, {"X-B3-Flags", "1"}}, long, stream.Debug, ""},
+		"none": {[][2]string{{"accept", "*/*"}, {"user-agents", "x"}}, "", stream.Undecided, ""},
+		"w3c": {[][2]string{{"Traceparent", "00-" + trace + "-" + span + "-01"}}, trace,
+			stream.Sampled, ""},
+		"w3c, twice": {[][2]string{{"traceparent", "00-" + trace + "-" + span + "-01"},
+			{"traceparent", "00-" + trace + "-" + short + "-00"}}, "", stream.Undecided, "traceparent"},
+		"w3c, malformed": {[][2]string{{"traceparent", "00-" + trace + "-01"}}, "", stream.Undecided,
+			"traceparent"},
+		"w3c and b3": {[][2]string{{"b3", half + "-" + span + "-0"},
+			{"traceparent", "00-" + trace + "-" + span + "-01"}}, trace, stream.Sampled, ""},
+		"malformed w3c and b3": {[][2]string{{"traceparent", "x"}, {"b3", half + "-" + span + "-1"}}, long,
+			stream.Sampled, "traceparent"},
+		"b3":                     {[][2]string{{"b3", trace + "-" + span + "-1-" + span}}, trace, stream.Sampled, ""},
+		"b3, 64 bits, undecided": {[][2]string{{"B3", half + "-" + span}}, long, stream.Undecided, ""},
+		"b3, debug":              {[][2]string{{"b3", trace + "-" + span + "-d"}}, trace, stream.Debug, ""},
+		"b3, a decision alone":   {[][2]string{{"b3", "0"}}, "", stream.NotSampled, ""},
+		"b3, malformed":          {[][2]string{{"b3", trace + "-" + span + "-2"}}, "", stream.Undecided, "b3"},
+		"b3 headers": {[][2]string{{"X-B3-TraceId", trace}, {"X-B3-SpanId", span}, {"X-B3-Sampled", "1"}},
+			trace, stream.Sampled, ""},
+		"b3 headers, debug": {[][2]string{{"X-B3-TraceId", half}, {"X-B3-SpanId", span}, {"X-B3-Flags", "1"}},
+			long, stream.Debug, ""},
 		"b3 headers, not sampled": {[][2]string{{"X-B3-Sampled", "0"}}, "", stream.NotSampled, ""},
 		"b3 headers, one missing": {[][2]string{{"X-B3-TraceId", trace}}, "", stream.Undecided, "x-b3-traceid"},
-		"uber":                    {[][2]string{{"uber-trace-id", trace + ":" + span + ":0:1"}}, trace, stream.Sampled, ""},
-		"uber, short, escaped":    {[][2]string{{"Uber-Trace-Id", "a3ce929d0e0e4736%3Af067aa0ba902b7%3a0%3A0"}}, long, stream.NotSampled, ""},
-		"uber, debug":             {[][2]string{{"uber-trace-id", trace + ":" + span + ":0:3"}}, trace, stream.Debug, ""},
-		"uber, malformed":         {[][2]string{{"uber-trace-id", trace + ":" + span + ":1"}}, "", stream.Undecided, "uber-trace-id"},
-		"uber, zero":              {[][2]string{{"uber-trace-id", "0:" + span + ":0:1"}}, "", stream.Undecided, "uber-trace-id"},
+		"uber": {[][2]string{{"uber-trace-id", trace + ":" + span + ":0:1"}}, trace, stream.Sampled,
+			""},
+		"uber, short, escaped": {[][2]string{{"Uber-Trace-Id", "a3ce929d0e0e4736%3Af067aa0ba902b7%3a0%3A0"}}, long,
+			stream.NotSampled, ""},
+		"uber, debug": {[][2]string{{"uber-trace-id", trace + ":" + span + ":0:3"}}, trace, stream.Debug,
+			""},
+		"uber, malformed": {[][2]string{{"uber-trace-id", trace + ":" + span + ":1"}}, "", stream.Undecided,
+			"uber-trace-id"},
+		"uber, zero": {[][2]string{{"uber-trace-id", "0:" + span + ":0:1"}}, "", stream.Undecided,
+			"uber-trace-id"},
 	} {
 		var h frames.TraceHeaders
 		for _, kv := range c.headers {
@@ -138,20 +152,26 @@ func TestCarried(t *testing.T) {
 		state, baggage string
 		cut            bool
 	}{
-		"both":                     {[][2]string{parent, {"tracestate", "a=1"}, {"baggage", "k=v"}}, "a=1", "k=v", false},
-		"in parts":                 {[][2]string{parent, {"tracestate", "a=1"}, {"tracestate", "b=2"}}, "a=1,b=2", "", false},
+		"both": {[][2]string{parent, {"tracestate", "a=1"}, {"baggage", "k=v"}}, "a=1", "k=v",
+			false},
+		"in parts": {[][2]string{parent, {"tracestate", "a=1"}, {"tracestate", "b=2"}}, "a=1,b=2", "",
+			false},
 		"baggage alone":            {[][2]string{{"baggage", "k=v"}}, "", "k=v", false},
 		"tracestate without trace": {[][2]string{{"tracestate", "a=1"}, {"baggage", "k=v"}}, "", "k=v", false},
-		"long tracestate":          {[][2]string{parent, {"tracestate", "a=" + strings.Repeat("1", 500) + ",b=" + strings.Repeat("2", 20)}}, "a=" + strings.Repeat("1", 500), "", true},
-		"many members":             {[][2]string{parent, {"baggage", strings.Repeat("k=v,", 100) + "z=z"}}, "", strings.TrimSuffix(strings.Repeat("k=v,", 64), ","), true},
-		"one member too long":      {[][2]string{parent, {"baggage", "k=" + strings.Repeat("v", 9000)}}, "", "", true},
+		"long tracestate": {[][2]string{parent,
+			{"tracestate", "a=" + strings.Repeat("1", 500) + ",b=" + strings.Repeat("2", 20)}},
+			"a=" + strings.Repeat("1", 500), "", true},
+		"many members": {[][2]string{parent, {"baggage", strings.Repeat("k=v,", 100) + "z=z"}}, "",
+			strings.TrimSuffix(strings.Repeat("k=v,", 64), ","), true},
+		"one member too long": {[][2]string{parent, {"baggage", "k=" + strings.Repeat("v", 9000)}}, "", "", true},
 	} {
 		var h frames.TraceHeaders
 		for _, kv := range c.headers {
 			h.Add([]byte(kv[0]), []byte(kv[1]))
 		}
 		got, _ := h.Context()
-		if got.Carried == nil || got.Carried.State != c.state || got.Carried.Baggage != c.baggage || got.Carried.Cut != c.cut {
+		if got.Carried == nil || got.Carried.State != c.state || got.Carried.Baggage != c.baggage ||
+			got.Carried.Cut != c.cut {
 			t.Errorf("%s: %+v", name, got.Carried)
 		}
 	}
@@ -180,7 +200,8 @@ func TestTraceresponse(t *testing.T) {
 		r.Trace[i] = byte(i)
 	}
 	r.Span[7] = 0xab
-	if got := string(frames.AppendTraceresponse(nil, &r)); got != "00-000102030405060708090a0b0c0d0e0f-00000000000000ab-01" {
+	if got := string(frames.AppendTraceresponse(nil,
+		&r)); got != "00-000102030405060708090a0b0c0d0e0f-00000000000000ab-01" {
 		t.Error(got)
 	}
 }
@@ -203,7 +224,8 @@ func TestMalformedContextsAreLoggedOnceASecond(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		send(50)
 		got := out.String()
-		if strings.Count(got, "header=ext.traceparent") != 2 || !strings.Contains(got, "total=1\n") || !strings.Contains(got, "total=51\n") || x.Broken() != 100 {
+		if strings.Count(got, "header=ext.traceparent") != 2 || !strings.Contains(got, "total=1\n") ||
+			!strings.Contains(got, "total=51\n") || x.Broken() != 100 {
 			t.Errorf("%d malformed ones:\n%s", x.Broken(), got)
 		}
 	})

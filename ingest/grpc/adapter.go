@@ -36,19 +36,20 @@ import (
 
 // Options are the adapter's settings. Zero fields take their defaults.
 type Options struct {
-	ingest.Limits               // of clients
-	Addr          string        // host:port; port 0 means any free port
-	Management    string        // a second address, which may be unix:PATH, at which calls that need role.Manage are answered; "" = there is none
-	SocketMode    fs.FileMode   // mode of the unix socket's file
-	Apart         bool          // only Management answers calls of management
-	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
-	TLS           *tls.Config   // nil = not encrypted
-	Limit         *accept.Limit // of open connections; nil = no bound
-	Managing      *accept.Limit // limit of connections at Management; nil = Limit
-	SharedMemory  *shm.Registry // nil: shared memory is turned off
-	Root          string        // the program that is served alone; "" = none
-	Styles        []*Style      // that Root may have
-	Log           *slog.Logger  // default slog.Default()
+	ingest.Limits        // of clients
+	Addr          string // host:port; port 0 means any free port
+	// a second address, which may be unix:PATH, at which calls that need role.Manage are answered; "" = there is none
+	Management   string
+	SocketMode   fs.FileMode   // mode of the unix socket's file
+	Apart        bool          // only Management answers calls of management
+	DrainTimeout time.Duration // for the calls in flight at the end; default 20s
+	TLS          *tls.Config   // nil = not encrypted
+	Limit        *accept.Limit // of open connections; nil = no bound
+	Managing     *accept.Limit // limit of connections at Management; nil = Limit
+	SharedMemory *shm.Registry // nil: shared memory is turned off
+	Root         string        // the program that is served alone; "" = none
+	Styles       []*Style      // that Root may have
+	Log          *slog.Logger  // default slog.Default()
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool
 	// Called is called after each call of a known method; nil = not called.
@@ -100,7 +101,8 @@ func New(opts Options) *Adapter {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	a := &Adapter{opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), handshakeTime: connectionTimeout}
+	a := &Adapter{opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}),
+		handshakeTime: connectionTimeout}
 	a.routines = routines.New(func(name string, v any, stack []byte) {
 		opts.Log.Error("a panic ended a gRPC call", "goroutine", name, "panic", v, "stack", string(stack))
 	})
@@ -180,7 +182,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		secure = encrypted{credentials.NewTLS(a.opts.TLS)}
 	}
 	svc := &service{
-		Options: &a.opts, gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel), limits: oip.Limits{SharedMemory: true},
+		Options: &a.opts, gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel),
+		limits:   oip.Limits{SharedMemory: true},
 		contexts: &a.contexts, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
@@ -201,8 +204,10 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(uint32(a.opts.MaxCalls)),
 		grpc.ConnectionTimeout(a.handshakeTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: a.opts.KeepAlive, Time: time.Minute, Timeout: 20 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: a.opts.KeepAlive, Time: time.Minute,
+			Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
+			PermitWithoutStream: true}),
 	)
 	h := newHealth(gate, a.opts.MaxWatchers, svc.mayAskHealth)
 	services := registrar{s, svc}
@@ -371,7 +376,8 @@ func memoryOf(ctx context.Context) *buf.Share {
 }
 
 // unary calls Options.Called for calls with one reply except ModelInfer, and turns a panic into an error.
-func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	next grpc.UnaryHandler) (reply any, err error) {
 	begun := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
@@ -397,7 +403,8 @@ func sizeOf(m any) int {
 }
 
 // stream does for calls with streams the work of unary. ModelStreamInfer calls Options.Called itself.
-func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
+	next grpc.StreamHandler) (err error) {
 	b, err := s.begin(ss.Context(), info.FullMethod, info.IsClientStream)
 	defer b.end()
 	begun := time.Now()

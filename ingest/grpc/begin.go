@@ -46,7 +46,9 @@ type metadataKey struct{}
 func withSize(ctx context.Context, needed role.Role, md metadata.MD) (context.Context, error) {
 	switch n := metadataSize(md); {
 	case n > maxOpenMetadata && needed == role.Open:
-		return nil, stream.Errorf(stream.TooLarge, "metadata", "take %d bytes, with %d for each entry: a call of a method that needs no credentials may have %d", n, fieldSize, maxOpenMetadata)
+		return nil, stream.Errorf(stream.TooLarge, "metadata",
+			"take %d bytes, with %d for each entry: a call of a method that needs no credentials may have %d", n,
+			fieldSize, maxOpenMetadata)
 	case n > smallMetadata:
 		return context.WithValue(ctx, metadataKey{}, n), nil
 	}
@@ -62,10 +64,13 @@ func (w *waiting) add(of *accept.Use) error {
 	switch {
 	case mine > maxWaiting:
 		w.remove(of)
-		return stream.Errorf(stream.FlowControl, "", "%d calls of this address wait for their message: send it with the call", maxWaiting)
+		return stream.Errorf(stream.FlowControl, "",
+			"%d calls of this address wait for their message: send it with the call", maxWaiting)
 	case mine > 1 && all > maxAllWaiting:
 		w.remove(of)
-		return stream.Errorf(stream.FlowControl, "", "%d calls of all clients wait for their message, and one of this address: send it with the call", maxAllWaiting)
+		return stream.Errorf(stream.FlowControl, "",
+			"%d calls of all clients wait for their message, and one of this address: send it with the call",
+			maxAllWaiting)
 	}
 	return nil
 }

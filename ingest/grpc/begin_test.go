@@ -103,11 +103,13 @@ func TestCallsThatWaitForTheirMessage(t *testing.T) {
 		}()
 	}
 	for range 10 {
-		if err := <-refused; status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "wait for their message") {
+		if err := <-refused; status.Code(err) != codes.ResourceExhausted ||
+			!strings.Contains(err.Error(), "wait for their message") {
 			t.Fatal(err)
 		}
 	}
-	if _, err := inferencepb.NewGRPCInferenceServiceClient(conns[0]).ServerLive(ctx, &inferencepb.ServerLiveRequest{}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := inferencepb.NewGRPCInferenceServiceClient(conns[0]).ServerLive(ctx,
+		&inferencepb.ServerLiveRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one more: %v", err)
 	}
 	for _, call := range all {
@@ -122,7 +124,8 @@ func TestCallsThatWaitForTheirMessage(t *testing.T) {
 		}
 	}
 	for range maxWaiting + 1 {
-		if _, err := inferencepb.NewGRPCInferenceServiceClient(conns[1]).ServerLive(ctx, &inferencepb.ServerLiveRequest{}); err != nil {
+		if _, err := inferencepb.NewGRPCInferenceServiceClient(conns[1]).ServerLive(ctx,
+			&inferencepb.ServerLiveRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,10 +154,12 @@ func TestMemoryOfMetadata(t *testing.T) {
 	defer cancel()
 	conn := connect(t, at)
 	large := metadata.AppendToOutgoingContext(ctx, "x-large", strings.Repeat("a", 50<<10))
-	if err := ends(begins(large, t, conn, inferencepb.GRPCInferenceService_ServerLive_FullMethodName)); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "metadata") {
+	if err := ends(begins(large, t, conn, inferencepb.GRPCInferenceService_ServerLive_FullMethodName)); status.Code(
+		err) != codes.InvalidArgument || !strings.Contains(err.Error(), "metadata") {
 		t.Errorf("a call that needs no credentials: %v", err)
 	}
-	methods := []string{inferencepb.GRPCInferenceService_ServerMetadata_FullMethodName, inferencepb.GRPCInferenceService_ModelInfer_FullMethodName}
+	methods := []string{inferencepb.GRPCInferenceService_ServerMetadata_FullMethodName,
+		inferencepb.GRPCInferenceService_ModelInfer_FullMethodName}
 	refused := make(chan error, 20)
 	hold, release := context.WithCancel(large)
 	defer release()
@@ -166,7 +171,8 @@ func TestMemoryOfMetadata(t *testing.T) {
 	const share = 16 << 20 * 4 / 100
 	const fit = share / each
 	for range 20 - fit {
-		if err := <-refused; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "memory.client_share") {
+		if err := <-refused; status.Code(err) != codes.Unavailable ||
+			!strings.Contains(err.Error(), "memory.client_share") {
 			t.Fatal(err)
 		}
 	}
@@ -182,7 +188,8 @@ func TestMemoryOfMetadata(t *testing.T) {
 	for pool.Stats().Leased > 0 { // the server learns of the end a little later
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).ServerMetadata(large, &inferencepb.ServerMetadataRequest{}); err != nil {
+	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).ServerMetadata(large,
+		&inferencepb.ServerMetadataRequest{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -205,7 +212,8 @@ func TestMemoryOfWindows(t *testing.T) {
 		go func() { ended <- ends(call) }()
 	}
 	for range 20 - fit {
-		if err := <-ended; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "memory.client_share") {
+		if err := <-ended; status.Code(err) != codes.Unavailable ||
+			!strings.Contains(err.Error(), "memory.client_share") {
 			t.Fatal(err)
 		}
 	}

@@ -62,7 +62,8 @@ func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_Serv
 }
 
 // Check implements the health protocol. An unknown model is NotFound.
-func (h *health) Check(ctx context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (h *health) Check(ctx context.Context, in *grpc_health_v1.HealthCheckRequest) (
+	*grpc_health_v1.HealthCheckResponse, error) {
 	if err := h.may(ctx, in.GetService()); err != nil {
 		return nil, err
 	}
@@ -96,12 +97,15 @@ func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.
 	}
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > watchingClients*h.most {
-		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already, %d times the setting: ask with Check, try later, or raise it", watchingClients*h.most, watchingClients))
+		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers",
+			"%d calls watch already, %d times the setting: ask with Check, try later, or raise it",
+			watchingClients*h.most, watchingClients))
 	}
 	if use := accept.UseOf(connOf(to.Context())); use != nil {
 		defer use.Watchers.Add(-1)
 		if use.Watchers.Add(1) > h.most {
-			return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls of this address watch already: ask with Check, try later, or raise the setting", h.most))
+			return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers",
+				"%d calls of this address watch already: ask with Check, try later, or raise the setting", h.most))
 		}
 	}
 	tick := time.NewTicker(watchInterval)

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 
 // start runs a server and connects a client. done returns the server's error after
 // stop.
-func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.Server, client grpc_health_v1.HealthClient, stop func(), done chan error) {
+func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.Server,
+	client grpc_health_v1.HealthClient, stop func(), done chan error) {
 	t.Helper()
 	s, err := server.New(server.Config{HTTP: "off", GRPC: "127.0.0.1:0", Limits: limits})
 	if err != nil {
@@ -73,7 +74,8 @@ func TestWatchersAreBounded(t *testing.T) {
 	defer second()
 	third, err := watch()
 	third()
-	if status.Code(err) != codes.Unavailable || !strings.Contains(status.Convert(err).Message(), "limits.max_watchers") {
+	if status.Code(err) != codes.Unavailable || !strings.Contains(status.Convert(err).Message(),
+		"limits.max_watchers") {
 		t.Fatalf("one more than the limit: %v", err)
 	}
 	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
@@ -105,7 +107,8 @@ func TestHealth(t *testing.T) {
 	if got := check(""); got != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("the server is %v", got)
 	}
-	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "echo"}); status.Code(err) != codes.NotFound {
+	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "echo"}); status.Code(
+		err) != codes.NotFound {
 		t.Errorf("an unknown model: %v", err)
 	}
 	watch, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{Service: "echo"})
@@ -127,7 +130,8 @@ func TestHealth(t *testing.T) {
 		t.Errorf("the model is %v", got)
 	}
 	list, err := client.List(ctx, &grpc_health_v1.HealthListRequest{})
-	if err != nil || list.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING || list.Statuses["echo"].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+	if err != nil || list.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING ||
+		list.Statuses["echo"].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", list, err)
 	}
 	// The end of the server ends endless calls, so that these calls do not delay the drain.

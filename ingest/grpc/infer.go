@@ -34,7 +34,8 @@ var serviceDesc = func() grpc.ServiceDesc {
 }()
 
 // modelInfer is the handler of ModelInfer.
-func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (out any, err error) {
+func modelInfer(srv any, ctx context.Context, decode func(any) error,
+	_ grpc.UnaryServerInterceptor) (out any, err error) {
 	s := srv.(*service)
 	k := newCall()
 	app, style := s.app()
@@ -112,7 +113,8 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 		return nil, k.err
 	}
 	if k.Request.ModelName == "" {
-		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "is missing: set it to the name of a model (RepositoryIndex lists them)")
+		return nil, stream.Errorf(stream.InvalidArgument, "model_name",
+			"is missing: set it to the name of a model (RepositoryIndex lists them)")
 	}
 	if err := mayInfer(ctx, k.Request.ModelName); err != nil {
 		return nil, err
@@ -145,7 +147,8 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 type headersKey struct{}
 
 // traceHeaders are the names of the headers with a request's trace context.
-var traceHeaders = []string{"traceparent", "tracestate", "baggage", "b3", "x-b3-traceid", "x-b3-spanid", "x-b3-sampled", "x-b3-flags", "uber-trace-id"}
+var traceHeaders = []string{"traceparent", "tracestate", "baggage", "b3", "x-b3-traceid", "x-b3-spanid",
+	"x-b3-sampled", "x-b3-flags", "uber-trace-id"}
 
 // withTrace stores the trace context from a call's metadata in its context.
 func (s *service) withTrace(ctx context.Context, md metadata.MD) context.Context {

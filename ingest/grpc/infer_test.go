@@ -16,15 +16,18 @@ import (
 // frame or in many, and with compression.
 func TestInferSizes(t *testing.T) {
 	r := serve(t, nil, identity)
-	for _, n := range []int{0, 1, 1000, 4 << 10, 8<<10 - 1, 8 << 10, 8<<10 + 1, 16 << 10, 30 << 10, 100 << 10, 1 << 20, 3 << 20} {
-		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}, {grpc.UseCompressor("deflate")}} {
+	for _, n := range []int{0, 1, 1000, 4 << 10, 8<<10 - 1, 8 << 10, 8<<10 + 1, 16 << 10, 30 << 10, 100 << 10, 1 << 20,
+		3 << 20} {
+		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)},
+			{grpc.UseCompressor("deflate")}} {
 			in := raw("identity", fmt.Sprint("id", n), pattern(n))
 			out, err := r.ModelInfer(r.ctx, in, opts...)
 			if err != nil {
 				t.Fatalf("%d: %v", n, err)
 			}
 			want := &inferencepb.ModelInferResponse{ModelName: "identity", ModelVersion: "1", Id: in.Id,
-				Outputs:           []*inferencepb.ModelInferResponse_InferOutputTensor{{Name: "x", Datatype: "UINT8", Shape: in.Inputs[0].Shape}},
+				Outputs: []*inferencepb.ModelInferResponse_InferOutputTensor{{Name: "x", Datatype: "UINT8",
+					Shape: in.Inputs[0].Shape}},
 				RawOutputContents: in.RawInputContents,
 			}
 			if !proto.Equal(out, want) {
@@ -39,7 +42,8 @@ func TestInferSeveralTensors(t *testing.T) {
 	r := serve(t, nil, identity)
 	in := &inferencepb.ModelInferRequest{ModelName: "identity"}
 	for i, n := range []int{20 << 10, 5, 0, 9 << 10, 9 << 10, 100} {
-		in.Inputs = append(in.Inputs, &inferencepb.ModelInferRequest_InferInputTensor{Name: fmt.Sprint("t", i), Datatype: "INT8", Shape: []int64{int64(n)}})
+		in.Inputs = append(in.Inputs, &inferencepb.ModelInferRequest_InferInputTensor{Name: fmt.Sprint("t", i),
+			Datatype: "INT8", Shape: []int64{int64(n)}})
 		in.RawInputContents = append(in.RawInputContents, pattern(n))
 	}
 	out, err := r.ModelInfer(r.ctx, in)

@@ -13,7 +13,8 @@ func TestPythonClient(t *testing.T) {
 	python, protoc := testneeds.Python(t, "grpc"), testneeds.Program(t, "protoc")
 	const files = "../../internal/inferencepb"
 	dir := t.TempDir()
-	if out, err := exec.Command(protoc, "-I", files, "--python_out="+dir, "grpc_service.proto", "model_config.proto").CombinedOutput(); err != nil {
+	if out, err := exec.Command(protoc, "-I", files, "--python_out="+dir, "grpc_service.proto",
+		"model_config.proto").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r := serve(t, nil, identity, repeat)

@@ -32,12 +32,14 @@ func TestPictures(t *testing.T) {
 	name := metadata.Inputs[0].Name
 	request := func(name string, elements ...[]byte) *pb.ModelInferRequest {
 		return &pb.ModelInferRequest{ModelName: "find", Id: "7", Inputs: []*pb.ModelInferRequest_InferInputTensor{{
-			Name: name, Datatype: "BYTES", Shape: []int64{int64(len(elements))}, Contents: &pb.InferTensorContents{BytesContents: elements},
+			Name: name, Datatype: "BYTES", Shape: []int64{int64(len(elements))},
+			Contents: &pb.InferTensorContents{BytesContents: elements},
 		}}}
 	}
 	raw := func(element []byte) *pb.ModelInferRequest {
 		q := request(name, element)
-		q.Inputs[0].Contents, q.RawInputContents = nil, [][]byte{append(binary.LittleEndian.AppendUint32(nil, uint32(len(element))), element...)}
+		q.Inputs[0].Contents, q.RawInputContents = nil,
+			[][]byte{append(binary.LittleEndian.AppendUint32(nil, uint32(len(element))), element...)}
 		return q
 	}
 	inBase64 := []byte(base64.StdEncoding.EncodeToString(picture))
@@ -46,11 +48,13 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, q := range map[string]*pb.ModelInferRequest{
-		"typed": request(name, picture), "raw": raw(picture), "typed base64": request(name, inBase64), "raw base64": raw(inBase64),
+		"typed": request(name, picture), "raw": raw(picture), "typed base64": request(name, inBase64),
+		"raw base64": raw(inBase64),
 	} {
 		check := func(reply *pb.ModelInferResponse, err error) {
 			t.Helper()
-			if err != nil || reply.Id != "7" || reply.Parameters["width"].GetInt64Param() != 40 || reply.Parameters["height"].GetInt64Param() != 20 {
+			if err != nil || reply.Id != "7" || reply.Parameters["width"].GetInt64Param() != 40 ||
+				reply.Parameters["height"].GetInt64Param() != 20 {
 				t.Errorf("%s: %v, %v", what, reply, err)
 			}
 		}
@@ -71,8 +75,10 @@ func TestPictures(t *testing.T) {
 	}{
 		{request(name, picture, picture), codes.InvalidArgument, "inputs[0].shape: has 2 elements: send one picture"},
 		{request(name), codes.InvalidArgument, "inputs[0].shape: has 0 elements"},
-		{request("other", picture), codes.InvalidArgument, "inputs[0].name: unexpected inference input 'other' for model 'find'"},
-		{raw([]byte("hello")), codes.Unimplemented, "inputs[0].data: model find takes one picture, as it is or in base64"},
+		{request("other", picture), codes.InvalidArgument,
+			"inputs[0].name: unexpected inference input 'other' for model 'find'"},
+		{raw([]byte("hello")), codes.Unimplemented,
+			"inputs[0].data: model find takes one picture, as it is or in base64"},
 		{raw(nil), codes.Unimplemented, "inputs[0].data: model find takes one picture"},
 		{raw([]byte("\x00\x00\x00\x20ftypisom\x00\x00\x02\x00")), codes.Unimplemented, "a video"},
 		{raw(slices.Clone(picture[:20])), codes.InvalidArgument, "inputs[0].data"},

@@ -13,17 +13,18 @@ import (
 	"millrace/stream/buf"
 )
 
-// Style is how ModelInfer is answered for the program at the root, when the program has a style (stream.App.Style) with other
-// messages: clients need not name the model. The functions are called concurrently.
+// Style is how ModelInfer is answered for the program at the root, when the program has a style (stream.App.Style)
+// with other messages: clients need not name the model. The functions are called concurrently.
 type Style struct {
 	Name string
 	// Route returns the label of a request in the metrics. Clients must not be able to make labels.
 	Route func(m *stream.Model, in *inferencepb.ModelInferRequest) string
 	// Body returns the body of the call that the program gets, in memory of the pool.
 	Body func(in *inferencepb.ModelInferRequest, memory *buf.Pool) ([]byte, *buf.Buf, error)
-	// Reply makes the message of a result, and returns the time for which the program has run the request, 0 = not known.
-	// An error that is a gRPC status is the program's, and is sent as it is.
-	Reply func(m *stream.Model, r *stream.Result, begun time.Time) (*inferencepb.ModelInferResponse, time.Duration, error)
+	// Reply makes the message of a result, and returns the time for which the program has run the request, 0 = not
+	// known. An error that is a gRPC status is the program's, and is sent as it is.
+	Reply func(m *stream.Model, r *stream.Result, begun time.Time) (*inferencepb.ModelInferResponse, time.Duration,
+		error)
 }
 
 // app returns the program at the root and its style, if that has messages of its own, or nil.
@@ -69,14 +70,16 @@ func isForApp(message []byte, app string) bool {
 }
 
 // inferApp is the method ModelInfer for a program whose style has messages of its own. The call has begun at begun.
-func (s *service) inferApp(ctx context.Context, m *stream.Model, style *Style, in *inferencepb.ModelInferRequest, begun time.Time) (out *inferencepb.ModelInferResponse, err error) {
+func (s *service) inferApp(ctx context.Context, m *stream.Model, style *Style, in *inferencepb.ModelInferRequest,
+	begun time.Time) (out *inferencepb.ModelInferResponse, err error) {
 	called := Called{Method: inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, Route: "ModelInfer"}
 	defer func() {
 		if v := recover(); v != nil {
 			out, err = nil, s.panicked(called.Method, v)
 		}
 		if s.Called != nil {
-			called.Code, called.Took, called.In, called.Out = int(status.Code(err)), time.Since(begun), proto.Size(in), proto.Size(out)
+			called.Code, called.Took, called.In, called.Out = int(status.Code(err)), time.Since(begun), proto.Size(in),
+				proto.Size(out)
 			s.Called(called)
 		}
 	}()
@@ -87,7 +90,8 @@ func (s *service) inferApp(ctx context.Context, m *stream.Model, style *Style, i
 	if err == nil {
 		called.Route = style.Route(m, in)
 		f.Codec, f.Arrived = stream.Opaque, stream.InstantOf(begun)
-		f.Call = &stream.Call{Method: "GRPC", Path: called.Method, User: client(ctx).Name(), Header: map[string]string{}}
+		f.Call = &stream.Call{Method: "GRPC", Path: called.Method, User: client(ctx).Name(),
+			Header: map[string]string{}}
 		if until, ok := ctx.Deadline(); ok {
 			f.Deadline = max(time.Until(until), time.Nanosecond)
 		}

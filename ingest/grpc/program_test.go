@@ -11,7 +11,8 @@ import (
 // isForApp finds the same name as the generated code.
 func FuzzIsForApp(f *testing.F) {
 	for _, name := range []string{"", "app", "other"} {
-		message, err := proto.Marshal(&inferencepb.ModelInferRequest{ModelName: name, Id: "7", RawInputContents: [][]byte{{1, 2}}})
+		message, err := proto.Marshal(&inferencepb.ModelInferRequest{ModelName: name, Id: "7",
+			RawInputContents: [][]byte{{1, 2}}})
 		if err != nil {
 			f.Fatal(err)
 		}

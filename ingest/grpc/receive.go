@@ -23,8 +23,8 @@ import (
 
 // Bounds of a message that arrives.
 const (
-	// refusedGrace is the time in which the only message of a refused call must begin, in place of httpd.ArrivalGrace. The message
-	// names the model for which the call is counted.
+	// refusedGrace is the time in which the only message of a refused call must begin, in place of
+	// httpd.ArrivalGrace. The message names the model for which the call is counted.
 	refusedGrace = 100 * time.Millisecond
 	// streamWindow is what a client may send of a call before the server reads. A smaller one
 	// would make streams of distant clients slow.
@@ -62,7 +62,8 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	to.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
 	for i := range to.Methods {
 		handler, method := to.Methods[i].Handler, "/"+d.ServiceName+"/"+to.Methods[i].MethodName
-		to.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
+		to.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error,
+			in grpc.UnaryServerInterceptor) (any, error) {
 			b, refused := r.svc.begin(ctx, method, false)
 			defer b.end()
 			reply, err := handler(srv, ctx, func(m any) error {
@@ -183,7 +184,8 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	}
 	n := int(binary.BigEndian.Uint32(k.head[1:]))
 	if n > s.MaxMessage {
-		return nil, status.Errorf(codes.ResourceExhausted, "received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.MaxMessage)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.MaxMessage)
 	}
 	switch {
 	case refused:
@@ -278,7 +280,9 @@ func (k *call) endLimit() bool {
 }
 
 // errLate is the status of a call whose message is too slow.
-var errLate = status.Newf(codes.DeadlineExceeded, "the message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", httpd.ArrivalGrace, httpd.ArrivalRate)
+var errLate = status.Newf(codes.DeadlineExceeded,
+	"the message arrives too slowly: send it within %v and a second for each %d bytes, or in parts",
+	httpd.ArrivalGrace, httpd.ArrivalRate)
 
 // readPlain reads a message of n bytes into the body of k.
 func (s *service) readPlain(in incoming, k *call, n int, only bool) (body []byte, err error) {
@@ -354,7 +358,8 @@ func (s *service) readName(k *call, data []byte) {
 func (s *service) readCompressed(in incoming, k *call, n int, only bool) ([]byte, error) {
 	c := encoding.GetCompressor(in.RecvCompress())
 	if c == nil {
-		return nil, status.Error(codes.Internal, "the message is compressed, and the call's grpc-encoding does not say how")
+		return nil, status.Error(codes.Internal,
+			"the message is compressed, and the call's grpc-encoding does not say how")
 	}
 	body, err := s.readPlain(in, k, n, only)
 	if err != nil || k.err != nil {
@@ -380,7 +385,9 @@ func (s *service) readCompressed(in incoming, k *call, n int, only bool) ([]byte
 		got, err := from.Read(body[at:])
 		switch at += got; {
 		case at > s.MaxMessage:
-			return nil, status.Errorf(codes.ResourceExhausted, "received message after decompression larger than max %d: send less, or raise limits.max_message", s.MaxMessage)
+			return nil, status.Errorf(codes.ResourceExhausted,
+				"received message after decompression larger than max %d: send less, or raise limits.max_message",
+				s.MaxMessage)
 		case errors.Is(err, io.EOF):
 			k.ResizeBody(at)
 			return body[:at], nil

@@ -59,7 +59,8 @@ func TestUnfinishedMessages(t *testing.T) {
 			statuses := make(chan string, calls)
 			for range calls {
 				go func() {
-					req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+r.s.Addr("grpc")+method, &unfinished{ctx: ctx, size: size})
+					req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+r.s.Addr("grpc")+method,
+						&unfinished{ctx: ctx, size: size})
 					req.Header.Set("Content-Type", "application/grpc")
 					req.Header.Set("Te", "trailers")
 					resp, err := one.RoundTrip(req)
@@ -121,8 +122,10 @@ func TestAnnouncedMessages(t *testing.T) {
 	var done sync.WaitGroup
 	for range calls {
 		done.Go(func() {
-			body := io.MultiReader(bytes.NewReader(append(binary.BigEndian.AppendUint32([]byte{0}, size), make([]byte, sent)...)), &unfinished{ctx: ctx, at: 5, size: 10})
-			req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+r.s.Addr("grpc")+pb.GRPCInferenceService_ModelInfer_FullMethodName, body)
+			body := io.MultiReader(bytes.NewReader(append(binary.BigEndian.AppendUint32([]byte{0}, size),
+				make([]byte, sent)...)), &unfinished{ctx: ctx, at: 5, size: 10})
+			req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+r.s.Addr("grpc")+
+				pb.GRPCInferenceService_ModelInfer_FullMethodName, body)
 			req.Header.Set("Content-Type", "application/grpc")
 			req.Header.Set("Te", "trailers")
 			if resp, err := one.RoundTrip(req); err == nil {
@@ -156,7 +159,8 @@ func liveHeap() int64 {
 func TestOneMessage(t *testing.T) {
 	r := serve(t, nil, identity)
 	for _, n := range []int{0, 2} {
-		s, err := r.conn.NewStream(r.ctx, &grpc.StreamDesc{ClientStreams: true}, pb.GRPCInferenceService_ServerLive_FullMethodName)
+		s, err := r.conn.NewStream(r.ctx, &grpc.StreamDesc{ClientStreams: true},
+			pb.GRPCInferenceService_ServerLive_FullMethodName)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,14 +61,16 @@ func TestTimeOfMessages(t *testing.T) {
 			calls = sync.Pool{New: pool}
 			defer func() { calls = sync.Pool{New: pool} }()
 			synctest.Test(t, func(t *testing.T) {
-				svc := &service{gate: everybody(memoryOnly{pool: buf.NewPool(0)}), Options: &Options{Limits: ingest.Limits{MaxMessage: 8 << 20}}}
+				svc := &service{gate: everybody(memoryOnly{pool: buf.NewPool(0)}),
+					Options: &Options{Limits: ingest.Limits{MaxMessage: 8 << 20}}}
 				s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()))
 				grpc_health_v1.RegisterHealthServer(registrar{s, svc}, grpc_health_v1.UnimplementedHealthServer{})
 				ln := bufconn.Listen(1 << 20)
 				go func() { _ = s.Serve(ln) }()
 				var protocols http.Protocols
 				protocols.SetUnencryptedHTTP2(true)
-				client := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				client := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _,
+					_ string) (net.Conn, error) {
 					return ln.DialContext(ctx)
 				}}
 				body, send := io.Pipe()
@@ -93,7 +95,8 @@ func TestTimeOfMessages(t *testing.T) {
 				resp.Body.Close()
 				code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
 				if took := time.Since(begun); code != c.code || took != c.took {
-					t.Errorf("status %s %s after %v, want %s after %v", code, resp.Header.Get("Grpc-Message"), took, c.code, c.took)
+					t.Errorf("status %s %s after %v, want %s after %v", code, resp.Header.Get("Grpc-Message"), took,
+						c.code, c.took)
 				}
 				synctest.Wait()
 				if n := svc.gate.Memory().Stats().Leases; n != 0 {

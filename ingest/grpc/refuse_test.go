@@ -47,11 +47,14 @@ func isStatus(t *testing.T, err error, code codes.Code, text string) {
 // Unary calls and streams refuse broken messages, and other messages are answered as before.
 func TestBrokenMessages(t *testing.T) {
 	r := serve(t, nil, identity)
-	for _, body := range []string{"\x0a", "\x0a\xff\xff\xff\xff\x0f", "\x2a\x02\x0a\x09", "\x00", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", strings.Repeat("\x0b", 20000)} {
+	for _, body := range []string{"\x0a", "\x0a\xff\xff\xff\xff\x0f", "\x2a\x02\x0a\x09", "\x00",
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", strings.Repeat("\x0b", 20000)} {
 		in, out := []byte(body), []byte(nil)
-		err := r.conn.Invoke(r.ctx, pb.GRPCInferenceService_ModelInfer_FullMethodName, &in, &out, grpc.ForceCodecV2(bytesCodec{}))
+		err := r.conn.Invoke(r.ctx, pb.GRPCInferenceService_ModelInfer_FullMethodName, &in, &out,
+			grpc.ForceCodecV2(bytesCodec{}))
 		isStatus(t, err, codes.InvalidArgument, "protobuf")
-		s, err := r.conn.NewStream(r.ctx, &pb.GRPCInferenceService_ServiceDesc.Streams[0], pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, grpc.ForceCodecV2(bytesCodec{}))
+		s, err := r.conn.NewStream(r.ctx, &pb.GRPCInferenceService_ServiceDesc.Streams[0],
+			pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, grpc.ForceCodecV2(bytesCodec{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +94,8 @@ func TestLargeMessages(t *testing.T) {
 	if _, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 32<<10))); err != nil {
 		t.Error(err)
 	}
-	_, err := r.ModelInfer(metadata.AppendToOutgoingContext(r.ctx, "x", strings.Repeat("y", 100<<10)), raw("identity", "", []byte{1}))
+	_, err := r.ModelInfer(metadata.AppendToOutgoingContext(r.ctx, "x", strings.Repeat("y", 100<<10)),
+		raw("identity", "", []byte{1}))
 	if err == nil {
 		t.Error("100 KB of metadata were taken")
 	}
@@ -191,7 +195,8 @@ func TestReflection(t *testing.T) {
 	}
 	for _, ask := range []*grpc_reflection_v1.ServerReflectionRequest{
 		{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}},
-		{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "inference.GRPCInferenceService"}},
+		{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{
+			FileContainingSymbol: "inference.GRPCInferenceService"}},
 	} {
 		if err := s.Send(ask); err != nil {
 			t.Fatal(err)
@@ -212,30 +217,35 @@ func TestRepository(t *testing.T) {
 	param := func(v any) *pb.ModelRepositoryParameter {
 		switch v := v.(type) {
 		case int:
-			return &pb.ModelRepositoryParameter{ParameterChoice: &pb.ModelRepositoryParameter_Int64Param{Int64Param: int64(v)}}
+			return &pb.ModelRepositoryParameter{ParameterChoice: &pb.ModelRepositoryParameter_Int64Param{
+				Int64Param: int64(v)}}
 		case []byte:
 			return &pb.ModelRepositoryParameter{ParameterChoice: &pb.ModelRepositoryParameter_BytesParam{BytesParam: v}}
 		}
 		return &pb.ModelRepositoryParameter{}
 	}
 	var header metadata.MD
-	if _, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "identity", Parameters: map[string]*pb.ModelRepositoryParameter{"instances": param(2)}}, grpc.Header(&header)); err != nil {
+	if _, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "identity",
+		Parameters: map[string]*pb.ModelRepositoryParameter{"instances": param(2)}}, grpc.Header(&header)); err != nil {
 		t.Fatal(err)
 	}
 	if e := header.Get("millrace-endpoint"); len(e) != 1 || e[0] != "identity" {
 		t.Errorf("endpoint %v", e)
 	}
 	for key, v := range map[string]any{"instances": []byte("x"), "empty": nil} {
-		_, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "identity", Parameters: map[string]*pb.ModelRepositoryParameter{key: param(v)}})
+		_, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "identity",
+			Parameters: map[string]*pb.ModelRepositoryParameter{key: param(v)}})
 		isStatus(t, err, codes.InvalidArgument, "parameters."+key)
 	}
 	for says, names := range map[string][]string{
 		"Model name cannot be empty. Please enter a valid name to deploy.": {"", " ", "\t", " \t \n "},
-		"model name must not contain path traversal characters":            {"../etc", "a/../b", "..", " ..", ".. ", ".", "/etc/passwd", "model/", "a\\b"},
-		"failed to poll from model repository":                             {"...", "..my_model", "model..1"},
+		"model name must not contain path traversal characters": {"../etc", "a/../b", "..", " ..", ".. ",
+			".", "/etc/passwd", "model/", "a\\b"},
+		"failed to poll from model repository": {"...", "..my_model", "model..1"},
 	} {
 		for _, name := range names {
-			if _, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: name}); err == nil || !strings.Contains(err.Error(), says) {
+			if _, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: name}); err == nil ||
+				!strings.Contains(err.Error(), says) {
 				t.Errorf("%q: %v, want %s", name, err, says)
 			}
 		}
@@ -257,28 +267,33 @@ func TestSharedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	if _, err := r.SystemSharedMemoryRegister(r.ctx, &pb.SystemSharedMemoryRegisterRequest{Name: "r", Key: "/" + filepath.Base(f.Name()), ByteSize: 64}); err != nil {
+	if _, err := r.SystemSharedMemoryRegister(r.ctx, &pb.SystemSharedMemoryRegisterRequest{Name: "r",
+		Key: "/" + filepath.Base(f.Name()), ByteSize: 64}); err != nil {
 		t.Fatal(err)
 	}
 	at := func(offset, size int64) map[string]*pb.InferParameter {
 		number := func(v int64) *pb.InferParameter {
 			return &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: v}}
 		}
-		return map[string]*pb.InferParameter{"shared_memory_offset": number(offset), "shared_memory_byte_size": number(size),
-			"shared_memory_region": {ParameterChoice: &pb.InferParameter_StringParam{StringParam: "r"}}}
+		return map[string]*pb.InferParameter{"shared_memory_offset": number(offset),
+			"shared_memory_byte_size": number(size),
+			"shared_memory_region":    {ParameterChoice: &pb.InferParameter_StringParam{StringParam: "r"}}}
 	}
 	in := &pb.ModelInferRequest{ModelName: "identity",
 		Inputs: []*pb.ModelInferRequest_InferInputTensor{
-			{Name: "a", Datatype: "UINT8", Shape: []int64{8}, Parameters: at(0, 8)}, {Name: "b", Datatype: "UINT8", Shape: []int64{2}},
+			{Name: "a", Datatype: "UINT8", Shape: []int64{8}, Parameters: at(0, 8)},
+			{Name: "b", Datatype: "UINT8", Shape: []int64{2}},
 		},
-		Outputs:          []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "a", Parameters: at(32, 8)}, {Name: "b"}},
+		Outputs: []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "a", Parameters: at(32, 8)},
+			{Name: "b"}},
 		RawInputContents: [][]byte{{7, 8}},
 	}
 	out, err := r.ModelInfer(r.ctx, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out.RawOutputContents) != 2 || len(out.RawOutputContents[0]) != 0 || !bytes.Equal(out.RawOutputContents[1], []byte{7, 8}) || len(out.Outputs[0].Parameters) != 0 {
+	if len(out.RawOutputContents) != 2 || len(out.RawOutputContents[0]) != 0 ||
+		!bytes.Equal(out.RawOutputContents[1], []byte{7, 8}) || len(out.Outputs[0].Parameters) != 0 {
 		t.Errorf("%v", out)
 	}
 	if b, _ := os.ReadFile(f.Name()); !bytes.Equal(b[32:40], pattern(8)) {
@@ -308,11 +323,14 @@ func TestTrace(t *testing.T) {
 }
 
 func TestModelConfig(t *testing.T) {
-	r := serve(t, nil, workers.Config{Name: "several", Kind: "repeat"}, workers.Config{Name: "kept", Kind: "identity", Cache: workers.Cache{Size: 1 << 16}})
-	if out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "several"}); err != nil || !out.Config.GetModelTransactionPolicy().GetDecoupled() || out.Config.GetResponseCache() != nil {
+	r := serve(t, nil, workers.Config{Name: "several", Kind: "repeat"}, workers.Config{Name: "kept", Kind: "identity",
+		Cache: workers.Cache{Size: 1 << 16}})
+	if out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "several"}); err != nil ||
+		!out.Config.GetModelTransactionPolicy().GetDecoupled() || out.Config.GetResponseCache() != nil {
 		t.Errorf("%v, %v", out, err)
 	}
-	if out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "kept"}); err != nil || out.Config.GetModelTransactionPolicy() != nil || !out.Config.GetResponseCache().GetEnable() {
+	if out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "kept"}); err != nil ||
+		out.Config.GetModelTransactionPolicy() != nil || !out.Config.GetResponseCache().GetEnable() {
 		t.Errorf("%v, %v", out, err)
 	}
 }

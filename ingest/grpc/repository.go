@@ -19,7 +19,8 @@ const endpointHeader = "millrace-endpoint"
 // checkRepository refuses names of repositories, since the only repository has no name.
 func checkRepository(name string) error {
 	if name != "" {
-		return statusError(stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", name))
+		return statusError(stream.Errorf(stream.InvalidArgument, "repository_name",
+			"%.64q is not known: leave it out, there is one repository", name))
 	}
 	return nil
 }
@@ -30,13 +31,15 @@ func (s *service) models(ctx context.Context) ingest.Repository {
 }
 
 // RepositoryIndex implements the service.
-func (s *service) RepositoryIndex(ctx context.Context, in *inferencepb.RepositoryIndexRequest) (*inferencepb.RepositoryIndexResponse, error) {
+func (s *service) RepositoryIndex(ctx context.Context,
+	in *inferencepb.RepositoryIndexRequest) (*inferencepb.RepositoryIndexResponse, error) {
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}
 	out := &inferencepb.RepositoryIndexResponse{}
 	for _, row := range inference.Index(s.models(ctx), in.Ready) {
-		out.Models = append(out.Models, &inferencepb.RepositoryIndexResponse_ModelIndex{Name: row.Name, Version: row.Version, State: row.State, Reason: row.Reason})
+		out.Models = append(out.Models, &inferencepb.RepositoryIndexResponse_ModelIndex{Name: row.Name,
+			Version: row.Version, State: row.State, Reason: row.Reason})
 	}
 	return out, nil
 }
@@ -44,7 +47,8 @@ func (s *service) RepositoryIndex(ctx context.Context, in *inferencepb.Repositor
 // RepositoryModelLoad implements the service. The protocol's reply has no field for the endpoint's name, which
 // differs from the model's name when the model is loaded again with other parameters. The call's header has the
 // endpoint's name.
-func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.RepositoryModelLoadRequest) (*inferencepb.RepositoryModelLoadResponse, error) {
+func (s *service) RepositoryModelLoad(ctx context.Context,
+	in *inferencepb.RepositoryModelLoadRequest) (*inferencepb.RepositoryModelLoadResponse, error) {
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}
@@ -73,18 +77,21 @@ func paramsOf(from map[string]*inferencepb.ModelRepositoryParameter) (map[string
 			out[key] = v.StringParam
 		case *inferencepb.ModelRepositoryParameter_BytesParam:
 			if !strings.HasPrefix(key, "file:") {
-				return nil, stream.Errorf(stream.InvalidArgument, "parameters."+key, "is bytes, which only file:PATH takes: send a string, a number or a bool")
+				return nil, stream.Errorf(stream.InvalidArgument, "parameters."+key,
+					"is bytes, which only file:PATH takes: send a string, a number or a bool")
 			}
 			out[key] = v.BytesParam
 		default:
-			return nil, stream.Errorf(stream.InvalidArgument, "parameters."+key, "has no value: set bool_param, int64_param, string_param or bytes_param")
+			return nil, stream.Errorf(stream.InvalidArgument, "parameters."+key,
+				"has no value: set bool_param, int64_param, string_param or bytes_param")
 		}
 	}
 	return out, nil
 }
 
 // RepositoryModelUnload implements the service.
-func (s *service) RepositoryModelUnload(ctx context.Context, in *inferencepb.RepositoryModelUnloadRequest) (*inferencepb.RepositoryModelUnloadResponse, error) {
+func (s *service) RepositoryModelUnload(ctx context.Context,
+	in *inferencepb.RepositoryModelUnloadRequest) (*inferencepb.RepositoryModelUnloadResponse, error) {
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}

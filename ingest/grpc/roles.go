@@ -99,7 +99,8 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 	}
 	if elsewhere {
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-		return nil, status.Errorf(codes.Unimplemented, "unknown method %s for service %s", name, service) // as gRPC answers unknown methods
+		// as gRPC answers unknown methods
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s for service %s", name, service)
 	}
 	return ctx, nil
 }
@@ -221,7 +222,8 @@ func (s *service) audit(ctx context.Context, method, target string, err error) {
 		err = stream.Errorf(is, "", "%s", st.Message())
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	s.gate.Audit(access.Act{By: client(ctx).Principal(), Remote: from, Forwarded: forwarded(md), Protocol: "grpc", Verb: method, Target: target, Err: err})
+	s.gate.Audit(access.Act{By: client(ctx).Principal(), Remote: from, Forwarded: forwarded(md), Protocol: "grpc",
+		Verb: method, Target: target, Err: err})
 }
 
 // certificates returns the client's certificate followed by the chain sent by the client, or nil.
@@ -258,12 +260,16 @@ func mayUse(ctx context.Context, method string, in any) error {
 	switch in := in.(type) {
 	case *call, *inferencepb.ModelInferRequest: // frame checks the model
 		return nil
-	case *inferencepb.ModelMetadataRequest, *inferencepb.ModelReadyRequest, *inferencepb.ModelConfigRequest, *inferencepb.RepositoryModelLoadRequest, *inferencepb.RepositoryModelUnloadRequest,
-		*inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:
+	case *inferencepb.ModelMetadataRequest, *inferencepb.ModelReadyRequest, *inferencepb.ModelConfigRequest,
+		*inferencepb.RepositoryModelLoadRequest, *inferencepb.RepositoryModelUnloadRequest,
+		*inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest,
+		*inferencepb.WorkerUnloadRequest:
 		if need.Model = targetOf(in); need.Model == "" {
 			need.Scope = access.ServerScope
 		}
-	case *inferencepb.ModelListRequest, *inferencepb.HasHardwareRequest, *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
+	case *inferencepb.ModelListRequest, *inferencepb.HasHardwareRequest, *inferencepb.ServerLiveRequest,
+		*inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest,
+		*inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
 	default:
 		need.Scope = access.ServerScope
 	}

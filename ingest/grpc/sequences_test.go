@@ -40,7 +40,8 @@ func (*accumulating) Run(_ context.Context, b *batching.Batch) error {
 		sum, _ := r.State().(uint32)
 		sum += binary.LittleEndian.Uint32(r.Inputs[0].Data)
 		r.SetState(sum, func(any) {})
-		b.Finish(i, []stream.Tensor{{Name: "OUTPUT", Datatype: stream.Int32, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint32(nil, sum)}})
+		b.Finish(i, []stream.Tensor{{Name: "OUTPUT", Datatype: stream.Int32, Shape: []int{1, 1},
+			Data: binary.LittleEndian.AppendUint32(nil, sum)}})
 	}
 	return nil
 }
@@ -64,10 +65,12 @@ func inSequence(id any, start, end bool, value int) *pb.ModelInferRequest {
 		return &pb.InferParameter{ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: v}}
 	}
 	return &pb.ModelInferRequest{
-		ModelName:        "sum",
-		Inputs:           []*pb.ModelInferRequest_InferInputTensor{{Name: "INPUT", Datatype: "INT32", Shape: []int64{1, 1}}},
+		ModelName: "sum",
+		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "INPUT", Datatype: "INT32",
+			Shape: []int64{1, 1}}},
 		RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, uint32(value))},
-		Parameters:       map[string]*pb.InferParameter{"sequence_id": choice, "sequence_start": flag(start), "sequence_end": flag(end)},
+		Parameters: map[string]*pb.InferParameter{"sequence_id": choice, "sequence_start": flag(start),
+			"sequence_end": flag(end)},
 	}
 }
 
@@ -90,7 +93,8 @@ func (r *running) want(got, want string) {
 func (r *running) post(params string, value int) string {
 	r.Helper()
 	resp, err := http.Post(r.s.URL("http")+"/v2/models/sum/infer", "application/json",
-		strings.NewReader(fmt.Sprintf(`{"parameters":{%s},"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[%d]}]}`, params, value)))
+		strings.NewReader(fmt.Sprintf(`{"parameters":{%s},"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,`+
+			`1],"data":[%d]}]}`, params, value)))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -211,7 +215,8 @@ func TestStreamWithoutSequence(t *testing.T) {
 		}
 		for i := range uint32(n) {
 			out := s.next()
-			if got := binary.LittleEndian.Uint32(out.InferResponse.RawOutputContents[0]); out.ErrorMessage != "" || got != 1+i*c.each {
+			if got := binary.LittleEndian.Uint32(out.InferResponse.RawOutputContents[0]); out.ErrorMessage != "" ||
+				got != 1+i*c.each {
 				t.Fatalf("%v, request %d: got %d, %s", c.md, i, got, out.ErrorMessage)
 			}
 		}

@@ -79,7 +79,8 @@ func (r *running) noLeases() {
 
 func (r *running) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	r.Helper()
-	conn, err := grpc.NewClient(r.s.Addr("grpc"), append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(r.s.Addr("grpc"),
+		append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -92,7 +93,8 @@ var identity = workers.Config{Name: "identity", Source: "identity"}
 // raw returns a request with one tensor of bytes.
 func raw(model, id string, data []byte) *inferencepb.ModelInferRequest {
 	return &inferencepb.ModelInferRequest{ModelName: model, Id: id,
-		Inputs:           []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(len(data))}}},
+		Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+			Shape: []int64{1, int64(len(data))}}},
 		RawInputContents: [][]byte{data},
 	}
 }

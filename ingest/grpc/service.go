@@ -39,7 +39,8 @@ var _ inferencepb.GRPCInferenceServiceServer = (*service)(nil)
 // called calls Options.Called.
 func (s *service) called(method, version string, err error, begun time.Time, in, out int) {
 	if s.Called != nil {
-		s.Called(Called{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun), In: in, Out: out})
+		s.Called(Called{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun), In: in,
+			Out: out})
 	}
 }
 
@@ -58,13 +59,15 @@ func (s *service) ServerLive(context.Context, *inferencepb.ServerLiveRequest) (*
 }
 
 // ServerReady implements the service.
-func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) (*inferencepb.ServerReadyResponse, error) {
+func (s *service) ServerReady(context.Context,
+	*inferencepb.ServerReadyRequest) (*inferencepb.ServerReadyResponse, error) {
 	st := s.gate.State()
 	return &inferencepb.ServerReadyResponse{Ready: st.Ready && !st.Draining && !s.closing.Load()}, nil
 }
 
 // ModelReady implements the service. An unloaded model is not ready.
-func (s *service) ModelReady(ctx context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
+func (s *service) ModelReady(ctx context.Context,
+	in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
 	if app, _ := s.app(); app != nil && in.Name == "" {
 		in.Name = app.Name
 	}
@@ -76,19 +79,23 @@ func (s *service) ModelReady(ctx context.Context, in *inferencepb.ModelReadyRequ
 }
 
 // ServerMetadata implements the service.
-func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
+func (s *service) ServerMetadata(context.Context,
+	*inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
 	st := s.gate.State()
-	return &inferencepb.ServerMetadataResponse{Name: st.Name, Version: st.Version, Extensions: inference.Extensions(s.SharedMemory != nil)}, nil
+	return &inferencepb.ServerMetadataResponse{Name: st.Name, Version: st.Version,
+		Extensions: inference.Extensions(s.SharedMemory != nil)}, nil
 }
 
 // ModelMetadata implements the service.
-func (s *service) ModelMetadata(ctx context.Context, in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
+func (s *service) ModelMetadata(ctx context.Context,
+	in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
 	meta, err := inference.Metadata(s.models(ctx), in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
 	return &inferencepb.ModelMetadataResponse{
-		Name: meta.Name, Versions: meta.Versions, Platform: meta.Platform, Inputs: tensorMetadata(meta.Inputs), Outputs: tensorMetadata(meta.Outputs),
+		Name: meta.Name, Versions: meta.Versions, Platform: meta.Platform, Inputs: tensorMetadata(meta.Inputs),
+		Outputs: tensorMetadata(meta.Outputs),
 	}, nil
 }
 
@@ -104,7 +111,8 @@ func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataRespo
 }
 
 // ModelStatistics implements the service.
-func (s *service) ModelStatistics(ctx context.Context, in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
+func (s *service) ModelStatistics(ctx context.Context,
+	in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
 	out, err := inference.Statistics(s.models(ctx), in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
@@ -113,7 +121,8 @@ func (s *service) ModelStatistics(ctx context.Context, in *inferencepb.ModelStat
 }
 
 // ModelConfig implements the service.
-func (s *service) ModelConfig(ctx context.Context, in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
+func (s *service) ModelConfig(ctx context.Context,
+	in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
 	if _, _, err := inference.Find(s.models(ctx), in.Name, in.Version); err != nil {
 		return nil, s.statusError(err)
 	}

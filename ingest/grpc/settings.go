@@ -17,7 +17,8 @@ func (s *service) settings() (ingest.Settings, error) {
 }
 
 // TraceSetting implements the service.
-func (s *service) TraceSetting(ctx context.Context, in *inferencepb.TraceSettingRequest) (*inferencepb.TraceSettingResponse, error) {
+func (s *service) TraceSetting(ctx context.Context,
+	in *inferencepb.TraceSettingRequest) (*inferencepb.TraceSettingResponse, error) {
 	settings, err := s.settings()
 	if err != nil {
 		return nil, s.statusError(err)
@@ -46,7 +47,8 @@ func (s *service) TraceSetting(ctx context.Context, in *inferencepb.TraceSetting
 }
 
 // LogSettings implements the service.
-func (s *service) LogSettings(ctx context.Context, in *inferencepb.LogSettingsRequest) (*inferencepb.LogSettingsResponse, error) {
+func (s *service) LogSettings(ctx context.Context,
+	in *inferencepb.LogSettingsRequest) (*inferencepb.LogSettingsResponse, error) {
 	settings, err := s.settings()
 	if err != nil {
 		return nil, s.statusError(err)
@@ -65,7 +67,8 @@ func (s *service) LogSettings(ctx context.Context, in *inferencepb.LogSettingsRe
 			case *inferencepb.LogSettingsRequest_SettingValue_StringParam:
 				change[name] = v.StringParam
 			default:
-				return nil, statusError(stream.Errorf(stream.InvalidArgument, "settings."+name, "has no value: set bool_param, uint32_param or string_param"))
+				return nil, statusError(stream.Errorf(stream.InvalidArgument, "settings."+name,
+					"has no value: set bool_param, uint32_param or string_param"))
 			}
 		}
 		if err := settings.ChangeLog(change); err != nil {
@@ -79,7 +82,8 @@ func (s *service) LogSettings(ctx context.Context, in *inferencepb.LogSettingsRe
 		case bool:
 			value.ParameterChoice = &inferencepb.LogSettingsResponse_SettingValue_BoolParam{BoolParam: v}
 		case int:
-			value.ParameterChoice = &inferencepb.LogSettingsResponse_SettingValue_Uint32Param{Uint32Param: uint32(max(v, 0))}
+			value.ParameterChoice = &inferencepb.LogSettingsResponse_SettingValue_Uint32Param{
+				Uint32Param: uint32(max(v, 0))}
 		case string:
 			value.ParameterChoice = &inferencepb.LogSettingsResponse_SettingValue_StringParam{StringParam: v}
 		}

@@ -11,7 +11,8 @@ import (
 // An unknown value is refused by its name. TestConformance of package server covers the rest.
 func TestSettings(t *testing.T) {
 	r := serve(t, nil, identity)
-	_, err := r.LogSettings(r.ctx, &pb.LogSettingsRequest{Settings: map[string]*pb.LogSettingsRequest_SettingValue{"log_info": {}}})
+	_, err := r.LogSettings(r.ctx, &pb.LogSettingsRequest{Settings: map[string]*pb.LogSettingsRequest_SettingValue{
+		"log_info": {}}})
 	isStatus(t, err, codes.InvalidArgument, "settings.log_info")
 }
 
@@ -38,8 +39,10 @@ func TestStatistics(t *testing.T) {
 			return st.ExecutionCount == 3
 		})
 		x := st.InferenceStats
-		if st.Name != "identity" || st.Version != "1" || st.InferenceCount != 3 || x.Success.Count != 3 || x.Success.Ns == 0 || x.Fail.Count != 1 || x.Queue.Count != 3 || x.ComputeInfer.Count != 3 ||
-			x.Success.Ns < x.Queue.Ns || len(st.BatchStats) != 1 || st.BatchStats[0].BatchSize != 1 || st.BatchStats[0].ComputeInfer.Count != 3 || st.LastInference == 0 {
+		if st.Name != "identity" || st.Version != "1" || st.InferenceCount != 3 || x.Success.Count != 3 ||
+			x.Success.Ns == 0 || x.Fail.Count != 1 || x.Queue.Count != 3 || x.ComputeInfer.Count != 3 ||
+			x.Success.Ns < x.Queue.Ns || len(st.BatchStats) != 1 || st.BatchStats[0].BatchSize != 1 ||
+			st.BatchStats[0].ComputeInfer.Count != 3 || st.LastInference == 0 {
 			t.Errorf("%v", st)
 		}
 	}

@@ -35,7 +35,8 @@ func (s *service) sharing(ctx context.Context) (c shm.Client) {
 }
 
 // SystemSharedMemoryStatus implements the service.
-func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.SystemSharedMemoryStatusRequest) (*inferencepb.SystemSharedMemoryStatusResponse, error) {
+func (s *service) SystemSharedMemoryStatus(ctx context.Context,
+	in *inferencepb.SystemSharedMemoryStatusRequest) (*inferencepb.SystemSharedMemoryStatusResponse, error) {
 	if s.SharedMemory == nil { // clients ask before registering
 		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
 	}
@@ -47,15 +48,18 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 	if err != nil {
 		return nil, s.statusError(err)
 	}
-	out := &inferencepb.SystemSharedMemoryStatusResponse{Regions: map[string]*inferencepb.SystemSharedMemoryStatusResponse_RegionStatus{}}
+	out := &inferencepb.SystemSharedMemoryStatusResponse{
+		Regions: map[string]*inferencepb.SystemSharedMemoryStatusResponse_RegionStatus{}}
 	for _, r := range regions {
-		out.Regions[r.Name] = &inferencepb.SystemSharedMemoryStatusResponse_RegionStatus{Name: r.Name, Key: r.Key, Offset: r.Offset, ByteSize: r.ByteSize}
+		out.Regions[r.Name] = &inferencepb.SystemSharedMemoryStatusResponse_RegionStatus{Name: r.Name, Key: r.Key,
+			Offset: r.Offset, ByteSize: r.ByteSize}
 	}
 	return out, nil
 }
 
 // SystemSharedMemoryRegister implements the service.
-func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencepb.SystemSharedMemoryRegisterRequest) (*inferencepb.SystemSharedMemoryRegisterResponse, error) {
+func (s *service) SystemSharedMemoryRegister(ctx context.Context,
+	in *inferencepb.SystemSharedMemoryRegisterRequest) (*inferencepb.SystemSharedMemoryRegisterResponse, error) {
 	of := s.sharing(ctx)
 	if err := s.SharedMemory.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
@@ -67,7 +71,8 @@ func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencep
 }
 
 // SystemSharedMemoryUnregister implements the service.
-func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferencepb.SystemSharedMemoryUnregisterRequest) (*inferencepb.SystemSharedMemoryUnregisterResponse, error) {
+func (s *service) SystemSharedMemoryUnregister(ctx context.Context,
+	in *inferencepb.SystemSharedMemoryUnregisterRequest) (*inferencepb.SystemSharedMemoryUnregisterResponse, error) {
 	of := s.sharing(ctx)
 	if err := s.SharedMemory.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
@@ -81,20 +86,25 @@ func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferenc
 }
 
 // CudaSharedMemoryStatus implements the service: no region can be registered.
-func (s *service) CudaSharedMemoryStatus(_ context.Context, in *inferencepb.CudaSharedMemoryStatusRequest) (*inferencepb.CudaSharedMemoryStatusResponse, error) {
+func (s *service) CudaSharedMemoryStatus(_ context.Context,
+	in *inferencepb.CudaSharedMemoryStatusRequest) (*inferencepb.CudaSharedMemoryStatusResponse, error) {
 	if in.Name != "" {
-		return nil, statusError(stream.Errorf(stream.NotFound, "", "no CUDA shared memory is registered as %.64q", in.Name))
+		return nil, statusError(stream.Errorf(stream.NotFound, "", "no CUDA shared memory is registered as %.64q",
+			in.Name))
 	}
 	return &inferencepb.CudaSharedMemoryStatusResponse{}, nil
 }
 
 // CudaSharedMemoryRegister implements the service.
-func (s *service) CudaSharedMemoryRegister(context.Context, *inferencepb.CudaSharedMemoryRegisterRequest) (*inferencepb.CudaSharedMemoryRegisterResponse, error) {
-	return nil, statusError(stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory"))
+func (s *service) CudaSharedMemoryRegister(context.Context,
+	*inferencepb.CudaSharedMemoryRegisterRequest) (*inferencepb.CudaSharedMemoryRegisterResponse, error) {
+	return nil, statusError(stream.Errorf(stream.Unsupported, "",
+		"this server takes no CUDA shared memory: register system shared memory"))
 }
 
 // CudaSharedMemoryUnregister implements the service. Clients remove the regions of an earlier run before using
 // another kind of memory, so this call succeeds.
-func (s *service) CudaSharedMemoryUnregister(context.Context, *inferencepb.CudaSharedMemoryUnregisterRequest) (*inferencepb.CudaSharedMemoryUnregisterResponse, error) {
+func (s *service) CudaSharedMemoryUnregister(context.Context,
+	*inferencepb.CudaSharedMemoryUnregisterRequest) (*inferencepb.CudaSharedMemoryUnregisterResponse, error) {
 	return &inferencepb.CudaSharedMemoryUnregisterResponse{}, nil
 }

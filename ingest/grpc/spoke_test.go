@@ -39,11 +39,13 @@ func (withKey) Identify(_ context.Context, c access.Credentials) (*access.Princi
 // or never sent a message. Connections of clients with credentials stay.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
-	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{access.Everybody(access.Quotas{})}))
+	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)},
+		withKey{access.Everybody(access.Quotas{})}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	refused := inferencepb.NewGRPCInferenceServiceClient(connect(t, at))
-	if _, err := refused.ServerMetadata(ctx, &inferencepb.ServerMetadataRequest{}); status.Code(err) != codes.Unauthenticated {
+	if _, err := refused.ServerMetadata(ctx, &inferencepb.ServerMetadataRequest{}); status.Code(
+		err) != codes.Unauthenticated {
 		t.Fatal(err)
 	}
 	if n := limit.Silent(); n != 1 {
@@ -68,7 +70,8 @@ func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	if n := limit.Silent(); n != 2 {
 		t.Errorf("after its answer %d of 2 connections are silent", n)
 	}
-	if _, err := refused.ServerMetadata(metadata.AppendToOutgoingContext(ctx, "api_key", "x"), &inferencepb.ServerMetadataRequest{}); err != nil {
+	if _, err := refused.ServerMetadata(metadata.AppendToOutgoingContext(ctx, "api_key", "x"),
+		&inferencepb.ServerMetadataRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := limit.Silent(); n != 1 {
@@ -78,7 +81,8 @@ func TestRefusedCallsKeepNoConnection(t *testing.T) {
 
 // TestIdleConnectionsEnd: a connection without a call ends after limits.keep_alive.
 func TestIdleConnectionsEnd(t *testing.T) {
-	_, at := serveAlone(t, Options{Limits: ingest.Limits{KeepAlive: 10 * time.Millisecond}}, everybody(live{pool: buf.NewPool(1 << 30)}))
+	_, at := serveAlone(t, Options{Limits: ingest.Limits{KeepAlive: 10 * time.Millisecond}},
+		everybody(live{pool: buf.NewPool(1 << 30)}))
 	c, err := net.Dial("tcp", at)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +109,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 // the total is limited.
 func TestWatchersOfAClient(t *testing.T) {
 	for _, perAddress := range []int{0, 8} { // connections; 0 = each counts for itself
-		_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: perAddress}, Limits: ingest.Limits{MaxWatchers: 2}}, everybody(live{pool: buf.NewPool(1 << 30)}))
+		_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: perAddress},
+			Limits: ingest.Limits{MaxWatchers: 2}}, everybody(live{pool: buf.NewPool(1 << 30)}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		watch := func(conn *grpc.ClientConn) error {
@@ -121,7 +126,8 @@ func TestWatchersOfAClient(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := watch(one); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "limits.max_watchers: 2 calls of this address") {
+		if err := watch(one); status.Code(err) != codes.Unavailable ||
+			!strings.Contains(err.Error(), "limits.max_watchers: 2 calls of this address") {
 			t.Error(err)
 		}
 		if err := watch(other); (err == nil) != (perAddress == 0) {
@@ -139,7 +145,8 @@ func TestWatchersOfAClient(t *testing.T) {
 		if err := watch(other); err != nil {
 			t.Error(err)
 		}
-		if err := watch(connect(t, at)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "limits.max_watchers: 32 calls watch already") {
+		if err := watch(connect(t, at)); status.Code(err) != codes.Unavailable ||
+			!strings.Contains(err.Error(), "limits.max_watchers: 32 calls watch already") {
 			t.Error(err)
 		}
 	}

@@ -108,7 +108,9 @@ var _ stream.Pacer = (*feed)(nil)
 func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	s := srv.(*service)
 	begun := time.Now()
-	x := &session{service: s, ServerStream: ss, ctx: ss.Context(), window: ingest.NewWindow(), stop: make(chan struct{}), wake: make(chan struct{}, 1), revoked: make(chan error, 1), room: make(chan struct{})}
+	x := &session{service: s, ServerStream: ss, ctx: ss.Context(), window: ingest.NewWindow(),
+		stop: make(chan struct{}), wake: make(chan struct{}, 1), revoked: make(chan error, 1),
+		room: make(chan struct{})}
 	defer func() {
 		if v := recover(); v != nil {
 			err = s.panicked(inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName, v)
@@ -168,7 +170,8 @@ func (x *session) options() error {
 	case len(v) == 1 && (v[0] == "true" || v[0] == "false"):
 		x.errors = v[0] == "true"
 	default:
-		return stream.Errorf(stream.InvalidArgument, "triton_grpc_error", "%.32q is not known: want true or false", strings.Join(v, ","))
+		return stream.Errorf(stream.InvalidArgument, "triton_grpc_error", "%.32q is not known: want true or false",
+			strings.Join(v, ","))
 	}
 	return nil
 }
@@ -211,7 +214,8 @@ func (x *session) optionsOf(ps oip.Params) (left oip.Params, err error) {
 		}
 		found = true
 		if err == nil && byMetadata {
-			err = stream.Errorf(stream.InvalidArgument, "parameters."+p.Key, "the metadata %s* of the call have the options of its stream: leave it out", optionPrefix)
+			err = stream.Errorf(stream.InvalidArgument, "parameters."+p.Key,
+				"the metadata %s* of the call have the options of its stream: leave it out", optionPrefix)
 		} else if err == nil {
 			err = x.option("parameters."+p.Key, option, fmt.Sprint(p.Any()))
 		}
@@ -320,9 +324,13 @@ func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
 	var err error
 	switch {
 	case x.declared:
-		err = stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "the call is one stream of frames, by its options %s*, with its own state: leave sequence_id out", optionPrefix)
+		err = stream.Errorf(stream.InvalidArgument, "parameters.sequence_id",
+			"the call is one stream of frames, by its options %s*, with its own state: leave sequence_id out",
+			optionPrefix)
 	case m.Decoupled:
-		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id", "model %s may answer a request more than once, which is not supported in sequences: leave sequence_id out", m.Name)
+		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id",
+			"model %s may answer a request more than once, which is not supported in sequences: leave sequence_id out",
+			m.Name)
 	}
 	if err != nil {
 		x.oneShot.Refuse(x.client, m.Name, k.Request.ModelVersion, &f, err)
@@ -330,15 +338,16 @@ func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
 		x.refuse(k, err)
 		return
 	}
-	c, _, err := x.client.Sequences().Submit(x.oneShot, x.client, m.Name, k.Request.ModelVersion, k.Sequence, f, func(r *stream.Result) {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if k.sequence == nil {
-			k.early = r
-			return
-		}
-		x.endInSequence(k, r)
-	})
+	c, _, err := x.client.Sequences().Submit(x.oneShot, x.client, m.Name, k.Request.ModelVersion, k.Sequence, f,
+		func(r *stream.Result) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			if k.sequence == nil {
+				k.early = r
+				return
+			}
+			x.endInSequence(k, r)
+		})
 	if err != nil {
 		x.refuse(k, err)
 		return
@@ -434,7 +443,8 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 	case other != nil && shared >= 2*maxFeeds:
 		return other, nil
 	case !own && other == nil && names == maxFeeds:
-		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
+		return nil, stream.Errorf(stream.InvalidArgument, "model_name",
+			"the requests of one call name more than %d models: use another call", maxFeeds)
 	}
 	f := &feed{x: x, model: m.Name, version: version, own: own, chosen: chosen, further: other != nil}
 	s, err := x.client.OpenHeld(m.Name, chosen, stream.Options{
@@ -533,7 +543,8 @@ func (f *feed) Room() error {
 		seq, left, room := k.seq, maxPartsWait-k.waited, x.room
 		if left <= 0 {
 			x.mu.Unlock()
-			return stream.Errorf(stream.FlowControl, "", "the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
+			return stream.Errorf(stream.FlowControl, "",
+				"the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
 		}
 		x.held++
 		x.mu.Unlock()

@@ -35,7 +35,8 @@ func (*gated) Init(context.Context, *workers.Env) (*stream.Model, error) {
 func (*gated) Run(_ context.Context, b *batching.Batch) error {
 	inRun <- struct{}{}
 	<-pass
-	b.Finish(0, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1}, Data: bytes.Clone(b.Inputs[0].Data)}})
+	b.Finish(0, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1},
+		Data: bytes.Clone(b.Inputs[0].Data)}})
 	return nil
 }
 
@@ -84,7 +85,8 @@ func TestStreamOptionsInRequests(t *testing.T) {
 		return in
 	}
 	number := func(n int64) map[string]*pb.InferParameter {
-		return map[string]*pb.InferParameter{"millrace_stream_window": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: n}}}
+		return map[string]*pb.InferParameter{
+			"millrace_stream_window": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: n}}}
 	}
 	for _, c := range []struct {
 		md       []string
@@ -92,22 +94,29 @@ func TestStreamOptionsInRequests(t *testing.T) {
 		want     []string // of each answer its error, or ""
 	}{
 		{nil, []*pb.ModelInferRequest{with(number(3)), with(nil)}, []string{"", ""}},
-		{nil, []*pb.ModelInferRequest{with(nil), with(number(3)), with(nil)}, []string{"", "parameters.millrace_stream_window: is not supported", ""}},
-		{nil, []*pb.ModelInferRequest{with(number(0)), with(nil)}, []string{"parameters.millrace_stream_window", "parameters.millrace_stream_window"}},
-		{nil, []*pb.ModelInferRequest{with(text("millrace_stream_colour", "red")), with(nil)}, []string{"parameters.millrace_stream_colour", "parameters.millrace_stream_colour"}},
-		{nil, []*pb.ModelInferRequest{with(text("millrace_stream_policy", "newest"))}, []string{"parameters.millrace_stream_policy"}},
-		{[]string{"millrace-stream-policy", "every"}, []*pb.ModelInferRequest{with(number(3))}, []string{"parameters.millrace_stream_window: the metadata millrace-stream-*"}},
+		{nil, []*pb.ModelInferRequest{with(nil), with(number(3)), with(nil)},
+			[]string{"", "parameters.millrace_stream_window: is not supported", ""}},
+		{nil, []*pb.ModelInferRequest{with(number(0)), with(nil)}, []string{"parameters.millrace_stream_window",
+			"parameters.millrace_stream_window"}},
+		{nil, []*pb.ModelInferRequest{with(text("millrace_stream_colour", "red")), with(nil)},
+			[]string{"parameters.millrace_stream_colour", "parameters.millrace_stream_colour"}},
+		{nil, []*pb.ModelInferRequest{with(text("millrace_stream_policy", "newest"))},
+			[]string{"parameters.millrace_stream_policy"}},
+		{[]string{"millrace-stream-policy", "every"}, []*pb.ModelInferRequest{with(number(3))},
+			[]string{"parameters.millrace_stream_window: the metadata millrace-stream-*"}},
 	} {
 		s := r.open(c.md...)
 		for i, in := range c.requests {
 			s.send(in)
-			if out := s.next(); (out.ErrorMessage == "") != (c.want[i] == "") || !strings.HasPrefix(out.ErrorMessage, c.want[i]) {
+			if out := s.next(); (out.ErrorMessage == "") != (c.want[i] == "") ||
+				!strings.HasPrefix(out.ErrorMessage, c.want[i]) {
 				t.Errorf("%v: %q, want %q", in.Parameters, out.ErrorMessage, c.want[i])
 			}
 		}
 		s.end()
 	}
-	if _, err := r.ModelInfer(r.ctx, with(number(3))); err == nil || !strings.Contains(err.Error(), "millrace_stream_window") {
+	if _, err := r.ModelInfer(r.ctx, with(number(3))); err == nil ||
+		!strings.Contains(err.Error(), "millrace_stream_window") {
 		t.Error(err)
 	}
 }
@@ -119,14 +128,16 @@ func TestStreamQueueTimeout(t *testing.T) {
 	s.send(raw("gated", "0", []byte{10}))
 	<-inRun
 	in := raw("gated", "1", []byte{11})
-	in.Parameters = map[string]*pb.InferParameter{"timeout": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 20000}}}
+	in.Parameters = map[string]*pb.InferParameter{
+		"timeout": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 20000}}}
 	s.send(in)
 	r.until(func() bool { return r.group().Frames.Drops[stream.Stale] == 1 })
 	pass <- struct{}{}
 	if out := s.next(); out.ErrorMessage != "" {
 		t.Error(out)
 	}
-	if out := s.next(); out.InferResponse.Id != "1" || !strings.Contains(out.ErrorMessage, "timeout: model gated had no worker") {
+	if out := s.next(); out.InferResponse.Id != "1" ||
+		!strings.Contains(out.ErrorMessage, "timeout: model gated had no worker") {
 		t.Error(out)
 	}
 	s.end()
@@ -166,7 +177,8 @@ func TestStreamVersionsThatComeBack(t *testing.T) {
 		t.Helper()
 		var all []workers.Config
 		for _, v := range versions {
-			all = append(all, workers.Config{Name: "m", Kind: "identity", Version: v, Versions: workers.Versions{All: true}})
+			all = append(all, workers.Config{Name: "m", Kind: "identity", Version: v,
+				Versions: workers.Versions{All: true}})
 		}
 		if err := r.s.Models().Define(all...); err != nil {
 			t.Fatal(err)
@@ -254,12 +266,14 @@ func TestStreamUnsendablePart(t *testing.T) {
 	}
 	f.Close()
 	r := serve(t, nil, repeat)
-	if _, err := r.SystemSharedMemoryRegister(r.ctx, &pb.SystemSharedMemoryRegisterRequest{Name: "r", Key: "/" + filepath.Base(f.Name()), ByteSize: 64}); err != nil {
+	if _, err := r.SystemSharedMemoryRegister(r.ctx, &pb.SystemSharedMemoryRegisterRequest{Name: "r",
+		Key: "/" + filepath.Base(f.Name()), ByteSize: 64}); err != nil {
 		t.Fatal(err)
 	}
 	in := repeated("1", 3, true)
 	params := text("shared_memory_region", "r")
-	params["shared_memory_byte_size"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 1}}
+	params["shared_memory_byte_size"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{
+		Int64Param: 1}}
 	in.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUT", Parameters: params}}
 	s := r.open()
 	s.send(in, repeated("2", 1, false))
@@ -267,7 +281,8 @@ func TestStreamUnsendablePart(t *testing.T) {
 		id            string
 		failed, final bool
 	}{{"1", true, true}, {"2", false, false}} {
-		if out := s.next(); out.InferResponse.Id != want.id || (out.ErrorMessage != "") != want.failed || final(out) != want.final {
+		if out := s.next(); out.InferResponse.Id != want.id || (out.ErrorMessage != "") != want.failed ||
+			final(out) != want.final {
 			t.Errorf("%v, want %+v", out, want)
 		}
 	}
@@ -285,16 +300,21 @@ func TestStreamUnsendablePart(t *testing.T) {
 // Answers of a decoupled model do not wait for a slower earlier request. Answers of other models do not wait for the
 // decoupled model, and keep the order of their requests.
 func TestStreamAsAnswersCome(t *testing.T) {
-	r := serve(t, nil, workers.Config{Name: "count", Kind: "repeat", Instances: 2}, workers.Config{Name: "gated", Kind: "gated"})
+	r := serve(t, nil, workers.Config{Name: "count", Kind: "repeat", Instances: 2},
+		workers.Config{Name: "gated", Kind: "gated"})
 	s := r.open()
 	ask := func(id string, wait uint32) *pb.ModelInferRequest {
 		return &pb.ModelInferRequest{ModelName: "count", Id: id, Inputs: []*pb.ModelInferRequest_InferInputTensor{
-			{Name: "IN", Datatype: "INT32", Shape: []int64{1}, Contents: &pb.InferTensorContents{IntContents: []int32{7}}},
-			{Name: "DELAY", Datatype: "UINT32", Shape: []int64{1}, Contents: &pb.InferTensorContents{UintContents: []uint32{wait}}},
-			{Name: "WAIT", Datatype: "UINT32", Shape: []int64{1}, Contents: &pb.InferTensorContents{UintContents: []uint32{0}}},
+			{Name: "IN", Datatype: "INT32", Shape: []int64{1},
+				Contents: &pb.InferTensorContents{IntContents: []int32{7}}},
+			{Name: "DELAY", Datatype: "UINT32", Shape: []int64{1},
+				Contents: &pb.InferTensorContents{UintContents: []uint32{wait}}},
+			{Name: "WAIT", Datatype: "UINT32", Shape: []int64{1},
+				Contents: &pb.InferTensorContents{UintContents: []uint32{0}}},
 		}}
 	}
-	s.send(ask("slow", 3_600_000), ask("fast", 0), raw("gated", "a", []byte{1}), raw("gated", "b", []byte{2}), ask("faster", 0))
+	s.send(ask("slow", 3_600_000), ask("fast", 0), raw("gated", "a", []byte{1}), raw("gated", "b", []byte{2}),
+		ask("faster", 0))
 	<-inRun
 	got := map[string]bool{}
 	for range 2 {

@@ -179,7 +179,8 @@ func (k *call) release() {
 func (x *session) result(k *call, last bool) (*reply, error) {
 	if k.Result.Outcome == stream.Dropped {
 		k.ReplyNone()
-		k.Response.Params = append(k.Response.Params, oip.Param{Key: droppedKey, Kind: oip.String, Str: string(k.Result.Reason)})
+		k.Response.Params = append(k.Response.Params, oip.Param{Key: droppedKey, Kind: oip.String,
+			Str: string(k.Result.Reason)})
 	} else if err := k.Reply(); err != nil {
 		return nil, err
 	}
@@ -207,7 +208,8 @@ func failure(k *call, err error) *inferencepb.ModelStreamInferResponse {
 		ErrorMessage: err.Error(),
 		InferResponse: &inferencepb.ModelInferResponse{
 			ModelName: k.Request.ModelName, ModelVersion: k.Request.ModelVersion, Id: k.Request.ID,
-			Parameters: map[string]*inferencepb.InferParameter{finalKey: {ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: true}}},
+			Parameters: map[string]*inferencepb.InferParameter{
+				finalKey: {ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: true}}},
 		},
 	}
 }
@@ -244,7 +246,8 @@ func (x *session) end(err error) {
 			done := k.done
 			x.mu.Unlock()
 			if !done {
-				k.sequence.Abandon(stream.Errorf(stream.Canceled, "", "a call of ModelStreamInfer ended before the result of its request, which ends the sequence"))
+				k.sequence.Abandon(stream.Errorf(stream.Canceled, "",
+					"a call of ModelStreamInfer ended before the result of its request, which ends the sequence"))
 			}
 			k.sequence.Finish()
 		}

@@ -25,7 +25,8 @@ var repeat = workers.Config{Name: "repeat", Source: "repeat"}
 
 // slow takes a second for a run of one request, longer than any test that does not wait for slow.
 func slow(run string) workers.Config {
-	return workers.Config{Name: "slow", Source: "delay", Batching: workers.Batching{MaxSize: 1}, Params: stream.Params{"fixed": run, "per_item": "0s"}}
+	return workers.Config{Name: "slow", Source: "delay", Batching: workers.Batching{MaxSize: 1},
+		Params: stream.Params{"fixed": run, "per_item": "0s"}}
 }
 
 type session struct {
@@ -101,7 +102,8 @@ func TestStreamOrder(t *testing.T) {
 	}
 	for i, text := range want {
 		out := s.next()
-		if out.InferResponse.GetId() != fmt.Sprint(i) || (out.ErrorMessage == "") != (text == "") || !strings.Contains(out.ErrorMessage, text) || !final(out) {
+		if out.InferResponse.GetId() != fmt.Sprint(i) || (out.ErrorMessage == "") != (text == "") ||
+			!strings.Contains(out.ErrorMessage, text) || !final(out) {
 			t.Fatalf("answer %d: %.300v", i, out)
 		}
 		if i%5 == 0 && !bytes.Equal(out.InferResponse.RawOutputContents[0], pattern(10+i*1000)) {
@@ -118,13 +120,16 @@ func repeated(id string, n int, wantLast bool) *pb.ModelInferRequest {
 	}
 	in := &pb.ModelInferRequest{ModelName: "repeat", Id: id,
 		Inputs: []*pb.ModelInferRequest_InferInputTensor{
-			{Name: "IN", Datatype: "INT32", Shape: []int64{int64(n)}}, {Name: "DELAY", Datatype: "UINT32", Shape: []int64{int64(n)}}, {Name: "WAIT", Datatype: "UINT32", Shape: []int64{1}},
+			{Name: "IN", Datatype: "INT32", Shape: []int64{int64(n)}},
+			{Name: "DELAY", Datatype: "UINT32", Shape: []int64{int64(n)}},
+			{Name: "WAIT", Datatype: "UINT32", Shape: []int64{1}},
 		},
 		RawInputContents: [][]byte{numbers, make([]byte, 4*n), make([]byte, 4)},
 	}
 	if wantLast { // also with named outputs, which the ending lacks
 		in.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUT"}, {Name: "IDX"}}
-		in.Parameters = map[string]*pb.InferParameter{"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}
+		in.Parameters = map[string]*pb.InferParameter{
+			"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}
 	}
 	return in
 }
@@ -133,7 +138,8 @@ func repeated(id string, n int, wantLast bool) *pb.ModelInferRequest {
 func TestStreamDecoupled(t *testing.T) {
 	r := serve(t, nil, repeat, identity)
 	s := r.open()
-	s.send(repeated("a", 3, false), repeated("b", 0, true), repeated("c", 200, true), repeated("d", 0, false), raw("identity", "e", []byte{1}))
+	s.send(repeated("a", 3, false), repeated("b", 0, true), repeated("c", 200, true), repeated("d", 0, false),
+		raw("identity", "e", []byte{1}))
 	var got []string
 	for other, last := false, false; !other || !last; { // the other model's answer does not wait for these answers
 		out := s.next()
@@ -164,7 +170,8 @@ func TestStreamDecoupled(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	s.end()
-	if _, err := r.ModelInfer(r.ctx, repeated("", 1, false)); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "ModelStreamInfer") {
+	if _, err := r.ModelInfer(r.ctx, repeated("", 1, false)); status.Code(err) != codes.Unimplemented ||
+		!strings.Contains(err.Error(), "ModelStreamInfer") {
 		t.Error(err)
 	}
 }
@@ -174,7 +181,8 @@ func TestStreamError(t *testing.T) {
 	r := serve(t, nil, identity)
 	s := r.open("triton_grpc_error", "true")
 	s.send(raw("identity", "1", []byte{1}), raw("nobody", "2", []byte{1}))
-	if err := s.Send(raw("identity", "3", []byte{1})); err != nil && err != io.EOF { // io.EOF: the call has ended already
+	// io.EOF: the call has ended already
+	if err := s.Send(raw("identity", "3", []byte{1})); err != nil && err != io.EOF {
 		t.Fatal(err)
 	}
 	if out := s.next(); out.InferResponse.Id != "1" {
@@ -256,7 +264,8 @@ func TestStreamLatest(t *testing.T) {
 func TestStreamOptionsAreRefused(t *testing.T) {
 	r := serve(t, nil, identity)
 	for _, md := range [][]string{
-		{"millrace-stream-policy", "newest"}, {"millrace-stream-window", "0"}, {"millrace-stream-colour", "red"}, {"millrace-stream-max-fps", "x"},
+		{"millrace-stream-policy", "newest"}, {"millrace-stream-window", "0"}, {"millrace-stream-colour", "red"},
+		{"millrace-stream-max-fps", "x"},
 		{"millrace-stream-policy", "latest", "millrace-stream-policy", "every"}, {"triton_grpc_error", "yes"},
 	} {
 		s := r.open(md...)

@@ -15,12 +15,14 @@ import (
 // This file has the calls of AMD Inference Server, in the form used by its clients: see docs/migrating.md.
 
 // ModelList implements the service.
-func (s *service) ModelList(ctx context.Context, _ *inferencepb.ModelListRequest) (*inferencepb.ModelListResponse, error) {
+func (s *service) ModelList(ctx context.Context,
+	_ *inferencepb.ModelListRequest) (*inferencepb.ModelListResponse, error) {
 	return &inferencepb.ModelListResponse{Models: inference.ReadyNames(s.models(ctx))}, nil
 }
 
 // ModelLoad implements the service.
-func (s *service) ModelLoad(ctx context.Context, in *inferencepb.ModelLoadRequest) (*inferencepb.ModelLoadResponse, error) {
+func (s *service) ModelLoad(ctx context.Context,
+	in *inferencepb.ModelLoadRequest) (*inferencepb.ModelLoadResponse, error) {
 	if _, err := s.loadWorker(ctx, in.Name, in.Version, in.Parameters); err != nil {
 		return nil, err
 	}
@@ -28,7 +30,8 @@ func (s *service) ModelLoad(ctx context.Context, in *inferencepb.ModelLoadReques
 }
 
 // WorkerLoad implements the service.
-func (s *service) WorkerLoad(ctx context.Context, in *inferencepb.WorkerLoadRequest) (*inferencepb.WorkerLoadResponse, error) {
+func (s *service) WorkerLoad(ctx context.Context,
+	in *inferencepb.WorkerLoadRequest) (*inferencepb.WorkerLoadResponse, error) {
 	endpoint, err := s.loadWorker(ctx, in.Name, "", in.Parameters)
 	if err != nil {
 		return nil, err
@@ -36,7 +39,8 @@ func (s *service) WorkerLoad(ctx context.Context, in *inferencepb.WorkerLoadRequ
 	return &inferencepb.WorkerLoadResponse{Endpoint: endpoint}, nil
 }
 
-func (s *service) loadWorker(ctx context.Context, name, version string, from map[string]*inferencepb.InferParameter) (string, error) {
+func (s *service) loadWorker(ctx context.Context, name, version string,
+	from map[string]*inferencepb.InferParameter) (string, error) {
 	params := make(map[string]any, len(from))
 	for key, p := range from {
 		switch v := p.GetParameterChoice().(type) {
@@ -48,11 +52,13 @@ func (s *service) loadWorker(ctx context.Context, name, version string, from map
 			params[key] = v.StringParam
 		case *inferencepb.InferParameter_DoubleParam:
 			if math.IsNaN(v.DoubleParam) || math.IsInf(v.DoubleParam, 0) {
-				return "", s.statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key, "is %v: want a finite number", v.DoubleParam))
+				return "", s.statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key,
+					"is %v: want a finite number", v.DoubleParam))
 			}
 			params[key] = v.DoubleParam
 		default:
-			return "", s.statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key, "has no value: set bool_param, int64_param, string_param or double_param"))
+			return "", s.statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key,
+				"has no value: set bool_param, int64_param, string_param or double_param"))
 		}
 	}
 	loaded, err := inference.LoadWorker(ctx, client(ctx), name, version, params)
@@ -64,7 +70,8 @@ func (s *service) loadWorker(ctx context.Context, name, version string, from map
 }
 
 // ModelUnload implements the service.
-func (s *service) ModelUnload(ctx context.Context, in *inferencepb.ModelUnloadRequest) (*inferencepb.ModelUnloadResponse, error) {
+func (s *service) ModelUnload(ctx context.Context,
+	in *inferencepb.ModelUnloadRequest) (*inferencepb.ModelUnloadResponse, error) {
 	if err := inference.UnloadWorker(ctx, client(ctx), in.Name, in.Version, nil); err != nil {
 		return nil, s.statusError(err)
 	}
@@ -72,7 +79,8 @@ func (s *service) ModelUnload(ctx context.Context, in *inferencepb.ModelUnloadRe
 }
 
 // WorkerUnload implements the service.
-func (s *service) WorkerUnload(ctx context.Context, in *inferencepb.WorkerUnloadRequest) (*inferencepb.WorkerUnloadResponse, error) {
+func (s *service) WorkerUnload(ctx context.Context,
+	in *inferencepb.WorkerUnloadRequest) (*inferencepb.WorkerUnloadResponse, error) {
 	if err := inference.UnloadWorker(ctx, client(ctx), in.Name, "", nil); err != nil {
 		return nil, s.statusError(err)
 	}
@@ -80,6 +88,7 @@ func (s *service) WorkerUnload(ctx context.Context, in *inferencepb.WorkerUnload
 }
 
 // HasHardware implements the service.
-func (s *service) HasHardware(_ context.Context, in *inferencepb.HasHardwareRequest) (*inferencepb.HasHardwareResponse, error) {
+func (s *service) HasHardware(_ context.Context,
+	in *inferencepb.HasHardwareRequest) (*inferencepb.HasHardwareResponse, error) {
 	return &inferencepb.HasHardwareResponse{Found: inference.Devices(in.Name) >= max(int(in.Num), 1)}, nil
 }

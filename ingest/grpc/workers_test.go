@@ -32,9 +32,11 @@ func TestCallsOfAMD(t *testing.T) {
 		want   string // the endpoint, or of the error
 	}{
 		{"identity", map[string]*pb.InferParameter{"delay": text("1ms")}, "identity"},
-		{"IDENTITY", map[string]*pb.InferParameter{"delay": text("2ms"), "instances": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 2}}}, "identity-0"},
+		{"IDENTITY", map[string]*pb.InferParameter{"delay": text("2ms"),
+			"instances": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 2}}}, "identity-0"},
 		{"identity", map[string]*pb.InferParameter{"delay": text("1ms")}, "identity"},
-		{"identity", map[string]*pb.InferParameter{"stateful": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}, "identity-1"},
+		{"identity", map[string]*pb.InferParameter{
+			"stateful": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}, "identity-1"},
 		{"identity", map[string]*pb.InferParameter{"delay": text("soon")}, "parameters.delay"},
 		{"identity", map[string]*pb.InferParameter{"delay": {}}, "parameters.delay"},
 		{"identity", map[string]*pb.InferParameter{"rate": number(math.NaN())}, "parameters.rate"},
@@ -46,16 +48,19 @@ func TestCallsOfAMD(t *testing.T) {
 			t.Errorf("load of %s with %v: %v, %v, want %s", c.name, c.params, got, err, c.want)
 		}
 	}
-	if list, err := r.ModelList(r.ctx, &pb.ModelListRequest{}); err != nil || !slices.Equal(list.Models, []string{"echo", "identity", "identity-0", "identity-1"}) {
+	if list, err := r.ModelList(r.ctx, &pb.ModelListRequest{}); err != nil ||
+		!slices.Equal(list.Models, []string{"echo", "identity", "identity-0", "identity-1"}) {
 		t.Errorf("models: %v, %v", list, err)
 	}
-	if _, err := r.ModelLoad(r.ctx, &pb.ModelLoadRequest{Name: "Echo", Parameters: map[string]*pb.InferParameter{"delay": text("3ms")}}); err != nil {
+	if _, err := r.ModelLoad(r.ctx, &pb.ModelLoadRequest{Name: "Echo",
+		Parameters: map[string]*pb.InferParameter{"delay": text("3ms")}}); err != nil {
 		t.Errorf("load of Echo: %v", err)
 	}
 	if ready, err := r.ModelReady(r.ctx, &pb.ModelReadyRequest{Name: "echo-0"}); err != nil || !ready.Ready {
 		t.Errorf("echo-0: %v, %v", ready, err)
 	}
-	if _, err := r.ModelLoad(r.ctx, &pb.ModelLoadRequest{Name: "echo", Version: "9"}); status.Code(err) != codes.NotFound {
+	if _, err := r.ModelLoad(r.ctx, &pb.ModelLoadRequest{Name: "echo",
+		Version: "9"}); status.Code(err) != codes.NotFound {
 		t.Errorf("load of version 9: %v", err)
 	}
 	for range 2 {
@@ -70,7 +75,8 @@ func TestCallsOfAMD(t *testing.T) {
 		t.Errorf("identity-0 after its unload: %v, %v", ready, err)
 	}
 	for name, found := range map[string]bool{"CPU": true, "DPU": false} {
-		if got, err := r.HasHardware(r.ctx, &pb.HasHardwareRequest{Name: name, Num: 1}); err != nil || got.Found != found {
+		if got, err := r.HasHardware(r.ctx, &pb.HasHardwareRequest{Name: name, Num: 1}); err != nil ||
+			got.Found != found {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -88,11 +94,14 @@ func TestParametersOfAMDReachSetup(t *testing.T) {
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := serve(t, nil, workers.Config{Name: "svc", Source: path, Kind: "python", Params: map[string]any{"python": testneeds.Python(t), "parameters": `["size=1", "kept=x"]`}})
+	r := serve(t, nil, workers.Config{Name: "svc", Source: path, Kind: "python",
+		Params: map[string]any{"python": testneeds.Python(t), "parameters": `["size=1", "kept=x"]`}})
 	params := func(name string) map[string]*pb.InferParameter {
 		return map[string]*pb.InferParameter{
-			"size": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 3}}, "on": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}},
-			"ratio": {ParameterChoice: &pb.InferParameter_DoubleParam{DoubleParam: 0.5}}, "called": {ParameterChoice: &pb.InferParameter_StringParam{StringParam: name}},
+			"size":   {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 3}},
+			"on":     {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}},
+			"ratio":  {ParameterChoice: &pb.InferParameter_DoubleParam{DoubleParam: 0.5}},
+			"called": {ParameterChoice: &pb.InferParameter_StringParam{StringParam: name}},
 		}
 	}
 	worker, err := r.WorkerLoad(r.ctx, &pb.WorkerLoadRequest{Name: "svc", Parameters: params("worker")})
@@ -114,7 +123,9 @@ func TestParametersOfAMDReachSetup(t *testing.T) {
 		case name != "svc":
 			want = "{'called': 'model', 'kept': 'x', 'on': True, 'ratio': 0.5, 'size': 3}"
 		}
-		got, err := r.ModelInfer(r.ctx, &pb.ModelInferRequest{ModelName: name, Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "BYTES", Shape: []int64{1}, Contents: &pb.InferTensorContents{BytesContents: [][]byte{[]byte("a")}}}}})
+		got, err := r.ModelInfer(r.ctx, &pb.ModelInferRequest{ModelName: name,
+			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "BYTES", Shape: []int64{1},
+				Contents: &pb.InferTensorContents{BytesContents: [][]byte{[]byte("a")}}}}})
 		if err != nil || len(got.RawOutputContents) != 1 || string(got.RawOutputContents[0][4:]) != want {
 			t.Errorf("setup of %s got %v, %v, want %s", name, got, err, want)
 		}

@@ -21,7 +21,8 @@ const classification = "classification"
 func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 	size := oip.SizeOf(t.Datatype)
 	if size <= 0 {
-		return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].parameters."+classification, "is for outputs of numbers, and %s is %s: leave it out", t.Name, t.Datatype)
+		return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].parameters."+classification,
+			"is for outputs of numbers, and %s is %s: leave it out", t.Name, t.Datatype)
 	}
 	rows, shape := 1, []int(nil)
 	if !m.Any && (m.Axis == stream.FreeAxis || m.MaxBatch > 1) && len(t.Shape) > 0 {

@@ -40,12 +40,14 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 
 // asPicture turns a frame with a single BYTES tensor into a frame with a picture, for a model that takes pictures.
 func asPicture(f *stream.Frame, m *stream.Model) error {
-	if m.Any || len(f.Inputs) != 1 || len(m.Inputs) != 1 || f.Inputs[0].Datatype != stream.Bytes || f.Inputs[0].Name != m.Inputs[0].Name {
+	if m.Any || len(f.Inputs) != 1 || len(m.Inputs) != 1 || f.Inputs[0].Datatype != stream.Bytes ||
+		f.Inputs[0].Name != m.Inputs[0].Name {
 		return nil
 	}
 	t := &f.Inputs[0]
 	if n := stream.Elements(t.Shape); n != 1 {
-		return stream.Errorf(stream.InvalidArgument, "inputs[0].shape", "%v has %d elements: model %s takes one picture in a request", t.Shape, n, m.Name)
+		return stream.Errorf(stream.InvalidArgument, "inputs[0].shape",
+			"%v has %d elements: model %s takes one picture in a request", t.Shape, n, m.Name)
 	}
 	kind, err := frames.Picture(t.Data[4:])
 	if err != nil {
@@ -74,7 +76,8 @@ next:
 }
 
 func noOutput(i int, name string, m *stream.Model) error {
-	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
+	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q",
+		m.Name, name)
 }
 
 // gather returns the one lease that owns the data of all tensors. Data in a single lease are not copied: the body

@@ -21,7 +21,8 @@ func TestUnknownOutputs(t *testing.T) {
 		field string
 	}{
 		{stream.Model{Outputs: outputs}, []string{"b", "a"}, ""}, {stream.Model{Outputs: outputs}, nil, ""},
-		{stream.Model{Outputs: outputs}, []string{"a", "c"}, "outputs[1].name"}, {stream.Model{Any: true, Outputs: outputs}, []string{"c"}, ""}, {stream.Model{}, []string{"c"}, ""},
+		{stream.Model{Outputs: outputs}, []string{"a", "c"}, "outputs[1].name"},
+		{stream.Model{Any: true, Outputs: outputs}, []string{"c"}, ""}, {stream.Model{}, []string{"c"}, ""},
 	} {
 		k := &Call{}
 		for _, name := range c.asked {
@@ -135,7 +136,8 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 		}
 	}
 	at := func(name string, offset int64) oip.Params {
-		return oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: name}, {Key: oip.SharedOffset, Kind: oip.Int, Int: offset}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
+		return oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: name},
+			{Key: oip.SharedOffset, Kind: oip.Int, Int: offset}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
 	}
 	m := &stream.Model{Any: true}
 	c := &Call{}

@@ -15,7 +15,8 @@ import (
 // Load loads a model with the parameters of a load request, and returns the endpoint and the effect of the load.
 // version is the version in the request's path, or "". The parameter config is a model configuration in JSON; a
 // parameter file:PATH is the content of a file of the model's folder: bytes, or a string in base64.
-func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (ingest.Loaded, error) {
+func Load(ctx context.Context, models ingest.Repository, name, version string,
+	params map[string]any) (ingest.Loaded, error) {
 	if err := checkName(name); err != nil {
 		return ingest.Loaded{}, err
 	}
@@ -26,7 +27,8 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 		case key == "config":
 			text, ok := v.(string)
 			if !ok {
-				return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "parameters.config", "is not a string: want a model configuration in JSON, as a string")
+				return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "parameters.config",
+					"is not a string: want a model configuration in JSON, as a string")
 			}
 			how.Config = []byte(text)
 		case isFile:
@@ -37,7 +39,9 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 				ok = err == nil
 			}
 			if !ok || path == "" {
-				return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not the content of a file: want file:PATH, such as file:1/model.onnx, with the content in base64")
+				return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "parameters."+key,
+					"is not the content of a file: want file:PATH, such as file:1/model.onnx, with the content in "+
+						"base64")
 			}
 			if how.Files == nil {
 				how.Files = make(map[string][]byte)
@@ -61,11 +65,14 @@ const maxName = 256
 func checkName(name string) error {
 	switch part := strings.TrimSpace(name); {
 	case len(name) > maxName:
-		return stream.Errorf(stream.InvalidArgument, "model", "%.64q...: the name has %d bytes: want %d at most", name, len(name), maxName)
+		return stream.Errorf(stream.InvalidArgument, "model", "%.64q...: the name has %d bytes: want %d at most", name,
+			len(name), maxName)
 	case part == "":
-		return stream.Errorf(stream.InvalidArgument, "model", "Model name cannot be empty. Please enter a valid name to deploy.")
+		return stream.Errorf(stream.InvalidArgument, "model",
+			"Model name cannot be empty. Please enter a valid name to deploy.")
 	case part == ".", part == "..", strings.ContainsAny(name, "/\\"):
-		return stream.Errorf(stream.InvalidArgument, "model", "%.64q: model name must not contain path traversal characters", name)
+		return stream.Errorf(stream.InvalidArgument, "model",
+			"%.64q: model name must not contain path traversal characters", name)
 	}
 	return nil
 }
@@ -77,7 +84,8 @@ func Unload(ctx context.Context, models ingest.Repository, endpoint, version str
 		is, ok := v.(bool)
 		switch {
 		case key != "unload_dependents":
-			return stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not a parameter of an unload: want unload_dependents, or none")
+			return stream.Errorf(stream.InvalidArgument, "parameters."+key,
+				"is not a parameter of an unload: want unload_dependents, or none")
 		case !ok:
 			return stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not true or false")
 		}

@@ -12,7 +12,8 @@ import (
 // Extensions lists the extensions of the protocol in REST and gRPC, as named in a server's metadata. shared says that
 // clients may use shared memory.
 func Extensions(shared bool) []string {
-	out := []string{"classification", "model_configuration", "model_repository", "model_repository(unload_dependents)", "parameters", "sequence", "statistics", "trace", "logging"}
+	out := []string{"classification", "model_configuration", "model_repository", "model_repository(unload_dependents)",
+		"parameters", "sequence", "statistics", "trace", "logging"}
 	if shared {
 		out = append(out, "system_shared_memory")
 	}
@@ -28,7 +29,8 @@ func Find(models ingest.Repository, name, version string) (*stream.Model, bool, 
 		if version != "" {
 			what = fmt.Sprintf(" version %.64s", version)
 		}
-		err = &stream.Error{Code: stream.NotFound, Msg: fmt.Sprintf("Request for unknown model: '%.256s'%s is not found (%v)", name, what, err), Err: err}
+		err = &stream.Error{Code: stream.NotFound,
+			Msg: fmt.Sprintf("Request for unknown model: '%.256s'%s is not found (%v)", name, what, err), Err: err}
 	}
 	return m, ready, err
 }
@@ -59,8 +61,9 @@ func statisticsOf(s *ingest.Statistics) *inferencepb.ModelStatistics {
 		Name: s.Model, Version: s.Version, InferenceCount: s.Rows, ExecutionCount: s.Runs,
 		InferenceStats: &inferencepb.InferStatistics{
 			Success: spent(s.Success), Fail: spent(s.Fail), Queue: spent(s.Queue),
-			ComputeInput: spent(s.ComputeInput), ComputeInfer: spent(s.ComputeInfer), ComputeOutput: spent(s.ComputeOutput),
-			CacheHit: spent(s.CacheHit), CacheMiss: spent(s.CacheMiss),
+			ComputeInput: spent(s.ComputeInput), ComputeInfer: spent(s.ComputeInfer),
+			ComputeOutput: spent(s.ComputeOutput),
+			CacheHit:      spent(s.CacheHit), CacheMiss: spent(s.CacheMiss),
 		},
 	}
 	if !s.Last.IsZero() {
@@ -68,7 +71,8 @@ func statisticsOf(s *ingest.Statistics) *inferencepb.ModelStatistics {
 	}
 	for _, b := range s.Batches {
 		out.BatchStats = append(out.BatchStats, &inferencepb.InferBatchStatistics{
-			BatchSize: b.Rows, ComputeInput: spent(b.ComputeInput), ComputeInfer: spent(b.ComputeInfer), ComputeOutput: spent(b.ComputeOutput),
+			BatchSize: b.Rows, ComputeInput: spent(b.ComputeInput), ComputeInfer: spent(b.ComputeInfer),
+			ComputeOutput: spent(b.ComputeOutput),
 		})
 	}
 	return out

@@ -93,7 +93,8 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 				return unsupported("", p, "names with triton_ are reserved")
 			}
 			if strings.HasPrefix(p.Key, StreamOption) {
-				return unsupported("", p, "only the first request of a call of ModelStreamInfer has options of the call's stream")
+				return unsupported("", p, "only the first request of a call of ModelStreamInfer has options of the "+
+					"call's stream")
 			}
 			continue
 		}
@@ -102,9 +103,11 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 	inSequence := c.Sequence.ID != (ingest.SequenceID{})
 	switch {
 	case !inSequence && (c.Sequence.Start || c.Sequence.End):
-		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "is missing: sequence_start and sequence_end are of a sequence, so name it")
+		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id",
+			"is missing: sequence_start and sequence_end are of a sequence, so name it")
 	case inSequence && !m.KeepsState():
-		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "model %s keeps no state, so that it has no sequences: leave sequence_id out", m.Name)
+		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id",
+			"model %s keeps no state, so that it has no sequences: leave sequence_id out", m.Name)
 	}
 	if own == 0 {
 		f.Params = frames.Params(c.Request.Params)
@@ -138,10 +141,12 @@ func inputParams(t *oip.Tensor, i int) error {
 		at := fmt.Sprintf("inputs[%d].", i)
 		switch {
 		case isShared(p.Key): // see readShared
-		case p.Key == "content_type" && p.Kind == oip.String && (p.Str == "np" || p.Str == "str" && t.Datatype == oip.Bytes):
+		case p.Key == "content_type" && p.Kind == oip.String &&
+			(p.Str == "np" || p.Str == "str" && t.Datatype == oip.Bytes):
 			// A hint of MLServer's clients that repeats the datatype.
 		default:
-			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "is not a parameter of an input: leave it out")
+			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key,
+				"is not a parameter of an input: leave it out")
 		}
 	}
 	return nil
@@ -159,7 +164,8 @@ func outputParams(o *oip.RequestedOutput, i int) error {
 		case isShared(p.Key):
 		case p.Key == "content_type" && p.Kind == oip.String && (p.Str == "np" || p.Str == "str"):
 		default:
-			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "is not a parameter of an output: leave it out")
+			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key,
+				"is not a parameter of an output: leave it out")
 		}
 	}
 	return nil

@@ -38,7 +38,8 @@ func TestParameters(t *testing.T) {
 		return `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{` + params + `}}`
 	}
 	input := func(params string) string {
-		return `{"inputs":[{"name":"w","datatype":"INT8","shape":[1],"data":[1]},{"name":"x","datatype":"BYTES","shape":[1],"data":["a"],"parameters":{` + params + `}}]}`
+		return `{"inputs":[{"name":"w","datatype":"INT8","shape":[1],"data":[1]},{"name":"x","datatype":"BYTES",` +
+			`"shape":[1],"data":["a"],"parameters":{` + params + `}}]}`
 	}
 	output := func(params string) string {
 		return `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{` + params + `}}]}`
@@ -51,7 +52,8 @@ func TestParameters(t *testing.T) {
 	}{
 		{request(``), "", "", "map[]"},
 		{request(`"a":1,"b":"x"`), "", "", "map[a:1 b:x]"},
-		{request(`"priority":0,"timeout":0,"sequence_id":0,"sequence_start":false,"sequence_end":false,"a":1`), "", "", "map[a:1]"},
+		{request(`"priority":0,"timeout":0,"sequence_id":0,"sequence_start":false,"sequence_end":false,"a":1`), "", "",
+			"map[a:1]"},
 		{request(`"sequence_id":"","sequence_end":false`), "", "", "map[]"},
 		{request(`"binary_data_output":true`), "", "", "map[]"},
 		{request(`"priority":-1`), "parameters.priority", stream.InvalidArgument, ""},
@@ -72,7 +74,8 @@ func TestParameters(t *testing.T) {
 		{output(`"binary_data":false,"classification":2`), "", "", "map[]"},
 		{output(`"classification":0`), "outputs[0].parameters.classification", stream.InvalidArgument, ""},
 		{output(`"classification":"3"`), "outputs[0].parameters.classification", stream.InvalidArgument, ""},
-		{output(`"shared_memory_handle":"r"`), "outputs[0].parameters.shared_memory_handle", stream.InvalidArgument, ""},
+		{output(`"shared_memory_handle":"r"`), "outputs[0].parameters.shared_memory_handle", stream.InvalidArgument,
+			""},
 		{output(`"top":1`), "outputs[0].parameters.top", stream.InvalidArgument, ""},
 	} {
 		k := call(t, c.text)
@@ -103,7 +106,8 @@ func TestQueueParameters(t *testing.T) {
 		`"priority":2,"timeout":2500`: {Priority: stream.Normal, QueueTimeout: 2500 * time.Microsecond},
 		`"priority":3`:                {Priority: stream.Low},
 		`"priority":4294967297`:       {Priority: stream.Low},
-		`"priority":9223372036854775807,"timeout":9223372036854775807`: {Priority: stream.Low, QueueTimeout: math.MaxInt64 / 1000 * time.Microsecond},
+		`"priority":9223372036854775807,"timeout":9223372036854775807`: {Priority: stream.Low,
+			QueueTimeout: math.MaxInt64 / 1000 * time.Microsecond},
 	} {
 		k := call(t, `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{`+params+`}}`)
 		f, err := k.Frame(&stream.Model{Name: "m", MaxBatch: 1})
@@ -120,7 +124,8 @@ func TestQueueParameters(t *testing.T) {
 func TestClassification(t *testing.T) {
 	nan := float32(math.NaN())
 	flat := &stream.Model{Name: "m", MaxBatch: 1, Axis: stream.NoAxis, Outputs: []stream.TensorSpec{{Name: "y"}}}
-	rows := &stream.Model{Name: "m", MaxBatch: 8, Outputs: []stream.TensorSpec{{Name: "y"}}, Labels: map[string][]string{"y": {"cat", "dog", "äpple"}}}
+	rows := &stream.Model{Name: "m", MaxBatch: 8, Outputs: []stream.TensorSpec{{Name: "y"}},
+		Labels: map[string][]string{"y": {"cat", "dog", "äpple"}}}
 	bytes := func(d stream.Datatype, shape []int, data ...byte) stream.Tensor {
 		return stream.Tensor{Name: "y", Datatype: d, Shape: shape, Data: data}
 	}
@@ -142,15 +147,18 @@ func TestClassification(t *testing.T) {
 		{rows, floats([]int{2, 3}, 1, 3, 2, 9, 8, 7), 1, "[2 1]", "3.000000:1:dog 9.000000:0:cat"},
 		{rows, floats([]int{1, 4}, 1, 3, 5, 7), 2, "[1 2]", "7.000000:3 5.000000:2:äpple"},
 		{rows, floats([]int{0, 4}), 2, "[0 0]", ""},
-		{flat, bytes(stream.Int64, []int{2}, 255, 255, 255, 255, 255, 255, 255, 127, 254, 255, 255, 255, 255, 255, 255, 255), 2, "[2]", "9223372036854775807:0 -2:1"},
+		{flat, bytes(stream.Int64, []int{2}, 255, 255, 255, 255, 255, 255, 255, 127, 254, 255, 255, 255, 255, 255, 255,
+			255), 2, "[2]", "9223372036854775807:0 -2:1"},
 		{flat, bytes(stream.Uint8, []int{3}, 7, 255, 8), 1, "[1]", "255:1"},
 		{flat, bytes(stream.Bytes, []int{1}, 0, 0, 0, 0), 1, "error", ""},
 	} {
-		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, c.n))
+		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],`+
+			`"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, c.n))
 		k.Result = &stream.Result{Model: c.m, Outputs: []stream.Tensor{c.out}}
 		err := k.Reply()
 		if c.shape == "error" {
-			if stream.CodeOf(err) != stream.InvalidArgument || !strings.Contains(err.Error(), "outputs[0].parameters.classification") {
+			if stream.CodeOf(err) != stream.InvalidArgument ||
+				!strings.Contains(err.Error(), "outputs[0].parameters.classification") {
 				t.Error(err)
 			}
 			continue
@@ -184,11 +192,14 @@ func TestClassificationMemory(t *testing.T) {
 		data[i] = byte(i * 7919 >> 5)
 	}
 	mem := buf.NewPool(0)
-	for i, n := range []int{elements, elements, 1, 1, 3, 3, 1000, 1000, elements - 1, elements - 1} { // each twice: the pool has memory the second time
-		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
+	// each twice: the pool has memory the second time
+	for i, n := range []int{elements, elements, 1, 1, 3, 3, 1000, 1000, elements - 1, elements - 1} {
+		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],`+
+			`"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
 		k.Use(mem, nil)
 		lease, _ := mem.Copy(data)
-		k.Result = &stream.Result{Model: m, Lease: lease, Contiguous: true, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: lease.Bytes()}}}
+		k.Result = &stream.Result{Model: m, Lease: lease, Contiguous: true,
+			Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: lease.Bytes()}}}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if err := k.Reply(); err != nil {
@@ -215,9 +226,11 @@ func TestClassificationMemory(t *testing.T) {
 		if left := mem.Stats(); left.Leases != 0 {
 			t.Errorf("top %d: %+v", n, left)
 		}
-		k = call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
+		k = call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],`+
+			`"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
 		k.Use(buf.NewPool(1), nil)
-		k.Result = &stream.Result{Model: m, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: data}}}
+		k.Result = &stream.Result{Model: m, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8,
+			Shape: []int{elements}, Data: data}}}
 		if err := k.Reply(); !errors.Is(err, buf.ErrBudget) {
 			t.Errorf("top %d without memory: %v", n, err)
 		}
@@ -233,9 +246,13 @@ func TestSequence(t *testing.T) {
 		model string
 		field string
 	}{
-		`"sequence_id":0,"sequence_start":false,"a":1`:           {model: "map[a:1]"},
-		`"sequence_id":7,"sequence_start":true,"priority":0`:     {of: ingest.Sequence{ID: ingest.SequenceID{Number: 7}, Start: true}, model: "map[sequence_id:7 sequence_start:true]"},
-		`"sequence_end":true,"sequence_id":18446744073709551615`: {of: ingest.Sequence{ID: ingest.SequenceID{Number: math.MaxUint64}, End: true}, model: "map[sequence_end:true sequence_id:-1]"},
+		`"sequence_id":0,"sequence_start":false,"a":1`: {model: "map[a:1]"},
+		`"sequence_id":7,"sequence_start":true,"priority":0`: {
+			of:    ingest.Sequence{ID: ingest.SequenceID{Number: 7}, Start: true},
+			model: "map[sequence_id:7 sequence_start:true]"},
+		`"sequence_end":true,"sequence_id":18446744073709551615`: {
+			of:    ingest.Sequence{ID: ingest.SequenceID{Number: math.MaxUint64}, End: true},
+			model: "map[sequence_end:true sequence_id:-1]"},
 		`"sequence_id":"7"`: {of: ingest.Sequence{ID: ingest.SequenceID{Text: "7"}}, model: "map[sequence_id:7]"},
 		`"sequence_id":"` + strings.Repeat("x", 129) + `"`: {field: "parameters.sequence_id"},
 		`"sequence_id":1.5`:     {field: "parameters.sequence_id"},

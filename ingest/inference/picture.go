@@ -21,17 +21,20 @@ func (c *Call) hasPicture(m *stream.Model) bool {
 func (c *Call) picture(f *stream.Frame, m *stream.Model) error {
 	t := &c.Request.Inputs[0]
 	if want := m.Inputs[0].Name; t.Name != want {
-		return stream.Errorf(stream.InvalidArgument, "inputs[0].name", "unexpected inference input '%.64s' for model '%s': its inputs are %s", t.Name, m.Name, want)
+		return stream.Errorf(stream.InvalidArgument, "inputs[0].name",
+			"unexpected inference input '%.64s' for model '%s': its inputs are %s", t.Name, m.Name, want)
 	}
 	n := 1
 	for _, d := range t.Shape {
 		n *= d
 	}
 	if n != 1 {
-		return stream.Errorf(stream.InvalidArgument, "inputs[0].shape", "has %d elements: send one picture in each request, as a BYTES tensor of shape [1], so that it is decoded for model %s", n, m.Name)
+		return stream.Errorf(stream.InvalidArgument, "inputs[0].shape", "has %d elements: send one picture in each "+
+			"request, as a BYTES tensor of shape [1], so that it is decoded for model %s", n, m.Name)
 	}
 	if len(t.Data) < 4 || int(binary.LittleEndian.Uint32(t.Data)) != len(t.Data)-4 {
-		return stream.Errorf(stream.InvalidArgument, "inputs[0].data", "is not one BYTES element: want its length in four bytes and then the picture")
+		return stream.Errorf(stream.InvalidArgument, "inputs[0].data",
+			"is not one BYTES element: want its length in four bytes and then the picture")
 	}
 	f.Payload = t.Data[4:]
 	kind, err := frames.Picture(f.Payload)
@@ -63,5 +66,8 @@ func (c *Call) picture(f *stream.Frame, m *stream.Model) error {
 
 // noPicture returns the error for an element that is no picture; err describes the element.
 func noPicture(err error, m *stream.Model) error {
-	return stream.Errorf(stream.Unsupported, "inputs[0].data", "model %s takes one picture, as it is or in base64: %w", m.Name, coded.RenameFunc(err, func(string) string { return "" }))
+	return stream.Errorf(stream.Unsupported, "inputs[0].data", "model %s takes one picture, as it is or in base64: %w",
+		m.Name, coded.RenameFunc(err, func(string) string {
+			return ""
+		}))
 }

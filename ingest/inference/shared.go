@@ -91,7 +91,9 @@ func (c *Call) releaseRegions() {
 }
 
 func sharedError(at, key, msg string) error {
-	return stream.Errorf(stream.InvalidArgument, at+".parameters."+key, "%s: tensors in shared memory have %s, %s and optionally %s", msg, oip.SharedRegion, oip.SharedSize, oip.SharedOffset)
+	return stream.Errorf(stream.InvalidArgument, at+".parameters."+key,
+		"%s: tensors in shared memory have %s, %s and optionally %s", msg, oip.SharedRegion, oip.SharedSize,
+		oip.SharedOffset)
 }
 
 // inParameters moves the field of err, if the field is a parameter, into the parameters of at.
@@ -146,7 +148,8 @@ func (c *Call) readShared(m *stream.Model) error {
 
 func (c *Call) readInput(m *stream.Model, t *oip.Tensor, p part, at string) error {
 	if len(t.Data) > 0 {
-		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedRegion, "is given as well as data: want one of them")
+		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedRegion,
+			"is given as well as data: want one of them")
 	}
 	if one := oip.SizeOf(t.Datatype); one > 0 { // before memory is leased
 		n, err := oip.Elements(t.Shape)
@@ -154,12 +157,14 @@ func (c *Call) readInput(m *stream.Model, t *oip.Tensor, p part, at string) erro
 			return stream.Errorf(stream.InvalidArgument, at+".shape", "%v: %w", t.Shape, err)
 		}
 		if p.size/uint64(one) != uint64(n) || p.size%uint64(one) != 0 {
-			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "%s", oip.SizeMismatch(t, m.Name, n*one, int(p.size)))
+			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "%s",
+				oip.SizeMismatch(t, m.Name, n*one, int(p.size)))
 		}
 	}
 	data := c.LeaseTensor(int(p.size))
 	if data == nil {
-		return stream.Errorf(stream.Overloaded, at, "no memory for %d bytes of shared memory (memory.budget): %w", p.size, oip.ErrMemory)
+		return stream.Errorf(stream.Overloaded, at, "no memory for %d bytes of shared memory (memory.budget): %w",
+			p.size, oip.ErrMemory)
 	}
 	if err := p.region.Read(data[:p.size], p.offset); err != nil {
 		return inParameters(err, at)
@@ -180,7 +185,8 @@ func (c *Call) writeShared(i int, t *oip.Tensor) error {
 	}
 	p, at := &c.places[i], "outputs["+strconv.Itoa(i)+"]"
 	if size := uint64(len(t.Data)); size > p.size {
-		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "is %d, and output %q has %d bytes: want a larger part of region %q", p.size, t.Name, size, p.region.Name)
+		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize,
+			"is %d, and output %q has %d bytes: want a larger part of region %q", p.size, t.Name, size, p.region.Name)
 	}
 	if err := p.region.Write(t.Data, p.offset); err != nil {
 		return inParameters(err, at)

@@ -28,7 +28,8 @@ func ReadyNames(models ingest.Repository) []string {
 
 // LoadWorker is Load for names in upper or lower case: an unknown name with capitals is tried in lower case, the case
 // of AMD Inference Server's endpoints.
-func LoadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) (ingest.Loaded, error) {
+func LoadWorker(ctx context.Context, client *ingest.Client, name, version string,
+	params map[string]any) (ingest.Loaded, error) {
 	loaded, err := Load(ctx, client.Models(), name, version, params)
 	if lower, ok := lowered(client, name, err); ok {
 		if there, again := Load(ctx, client.Models(), lower, version, params); stream.CodeOf(again) != stream.NotFound {

@@ -17,7 +17,8 @@ func BenchmarkInfer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx, in := context.Background(), []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16}, Data: make([]byte, 64)}}
+	ctx, in := context.Background(), []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16},
+		Data: make([]byte, 64)}}
 	for name, c := range map[string]*native.Client{"program": s.Native(), "user": user} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

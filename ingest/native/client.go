@@ -20,7 +20,8 @@ func (c *Client) Infer(ctx context.Context, model string, inputs []stream.Tensor
 
 // InferBytes sends an encoded picture, or bytes for a model that takes BYTES. The data must not change until the
 // result is released.
-func (c *Client) InferBytes(ctx context.Context, model string, codec stream.Codec, data []byte) (*stream.Result, error) {
+func (c *Client) InferBytes(ctx context.Context, model string, codec stream.Codec,
+	data []byte) (*stream.Result, error) {
 	return c.Do(ctx, model, "", stream.Frame{Codec: codec, Payload: data})
 }
 
@@ -100,7 +101,8 @@ func (f *Future) Wait() (*stream.Result, error) {
 
 // Stream opens a stream. Different goroutines call on with each frame's ending, in order and never two at once. on
 // must not block or call the stream; the result is released when on returns. done, which may be nil, is called last.
-func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result), done func(stream.CloseReason)) (*Stream, error) {
+func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result),
+	done func(stream.CloseReason)) (*Stream, error) {
 	s, err := c.use()
 	if err != nil {
 		return nil, err

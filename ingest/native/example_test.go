@@ -43,7 +43,8 @@ func ExampleClient_Infer() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
 
-	input := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 2}, Data: stream.AppendFloat32(nil, 1.5, -2)}
+	input := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 2},
+		Data: stream.AppendFloat32(nil, 1.5, -2)}
 	r, err := s.Native().Infer(context.Background(), "echo", []stream.Tensor{input})
 	if err != nil {
 		fmt.Println(err)
@@ -118,7 +119,8 @@ func ExampleClient_As() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"}, workers.Config{Name: "door", Source: "identity"})
 	defer stop()
 
-	eva, err := s.Native().As(native.User{Name: "eva", Models: []string{"echo"}, Quotas: map[string]float64{"requests": 1}})
+	eva, err := s.Native().As(native.User{Name: "eva", Models: []string{"echo"},
+		Quotas: map[string]float64{"requests": 1}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -140,7 +142,8 @@ func ExampleClient_As() {
 
 // The server checks credentials given to the program, as over the protocols.
 func ExampleClient_Authenticate() {
-	s, stop := startWith(server.Config{APIKey: "the key of the server", Models: []workers.Config{{Name: "echo", Source: "identity"}}})
+	s, stop := startWith(server.Config{APIKey: "the key of the server",
+		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	defer stop()
 
 	for _, header := range []string{"Bearer nobody's", "Bearer the key of the server"} {

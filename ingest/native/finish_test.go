@@ -50,7 +50,8 @@ func TestFinish(t *testing.T) {
 	if err := in.Finish(whenWaiting{context.Background(), in.Resume}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(*outcomes, []stream.Outcome{stream.Answered, stream.Answered, stream.Answered}) || *closed != stream.ByClient {
+	if !slices.Equal(*outcomes, []stream.Outcome{stream.Answered, stream.Answered, stream.Answered}) ||
+		*closed != stream.ByClient {
 		t.Errorf("endings %v, closed by %q: want three results, by the client", *outcomes, *closed)
 	}
 	if err := in.Send(3, stream.Opaque, nil); stream.CodeOf(err) != stream.Conflict {
@@ -69,7 +70,8 @@ func TestFinishGivesUp(t *testing.T) {
 		t.Fatalf("%v, want the error of the context", err)
 	}
 	<-in.Finished()
-	if !slices.Equal(*outcomes, []stream.Outcome{stream.Dropped, stream.Dropped, stream.Dropped}) || *closed != stream.ByClient {
+	if !slices.Equal(*outcomes, []stream.Outcome{stream.Dropped, stream.Dropped, stream.Dropped}) ||
+		*closed != stream.ByClient {
 		t.Errorf("endings %v, closed by %q: want three drops, by the client", *outcomes, *closed)
 	}
 }

@@ -45,7 +45,8 @@ func (c *Client) As(u User) (*Client, error) {
 	if err := access.CheckQuotas(u.Quotas); err != nil {
 		return nil, err
 	}
-	p := &access.Principal{Key: "native:" + u.Name, Name: u.Name, Roles: role.Set(0).With(role.Infer), Models: u.Models, Quotas: u.Quotas}
+	p := &access.Principal{Key: "native:" + u.Name, Name: u.Name, Roles: role.Set(0).With(role.Infer),
+		Models: u.Models, Quotas: u.Quotas}
 	return &Client{shared: c.shared, of: p}, nil
 }
 
@@ -80,7 +81,8 @@ func (c *Client) mayAct() error {
 	case c.of != nil:
 		name = c.of.Name
 	}
-	return stream.Errorf(stream.PermissionDenied, "", "the client acts for %s, and not for others: use that of the server", name)
+	return stream.Errorf(stream.PermissionDenied, "",
+		"the client acts for %s, and not for others: use that of the server", name)
 }
 
 // isOwner reports whether the client is the program's own.

@@ -19,7 +19,8 @@ import (
 
 // hammer repeats the same request on several connections and reads each reply to its end.
 func hammer(b *testing.B, addr, path string, body []byte, headers string) {
-	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n", path, len(body), headers)
+	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n", path, len(body),
+		headers)
 	request = append(request, body...)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
@@ -93,15 +94,19 @@ func BenchmarkInfer(b *testing.B) {
 
 	for _, n := range []int{1 << 10, 30 << 10, 600 << 10} {
 		data := make([]byte, n)
-		json := fmt.Sprintf(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, n, n)
+		json := fmt.Sprintf(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8",`+
+			`"shape":[%d],"parameters":{"binary_data_size":%d}}]}`, n, n)
 		body := append([]byte(json), data...)
 		header := fmt.Sprintf("Inference-Header-Content-Length: %d\r\n", len(json))
-		b.Run(fmt.Sprintf("bare/%dKiB", n>>10), func(b *testing.B) { hammer(b, ln.Addr().String(), "/echo", body, header) })
+		b.Run(fmt.Sprintf("bare/%dKiB", n>>10), func(b *testing.B) {
+			hammer(b, ln.Addr().String(), "/echo", body, header)
+		})
 		b.Run(fmt.Sprintf("binary/%dKiB", n>>10), func(b *testing.B) {
 			hammer(b, s.Addr("http"), "/v2/models/identity/infer", body, header)
 		})
 	}
-	image := []byte(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[224,224,3],"data":[`)
+	image := []byte(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8",` +
+		`"shape":[224,224,3],"data":[`)
 	for i := range 224 * 224 * 3 {
 		image = append(strconv.AppendInt(image, int64(i*31%256), 10), ',')
 	}

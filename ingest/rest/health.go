@@ -75,7 +75,8 @@ func (a *Adapter) startup(c *fiber.Ctx) error {
 
 func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
 	st := a.state()
-	m := oip.ServerMetadata{Name: st.Name, Version: st.Version, Extensions: append(inference.Extensions(a.opts.SharedMemory != nil), "binary_tensor_data", "generate")}
+	m := oip.ServerMetadata{Name: st.Name, Version: st.Version,
+		Extensions: append(inference.Extensions(a.opts.SharedMemory != nil), "binary_tensor_data", "generate")}
 	return sendJSON(c, fiber.StatusOK, oip.AppendServerMetadata(nil, &m))
 }
 

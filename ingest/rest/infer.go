@@ -94,7 +94,8 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 		k.refuse(s, c, &f, err)
 		return err
 	}
-	if k.Result, err = s.oneShot.InferIn(a.http.Context(c, s.ctx), client(c), k.Sequence, model, version, f); err != nil {
+	if k.Result, err = s.oneShot.InferIn(a.http.Context(c, s.ctx), client(c), k.Sequence, model, version,
+		f); err != nil {
 		k.traceresponse(c)
 		return inference.InRequest(err, k.Request.Inputs)
 	}
@@ -119,7 +120,9 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 }
 
 // readWith is read with a custom function for reading the body.
-func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapter, *fiber.Ctx, *stream.Model) (stream.Frame, error)) (name, version string, f stream.Frame, err error) {
+func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx,
+	frame func(*Adapter, *fiber.Ctx, *stream.Model) (stream.Frame, error)) (name, version string, f stream.Frame,
+	err error) {
 	var h frames.TraceHeaders
 	c.Request().Header.VisitAll(h.Add)
 	f.TraceContext = a.contexts.Request(&h)

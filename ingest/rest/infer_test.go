@@ -23,7 +23,8 @@ func floats(v ...float32) []byte { return stream.AppendFloat32(nil, v...) }
 
 // binaryRequest returns JSON followed by raw bytes, and the header with the length of the JSON.
 func binaryRequest(header string, data ...[]byte) ([]byte, string) {
-	return append([]byte(header), bytes.Join(data, nil)...), fmt.Sprintf("Inference-Header-Content-Length: %d", len(header))
+	return append([]byte(header), bytes.Join(data, nil)...), fmt.Sprintf("Inference-Header-Content-Length: %d",
+		len(header))
 }
 
 func TestInferJSON(t *testing.T) {
@@ -35,17 +36,20 @@ func TestInferJSON(t *testing.T) {
 		fmt.Sprint(a.get("outputs", "0", "data")) != "[6.5 14]" || a.get("outputs", "1", "name") != "rows" {
 		t.Error(a)
 	}
-	if !regexp.MustCompile(`^queue;dur=[\d.]+, prepare;dur=[\d.]+, run;dur=[\d.]+$`).MatchString(a.Header.Get("Server-Timing")) {
+	if !regexp.MustCompile(`^queue;dur=[\d.]+, prepare;dur=[\d.]+, run;dur=[\d.]+$`).MatchString(
+		a.Header.Get("Server-Timing")) {
 		t.Errorf("Server-Timing: %q", a.Header.Get("Server-Timing"))
 	}
 	// One output, the version in the path, no batch axis.
 	a = r.ask("POST", "/v2/models/pair/versions/1/infer", []byte(`{"inputs":[
 		{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},
 		{"name":"b","datatype":"FP32","shape":[1],"data":[4]}],"outputs":[{"name":"sum"}]}`), isJSON)
-	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[10]" || a.get("outputs", "1") != nil || a.get("id") != nil {
+	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[10]" || a.get("outputs", "1") != nil ||
+		a.get("id") != nil {
 		t.Error(a)
 	}
-	a = r.ask("POST", "/v2/models/text/infer", []byte(`{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["héllo"]}]}`), isJSON)
+	a = r.ask("POST", "/v2/models/text/infer",
+		[]byte(`{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["héllo"]}]}`), isJSON)
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[6]" {
 		t.Error(a)
 	}
@@ -53,16 +57,22 @@ func TestInferJSON(t *testing.T) {
 		{"name":"x","datatype":"BYTES","shape":[2],"data":["a","bc"]},
 		{"name":"y","datatype":"INT64","shape":[0],"data":[]},
 		{"name":"z","datatype":"BOOL","shape":[2],"data":[true,false]}]}`), isJSON)
-	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[a bc]" || fmt.Sprint(a.get("outputs", "2", "data")) != "[true false]" {
+	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[a bc]" ||
+		fmt.Sprint(a.get("outputs", "2", "data")) != "[true false]" {
 		t.Error(a)
 	}
 	// The form sent by curl -d.
-	a = r.ask("POST", "/v2/models/identity/infer", []byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[9]}]}`), "Content-Type: application/x-www-form-urlencoded")
+	a = r.ask("POST", "/v2/models/identity/infer",
+		[]byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[9]}]}`),
+		"Content-Type: application/x-www-form-urlencoded")
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[9]" {
 		t.Error(a)
 	}
-	for outputs, want := range map[string]string{"none": "[]", "json": "[map[data:[1] datatype:UINT8 name:x shape:[1]]]"} {
-		a = r.ask("POST", "/v2/models/identity/infer?outputs="+outputs, []byte(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[1]}]}`), isJSON)
+	for outputs, want := range map[string]string{"none": "[]",
+		"json": "[map[data:[1] datatype:UINT8 name:x shape:[1]]]"} {
+		a = r.ask("POST", "/v2/models/identity/infer?outputs="+outputs,
+			[]byte(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[1],`+
+				`"data":[1]}]}`), isJSON)
 		if a.StatusCode != 200 || fmt.Sprint(a.get("outputs")) != want {
 			t.Error(outputs, a)
 		}
@@ -73,7 +83,9 @@ func TestInferJSON(t *testing.T) {
 func TestInferBinary(t *testing.T) {
 	r := start(t, nil, "pair", "identity", "text", "picture")
 	// Both tensors and one of the outputs in binary form.
-	body, header := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}],`+
+	body, header := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],`+
+		`"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],`+
+		`"parameters":{"binary_data_size":4}}],`+
 		`"outputs":[{"name":"rows"},{"name":"sum","parameters":{"binary_data":true}}]}`, floats(1, 2, 3), floats(4))
 	a := r.ask("POST", "/v2/models/pair/infer", body, header, isBytes)
 	if a.StatusCode != 200 || !bytes.Equal(a.data(), floats(10)) || fmt.Sprint(a.get("outputs", "0", "data")) != "[1]" {
@@ -83,7 +95,9 @@ func TestInferBinary(t *testing.T) {
 		t.Error(a.Header)
 	}
 	// A raw tensor and a JSON tensor: data in two leases to be merged.
-	body, header = binaryRequest(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],"data":[5]}]}`, floats(1, 2, 3))
+	body, header = binaryRequest(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"a","datatype":"FP32",`+
+		`"shape":[3],"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],"data":[5]}]}`,
+		floats(1, 2, 3))
 	a = r.ask("POST", "/v2/models/pair/infer", body, header)
 	if a.StatusCode != 200 || !bytes.Equal(a.data(), floats(11, 1)) {
 		t.Errorf("%v %q", a, a.data())
@@ -93,7 +107,8 @@ func TestInferBinary(t *testing.T) {
 	for i := range large {
 		large[i] = byte(i * 7)
 	}
-	body, header = binaryRequest(fmt.Sprintf(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, len(large), len(large)), large)
+	body, header = binaryRequest(fmt.Sprintf(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x",`+
+		`"datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, len(large), len(large)), large)
 	a = r.ask("POST", "/v2/models/identity/infer", body, header)
 	if a.StatusCode != 200 || !bytes.Equal(a.data(), large) {
 		t.Errorf("%s, %d bytes", a.Status, len(a.data()))
@@ -104,8 +119,10 @@ func TestInferBinary(t *testing.T) {
 		body, want []byte
 		header     string
 	}{
-		"/v2/models/picture/infer":                                       {bytes.Repeat([]byte{1, 2, 3}, 16), []byte{1, 2, 3, 1, 2, 3}, raw},
-		"/v2/models/text/infer":                                          {[]byte("hello"), binary.LittleEndian.AppendUint64(nil, 5), raw},
+		"/v2/models/picture/infer": {bytes.Repeat([]byte{1, 2, 3}, 16),
+			[]byte{1, 2, 3, 1, 2, 3}, raw},
+		"/v2/models/text/infer": {[]byte("hello"),
+			binary.LittleEndian.AppendUint64(nil, 5), raw},
 		"/v2/models/identity/infer?datatype=FP32&shape=1,-1":             {floats(1, 2), floats(1, 2), raw},
 		"/v2/models/identity/infer?datatype=FP32&shape=2":                {floats(1, 2), floats(1, 2), isBytes},
 		"/v2/models/identity/infer?codec=tensor&datatype=UINT8&shape=-1": {[]byte("{}"), []byte("{}"), isJSON},
@@ -174,7 +191,8 @@ func TestInferPicture(t *testing.T) {
 	inJSON := func(text string) []byte {
 		return fmt.Appendf(nil, `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["%s"]}]}`, text)
 	}
-	head := fmt.Sprintf(`{"inputs":[{"name":"image","datatype":"BYTES","shape":[1,1],"parameters":{"binary_data_size":%d}}]}`, 4+len(asJPEG))
+	head := fmt.Sprintf(`{"inputs":[{"name":"image","datatype":"BYTES","shape":[1,1],`+
+		`"parameters":{"binary_data_size":%d}}]}`, 4+len(asJPEG))
 	inBinary := slices.Concat([]byte(head), binary.LittleEndian.AppendUint32(nil, uint32(len(asJPEG))), asJPEG)
 	for name, c := range map[string]struct {
 		path, header string
@@ -218,7 +236,8 @@ func TestNoJSON(t *testing.T) {
 	r := start(t, nil, "identity")
 	file := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x02\x00\x00\x00\x02\x08\x02\x00\x00\x00")
 	message := func(more string) []byte {
-		return []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":` + fmt.Sprint(4+len(file)) + `}}]` + more + `}`)
+		return []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":` +
+			fmt.Sprint(4+len(file)) + `}}]` + more + `}`)
 	}
 	body := append(binary.LittleEndian.AppendUint32(nil, uint32(len(file))), file...)
 	for name, c := range map[string]struct {
@@ -226,7 +245,8 @@ func TestNoJSON(t *testing.T) {
 		head   []byte // nil = the body is the file alone
 		output string
 	}{
-		"file": {"", nil, "payload"}, "file, JSON": {"?outputs=json", nil, "payload"}, "message": {"", message(""), "x"}, "message, JSON": {"?outputs=json", message(""), "x"},
+		"file": {"", nil, "payload"}, "file, JSON": {"?outputs=json", nil, "payload"},
+		"message": {"", message(""), "x"}, "message, JSON": {"?outputs=json", message(""), "x"},
 	} {
 		send, header := file, "Content-Type: image/png"
 		if c.head != nil {
@@ -234,7 +254,8 @@ func TestNoJSON(t *testing.T) {
 		}
 		a := r.ask("POST", "/v2/models/identity/infer"+c.query, send, header)
 		text := a.String()
-		for _, want := range []string{"outputs[0].data[0]", "ask for it as binary data: outputs=binary in the query", `\"binary_data_output\":true`, "data=OUTPUT in the query"} {
+		for _, want := range []string{"outputs[0].data[0]", "ask for it as binary data: outputs=binary in the query",
+			`\"binary_data_output\":true`, "data=OUTPUT in the query"} {
 			if a.StatusCode != 400 || !strings.Contains(text, want) {
 				t.Errorf("%s: %s lacks %q", name, text, want)
 			}
@@ -242,27 +263,40 @@ func TestNoJSON(t *testing.T) {
 		if c.query != "" {
 			continue
 		}
-		if a := r.ask("POST", "/v2/models/identity/infer?outputs=binary", send, header); a.StatusCode != 200 || !bytes.Equal(a.data(), body) {
+		if a := r.ask("POST", "/v2/models/identity/infer?outputs=binary", send, header); a.StatusCode != 200 ||
+			!bytes.Equal(a.data(), body) {
 			t.Errorf("%s, binary: %v", name, a)
 		}
-		output := fmt.Sprint(r.ask("POST", "/v2/models/identity/infer?outputs=binary", send, header).get("outputs", "0", "name"))
+		output := fmt.Sprint(r.ask("POST", "/v2/models/identity/infer?outputs=binary", send, header).get("outputs",
+			"0", "name"))
 		a = r.ask("POST", "/v2/models/identity/infer?data="+output, send, header)
-		if a.StatusCode != 200 || !bytes.Equal(a.body, file) || a.Header.Get("Content-Type") != "image/png" || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Inference-Header-Content-Length") != "" {
+		if a.StatusCode != 200 || !bytes.Equal(a.body, file) || a.Header.Get("Content-Type") != "image/png" ||
+			a.Header.Get("X-Content-Type-Options") != "nosniff" ||
+			a.Header.Get("Inference-Header-Content-Length") != "" {
 			t.Errorf("%s, data: %s %v %q", name, a.Status, a.Header, a.body)
 		}
-		for query, want := range map[string]string{"data=no": `\"no\" is not an output of the result, which has ` + output, "data=" + output + "&outputs=json": "is sent with outputs=json", "data=": "is not the name of an output"} {
-			if a := r.ask("POST", "/v2/models/identity/infer?"+query, send, header); a.StatusCode != 400 || !strings.Contains(a.String(), want) {
+		for query, want := range map[string]string{"data=no": `\"no\" is not an output of the result, which has ` +
+			output, "data=" + output + "&outputs=json": "is sent with outputs=json",
+			"data=": "is not the name of an output"} {
+			if a := r.ask("POST", "/v2/models/identity/infer?"+query, send, header); a.StatusCode != 400 ||
+				!strings.Contains(a.String(), want) {
 				t.Errorf("%s, %s: %v, want %s", name, query, a, want)
 			}
 		}
 	}
-	if a := r.ask("POST", "/v2/models/identity/infer?data=x", []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[2],"data":["a","b"]}]}`)); a.StatusCode != 400 || !strings.Contains(a.String(), "only the data of one element of BYTES") {
+	if a := r.ask("POST", "/v2/models/identity/infer?data=x",
+		[]byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[2],"data":["a","b"]}]}`)); a.StatusCode != 400 ||
+		!strings.Contains(a.String(), "only the data of one element of BYTES") {
 		t.Error(a)
 	}
-	if a := r.ask("POST", "/v2/models/identity/infer?data=x", []byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1,2]}]}`)); a.StatusCode != 200 || string(a.body) != "\x01\x02" || a.Header.Get("Content-Type") != "application/octet-stream" {
+	if a := r.ask("POST", "/v2/models/identity/infer?data=x",
+		[]byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1,2]}]}`)); a.StatusCode != 200 ||
+		string(a.body) != "\x01\x02" || a.Header.Get("Content-Type") != "application/octet-stream" {
 		t.Error(a)
 	}
-	if a := r.ask("POST", "/v2/models/identity/infer_stream?data=x", []byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1,2]}]}`)); a.StatusCode != 400 || !strings.Contains(a.String(), "events carry JSON") {
+	if a := r.ask("POST", "/v2/models/identity/infer_stream?data=x",
+		[]byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1,2]}]}`)); a.StatusCode != 400 ||
+		!strings.Contains(a.String(), "events carry JSON") {
 		t.Error(a)
 	}
 	r.noLeases()

@@ -33,7 +33,8 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		return f, err
 	}
 	if len(body) == 0 {
-		return f, stream.Errorf(stream.InvalidArgument, "", "the body is empty: send an inference request in JSON, a tensor's bytes or a picture")
+		return f, stream.Errorf(stream.InvalidArgument, "",
+			"the body is empty: send an inference request in JSON, a tensor's bytes or a picture")
 	}
 	k.ResizeBody(len(body))
 	what, kind, err := k.form(c, m, jsonLen, body)
@@ -52,7 +53,8 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	}
 	switch what {
 	case asTensor:
-		if err = k.oneTensor(m, body, a.opts.Limits); err != nil && jsonLen < 0 && !k.opt.HasCodec && k.opt.Datatype == "" && !k.opt.HasShape {
+		if err = k.oneTensor(m, body, a.opts.Limits); err != nil && jsonLen < 0 && !k.opt.HasCodec &&
+			k.opt.Datatype == "" && !k.opt.HasShape {
 			err = noTensor(m, body, err)
 		}
 	default:
@@ -70,7 +72,8 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if !f.Codec.Picture() {
 		f.Lease.Release()
 		f.Lease = nil
-		return f, stream.Errorf(stream.InvalidArgument, "roi", "needs a picture: send one, as jpeg, png, webp, rgb24 or nv12")
+		return f, stream.Errorf(stream.InvalidArgument, "roi",
+			"needs a picture: send one, as jpeg, png, webp, rgb24 or nv12")
 	}
 	f.Region = k.opt.Region
 	return f, nil
@@ -133,8 +136,10 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 		}
 		return asMessage, 0, nil
 	default:
-		return 0, 0, httpd.WithStatus(fiber.StatusUnsupportedMediaType, stream.Errorf(stream.Unsupported, "Content-Type",
-			"%q is not supported: send application/json, application/octet-stream, or image/jpeg, image/png or image/webp", media))
+		return 0, 0, httpd.WithStatus(fiber.StatusUnsupportedMediaType,
+			stream.Errorf(stream.Unsupported, "Content-Type",
+				"%q is not supported: send application/json, application/octet-stream, or image/jpeg, image/png or "+
+					"image/webp", media))
 	}
 }
 
@@ -167,10 +172,13 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 	switch {
 	case m.Any:
 		if datatype == "" || !k.opt.HasShape {
-			return stream.Errorf(stream.InvalidArgument, "datatype", "model %s takes any tensor: set the options datatype and shape", m.Name)
+			return stream.Errorf(stream.InvalidArgument, "datatype",
+				"model %s takes any tensor: set the options datatype and shape", m.Name)
 		}
 	case len(m.Inputs) != 1:
-		return stream.Errorf(stream.InvalidArgument, "inputs", "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration: send JSON with binary tensors", len(m.Inputs), m.Name)
+		return stream.Errorf(stream.InvalidArgument, "inputs", "Raw request must only have 1 input (found 1) to be "+
+			"deduced but got %d inputs in '%s' model configuration: send JSON with binary tensors", len(m.Inputs),
+			m.Name)
 	default:
 		spec := &m.Inputs[0]
 		name = spec.Name
@@ -190,7 +198,8 @@ func noTensor(m *stream.Model, body []byte, err error) error {
 	kind, pictureErr := frames.Picture(body)
 	switch {
 	case m.Image != nil:
-		return stream.Errorf(stream.InvalidArgument, "frame", "is not a JPEG, PNG or WebP picture, nor as long as a tensor of model %s", m.Name)
+		return stream.Errorf(stream.InvalidArgument, "frame",
+			"is not a JPEG, PNG or WebP picture, nor as long as a tensor of model %s", m.Name)
 	case pictureErr == nil:
 		_, _, err = m.Check(&stream.Frame{Codec: kind})
 	}

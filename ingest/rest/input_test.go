@@ -20,7 +20,8 @@ func TestOptionsHaveDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for given, want := range map[time.Duration]time.Duration{0: 20 * time.Second, -1: 20 * time.Second, 1: 1, time.Hour: time.Hour} {
+	for given, want := range map[time.Duration]time.Duration{0: 20 * time.Second, -1: 20 * time.Second, 1: 1,
+		time.Hour: time.Hour} {
 		if a := New(h, Options{DrainTimeout: given}); a.opts.DrainTimeout != want || a.opts.Log == nil {
 			t.Errorf("%v: %+v", given, a.opts)
 		}
@@ -28,7 +29,8 @@ func TestOptionsHaveDefaults(t *testing.T) {
 }
 
 func TestMediaTypes(t *testing.T) {
-	for text, want := range map[string]string{"": "", "application/json": "application/json", "Image/JPEG; q=1": "image/jpeg", "; charset=utf-8": "", " text/plain ": "text/plain"} {
+	for text, want := range map[string]string{"": "", "application/json": "application/json",
+		"Image/JPEG; q=1": "image/jpeg", "; charset=utf-8": "", " text/plain ": "text/plain"} {
 		if got := mediaType([]byte(text)); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
@@ -38,7 +40,8 @@ func TestMediaTypes(t *testing.T) {
 // The model's inputs decide the meaning of a body without a type.
 func TestBytesOfNoType(t *testing.T) {
 	jpeg := []byte("\xff\xd8\xff\xe0\x00\x10JFIF")
-	text, number := stream.TensorSpec{Name: "t", Datatype: stream.Bytes}, stream.TensorSpec{Name: "n", Datatype: stream.Uint8}
+	text, number := stream.TensorSpec{Name: "t", Datatype: stream.Bytes},
+		stream.TensorSpec{Name: "n", Datatype: stream.Uint8}
 	image := &stream.ImageSpec{}
 	for i, c := range []struct {
 		m    stream.Model
@@ -81,10 +84,13 @@ func TestOneTensor(t *testing.T) {
 		shape string
 	}{
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}}, request.Options{}, "[3 2]"},
-		{stream.Model{MaxBatch: 1, Axis: stream.NoAxis, Inputs: []stream.TensorSpec{spec(6)}}, request.Options{}, "[6]"},
+		{stream.Model{MaxBatch: 1, Axis: stream.NoAxis, Inputs: []stream.TensorSpec{spec(6)}}, request.Options{},
+			"[6]"},
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(-1)}}, request.Options{}, "[6]"},
-		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}}, request.Options{Shape: []int{1, 6}, HasShape: true}, "[1 6]"},
-		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8, Shape: []int{6}, HasShape: true}, "[6]"},
+		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}},
+			request.Options{Shape: []int{1, 6}, HasShape: true}, "[1 6]"},
+		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8, Shape: []int{6},
+			HasShape: true}, "[6]"},
 		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8}, ""},
 		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Shape: []int{6}, HasShape: true}, ""},
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2), spec(2)}}, request.Options{}, ""},

@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck, "traced": &traced, "failing": &failing} {
+	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck,
+		"traced": &traced, "failing": &failing} {
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return run }})
 	}
 	goleak.VerifyTestMain(m,
@@ -47,8 +48,10 @@ func (k *kind) Run(ctx context.Context, b *batching.Batch) error { return k.run(
 // pair adds up a row's numbers.
 var pair = kind{
 	model: stream.Model{
-		Inputs:   []stream.TensorSpec{{Name: "a", Datatype: stream.Float32, Shape: []int{3}}, {Name: "b", Datatype: stream.Float32, Shape: []int{1}}},
-		Outputs:  []stream.TensorSpec{{Name: "sum", Datatype: stream.Float32, Shape: []int{1}}, {Name: "rows", Datatype: stream.Float32, Shape: []int{1}}},
+		Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Float32, Shape: []int{3}},
+			{Name: "b", Datatype: stream.Float32, Shape: []int{1}}},
+		Outputs: []stream.TensorSpec{{Name: "sum", Datatype: stream.Float32, Shape: []int{1}},
+			{Name: "rows", Datatype: stream.Float32, Shape: []int{1}}},
 		MaxBatch: 4,
 	},
 	run: func(_ context.Context, b *batching.Batch) error {
@@ -99,7 +102,8 @@ var text = kind{
 			if r.Codec == stream.Tensors {
 				n = len(r.Inputs[0].Data) - 4
 			}
-			b.Finish(i, []stream.Tensor{{Name: "length", Datatype: stream.Int64, Shape: []int{1}, Data: binary.LittleEndian.AppendUint64(nil, uint64(n))}})
+			b.Finish(i, []stream.Tensor{{Name: "length", Datatype: stream.Int64, Shape: []int{1},
+				Data: binary.LittleEndian.AppendUint64(nil, uint64(n))}})
 		}
 		return nil
 	},
@@ -147,7 +151,8 @@ var failing = kind{
 		Decoupled: true, Ragged: true, MaxBatch: 1,
 	},
 	run: func(_ context.Context, b *batching.Batch) error {
-		b.Emit(0, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: stuckShape, Data: bytes.Clone(b.Requests[0].Inputs[0].Data)}})
+		b.Emit(0, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: stuckShape,
+			Data: bytes.Clone(b.Requests[0].Inputs[0].Data)}})
 		b.Fail(0, stream.Errorf(stream.InvalidArgument, "", "emitted 1 and failed"))
 		return nil
 	},

@@ -76,7 +76,9 @@ func howToAsk(err error, m *stream.Model) error {
 	if m.App != nil {
 		route = "; or call a route of its own, such as /apps/" + m.Name + "/infer"
 	}
-	return stream.Errorf(e.Code, e.Field, `%s; ask for it as binary data: outputs=binary in the query, or "parameters":{"binary_data_output":true} in the JSON of the request; or data=OUTPUT in the query, for the bytes of that output alone, such as a picture file%s`, e.Msg, route)
+	return stream.Errorf(e.Code, e.Field, `%s; ask for it as binary data: outputs=binary in the query, or `+
+		`"parameters":{"binary_data_output":true} in the JSON of the request; or data=OUTPUT in the query, for the `+
+		`bytes of that output alone, such as a picture file%s`, e.Msg, route)
 }
 
 // data makes the reply from the data of one output: the only element of BYTES, or the bytes of numbers.
@@ -87,16 +89,20 @@ func (k *call) data(h *fasthttp.ResponseHeader) error {
 		for i := range names {
 			names[i] = k.Response.Outputs[i].Name
 		}
-		return stream.Errorf(stream.InvalidArgument, "data", "%.64q is not an output of the result, which has %s", k.opt.Data, cmp.Or(strings.Join(names, ", "), "none"))
+		return stream.Errorf(stream.InvalidArgument, "data", "%.64q is not an output of the result, which has %s",
+			k.opt.Data, cmp.Or(strings.Join(names, ", "), "none"))
 	}
 	t := &k.Response.Outputs[i]
 	data := t.Data
 	switch {
 	case t.Shared:
-		return stream.Errorf(stream.InvalidArgument, "data", "output %.64q is written to shared memory: leave the option out", t.Name)
+		return stream.Errorf(stream.InvalidArgument, "data",
+			"output %.64q is written to shared memory: leave the option out", t.Name)
 	case t.Datatype == oip.Bytes:
 		if len(data) < 4 || int(binary.LittleEndian.Uint32(data)) != len(data)-4 {
-			return stream.Errorf(stream.InvalidArgument, "data", "output %.64q has the shape %v: only the data of one element of BYTES can be the whole reply. Leave the option out, or ask for outputs=binary", t.Name, t.Shape)
+			return stream.Errorf(stream.InvalidArgument, "data", "output %.64q has the shape %v: only the data of "+
+				"one element of BYTES can be the whole reply. Leave the option out, or ask for outputs=binary", t.Name,
+				t.Shape)
 		}
 		data = data[4:]
 	}

@@ -28,7 +28,9 @@ func (k *call) readOptions(a *Adapter, c *fiber.Ctx) (err error) {
 		}
 	})
 	if err == nil && k.opt.Data != "" && k.opt.Outputs != request.AsRequested {
-		err = stream.Errorf(stream.InvalidArgument, "data", "is sent with outputs=%s: the reply is either the data of one output, or a message with all of them", k.opt.Outputs)
+		err = stream.Errorf(stream.InvalidArgument, "data",
+			"is sent with outputs=%s: the reply is either the data of one output, or a message with all of them",
+			k.opt.Outputs)
 	}
 	return err
 }

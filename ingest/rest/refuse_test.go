@@ -37,10 +37,14 @@ type refusal struct {
 func refusals(t *testing.T) []refusal {
 	asJPEG, asPNG := pictures(t)
 	message := func(inputs string) []byte { return []byte(`{"inputs":[` + inputs + `]}`) }
-	const a, b = `{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]}`, `{"name":"b","datatype":"FP32","shape":[1],"data":[1]}`
-	short, shortHeader := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},`+b+`]}`, floats(1, 2))
-	long, longHeader := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},`+b+`]}`, floats(1, 2, 3, 4))
-	const pair, pict, text, any = "/v2/models/pair/infer", "/v2/models/picture/infer", "/v2/models/text/infer", "/v2/models/identity/infer"
+	const a, b = `{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]}`,
+		`{"name":"b","datatype":"FP32","shape":[1],"data":[1]}`
+	short, shortHeader := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],`+
+		`"parameters":{"binary_data_size":12}},`+b+`]}`, floats(1, 2))
+	long, longHeader := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],`+
+		`"parameters":{"binary_data_size":12}},`+b+`]}`, floats(1, 2, 3, 4))
+	const pair, pict, text, any = "/v2/models/pair/infer", "/v2/models/picture/infer", "/v2/models/text/infer",
+		"/v2/models/identity/infer"
 	const raw = "Inference-Header-Content-Length: 0"
 	deep := strings.Repeat("[", 10_000)
 	var out []refusal
@@ -65,8 +69,10 @@ func refusals(t *testing.T) []refusal {
 	bad("binary too short", pair, short, "", shortHeader)
 	bad("binary too long", pair, long, "", longHeader)
 	bad("header length too long", pair, message(a+","+b), "", "Inference-Header-Content-Length: 100000")
-	bad("header length negative", pair, message(a+","+b), "Inference-Header-Content-Length", "Inference-Header-Content-Length: -1")
-	bad("header length garbage", pair, message(a+","+b), "Inference-Header-Content-Length", "Inference-Header-Content-Length: 1e3")
+	bad("header length negative", pair, message(a+","+b), "Inference-Header-Content-Length",
+		"Inference-Header-Content-Length: -1")
+	bad("header length garbage", pair, message(a+","+b), "Inference-Header-Content-Length",
+		"Inference-Header-Content-Length: 1e3")
 	bad("header length too short", pair, message(a+","+b), "", "Inference-Header-Content-Length: 20")
 	bad("raw for two inputs", pair, floats(1, 2, 3), "2 inputs", raw)
 	bad("raw for any input", any, floats(1), "datatype", raw)
@@ -85,14 +91,24 @@ func refusals(t *testing.T) []refusal {
 		return message(fmt.Sprintf(`{"name":"%s","datatype":"BYTES","shape":[1],"data":["%s"]}`, name, text))
 	}
 	pngText := base64.StdEncoding.EncodeToString(asPNG)
-	bad("two pictures as BYTES", pict, message(fmt.Sprintf(`{"name":"image","datatype":"BYTES","shape":[2],"data":["%s","%[1]s"]}`, pngText)), "inputs[0].shape: has 2 elements: send one picture", isJSON)
-	bad("no picture as BYTES", pict, message(`{"name":"image","datatype":"BYTES","shape":[0],"data":[]}`), "inputs[0].shape: has 0 elements", isJSON)
-	bad("picture as BYTES of another name", pict, element("picture", pngText), "inputs[0].name: unexpected inference input 'picture' for model 'picture'", isJSON)
-	add("text as a picture", pict, element("image", "hello"), 400, "unsupported", "inputs[0].data: model picture takes one picture, as it is or in base64", isJSON)
-	add("empty text as a picture", pict, element("image", ""), 400, "unsupported", "inputs[0].data: model picture takes one picture", isJSON)
-	add("video as BYTES", pict, element("image", base64.StdEncoding.EncodeToString([]byte("\x00\x00\x00\x20ftypisom\x00\x00\x02\x00"))), 400, "unsupported", "a video", isJSON)
-	bad("truncated picture as BYTES", pict, element("image", base64.StdEncoding.EncodeToString(asPNG[:len(asPNG)/2])), "inputs[0].data", isJSON)
-	bad("region of a tensor", pict+"?roi=0,0,1,1", message(`{"name":"image","datatype":"UINT8","shape":[1,2,4,3],"data":[`+strings.Repeat("0,", 23)+`0]}`), "roi", isJSON)
+	bad("two pictures as BYTES", pict, message(fmt.Sprintf(`{"name":"image","datatype":"BYTES","shape":[2],`+
+		`"data":["%s","%[1]s"]}`, pngText)), "inputs[0].shape: has 2 elements: send one picture", isJSON)
+	bad("no picture as BYTES", pict, message(`{"name":"image","datatype":"BYTES","shape":[0],"data":[]}`),
+		"inputs[0].shape: has 0 elements", isJSON)
+	bad("picture as BYTES of another name", pict, element("picture", pngText),
+		"inputs[0].name: unexpected inference input 'picture' for model 'picture'", isJSON)
+	add("text as a picture", pict, element("image", "hello"), 400, "unsupported",
+		"inputs[0].data: model picture takes one picture, as it is or in base64", isJSON)
+	add("empty text as a picture", pict, element("image", ""), 400, "unsupported",
+		"inputs[0].data: model picture takes one picture", isJSON)
+	add("video as BYTES", pict, element("image",
+		base64.StdEncoding.EncodeToString([]byte("\x00\x00\x00\x20ftypisom\x00\x00\x02\x00"))), 400, "unsupported",
+		"a video", isJSON)
+	bad("truncated picture as BYTES", pict, element("image", base64.StdEncoding.EncodeToString(asPNG[:len(asPNG)/2])),
+		"inputs[0].data", isJSON)
+	bad("region of a tensor", pict+"?roi=0,0,1,1",
+		message(`{"name":"image","datatype":"UINT8","shape":[1,2,4,3],"data":[`+strings.Repeat("0,", 23)+`0]}`), "roi",
+		isJSON)
 	add("picture for tensors", pair, asPNG, 400, "unsupported", "tensors", "Content-Type: image/png")
 	bad("raw picture without a size", pict+"?codec=rgb24", make([]byte, 12), "width")
 	bad("raw picture of another size", pict+"?codec=rgb24&width=3&height=2", make([]byte, 17), "want 18")
@@ -113,22 +129,30 @@ func refusals(t *testing.T) []refusal {
 		bad("deadline "+d, pict+"?deadline_ms="+d, asPNG, "deadline_ms")
 	}
 
-	add("unknown coding", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes, "Content-Encoding: br")
-	add("two codings", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes, "Content-Encoding: gzip, gzip")
+	add("unknown coding", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes,
+		"Content-Encoding: br")
+	add("two codings", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes,
+		"Content-Encoding: gzip, gzip")
 	for _, coding := range []string{"gzip", "deflate", "zstd"} {
-		bad("not "+coding, text, []byte("hello, world"), "Content-Encoding: is "+coding, isBytes, "Content-Encoding: "+coding)
+		bad("not "+coding, text, []byte("hello, world"), "Content-Encoding: is "+coding, isBytes,
+			"Content-Encoding: "+coding)
 		part := packed(coding, bytes.Repeat([]byte("x"), 5000))
-		bad("a part of "+coding, text, part[:len(part)-6], "Content-Encoding: is "+coding, isBytes, "Content-Encoding: "+coding)
-		add("a bomb in "+coding, text, packed(coding, make([]byte, 10<<20)), 413, "too_large", "max_body", isBytes, "Content-Encoding: "+coding)
+		bad("a part of "+coding, text, part[:len(part)-6], "Content-Encoding: is "+coding, isBytes,
+			"Content-Encoding: "+coding)
+		add("a bomb in "+coding, text, packed(coding, make([]byte, 10<<20)), 413, "too_large", "max_body", isBytes,
+			"Content-Encoding: "+coding)
 	}
 	add("too large", text, make([]byte, 200_001), 413, "too_large", "max_body", isBytes)
-	add("foreign Origin", pair, message(a+","+b), 403, "permission_denied", "origins", isJSON, "Origin: http://evil.example")
+	add("foreign Origin", pair, message(a+","+b), 403, "permission_denied", "origins", isJSON,
+		"Origin: http://evil.example")
 	add("foreign Host", pair, message(a+","+b), 403, "permission_denied", "hosts", isJSON, "Host: evil.example")
 	add("unknown route", "/v2/models/pair/explain", message(a), 404, "not_found", "explain", isJSON)
 	add("unload of another version", "/v2/repository/models/pair/versions/9/unload", nil, 404, "not_found", "")
 	add("load of another version", "/v2/repository/models/pair/versions/9/load", nil, 404, "not_found", "version")
-	bad("load with an unknown parameter outside", "/v2/repository/models/pair/load", []byte(`{"batch_sise":2}`), "parameters.batch_sise")
-	bad("load with an object", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batch_size":{}}}`), "parameters.batch_size")
+	bad("load with an unknown parameter outside", "/v2/repository/models/pair/load", []byte(`{"batch_sise":2}`),
+		"parameters.batch_sise")
+	bad("load with an object", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batch_size":{}}}`),
+		"parameters.batch_size")
 	bad("load with an array", "/v2/workers/pair/load", []byte(`{"parameters":[]}`), "parameters")
 	add("unload with too much", "/v2/workers/pair/unload", make([]byte, 70_000), 413, "too_large", "max_body")
 	bad("load of another repository", "/v2/repository/other/models/pair/load", nil, "repository_name: ")
@@ -137,7 +161,8 @@ func refusals(t *testing.T) []refusal {
 	bad("load and more", "/v2/workers/pair/load", []byte(`{} {}`), "more bytes after")
 	add("load with too much", "/v2/workers/pair/load", make([]byte, 200_001), 413, "too_large", "max_body")
 	bad("index with garbage", "/v2/repository/index", []byte(`[`), "JSON")
-	for _, c := range [][2]string{{"GET", pair}, {"PUT", pair}, {"DELETE", "/v2/models/pair"}, {"POST", "/v2"}, {"PATCH", "/v2/health/live"}, {"GET", "/v2/workers/pair/load"}} {
+	for _, c := range [][2]string{{"GET", pair}, {"PUT", pair}, {"DELETE", "/v2/models/pair"}, {"POST", "/v2"},
+		{"PATCH", "/v2/health/live"}, {"GET", "/v2/workers/pair/load"}} {
 		out = append(out, refusal{c[0] + " " + c[1], c[0], c[1], nil, nil, 405, "unsupported", c[0]})
 	}
 	return out
@@ -158,7 +183,8 @@ func (r *running) refused(c *refusal) {
 
 func (r *running) works() {
 	r.t.Helper()
-	a := r.ask("POST", "/v2/models/pair/infer", []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},{"name":"b","datatype":"FP32","shape":[1],"data":[4]}]}`), isJSON)
+	a := r.ask("POST", "/v2/models/pair/infer", []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],`+
+		`"data":[1,2,3]},{"name":"b","datatype":"FP32","shape":[1],"data":[4]}]}`), isJSON)
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[10]" {
 		r.t.Errorf("a good request after bad ones: %v", a)
 	}
@@ -209,9 +235,12 @@ func TestManyFailures(t *testing.T) {
 // Exhausted memory is an error of the request, not a fault, and ends.
 func TestNoMemory(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Memory.Budget = 1 << 20 }, "identity")
-	r.refused(&refusal{"too much for the budget", "POST", "/v2/models/identity/infer", make([]byte, 2<<20), []string{isBytes}, 503, "overloaded", "memory.budget"})
-	numbers := `{"inputs":[{"name":"x","datatype":"FP64","shape":[100000],"data":[` + strings.Repeat("1,", 99_999) + `1]}]}`
-	r.refused(&refusal{"decoded too much for the budget", "POST", "/v2/models/identity/infer", []byte(numbers), []string{isJSON}, 503, "overloaded", "memory.budget"})
+	r.refused(&refusal{"too much for the budget", "POST", "/v2/models/identity/infer", make([]byte, 2<<20),
+		[]string{isBytes}, 503, "overloaded", "memory.budget"})
+	numbers := `{"inputs":[{"name":"x","datatype":"FP64","shape":[100000],"data":[` + strings.Repeat("1,", 99_999) +
+		`1]}]}`
+	r.refused(&refusal{"decoded too much for the budget", "POST", "/v2/models/identity/infer", []byte(numbers),
+		[]string{isJSON}, 503, "overloaded", "memory.budget"})
 	a := r.ask("POST", "/v2/models/identity/infer", make([]byte, 1000), isBytes)
 	if a.StatusCode != 200 {
 		t.Error(a)

@@ -59,7 +59,8 @@ func (s *service) models(c *fiber.Ctx) ingest.Repository { return client(c).Mode
 
 // otherRepository refuses a route with the name of a repository.
 func otherRepository(c *fiber.Ctx) error {
-	return stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
+	return stream.Errorf(stream.InvalidArgument, "repository_name",
+		"%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
 }
 
 // load loads a model with the parameters in the body, and answers with the endpoint and the effect of the load.
@@ -82,9 +83,11 @@ func (a *Adapter) scale(c *fiber.Ctx) error {
 		n, ok := params["instances"].(int64)
 		switch {
 		case len(params) != 1 || !ok:
-			return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "instances", `is missing, or not all that was sent: want {"instances": N}, a whole number`)
+			return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "instances",
+				`is missing, or not all that was sent: want {"instances": N}, a whole number`)
 		case n < 1 || n > math.MaxInt32:
-			return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "instances", "%d is not a number of workers: want 1 or more", n)
+			return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "instances",
+				"%d is not a number of workers: want 1 or more", n)
 		}
 		return ingest.Loaded{Endpoint: name}, s.models(c).Scale(s.ctx, name, int(n))
 	})
@@ -92,7 +95,8 @@ func (a *Adapter) scale(c *fiber.Ctx) error {
 
 // change reads a body of at most max bytes (0 = limits.max_body) and calls do. The answer has the endpoint returned
 // by do and, if do returns a result, the result of the load.
-func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string, params stream.Params) (ingest.Loaded, error)) error {
+func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string,
+	params stream.Params) (ingest.Loaded, error)) error {
 	s, err := a.requests.Begin()
 	if err != nil {
 		return err
@@ -109,7 +113,8 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 	}
 	// Reading the JSON, with its files, takes at least as much memory again.
 	if held.LeaseTensor(2*len(body)) == nil {
-		return stream.Errorf(stream.Overloaded, "", "no memory for a request of %d bytes (memory.budget): try later, or raise the setting", len(body))
+		return stream.Errorf(stream.Overloaded, "",
+			"no memory for a request of %d bytes (memory.budget): try later, or raise the setting", len(body))
 	}
 	params, err := request.LoadParams(body)
 	if err != nil {

@@ -27,15 +27,23 @@ func TestHealthAndMetadata(t *testing.T) {
 		"/v2/models/pair/ready":            `{"name":"pair","ready":true}`,
 		"/v2/models/pair/versions/1/ready": `{"name":"pair","ready":true}`,
 		"/v2/models/%70air/ready":          `{"name":"pair","ready":true}`,
-		"/v2/models/pair":                  `{"name":"pair","versions":["1"],"platform":"pair","inputs":[{"name":"a","datatype":"FP32","shape":[-1,3]},{"name":"b","datatype":"FP32","shape":[-1,1]}],"outputs":[{"name":"sum","datatype":"FP32","shape":[-1,1]},{"name":"rows","datatype":"FP32","shape":[-1,1]}]}`,
-		"/v2/models/text/versions/1":       `{"name":"text","versions":["1"],"platform":"text","inputs":[{"name":"text","datatype":"BYTES","shape":[-1,1]}],"outputs":[{"name":"length","datatype":"INT64","shape":[-1,1]}]}`,
+		"/v2/models/pair": `{"name":"pair","versions":["1"],"platform":"pair",` +
+			`"inputs":[{"name":"a","datatype":"FP32","shape":[-1,3]},{"name":"b","datatype":"FP32","shape":[-1,1]}],` +
+			`"outputs":[{"name":"sum","datatype":"FP32","shape":[-1,1]},{"name":"rows","datatype":"FP32",` +
+			`"shape":[-1,1]}]}`,
+		"/v2/models/text/versions/1": `{"name":"text","versions":["1"],"platform":"text",` +
+			`"inputs":[{"name":"text","datatype":"BYTES","shape":[-1,1]}],"outputs":[{"name":"length",` +
+			`"datatype":"INT64","shape":[-1,1]}]}`,
 	} {
 		a := r.ask("GET", path, nil)
 		if a.StatusCode != 200 || string(a.body) != want || a.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %v, want %s", path, a, want)
 		}
 	}
-	if a := r.ask("GET", "/v2", nil); a.StatusCode != 200 || a.get("name") != "millrace" || fmt.Sprint(a.get("extensions")) != "[classification model_configuration model_repository model_repository(unload_dependents) parameters sequence statistics trace logging system_shared_memory binary_tensor_data generate]" {
+	if a := r.ask("GET", "/v2", nil); a.StatusCode != 200 || a.get("name") != "millrace" ||
+		fmt.Sprint(a.get("extensions")) != "[classification model_configuration model_repository "+
+			"model_repository(unload_dependents) parameters sequence statistics trace logging system_shared_memory "+
+			"binary_tensor_data generate]" {
 		t.Error(a)
 	}
 	if a := r.ask("HEAD", "/v2/health/ready", nil); a.StatusCode != 200 {
@@ -69,7 +77,8 @@ func TestRepository(t *testing.T) {
 	post("/v2/repository/models/identity/load", "{}", 200, "identity")
 	post("/v2/workers/delay/load", `{"fixed":"1ms"}`, 200, "delay")
 	post("/v2/workers/delay/load", `{"parameters":{"fixed":"2ms","batch_size":2}}`, 200, "delay-0")
-	if a := r.ask("GET", "/v2/models", nil); a.StatusCode != 200 || fmt.Sprint(a.get("models")) != "[delay delay-0 identity pair]" {
+	if a := r.ask("GET", "/v2/models", nil); a.StatusCode != 200 ||
+		fmt.Sprint(a.get("models")) != "[delay delay-0 identity pair]" {
 		t.Errorf("the models that are ready: %v", a)
 	}
 	for _, how := range [][2]string{{"GET", ""}, {"POST", ""}, {"POST", `{"ready":true}`}} {
@@ -106,7 +115,8 @@ func TestTraceparent(t *testing.T) {
 	} {
 		a := r.ask("POST", "/v2/models/traced/infer?outputs=binary", []byte("x"), isBytes, "traceparent: "+h)
 		got := hex.EncodeToString(a.data())
-		if want == none && strings.HasSuffix(got, strings.Repeat("00", 9)) && !strings.HasPrefix(got, trace) && !strings.HasPrefix(got, strings.Repeat("00", 16)) {
+		if want == none && strings.HasSuffix(got, strings.Repeat("00", 9)) && !strings.HasPrefix(got, trace) &&
+			!strings.HasPrefix(got, strings.Repeat("00", 16)) {
 			got = none
 		}
 		if a.StatusCode != 200 || got != want {
@@ -122,7 +132,8 @@ func TestBeforeServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest.New(h, rest.Options{})
-	for path, want := range map[string]int{"/v2/health/live": 200, "/v2/health/ready": 503, "/health/startup": 503, "/v2/models/x": 503, "/v2/models/x/ready": 503, "/v2/repository/index": 503} {
+	for path, want := range map[string]int{"/v2/health/live": 200, "/v2/health/ready": 503, "/health/startup": 503,
+		"/v2/models/x": 503, "/v2/models/x/ready": 503, "/v2/repository/index": 503} {
 		req, err := http.NewRequest(fiber.MethodGet, path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -180,14 +191,17 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 30 {
 				v := float32(client*1000 + i)
-				body := fmt.Appendf(nil, `{"id":"%v","parameters":{"binary_data_output":true},"inputs":[{"name":"a","datatype":"FP32","shape":[3],"data":[%v,0,0]},{"name":"b","datatype":"FP32","shape":[1],"data":[1]}],"outputs":[{"name":"sum"}]}`, v, v)
+				body := fmt.Appendf(nil, `{"id":"%v","parameters":{"binary_data_output":true},"inputs":[{"name":"a",`+
+					`"datatype":"FP32","shape":[3],"data":[%v,0,0]},{"name":"b","datatype":"FP32","shape":[1],`+
+					`"data":[1]}],"outputs":[{"name":"sum"}]}`, v, v)
 				a := r.ask("POST", "/v2/models/pair/infer", body, isJSON)
 				if a.StatusCode != 200 || a.get("id") != fmt.Sprint(v) || !bytes.Equal(a.data(), floats(v+1)) {
 					t.Errorf("client %d, request %d: %v", client, i, a)
 				}
 				data := bytes.Repeat([]byte{byte(client), byte(i)}, 1+client*977)
 				a = r.ask("POST", "/v2/models/identity/infer?outputs=binary", data, isBytes)
-				if a.StatusCode != 200 || len(a.data()) != 4+len(data) || !bytes.Equal(a.data()[4:], data) || a.get("id") != nil {
+				if a.StatusCode != 200 || len(a.data()) != 4+len(data) || !bytes.Equal(a.data()[4:], data) ||
+					a.get("id") != nil {
 					t.Errorf("client %d, request %d: %s", client, i, a.Status)
 				}
 			}

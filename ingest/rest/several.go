@@ -62,7 +62,8 @@ func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 		err = q.onlyJSON()
 	}
 	if err == nil && q.Sequence.ID != (ingest.SequenceID{}) {
-		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id", "is not supported where a request may have several answers: send requests of a sequence to infer")
+		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id",
+			"is not supported where a request may have several answers: send requests of a sequence to infer")
 	}
 	if err != nil {
 		err = q.refused(c, err)
@@ -92,7 +93,8 @@ func (q *asked) named(err error) error {
 // generate makes a frame of a generate request.
 func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
 	if name := q.opt.OfInfer(); name != "" {
-		return f, stream.Errorf(stream.InvalidArgument, name, "is not an option of generate, whose body and answer are JSON: leave it out, or use infer")
+		return f, stream.Errorf(stream.InvalidArgument, name,
+			"is not an option of generate, whose body and answer are JSON: leave it out, or use infer")
 	}
 	body, err := a.http.ReadBody(c, 0, q.room)
 	if err != nil {
@@ -140,7 +142,8 @@ func (q *asked) onlyJSON() error {
 	}
 	for i := range q.Request.Outputs {
 		if q.Request.Outputs[i].Binary {
-			return stream.Errorf(stream.Unsupported, "outputs.parameters.binary_data", "events carry JSON: leave it out")
+			return stream.Errorf(stream.Unsupported, "outputs.parameters.binary_data",
+				"events carry JSON: leave it out")
 		}
 	}
 	return nil
@@ -188,7 +191,8 @@ func noEvent(err error, m *stream.Model) error {
 	if m.Decoupled {
 		infer = "" // answers only requests with exactly one answer
 	}
-	return stream.Errorf(e.Code, e.Field, "%s. This call answers JSON only: use a WebSocket at /v2/models/%s/stream with outputs=binary in its query%s, or ModelStreamInfer of gRPC", e.Msg, m.Name, infer)
+	return stream.Errorf(e.Code, e.Field, "%s. This call answers JSON only: use a WebSocket at /v2/models/%s/stream "+
+		"with outputs=binary in its query%s, or ModelStreamInfer of gRPC", e.Msg, m.Name, infer)
 }
 
 // written releases the memory of a long answer.
@@ -213,12 +217,13 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 		}
 	}()
 	n := 0
-	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.client, q.model, q.version, q.frame, func(r *stream.Result) error {
-		if n++; n > 1 {
-			return notOne(r.Model)
-		}
-		return q.answer(r)
-	})
+	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.client, q.model, q.version, q.frame,
+		func(r *stream.Result) error {
+			if n++; n > 1 {
+				return notOne(r.Model)
+			}
+			return q.answer(r)
+		})
 	q.Result = r
 	q.traceresponse(c)
 	if last := err == nil && len(r.Outputs) > 0; err == nil && (n == 0 || last) {
@@ -242,7 +247,8 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 
 // notOne returns the error for a model without an answer, or with several answers, to a generate request.
 func notOne(m *stream.Model) error {
-	return stream.Errorf(stream.Unsupported, "", "generate expects model to produce exactly 1 response, and model %s, which is decoupled, produced none or several: use generate_stream", m.Name)
+	return stream.Errorf(stream.Unsupported, "", "generate expects model to produce exactly 1 response, and model "+
+		"%s, which is decoupled, produced none or several: use generate_stream", m.Name)
 }
 
 func (a *Adapter) generateStream(c *fiber.Ctx) error { return a.events(c, true) }

@@ -71,7 +71,8 @@ func TestChunksOfEvents(t *testing.T) {
 		}
 		defer conn.Close()
 		body := `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`
-		fmt.Fprintf(conn, "POST /v2/models/repeat/generate_stream HTTP/%s\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", version, len(body), body)
+		fmt.Fprintf(conn, "POST /v2/models/repeat/generate_stream HTTP/%s\r\nHost: localhost\r\nContent-Length: "+
+			"%d\r\n\r\n%s", version, len(body), body)
 		reply, err := io.ReadAll(conn)
 		if err != nil {
 			t.Fatal(err)
@@ -79,8 +80,10 @@ func TestChunksOfEvents(t *testing.T) {
 		_, after, _ := strings.Cut(string(reply), "\r\n\r\n")
 		return after
 	}
-	const one, two = `data: {"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}` + "\n\n", `data: {"model_name":"repeat","model_version":"1","OUT":6,"IDX":1}` + "\n\n"
-	if got, want := ask("1.1"), fmt.Sprintf("%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", len(one), one, len(two), two); got != want {
+	const one, two = `data: {"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}` + "\n\n",
+		`data: {"model_name":"repeat","model_version":"1","OUT":6,"IDX":1}` + "\n\n"
+	if got, want := ask("1.1"), fmt.Sprintf("%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", len(one), one, len(two),
+		two); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := ask("1.0"); got != one+two {
@@ -90,21 +93,25 @@ func TestChunksOfEvents(t *testing.T) {
 
 func repeatRequest(in, delay string, more string) string {
 	n := len(strings.Split(in, ","))
-	return fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"INT32","shape":[%d],"data":[%s]},{"name":"DELAY","datatype":"UINT32","shape":[%d],"data":[%s]},{"name":"WAIT","datatype":"UINT32","shape":[1],"data":[0]}]%s}`,
+	return fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"INT32","shape":[%d],"data":[%s]},{"name":"DELAY",`+
+		`"datatype":"UINT32","shape":[%d],"data":[%s]},{"name":"WAIT","datatype":"UINT32","shape":[1],"data":[0]}]%s}`,
 		n, in, n, delay, more)
 }
 
 func TestInferStream(t *testing.T) {
 	r := start(t, nil, "repeat", "pair", "identity")
-	_, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("7,8", "0,0", `,"id":"q","outputs":[{"name":"OUT"}]`))
+	_, got := r.events("/v2/models/repeat/infer_stream",
+		repeatRequest("7,8", "0,0", `,"id":"q","outputs":[{"name":"OUT"}]`))
 	one := func(n string) event {
-		return event{"", `{"model_name":"repeat","model_version":"1","id":"q","outputs":[{"name":"OUT","datatype":"INT32","shape":[1],"data":[` + n + `]}]}`}
+		return event{"", `{"model_name":"repeat","model_version":"1","id":"q","outputs":[{"name":"OUT",` +
+			`"datatype":"INT32","shape":[1],"data":[` + n + `]}]}`}
 	}
 	if want := []event{one("7"), one("8"), {"end", "{}"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// A model with one answer.
-	const pair = `{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},{"name":"b","datatype":"FP32","shape":[1],"data":[4]}],"outputs":[{"name":"sum"}]}`
+	const pair = `{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},{"name":"b",` +
+		`"datatype":"FP32","shape":[1],"data":[4]}],"outputs":[{"name":"sum"}]}`
 	_, got = r.events("/v2/models/pair/versions/1/infer_stream", pair)
 	if len(got) != 2 || !strings.Contains(got[0].data, `"data":[10]`) || got[1].name != "end" {
 		t.Errorf("%q", got)
@@ -118,8 +125,10 @@ func TestInferStream(t *testing.T) {
 		{"/v2/models/nobody/infer_stream", pair, 404, "nobody"},
 		{"/v2/models/pair/infer_stream", `{"inputs":[]}`, 400, "inputs"},
 		{"/v2/models/pair/infer_stream", strings.Replace(pair, "[3]", "[2]", 1), 400, "inputs[0]"},
-		{"/v2/models/pair/infer_stream", strings.Replace(pair, `"sum"`, `"sum","parameters":{"binary_data":true}`, 1), 400, "binary_data"},
-		{"/v2/models/pair/infer_stream", `{"parameters":{"binary_data_output":true},` + pair[1:], 400, "binary_data_output"},
+		{"/v2/models/pair/infer_stream", strings.Replace(pair, `"sum"`, `"sum","parameters":{"binary_data":true}`, 1),
+			400, "binary_data"},
+		{"/v2/models/pair/infer_stream", `{"parameters":{"binary_data_output":true},` + pair[1:], 400,
+			"binary_data_output"},
 		{"/v2/models/repeat/infer_stream", repeatRequest("1,2", "0,0,0", ""), 400, "inputs[1].data"},
 		{"/v2/models/repeat/infer", repeatRequest("1,2", "0,0", ""), 400, "infer_stream"},
 	} {
@@ -134,7 +143,8 @@ func TestInferStream(t *testing.T) {
 		if a := r.ask("POST", "/v2/models/identity/infer", []byte("x"), isBytes); a.StatusCode != 200 {
 			t.Error(a)
 		}
-		if _, got := r.events("/v2/models/pair/infer_stream", infinite); len(got) != 2 || !strings.Contains(got[0].data, `"data":[Infinity]`) {
+		if _, got := r.events("/v2/models/pair/infer_stream", infinite); len(got) != 2 ||
+			!strings.Contains(got[0].data, `"data":[Infinity]`) {
 			t.Errorf("%q", got)
 		}
 	}
@@ -145,8 +155,11 @@ func TestInferStream(t *testing.T) {
 func TestEventsWithoutJSON(t *testing.T) {
 	r := start(t, nil, "identity", "repeat")
 	message := `{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}}]}`
-	a := r.ask("POST", "/v2/models/identity/infer_stream", []byte(message+"\x02\x00\x00\x00\xff\xd8"), fmt.Sprint("Inference-Header-Content-Length: ", len(message)))
-	for _, want := range []string{"outputs[0].data[0]", "is not UTF-8, which JSON cannot carry. This call answers JSON only: use a WebSocket at /v2/models/identity/stream with outputs=binary", "infer with outputs=binary", "ModelStreamInfer of gRPC"} {
+	a := r.ask("POST", "/v2/models/identity/infer_stream", []byte(message+"\x02\x00\x00\x00\xff\xd8"),
+		fmt.Sprint("Inference-Header-Content-Length: ", len(message)))
+	for _, want := range []string{"outputs[0].data[0]", "is not UTF-8, which JSON cannot carry. This call answers " +
+		"JSON only: use a WebSocket at /v2/models/identity/stream with outputs=binary", "infer with outputs=binary",
+		"ModelStreamInfer of gRPC"} {
 		if a.StatusCode != 400 || !strings.Contains(a.String(), want) {
 			t.Errorf("%v lacks %q", a, want)
 		}
@@ -158,12 +171,15 @@ func TestEventsWithoutJSON(t *testing.T) {
 func TestLateErrors(t *testing.T) {
 	r := start(t, nil, "failing")
 	const text = "emitted 1 and failed"
-	_, got := r.events("/v2/models/failing/infer_stream", `{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[7]}]}`)
-	if len(got) != 2 || got[0].name != "" || !strings.Contains(got[0].data, `"data":[7]`) || got[1].name != "error" || !strings.Contains(got[1].data, text) || !json.Valid([]byte(got[1].data)) {
+	_, got := r.events("/v2/models/failing/infer_stream",
+		`{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[7]}]}`)
+	if len(got) != 2 || got[0].name != "" || !strings.Contains(got[0].data, `"data":[7]`) || got[1].name != "error" ||
+		!strings.Contains(got[1].data, text) || !json.Valid([]byte(got[1].data)) {
 		t.Errorf("%q", got)
 	}
 	_, got = r.events("/v2/models/failing/generate_stream", `{"x":7}`)
-	if len(got) != 2 || got[0].name != "" || !strings.Contains(got[0].data, `"x":7`) || got[1].name != "" || !strings.HasPrefix(got[1].data, `{"error":`) || !strings.Contains(got[1].data, text) {
+	if len(got) != 2 || got[0].name != "" || !strings.Contains(got[0].data, `"x":7`) || got[1].name != "" ||
+		!strings.HasPrefix(got[1].data, `{"error":`) || !strings.Contains(got[1].data, text) {
 		t.Errorf("%q", got)
 	}
 	r.noLeases()
@@ -175,17 +191,21 @@ func TestGenerate(t *testing.T) {
 		model, body, want string
 	}{
 		{"text", `{"text":"héllo"}`, `{"model_name":"text","model_version":"1","length":6}`},
-		{"text", `{"id":"7","text":["abc"],"parameters":{"temperature":0.5},"top":1}`, `{"model_name":"text","model_version":"1","id":"7","length":3}`},
+		{"text", `{"id":"7","text":["abc"],"parameters":{"temperature":0.5},"top":1}`,
+			`{"model_name":"text","model_version":"1","id":"7","length":3}`},
 		{"pair", `{"a":[1,2,3],"b":4}`, `{"model_name":"pair","model_version":"1","sum":10,"rows":1}`},
-		{"pair", `{"a":[[1,2,3],[4,5,6]],"b":[[0.5],[-1]]}`, `{"model_name":"pair","model_version":"1","sum":[6.5,14],"rows":[1,1]}`},
+		{"pair", `{"a":[[1,2,3],[4,5,6]],"b":[[0.5],[-1]]}`,
+			`{"model_name":"pair","model_version":"1","sum":[6.5,14],"rows":[1,1]}`},
 		{"repeat", `{"IN":5,"DELAY":0,"WAIT":0}`, `{"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}`},
 	} {
-		if a := r.ask("POST", "/v2/models/"+c.model+"/generate", []byte(c.body), isJSON); a.StatusCode != 200 || string(a.body) != c.want {
+		if a := r.ask("POST", "/v2/models/"+c.model+"/generate", []byte(c.body), isJSON); a.StatusCode != 200 ||
+			string(a.body) != c.want {
 			t.Errorf("%s: %v, want %s", c.body, a, c.want)
 		}
 	}
 	_, got := r.events("/v2/models/repeat/generate_stream", `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`)
-	want := []event{{"", `{"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}`}, {"", `{"model_name":"repeat","model_version":"1","OUT":6,"IDX":1}`}}
+	want := []event{{"", `{"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}`},
+		{"", `{"model_name":"repeat","model_version":"1","OUT":6,"IDX":1}`}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%q", got)
 	}
@@ -208,7 +228,8 @@ func TestGenerate(t *testing.T) {
 		{"text", `{"text":1}`, 400, "text[0]: "},
 		{"text", `{"words":"a"}`, 400, "expected 1 inputs but got 0 inputs for model 'text'"},
 		{"text", `{"text":"a","parameters":1}`, 400, "parameters: Expected JSON object for keyword: 'parameters'"},
-		{"text", `{"text":"a","parameters":{"x":1,"nested":{"y":1}}}`, 400, "parameters.nested: Converting keyword: 'parameters': parameter 'nested' has invalid type."},
+		{"text", `{"text":"a","parameters":{"x":1,"nested":{"y":1}}}`, 400,
+			"parameters.nested: Converting keyword: 'parameters': parameter 'nested' has invalid type."},
 		{"text", `{"text":"a","options":{}}`, 400, "options: parameter 'options' has invalid type"},
 		{"text", `{"text":"a","priority":1,"parameters":{"priority":2}}`, 400, "parameters.priority"},
 		{"pair", `{"a":[1,2,3]}`, 400, "missing required input(s) ['b']"},
@@ -230,7 +251,8 @@ func TestGenerate(t *testing.T) {
 			}
 		}
 	}
-	for _, option := range []string{"codec=jpeg", "width=3", "height=3", "roi=0,0,1,1", "datatype=FP32", "shape=1", "outputs=json", "outputs=binary"} {
+	for _, option := range []string{"codec=jpeg", "width=3", "height=3", "roi=0,0,1,1", "datatype=FP32", "shape=1",
+		"outputs=json", "outputs=binary"} {
 		name, _, _ := strings.Cut(option, "=")
 		for _, route := range []string{"generate", "generate_stream"} {
 			a := r.ask("POST", "/v2/models/text/"+route+"?"+option, []byte(`{"text":"a"}`), isJSON)
@@ -239,11 +261,15 @@ func TestGenerate(t *testing.T) {
 			}
 		}
 	}
-	if a := r.ask("POST", "/v2/models/text/generate?deadline_ms=60000&outputs=none", []byte(`{"text":"a"}`), isJSON); a.StatusCode != 200 || string(a.body) != `{"model_name":"text","model_version":"1"}` {
+	if a := r.ask("POST", "/v2/models/text/generate?deadline_ms=60000&outputs=none", []byte(`{"text":"a"}`),
+		isJSON); a.StatusCode != 200 || string(a.body) != `{"model_name":"text","model_version":"1"}` {
 		t.Error(a)
 	}
-	for path, body := range map[string]string{"/v2/models/text/infer_stream?outputs=binary": `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["a"]}]}`, "/v2/models/text/infer_stream?outputs=binary&codec=opaque": "a"} {
-		if a := r.ask("POST", path, []byte(body), isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), "outputs: events carry JSON") {
+	for path, body := range map[string]string{
+		"/v2/models/text/infer_stream?outputs=binary": `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],` +
+			`"data":["a"]}]}`, "/v2/models/text/infer_stream?outputs=binary&codec=opaque": "a"} {
+		if a := r.ask("POST", path, []byte(body), isJSON); a.StatusCode != 400 ||
+			!strings.Contains(a.String(), "outputs: events carry JSON") {
 			t.Errorf("%s: %v", path, a)
 		}
 	}
@@ -254,7 +280,8 @@ func TestGenerate(t *testing.T) {
 func TestEventsEndWithTheirClient(t *testing.T) {
 	r := start(t, nil, "repeat")
 	ctx, cancel := context.WithCancel(context.Background())
-	req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/repeat/infer_stream", strings.NewReader(repeatRequest("1,2", "0,4000000", "")))
+	req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/repeat/infer_stream",
+		strings.NewReader(repeatRequest("1,2", "0,4000000", "")))
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -280,7 +307,8 @@ func TestEventsOfLostConnections(t *testing.T) {
 	r := start(t, nil, "repeat")
 	body := repeatRequest("1", "0", "")
 	both := fmt.Sprintf("GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"+
-		"POST /v2/models/repeat/infer_stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		"POST /v2/models/repeat/infer_stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	for range 30 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
 		if err != nil {
@@ -301,7 +329,8 @@ func TestEventsOfLostConnections(t *testing.T) {
 // A client that leaves while its request waits frees its place, even while the worker is in a run.
 func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 	r := start(t, nil)
-	if _, err := r.Models().LoadConfig(t.Context(), workers.Config{Name: "few", Kind: "stuck", MaxFlows: 2}, true); err != nil {
+	if _, err := r.Models().LoadConfig(t.Context(), workers.Config{Name: "few", Kind: "stuck", MaxFlows: 2},
+		true); err != nil {
 		t.Fatal(err)
 	}
 	replies := make(chan *answer, 1)
@@ -309,7 +338,8 @@ func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 	<-stuckRuns
 	waits := func(n int) {
 		t.Helper()
-		for limit := time.Now().Add(20 * time.Second); r.Models().Snapshot()[0].Waiting != n; time.Sleep(time.Millisecond) {
+		for limit := time.Now().Add(20 * time.Second); r.Models().Snapshot()[0].Waiting != n; time.Sleep(
+			time.Millisecond) {
 			if time.Now().After(limit) {
 				t.Fatalf("%+v", r.Models().Snapshot()[0])
 			}
@@ -322,14 +352,16 @@ func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 		go func() {
 			defer close(left)
 			for {
-				req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/few/"+route, strings.NewReader(body))
+				req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/few/"+route,
+					strings.NewReader(body))
 				req.Header.Set("Content-Type", "application/json")
 				resp, err := http.DefaultClient.Do(req)
 				if err != nil {
 					return
 				}
 				resp.Body.Close()
-				if resp.StatusCode != http.StatusServiceUnavailable { // the place is freed a moment after the frame has left the queue
+				// the place is freed a moment after the frame has left the queue
+				if resp.StatusCode != http.StatusServiceUnavailable {
 					t.Errorf("%s: %s", route, resp.Status)
 					return
 				}
@@ -350,7 +382,8 @@ func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 // TestEventsWhileTheServerDrains: requests in flight get all their answers.
 func TestEventsWhileTheServerDrains(t *testing.T) {
 	r := start(t, nil, "repeat")
-	resp, err := http.Post(r.base+"/v2/models/repeat/infer_stream", "application/json", strings.NewReader(repeatRequest("1,2", "0,300", "")))
+	resp, err := http.Post(r.base+"/v2/models/repeat/infer_stream", "application/json",
+		strings.NewReader(repeatRequest("1,2", "0,300", "")))
 	if err != nil {
 		t.Fatal(err)
 	}

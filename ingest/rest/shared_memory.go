@@ -29,7 +29,8 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 		app.Post(at+"/unregister", func(c *fiber.Ctx) error { return nil })
 	}
 	app.Post(cuda+"/region/:region/register", func(*fiber.Ctx) error {
-		return stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory")
+		return stream.Errorf(stream.Unsupported, "",
+			"this server takes no CUDA shared memory: register system shared memory")
 	})
 }
 
@@ -105,7 +106,8 @@ func (a *Adapter) unregisterRegion(c *fiber.Ctx, of *shm.Client, region string) 
 
 func (a *Adapter) registerRegion(c *fiber.Ctx, of *shm.Client, region string) error {
 	if of == nil {
-		return stream.Errorf(stream.InvalidArgument, allOption, "a region is of the client that registers it: leave the option out")
+		return stream.Errorf(stream.InvalidArgument, allOption,
+			"a region is of the client that registers it: leave the option out")
 	}
 	body, err := a.readSmall(c)
 	if err != nil {

@@ -34,7 +34,8 @@ const regions = "/v2/systemsharedmemory"
 
 func (r *running) register(name, key string, offset, size int) *answer {
 	r.t.Helper()
-	return r.ask("POST", regions+"/region/"+name+"/register", fmt.Appendf(nil, `{"key":%q,"offset":%d,"byte_size":%d}`, key, offset, size), isJSON)
+	return r.ask("POST", regions+"/region/"+name+"/register", fmt.Appendf(nil, `{"key":%q,"offset":%d,"byte_size":%d}`,
+		key, offset, size), isJSON)
 }
 
 // sharedPair is a request with its inputs and one output in shared memory.
@@ -59,14 +60,16 @@ func TestTensorsInSharedMemory(t *testing.T) {
 		t.Error(a)
 	}
 	a := r.ask("GET", regions+"/region/in/status", nil)
-	if want := fmt.Sprintf(`[{"name":"in","key":%q,"offset":4,"byte_size":16}]`, in); a.StatusCode != 200 || string(a.body) != want {
+	if want := fmt.Sprintf(`[{"name":"in","key":%q,"offset":4,"byte_size":16}]`, in); a.StatusCode != 200 ||
+		string(a.body) != want {
 		t.Errorf("%v, want %s", a, want)
 	}
 	if a := r.ask("GET", regions+"/status", nil); strings.Count(string(a.body), `"name"`) != 2 {
 		t.Error(a)
 	}
 	a = r.ask("POST", "/v2/models/pair/infer", sharedPair(12, 12, 8), isJSON)
-	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[1]" || a.get("outputs", "1", "data") != nil ||
+	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[1]" ||
+		a.get("outputs", "1", "data") != nil ||
 		// clients would take the parameters for parameters of binary data
 		a.get("outputs", "1", "parameters") != nil {
 		t.Error(a)
@@ -78,19 +81,28 @@ func TestTensorsInSharedMemory(t *testing.T) {
 		body  []byte
 		field string
 	}{
-		"input of another size":  {sharedPair(8, 12, 4), "inputs[0].parameters.shared_memory_byte_size"},
-		"input outside":          {sharedPair(12, 13, 4), "inputs[1].parameters.shared_memory_byte_size"},
-		"offset outside":         {sharedPair(12, 17, 4), "inputs[1].parameters.shared_memory_offset"},
-		"offset negative":        {sharedPair(12, -1, 4), "inputs[1].parameters.shared_memory_offset"},
-		"offset of 64 bits":      {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_offset":12`), []byte(`"shared_memory_offset":18446744073709551584`), 1), "inputs[1].parameters.shared_memory_offset: Invalid offset for shared memory region"},
-		"size of 64 bits":        {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_byte_size":12`), []byte(`"shared_memory_offset":8,"shared_memory_byte_size":18446744073709551612`), 1), "inputs[0].parameters.shared_memory_byte_size: "},
-		"output's part small":    {sharedPair(12, 12, 3), "outputs[1].parameters.shared_memory_byte_size"},
-		"output outside":         {sharedPair(12, 12, 9), "outputs[1].parameters.shared_memory_byte_size"},
-		"another region":         {bytes.Replace(sharedPair(12, 12, 4), []byte(`"in"`), []byte(`"gone"`), 1), "inputs[0].parameters.shared_memory_region"},
-		"region of another kind": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"in"`), []byte(`7`), 1), "inputs[0].parameters.shared_memory_region"},
-		"no region":              {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_region":"out",`), nil, 1), "outputs[1].parameters.shared_memory_region"},
-		"no size":                {bytes.Replace(sharedPair(12, 12, 4), []byte(`,"shared_memory_byte_size":12`), nil, 1), "inputs[0].parameters.shared_memory_byte_size"},
-		"data too":               {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shape":[1,3],`), []byte(`"shape":[1,3],"data":[1,2,3],`), 1), "inputs[0].parameters.shared_memory_region"},
+		"input of another size": {sharedPair(8, 12, 4), "inputs[0].parameters.shared_memory_byte_size"},
+		"input outside":         {sharedPair(12, 13, 4), "inputs[1].parameters.shared_memory_byte_size"},
+		"offset outside":        {sharedPair(12, 17, 4), "inputs[1].parameters.shared_memory_offset"},
+		"offset negative":       {sharedPair(12, -1, 4), "inputs[1].parameters.shared_memory_offset"},
+		"offset of 64 bits": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_offset":12`),
+			[]byte(`"shared_memory_offset":18446744073709551584`), 1),
+			"inputs[1].parameters.shared_memory_offset: Invalid offset for shared memory region"},
+		"size of 64 bits": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_byte_size":12`),
+			[]byte(`"shared_memory_offset":8,"shared_memory_byte_size":18446744073709551612`), 1),
+			"inputs[0].parameters.shared_memory_byte_size: "},
+		"output's part small": {sharedPair(12, 12, 3), "outputs[1].parameters.shared_memory_byte_size"},
+		"output outside":      {sharedPair(12, 12, 9), "outputs[1].parameters.shared_memory_byte_size"},
+		"another region": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"in"`), []byte(`"gone"`), 1),
+			"inputs[0].parameters.shared_memory_region"},
+		"region of another kind": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"in"`), []byte(`7`), 1),
+			"inputs[0].parameters.shared_memory_region"},
+		"no region": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_region":"out",`), nil,
+			1), "outputs[1].parameters.shared_memory_region"},
+		"no size": {bytes.Replace(sharedPair(12, 12, 4), []byte(`,"shared_memory_byte_size":12`), nil,
+			1), "inputs[0].parameters.shared_memory_byte_size"},
+		"data too": {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shape":[1,3],`),
+			[]byte(`"shape":[1,3],"data":[1,2,3],`), 1), "inputs[0].parameters.shared_memory_region"},
 	} {
 		a := r.ask("POST", "/v2/models/pair/infer", c.body, isJSON)
 		if msg, _ := a.get("error").(string); a.StatusCode/100 != 4 || !strings.Contains(msg, c.field) {
@@ -100,7 +112,8 @@ func TestTensorsInSharedMemory(t *testing.T) {
 	if err := os.Truncate(inPath, 8); err != nil {
 		t.Fatal(err)
 	}
-	if a := r.ask("POST", "/v2/models/pair/infer", sharedPair(12, 12, 4), isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), "made shorter") {
+	if a := r.ask("POST", "/v2/models/pair/infer", sharedPair(12, 12, 4), isJSON); a.StatusCode != 400 ||
+		!strings.Contains(a.String(), "made shorter") {
 		t.Error(a)
 	}
 	if a := r.ask("POST", regions+"/region/in/unregister", nil); a.StatusCode != 200 {
@@ -125,14 +138,17 @@ func TestTextInSharedMemory(t *testing.T) {
 	if a := r.register("in", key, 0, 13); a.StatusCode != 200 {
 		t.Fatal(a)
 	}
-	body := []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[2],"parameters":{"shared_memory_region":"in","shared_memory_byte_size":13}}]}`)
-	if a := r.ask("POST", "/v2/models/identity/infer", body, isJSON); a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[hi you]" {
+	body := []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[2],"parameters":{"shared_memory_region":"in",` +
+		`"shared_memory_byte_size":13}}]}`)
+	if a := r.ask("POST", "/v2/models/identity/infer", body, isJSON); a.StatusCode != 200 ||
+		fmt.Sprint(a.get("outputs", "0", "data")) != "[hi you]" {
 		t.Error(a)
 	}
 	if err := os.WriteFile(path, []byte("\xff\x00\x00\x00hi\x03\x00\x00\x00you"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if a := r.ask("POST", "/v2/models/identity/infer", body, isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), "inputs[0].data") {
+	if a := r.ask("POST", "/v2/models/identity/infer", body, isJSON); a.StatusCode != 400 ||
+		!strings.Contains(a.String(), "inputs[0].data") {
 		t.Error(a)
 	}
 	r.noLeases()
@@ -142,14 +158,17 @@ func TestSharedMemoryRefuses(t *testing.T) {
 	r := start(t, nil, "pair")
 	key, _ := sharedFile(t, make([]byte, 16))
 	for body, field := range map[string]string{
-		`{"offset":0,"byte_size":16}`: "key", fmt.Sprintf(`{"key":%q}`, key): "byte_size", `{"key":"x","byte_size":-1}`: "", `{"key":"x","byte_size":1,"size":2}`: "size",
+		`{"offset":0,"byte_size":16}`: "key", fmt.Sprintf(`{"key":%q}`, key): "byte_size",
+		`{"key":"x","byte_size":-1}`: "", `{"key":"x","byte_size":1,"size":2}`: "size",
 		`[`: "", fmt.Sprintf(`{"key":%q,"byte_size":17}`, key): "byte_size",
 	} {
-		if a := r.ask("POST", regions+"/region/x/register", []byte(body), isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), field) {
+		if a := r.ask("POST", regions+"/region/x/register", []byte(body), isJSON); a.StatusCode != 400 ||
+			!strings.Contains(a.String(), field) {
 			t.Errorf("%s: %v", body, a)
 		}
 	}
-	if a := r.ask("POST", regions+"/region/x/register", []byte(`{"key":"`+key+`","byte_size":16}`), isJSON, "Origin: https://elsewhere.example"); a.StatusCode != 403 {
+	if a := r.ask("POST", regions+"/region/x/register", []byte(`{"key":"`+key+`","byte_size":16}`), isJSON,
+		"Origin: https://elsewhere.example"); a.StatusCode != 403 {
 		t.Error("a page of another site:", a)
 	}
 	const cuda = "/v2/cudasharedmemory"
@@ -162,7 +181,8 @@ func TestSharedMemoryRefuses(t *testing.T) {
 	if a := r.ask("POST", cuda+"/unregister", nil); a.StatusCode != 200 {
 		t.Error(a)
 	}
-	if a := r.ask("POST", cuda+"/region/x/register", []byte(`{"raw_handle":{"b64":""},"device_id":0,"byte_size":1}`), isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), "CUDA") {
+	if a := r.ask("POST", cuda+"/region/x/register", []byte(`{"raw_handle":{"b64":""},"device_id":0,"byte_size":1}`),
+		isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), "CUDA") {
 		t.Error(a)
 	}
 }
@@ -170,8 +190,10 @@ func TestSharedMemoryRefuses(t *testing.T) {
 func TestSharedMemoryTurnedOff(t *testing.T) {
 	off := false
 	r := start(t, func(c *server.Config) { c.SharedMemory = &off }, "pair")
-	for path, body := range map[string][]byte{regions + "/region/x/register": []byte(`{"key":"x","byte_size":1}`), "/v2/models/pair/infer": sharedPair(12, 12, 4)} {
-		if a := r.ask("POST", path, body, isJSON); a.StatusCode != 400 || a.get("code") != "unsupported" || !strings.Contains(a.String(), "shared_memory") {
+	for path, body := range map[string][]byte{regions + "/region/x/register": []byte(`{"key":"x","byte_size":1}`),
+		"/v2/models/pair/infer": sharedPair(12, 12, 4)} {
+		if a := r.ask("POST", path, body, isJSON); a.StatusCode != 400 || a.get("code") != "unsupported" ||
+			!strings.Contains(a.String(), "shared_memory") {
 			t.Error(path, a)
 		}
 	}

@@ -12,7 +12,8 @@ func TestStatistics(t *testing.T) {
 		for _, st := range all {
 			m := st.(map[string]any)
 			x, _ := m["inference_stats"].(map[string]any)
-			found = found || m["name"] == "pair" && m["version"] == "1" && x["success"] != nil && m["batch_stats"] != nil && m["last_inference"] != nil
+			found = found || m["name"] == "pair" && m["version"] == "1" && x["success"] != nil &&
+				m["batch_stats"] != nil && m["last_inference"] != nil
 		}
 		if a.StatusCode != 200 || !found || path != "/v2/models/stats" && len(all) != 1 {
 			t.Errorf("%s: %d %s", path, a.StatusCode, a.body)

@@ -25,8 +25,8 @@ func (a *Adapter) workerRoutes(app fiber.Router) {
 // worker reports whether a request is to a route of workers.
 func worker(c *fiber.Ctx) bool { return strings.HasPrefix(c.Path(), "/v2/workers/") }
 
-// takesJSON reports whether a client asks for JSON. Clients of AMD Inference Server say nothing, and take the whole body as the
-// name of the endpoint.
+// takesJSON reports whether a client asks for JSON. Clients of AMD Inference Server say nothing, and take the whole
+// body as the name of the endpoint.
 func takesJSON(c *fiber.Ctx) bool {
 	for one := range strings.SplitSeq(c.Get(fiber.HeaderAccept), ",") {
 		media, params, err := mime.ParseMediaType(one)
@@ -89,7 +89,8 @@ func (a *Adapter) hardware(c *fiber.Ctx) error {
 		return stream.Errorf(stream.InvalidArgument, "num", "is %d: want 1 or more", num)
 	}
 	if has := inference.Devices(want.Name); has < num {
-		return stream.Errorf(stream.NotFound, "name", "this machine has %d devices %.64q (cpu and gpu are known), and not %d", has, want.Name, num)
+		return stream.Errorf(stream.NotFound, "name",
+			"this machine has %d devices %.64q (cpu and gpu are known), and not %d", has, want.Name, num)
 	}
 	c.Status(fiber.StatusOK)
 	return nil

@@ -83,13 +83,16 @@ func (r *Registry) Register(of Client, name, key string, offset, size uint64) (e
 	}
 	base := strings.TrimPrefix(key, "/")
 	if base == "" || base == "." || base == ".." || strings.ContainsAny(base, "/\x00") || len(base) > 255 {
-		return coded.Errorf(coded.InvalidArgument, "key", "cannot register shared memory region '%s' - invalid shm key '%.64s': want a name for shm_open, such as /input, without further slashes", name, key)
+		return coded.Errorf(coded.InvalidArgument, "key", "cannot register shared memory region '%s' - invalid shm "+
+			"key '%.64s': want a name for shm_open, such as /input, without further slashes", name, key)
 	}
 	switch {
 	case size == 0:
-		return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': invalid args: is 0, want the bytes of the region", name)
+		return coded.Errorf(coded.InvalidArgument, "byte_size",
+			"failed to register shared memory region '%s': invalid args: is 0, want the bytes of the region", name)
 	case offset > math.MaxInt64 || size > math.MaxInt64-offset:
-		return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': invalid args: offset %d and %d bytes end beyond what a file can have", name, offset, size)
+		return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': "+
+			"invalid args: offset %d and %d bytes end beyond what a file can have", name, offset, size)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,12 +104,15 @@ func (r *Registry) Register(of Client, name, key string, offset, size uint64) (e
 	at := id{of.Owner, name}
 	if old, taken := r.regions[at]; taken {
 		if old.unregistered {
-			return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager: it was unregistered, and requests that use it have not ended", name)
+			return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager: it was "+
+				"unregistered, and requests that use it have not ended", name)
 		}
-		return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager, for the key %q: unregister it first", name, old.Key)
+		return coded.Errorf(coded.Conflict, "name",
+			"shared memory region '%s' already in manager, for the key %q: unregister it first", name, old.Key)
 	}
 	if len(r.regions) >= r.max {
-		return coded.Errorf(coded.Overloaded, "limits.max_regions", "%d regions of shared memory are registered already: unregister one, or raise the setting", r.max)
+		return coded.Errorf(coded.Overloaded, "limits.max_regions",
+			"%d regions of shared memory are registered already: unregister one, or raise the setting", r.max)
 	}
 	if err := of.Account.Hold(stream.QuotaRegions); err != nil {
 		return err
@@ -128,11 +134,13 @@ func (r *Registry) Register(of Client, name, key string, offset, size uint64) (e
 	if length, err := fits(file, offset+size); err != nil {
 		_ = file.Close()
 		if err == errShort {
-			return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': invalid args: it ends at byte %d, and the shared memory has %d", name, offset+size, length)
+			return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': "+
+				"invalid args: it ends at byte %d, and the shared memory has %d", name, offset+size, length)
 		}
 		return err
 	}
-	r.regions[at] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: of.Owner.Key}, owner: of.Owner, file: file, memory: memory, account: of.Account}
+	r.regions[at] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: of.Owner.Key},
+		owner: of.Owner, file: file, memory: memory, account: of.Account}
 	return nil
 }
 
@@ -144,7 +152,8 @@ func (r *Registry) claim(owner Owner, key string, file *os.File) (memory fs.File
 	}
 	for at, other := range r.regions {
 		if at.owner != owner && os.SameFile(other.memory, memory) {
-			return nil, coded.Errorf(coded.Conflict, "key", "the shared memory %q is registered by another client: use one of your own, or register it when that client has unregistered it", key)
+			return nil, coded.Errorf(coded.Conflict, "key", "the shared memory %q is registered by another client: "+
+				"use one of your own, or register it when that client has unregistered it", key)
 		}
 	}
 	return memory, nil
@@ -156,9 +165,11 @@ func (r *Registry) open(base, key string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(r.folder, base), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, coded.Errorf(coded.NotFound, "key", "there is no shared memory %q on the machine of the server", key)
+		return nil, coded.Errorf(coded.NotFound, "key", "there is no shared memory %q on the machine of the server",
+			key)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, coded.Errorf(coded.PermissionDenied, "key", "the server's user may not read and write the shared memory %q", key)
+		return nil, coded.Errorf(coded.PermissionDenied, "key",
+			"the server's user may not read and write the shared memory %q", key)
 	case err != nil:
 		return nil, coded.Errorf(coded.InvalidArgument, "key", "%q is not a shared memory", key)
 	}
@@ -286,11 +297,17 @@ func (r *Registry) Part(owner Owner, name string, offset, size uint64) (*Region,
 	case region == nil || region.unregistered:
 		return nil, unknown(name)
 	case offset >= region.ByteSize:
-		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_offset", "Invalid offset for shared memory region: is %d, and region '%s' has %d bytes", offset, name, region.ByteSize)
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_offset",
+			"Invalid offset for shared memory region: is %d, and region '%s' has %d bytes", offset, name,
+			region.ByteSize)
 	case size > math.MaxUint64-offset:
-		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size", "Integer overflow detected: byte_size %d + offset %d, and region '%s' has %d bytes", size, offset, name, region.ByteSize)
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size",
+			"Integer overflow detected: byte_size %d + offset %d, and region '%s' has %d bytes", size, offset, name,
+			region.ByteSize)
 	case size > region.ByteSize-offset:
-		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size", "Invalid offset + byte size for shared memory region: is %d, and region '%s' has %d bytes from offset %d", size, name, region.ByteSize-offset, offset)
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size",
+			"Invalid offset + byte size for shared memory region: is %d, and region '%s' has %d bytes from offset %d",
+			size, name, region.ByteSize-offset, offset)
 	}
 	region.users++
 	return region, nil
@@ -301,7 +318,8 @@ func (r *Registry) Part(owner Owner, name string, offset, size uint64) (*Region,
 func (g *Region) Read(p []byte, offset uint64) error {
 	n, err := g.file.ReadAt(p, int64(g.Offset+offset))
 	if errors.Is(err, io.EOF) {
-		return coded.Errorf(coded.InvalidArgument, "shared_memory_region", "region %q was made shorter by its owner: %d of %d bytes could be read", g.Name, n, len(p))
+		return coded.Errorf(coded.InvalidArgument, "shared_memory_region",
+			"region %q was made shorter by its owner: %d of %d bytes could be read", g.Name, n, len(p))
 	}
 	return g.failure(err)
 }
@@ -312,7 +330,8 @@ func (g *Region) Write(p []byte, offset uint64) error {
 	// Writing beyond the end would make the memory longer, at the cost of the machine.
 	if _, err := fits(g.file, at+uint64(len(p))); err != nil {
 		if err == errShort {
-			return coded.Errorf(coded.InvalidArgument, "shared_memory_region", "region %q was made shorter by its owner: %d bytes at %d do not fit", g.Name, len(p), at)
+			return coded.Errorf(coded.InvalidArgument, "shared_memory_region",
+				"region %q was made shorter by its owner: %d bytes at %d do not fit", g.Name, len(p), at)
 		}
 		return g.failure(err)
 	}
@@ -357,11 +376,15 @@ var ProxyHeaders = []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forw
 func (r *Registry) CheckClient(c Client) error {
 	switch {
 	case r == nil:
-		return coded.Errorf(coded.Unsupported, "shared_memory", "Client shared memory is disabled by the server's configuration: send the tensors' data")
+		return coded.Errorf(coded.Unsupported, "shared_memory",
+			"Client shared memory is disabled by the server's configuration: send the tensors' data")
 	case !c.Local:
-		return coded.Errorf(coded.PermissionDenied, "", "shared memory is for clients on the same machine, by a loopback address: send the tensors' data")
+		return coded.Errorf(coded.PermissionDenied, "",
+			"shared memory is for clients on the same machine, by a loopback address: send the tensors' data")
 	case c.Proxy != "":
-		return coded.Errorf(coded.PermissionDenied, "shared_memory", "is for clients on the same machine, and this request came through a proxy (it has the header %s): connect to the server itself, or send the tensors' data", c.Proxy)
+		return coded.Errorf(coded.PermissionDenied, "shared_memory", "is for clients on the same machine, and this "+
+			"request came through a proxy (it has the header %s): connect to the server itself, or send the "+
+			"tensors' data", c.Proxy)
 	}
 	return nil
 }

@@ -130,12 +130,18 @@ func TestRegisterRefuses(t *testing.T) {
 		code         coded.Code
 		field        string
 	}{
-		{"taken", "in", 0, 1, coded.Conflict, "name"}, {"", "in", 0, 1, coded.InvalidArgument, "name"}, {string(make([]byte, 257)), "in", 0, 1, coded.InvalidArgument, "name"},
-		{"a", "", 0, 1, coded.InvalidArgument, "key"}, {"a", "/", 0, 1, coded.InvalidArgument, "key"}, {"a", "..", 0, 1, coded.InvalidArgument, "key"},
-		{"a", "//in", 0, 1, coded.InvalidArgument, "key"}, {"a", "../" + filepath.Base(outside) + "/secret", 0, 1, coded.InvalidArgument, "key"}, {"a", "in\x00", 0, 1, coded.InvalidArgument, "key"},
-		{"a", "link", 0, 1, coded.InvalidArgument, "key"}, {"a", "folder", 0, 1, coded.InvalidArgument, "key"}, {"a", "pipe", 0, 1, coded.InvalidArgument, "key"},
-		{"a", "absent", 0, 1, coded.NotFound, "key"}, {"a", "in", 0, 0, coded.InvalidArgument, "byte_size"}, {"a", "in", 0, 101, coded.InvalidArgument, "byte_size"},
-		{"a", "in", 100, 1, coded.InvalidArgument, "byte_size"}, {"a", "in", math.MaxUint64, 2, coded.InvalidArgument, "byte_size"}, {"a", "in", 1, math.MaxUint64, coded.InvalidArgument, "byte_size"},
+		{"taken", "in", 0, 1, coded.Conflict, "name"}, {"", "in", 0, 1, coded.InvalidArgument, "name"},
+		{string(make([]byte, 257)), "in", 0, 1, coded.InvalidArgument, "name"},
+		{"a", "", 0, 1, coded.InvalidArgument, "key"}, {"a", "/", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "..", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "//in", 0, 1, coded.InvalidArgument, "key"}, {"a", "../" + filepath.Base(outside) + "/secret", 0, 1,
+			coded.InvalidArgument, "key"}, {"a", "in\x00", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "link", 0, 1, coded.InvalidArgument, "key"}, {"a", "folder", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "pipe", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "absent", 0, 1, coded.NotFound, "key"}, {"a", "in", 0, 0, coded.InvalidArgument, "byte_size"},
+		{"a", "in", 0, 101, coded.InvalidArgument, "byte_size"},
+		{"a", "in", 100, 1, coded.InvalidArgument, "byte_size"}, {"a", "in", math.MaxUint64, 2, coded.InvalidArgument,
+			"byte_size"}, {"a", "in", 1, math.MaxUint64, coded.InvalidArgument, "byte_size"},
 		{"a", "in", math.MaxInt64, 1, coded.InvalidArgument, "byte_size"},
 	} {
 		isError(t, r.Register(Client{}, c.name, c.key, c.offset, c.size), c.code, c.field)
@@ -219,7 +225,8 @@ func TestFormerOwner(t *testing.T) {
 	dir := t.TempDir()
 	file(t, dir, "in", []byte("0123456789"))
 	r := newRegistry(t, dir, 3)
-	old, now, other := Owner{Key: "user:eva", Entry: "1"}, Owner{Key: "user:eva", Entry: "2"}, Owner{Key: "user:boss", Entry: "2"}
+	old, now, other := Owner{Key: "user:eva", Entry: "1"}, Owner{Key: "user:eva", Entry: "2"},
+		Owner{Key: "user:boss", Entry: "2"}
 	file(t, dir, "other", []byte("abcdefghij"))
 	for _, c := range []struct {
 		owner     Owner
@@ -305,7 +312,8 @@ func descriptors(t *testing.T, folder string) (n int) {
 		t.Skip(err)
 	}
 	for _, fd := range open {
-		if to, err := os.Readlink(filepath.Join("/proc/self/fd", fd.Name())); err == nil && strings.HasPrefix(to, folder) {
+		if to, err := os.Readlink(filepath.Join("/proc/self/fd", fd.Name())); err == nil &&
+			strings.HasPrefix(to, folder) {
 			n++
 		}
 	}
@@ -325,8 +333,10 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 		code         coded.Code
 		field        string
 	}{
-		{"b", 0, 1, coded.NotFound, "shared_memory_region"}, {"a", 50, 0, coded.InvalidArgument, "shared_memory_offset"},
-		{"a", math.MaxUint64, 2, coded.InvalidArgument, "shared_memory_offset"}, {"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
+		{"b", 0, 1, coded.NotFound, "shared_memory_region"},
+		{"a", 50, 0, coded.InvalidArgument, "shared_memory_offset"},
+		{"a", math.MaxUint64, 2, coded.InvalidArgument, "shared_memory_offset"},
+		{"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
 		{"a", 1, math.MaxUint64, coded.InvalidArgument, "shared_memory_byte_size"},
 	} {
 		_, err := r.Part(Owner{}, c.name, c.offset, c.size)
@@ -391,8 +401,10 @@ func TestManyClients(t *testing.T) {
 
 func TestLocal(t *testing.T) {
 	for addr, want := range map[net.Addr]bool{
-		&net.TCPAddr{IP: net.ParseIP("127.0.0.9")}: true, &net.TCPAddr{IP: net.ParseIP("::1")}: true, &net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}: true,
-		&net.UnixAddr{}: true, &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}: false, &net.TCPAddr{}: false, &net.UDPAddr{IP: net.ParseIP("127.0.0.1")}: false,
+		&net.TCPAddr{IP: net.ParseIP("127.0.0.9")}: true, &net.TCPAddr{IP: net.ParseIP("::1")}: true,
+		&net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}: true,
+		&net.UnixAddr{}: true, &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}: false, &net.TCPAddr{}: false,
+		&net.UDPAddr{IP: net.ParseIP("127.0.0.1")}: false,
 	} {
 		if Local(addr) != want {
 			t.Errorf("%v: want %v", addr, want)

@@ -21,7 +21,8 @@ func asked(t *testing.T, k Kind, dir string) Settings {
 	for _, value := range slices.Concat([]string{own.Example, filepath.Join(dir, "x"), "true", "2"}, own.Words) {
 		s := k.New()
 		table := setting.Of("", s)
-		if value != "" && table.Set(k.Name, value) == nil && s.Enabled() && s.Validate() == nil && len(table.Check()) == 0 {
+		if value != "" && table.Set(k.Name, value) == nil && s.Enabled() && s.Validate() == nil &&
+			len(table.Check()) == 0 {
 			return s
 		}
 	}

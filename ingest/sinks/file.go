@@ -103,8 +103,8 @@ func (s *file) shut() {
 	}
 }
 
-// append appends a line, again if the file was removed meanwhile. After an error the file is opened again for the next line. written
-// reports whether the line was written: an error is then why the file could not be renamed.
+// append appends a line, again if the file was removed meanwhile. After an error the file is opened again for the
+// next line. written reports whether the line was written: an error is then why the file could not be renamed.
 func (s *file) append(line []byte) (written bool, err error) {
 	const tries = 3 // somebody may remove the file again and again
 	if s.bounded && int64(len(line))+2 > s.max {

@@ -97,7 +97,8 @@ func contents(t *testing.T, path, want string) {
 
 func counts(t *testing.T, f *file, sent, lost uint64, failure string) {
 	t.Helper()
-	if st := f.Stats(); st.Sent != sent || st.Lost != lost || (failure == "") != (st.Error == "") || !strings.Contains(st.Error, failure) {
+	if st := f.Stats(); st.Sent != sent || st.Lost != lost || (failure == "") != (st.Error == "") ||
+		!strings.Contains(st.Error, failure) {
 		t.Errorf("%+v, want %d sent, %d lost, %q", st, sent, lost, failure)
 	}
 }

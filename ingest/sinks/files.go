@@ -79,7 +79,8 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 		return nil, stream.Errorf(code, "sinks.file", format, args...)
 	}
 	if d == nil {
-		return bad(stream.PermissionDenied, "a request may name a file only if the setting sinks.folder of the server says in which folder: leave it out")
+		return bad(stream.PermissionDenied, "a request may name a file only if the setting sinks.folder of the "+
+			"server says in which folder: leave it out")
 	}
 	name := c.Path
 	if err := checkName(name); err != nil {
@@ -105,7 +106,9 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 		return bad(stream.Unavailable, "the folder sinks.folder cannot be read: %w", err)
 	}
 	if need := reserve(c.MaxSize); used+need > d.most {
-		return nil, stream.Errorf(stream.FlowControl, "sinks.max_size", "with %d bytes for this file and its %d old ones, the client's files may have %d bytes, but sinks.client_bytes is %d: give a smaller max_size, remove files, or raise the setting", need, keepFiles, used+need, d.most)
+		return nil, stream.Errorf(stream.FlowControl, "sinks.max_size", "with %d bytes for this file and its %d old "+
+			"ones, the client's files may have %d bytes, but sinks.client_bytes is %d: give a smaller max_size, "+
+			"remove files, or raise the setting", need, keepFiles, used+need, d.most)
 	}
 	if has {
 		before := own.size
@@ -130,7 +133,8 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 // file. The file must be in the folder, and no link may lead out of the folder.
 func (d *Files) Check(c *File) error {
 	if d == nil {
-		return stream.Errorf(stream.PermissionDenied, "sinks.file", "%.140q was named by a request, and the server has no folder for such files: set sinks.folder, or change the stream", c.Path)
+		return stream.Errorf(stream.PermissionDenied, "sinks.file", "%.140q was named by a request, and the server "+
+			"has no folder for such files: set sinks.folder, or change the stream", c.Path)
 	}
 	if err := checkName(c.Path); err != nil {
 		return err
@@ -146,7 +150,9 @@ func checkName(name string) error {
 	why := ""
 	base := filepath.Base(name)
 	switch {
-	case !filepath.IsLocal(name) || filepath.Clean(name) != name || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }):
+	case !filepath.IsLocal(name) || filepath.Clean(name) != name || strings.ContainsFunc(name, func(r rune) bool {
+		return r < ' '
+	}):
 		why = "is not a name in the folder sinks.folder, such as door.jsonl: no .., no / in front"
 	case len(name) > 200:
 		why = "is longer than 200 bytes"

@@ -53,7 +53,8 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
 		return nil, req.Context().Err()
 	}
-	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(bytes.NewReader(nil))}, nil
+	return &http.Response{StatusCode: status, Status: http.StatusText(status),
+		Body: io.NopCloser(bytes.NewReader(nil))}, nil
 }
 
 // count returns the number of received posts.
@@ -64,7 +65,8 @@ func (r *receiver) count() int {
 }
 
 func open(r *receiver, secret string) *webhook {
-	h := (&Webhook{URL: "http://receiver.test/", Secret: secret}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*webhook)
+	h := (&Webhook{URL: "http://receiver.test/", Secret: secret}).Open(Env{Stream: "door",
+		Log: slog.New(slog.DiscardHandler)}).(*webhook)
 	h.client.Transport = r
 	return h
 }
@@ -75,7 +77,8 @@ func TestWebhookLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		const secret = "T0FS3CR3T"
-		h := (&Webhook{URL: "http://user:" + secret + "@receiver.test/" + secret + "?token=" + secret}).Open(Env{Stream: "door", Log: slog.New(slog.NewTextHandler(&log, nil))}).(*webhook)
+		h := (&Webhook{URL: "http://user:" + secret + "@receiver.test/" + secret + "?token=" + secret}).Open(
+			Env{Stream: "door", Log: slog.New(slog.NewTextHandler(&log, nil))}).(*webhook)
 		h.client.Transport = &receiver{statuses: []int{200, 0, 0, 500, 200, 200, 503, 200, 404}}
 		for range 5 * webhookBatch {
 			h.Write([]byte(`{}`))
@@ -83,10 +86,12 @@ func TestWebhookLogs(t *testing.T) {
 		h.Close()
 		h.Run(t.Context())
 		failed, again := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "level=INFO")
-		if failed != 4 || again != 2 || strings.Count(log.String(), "\n") != 6 || strings.Count(log.String(), "stream=door address=http://receiver.test") != 6 {
+		if failed != 4 || again != 2 || strings.Count(log.String(), "\n") != 6 ||
+			strings.Count(log.String(), "stream=door address=http://receiver.test") != 6 {
 			t.Errorf("%d failures and %d successes are logged, want 4 and 2:\n%s", failed, again, &log)
 		}
-		for _, want := range []string{"results wait", "refuses a delivery, which is not tried again", "takes results again", "lost=0", "loses results", "lost=100"} {
+		for _, want := range []string{"results wait", "refuses a delivery, which is not tried again",
+			"takes results again", "lost=0", "loses results", "lost=100"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, &log)
 			}
@@ -105,9 +110,11 @@ func TestDeliveriesAreTriedAgain(t *testing.T) {
 		attempts int
 		sent     uint64
 	}{
-		"taken": {[]int{200}, 1, 1}, "also taken": {[]int{299}, 1, 1}, "refused": {[]int{400}, 1, 0}, "elsewhere": {[]int{302}, 1, 0},
-		"silent": {[]int{silent, 200}, 2, 1},
-		"busy":   {[]int{429, 408, 500, 503, 0, 204}, 6, 1}, "away": {[]int{0}, webhookAttempts, 0}, "refused at last": {[]int{499 + 1, 499}, 2, 0},
+		"taken": {[]int{200}, 1, 1}, "also taken": {[]int{299}, 1, 1}, "refused": {[]int{400}, 1, 0},
+		"elsewhere": {[]int{302}, 1, 0},
+		"silent":    {[]int{silent, 200}, 2, 1},
+		"busy":      {[]int{429, 408, 500, 503, 0, 204}, 6, 1}, "away": {[]int{0}, webhookAttempts, 0},
+		"refused at last": {[]int{499 + 1, 499}, 2, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &receiver{statuses: c.statuses}
@@ -116,7 +123,8 @@ func TestDeliveriesAreTriedAgain(t *testing.T) {
 			h.Close()
 			h.Run(t.Context())
 			st := h.Stats()
-			if len(r.at) != c.attempts || st.Retries != uint64(c.attempts-1) || st.Sent != c.sent || st.Lost != 1-c.sent || (st.Error == "") != (c.sent == 1) {
+			if len(r.at) != c.attempts || st.Retries != uint64(c.attempts-1) || st.Sent != c.sent ||
+				st.Lost != 1-c.sent || (st.Error == "") != (c.sent == 1) {
 				t.Errorf("%s: %d attempts, %+v", name, len(r.at), st)
 			}
 			most := time.Second
@@ -160,7 +168,9 @@ func TestBatchesOfDeliveries(t *testing.T) {
 			h.Write(fmt.Appendf(nil, "%d", i))
 		}
 		synctest.Wait()
-		if len(r.posts) != 2 || r.posts[0] != `1 {"stream":"door","results":[1,2]}` || r.at[0].Sub(begin) != webhookDelay || !strings.HasPrefix(r.posts[1], "2 ") || strings.Count(r.posts[1], ",") != webhookBatch {
+		if len(r.posts) != 2 || r.posts[0] != `1 {"stream":"door","results":[1,2]}` ||
+			r.at[0].Sub(begin) != webhookDelay || !strings.HasPrefix(r.posts[1], "2 ") ||
+			strings.Count(r.posts[1], ",") != webhookBatch {
 			t.Errorf("%d posts: %q at %v", len(r.posts), r.posts, r.at)
 		}
 		h.Close()
@@ -238,14 +248,17 @@ func TestSinksAreOnByTheirAddress(t *testing.T) {
 	for _, c := range []struct {
 		on, off, wrong Settings
 	}{
-		{&File{Path: "x"}, &File{}, &File{MaxSize: 2048}}, {&Webhook{URL: "http://a/"}, &Webhook{}, &Webhook{Secret: "s"}},
+		{&File{Path: "x"}, &File{}, &File{MaxSize: 2048}}, {&Webhook{URL: "http://a/"}, &Webhook{},
+			&Webhook{Secret: "s"}},
 		{&Socket{Path: strings.Repeat("x", socketPath)}, &Socket{}, &Socket{Path: strings.Repeat("x", socketPath+1)}},
 	} {
 		if k := Of(c.on); fmt.Sprintf("%T", k.New()) != fmt.Sprintf("%T", c.on) {
 			t.Errorf("%T is taken for a %s", c.on, k.Name)
 		}
-		if !c.on.Enabled() || c.on.Validate() != nil || c.off.Enabled() || c.off.Validate() != nil || c.wrong.Validate() == nil {
-			t.Errorf("%T: on %v %v, off %v %v, wrong %v", c.on, c.on.Enabled(), c.on.Validate(), c.off.Enabled(), c.off.Validate(), c.wrong.Validate())
+		if !c.on.Enabled() || c.on.Validate() != nil || c.off.Enabled() || c.off.Validate() != nil ||
+			c.wrong.Validate() == nil {
+			t.Errorf("%T: on %v %v, off %v %v, wrong %v", c.on, c.on.Enabled(), c.on.Validate(), c.off.Enabled(),
+				c.off.Validate(), c.wrong.Validate())
 		}
 	}
 	for _, bad := range []string{"ftp://a/", "a/b", "https://", "http:", ":x"} {
@@ -258,7 +271,8 @@ func TestSinksAreOnByTheirAddress(t *testing.T) {
 // A connection to a receiver is kept for half a minute without posts.
 func TestIdleConnectionOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := (&Webhook{URL: "http://receiver.test/"}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*webhook)
+		env := Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}
+		h := (&Webhook{URL: "http://receiver.test/"}).Open(env).(*webhook)
 		idle := make(chan time.Duration)
 		h.client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
 			near, far := net.Pipe()

@@ -34,7 +34,8 @@ func (c *Socket) Enabled() bool { return c.Path != "" }
 // Validate implements Settings.
 func (c *Socket) Validate() error {
 	if len(c.Path) > socketPath {
-		return stream.Errorf(stream.InvalidArgument, "sinks.socket", "%q is longer than %d bytes, the most that a Unix socket's path may have", c.Path, socketPath)
+		return stream.Errorf(stream.InvalidArgument, "sinks.socket",
+			"%q is longer than %d bytes, the most that a Unix socket's path may have", c.Path, socketPath)
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ func newTimed(t *testing.T, up bool, write func(Sink)) *timed {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &timed{stop: cancel, ended: make(chan struct{}), conns: make(chan net.Conn, 8)}
 	r.up.Store(up)
-	r.socket = (&Socket{Path: "/x.sock"}).Open(Env{Stream: "door", Log: slog.New(messages{slog.DiscardHandler, &r.told})}).(*socket)
+	r.socket = (&Socket{Path: "/x.sock"}).Open(Env{Stream: "door",
+		Log: slog.New(messages{slog.DiscardHandler, &r.told})}).(*socket)
 	r.dial = func(ctx context.Context) (net.Conn, error) {
 		r.mu.Lock()
 		r.dials = append(r.dials, time.Now())

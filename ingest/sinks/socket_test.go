@@ -38,7 +38,8 @@ type running struct {
 func runSocket(t *testing.T, path string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{Sink: (&Socket{Path: path}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}), t: t, stop: cancel, ended: make(chan struct{})}
+	r := &running{Sink: (&Socket{Path: path}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}), t: t,
+		stop: cancel, ended: make(chan struct{})}
 	go func() { defer close(r.ended); r.Run(ctx) }()
 	t.Cleanup(func() { r.once.Do(r.Close); cancel(); <-r.ended })
 	return r

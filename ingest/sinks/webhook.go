@@ -96,11 +96,13 @@ func (c *Webhook) Open(e Env) Sink {
 		}
 	}
 	return &webhook{
-		stream: e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(), queue: make(chan []byte, webhookQueue),
+		stream: e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(),
+		queue:   make(chan []byte, webhookQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client: &http.Client{
-			Timeout:       webhookTimeout,
-			Transport:     &http.Transport{DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second, MaxIdleConns: 1},
+			Timeout: webhookTimeout,
+			Transport: &http.Transport{DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second,
+				MaxIdleConns: 1},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -135,7 +137,8 @@ func (h *webhook) Run(ctx context.Context) {
 		h.lost.Add(uint64(len(batch)))
 		if !h.told {
 			h.told = true
-			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", h.host(), "lost", h.lost.Load()-h.lostBefore)
+			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", h.host(), "lost",
+				h.lost.Load()-h.lostBefore)
 		}
 	}
 }
@@ -195,7 +198,8 @@ func (h *webhook) note(err error, again bool) {
 	failed := h.failure.Load() != nil
 	if err == nil {
 		if h.fail(nil); failed {
-			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", h.host(), "lost", h.lost.Load()-h.lostBefore)
+			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", h.host(), "lost",
+				h.lost.Load()-h.lostBefore)
 		}
 		return
 	}
@@ -246,6 +250,7 @@ func (h *webhook) post(ctx context.Context, id string, body []byte) (again bool,
 	if resp.StatusCode/100 == 2 {
 		return false, nil
 	}
-	again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
+	again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusRequestTimeout
 	return again, fmt.Errorf("sinks.webhook: the receiver answered %s", resp.Status)
 }

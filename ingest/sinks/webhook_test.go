@@ -16,7 +16,9 @@ import (
 // or after a restart.
 func TestDeliveriesDiffer(t *testing.T) {
 	ids := make(chan string, 4)
-	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { ids <- req.Header.Get("X-Millrace-Delivery") }))
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		ids <- req.Header.Get("X-Millrace-Delivery")
+	}))
 	defer hook.Close()
 	for range 2 { // of the same stream, as after a restart
 		h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)})
@@ -47,7 +49,10 @@ func TestWebhookRefusesAddresses(t *testing.T) {
 	called := make(chan struct{}, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	defer hook.Close()
-	h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler), Allow: func(a netip.Addr) error { return fmt.Errorf("%v is refused here", a) }})
+	h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler),
+		Allow: func(a netip.Addr) error {
+			return fmt.Errorf("%v is refused here", a)
+		}})
 	h.Write([]byte(`{}`))
 	h.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,8 @@ import (
 // field and never contain the address.
 func Check(field, address string) error {
 	if video.Redacted(address) {
-		return stream.Errorf(stream.InvalidArgument, field, "has *** in the place of a user name, password or token, which the server does not show: write the address with them")
+		return stream.Errorf(stream.InvalidArgument, field, "has *** in the place of a user name, password or "+
+			"token, which the server does not show: write the address with them")
 	}
 	scheme, k, err := Classify(address)
 	if err == nil && slices.Contains(k.Request, scheme) {
@@ -31,11 +32,13 @@ func Check(field, address string) error {
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, field, "%w", err)
 	}
-	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only (its section streams); a request may name %s. `millrace stream` sends a file", scheme, RequestSchemes())
+	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only "+
+		"(its section streams); a request may name %s. `millrace stream` sends a file", scheme, RequestSchemes())
 }
 
 // allowPrivate says how private addresses are allowed.
-const allowPrivate = "sources.allow_private (--sources-allow-private) allows private addresses; a change of it needs a restart of the server"
+const allowPrivate = "sources.allow_private (--sources-allow-private) allows private addresses; a change of it " +
+	"needs a restart of the server"
 
 // Public allows public addresses of other machines: Public is video.Options.Allow for sources named by a request.
 func Public(a netip.Addr) error {

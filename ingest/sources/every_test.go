@@ -54,7 +54,8 @@ func TestEverySource(t *testing.T) {
 			if k.Relative != nil && k.Relative(k.Relative(address, "/x"), "/y") != k.Relative(address, "/x") {
 				t.Errorf("%s: an address that starts from a folder starts from another one", address)
 			}
-			for name, memory := range map[string]*buf.Pool{"with memory": buf.NewPool(0), "without memory": buf.NewPool(1)} {
+			for name, memory := range map[string]*buf.Pool{"with memory": buf.NewPool(0),
+				"without memory": buf.NewPool(1)} {
 				t.Run(address+" "+name, func(t *testing.T) { endsWithContext(t, k, address, memory) })
 			}
 		}

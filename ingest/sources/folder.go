@@ -26,8 +26,9 @@ const (
 
 func init() {
 	Register(Kind{
-		Name: schemeFolder, Schemes: []string{schemeFolder}, Examples: []string{"folder:pictures"}, FPS: true, Loop: []string{schemeFolder},
-		New: func() Settings { return new(Folder) },
+		Name: schemeFolder, Schemes: []string{schemeFolder}, Examples: []string{"folder:pictures"}, FPS: true,
+		Loop: []string{schemeFolder},
+		New:  func() Settings { return new(Folder) },
 		Relative: func(address, dir string) string {
 			path := folderPath(address)
 			if path == "" || filepath.IsAbs(path) {
@@ -90,12 +91,14 @@ func (f *folder) list() error {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if slices.Contains([]string{".jpg", ".jpeg", ".png", ".webp"}, strings.ToLower(filepath.Ext(name))) && name[0] != '.' && !e.IsDir() {
+		if slices.Contains([]string{".jpg", ".jpeg", ".png", ".webp"}, strings.ToLower(filepath.Ext(name))) &&
+			name[0] != '.' && !e.IsDir() {
 			f.names = append(f.names, name)
 		}
 	}
 	if len(f.names) == 0 {
-		return stream.Errorf(stream.NotFound, "source", "the folder %s has no picture: want files whose names end in .jpg, .jpeg, .png or .webp", f.path)
+		return stream.Errorf(stream.NotFound, "source",
+			"the folder %s has no picture: want files whose names end in .jpg, .jpeg, .png or .webp", f.path)
 	}
 	slices.SortFunc(f.names, natural)
 	return nil
@@ -137,7 +140,8 @@ func (f *folder) read(name string, to *stream.Frame) error {
 	case !st.Mode().IsRegular():
 		return stream.Errorf(stream.InvalidArgument, "", "is not a file")
 	case st.Size() > maxPicture:
-		return stream.Errorf(stream.InvalidArgument, "", "has %d bytes, more than the %d that a picture may have", st.Size(), maxPicture)
+		return stream.Errorf(stream.InvalidArgument, "", "has %d bytes, more than the %d that a picture may have",
+			st.Size(), maxPicture)
 	}
 	file, err := os.Open(path)
 	if err != nil {

@@ -83,7 +83,8 @@ func openFolder(t *testing.T, address string, e sources.Env) (sources.Reader, er
 // Pictures are read in the natural order of their names, at their rate, without decoding; other files are skipped,
 // and an unreadable picture is not the end.
 func TestFolder(t *testing.T) {
-	dir := pictureFolder(t, "a10.jpg", "png:a9.PNG", "a2.jpeg", "words:a3.jpg", "empty:a4.webp", "words:notes.txt", ".hidden.jpg")
+	dir := pictureFolder(t, "a10.jpg", "png:a9.PNG", "a2.jpeg", "words:a3.jpg", "empty:a4.webp", "words:notes.txt",
+		".hidden.jpg")
 	if err := os.Mkdir(filepath.Join(dir, "b.jpg"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,8 @@ func TestFolderSource(t *testing.T) {
 	if took := time.Since(begun); took < 80*time.Millisecond {
 		t.Errorf("five pictures at 50 a second took %v", took)
 	}
-	if st := s.Status(); st.State != sources.Ended || st.Frames != 5 || fmt.Sprint(given, unreadable) != "[0 1 3 4] [2]" {
+	if st := s.Status(); st.State != sources.Ended || st.Frames != 5 ||
+		fmt.Sprint(given, unreadable) != "[0 1 3 4] [2]" {
 		t.Errorf("%+v: %v, unreadable %v", st, given, unreadable)
 	}
 	if n := memory.Stats().Leases; n != 0 {
@@ -192,7 +194,8 @@ func TestFolderRefusals(t *testing.T) {
 	if _, err := openFolder(t, "folder:", sources.Env{}); stream.CodeOf(err) != stream.InvalidArgument {
 		t.Errorf("%v", err)
 	}
-	if err := sources.Check("source", "folder:/tmp"); stream.CodeOf(err) != stream.PermissionDenied || !strings.HasPrefix(err.Error(), "source: folder: ") {
+	if err := sources.Check("source", "folder:/tmp"); stream.CodeOf(err) != stream.PermissionDenied ||
+		!strings.HasPrefix(err.Error(), "source: folder: ") {
 		t.Errorf("%v", err)
 	}
 	if _, err := sources.Settle("folder:/tmp", &sources.Video{}); stream.CodeOf(err) != stream.InvalidArgument {

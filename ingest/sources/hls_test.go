@@ -46,8 +46,10 @@ func newBroadcast(t *testing.T) *broadcast {
 // begin starts a writer, from segment 0.
 func (b *broadcast) begin() {
 	b.t.Helper()
-	b.writer = exec.Command(testneeds.Program(b.t, "ffmpeg"), "-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10",
-		"-pix_fmt", "yuv420p", "-preset", "ultrafast", "-g", "10", "-f", "hls", "-hls_time", "1", "-hls_list_size", "4", "-hls_flags", "delete_segments",
+	b.writer = exec.Command(testneeds.Program(b.t, "ffmpeg"), "-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i",
+		"testsrc2=size=160x120:rate=10",
+		"-pix_fmt", "yuv420p", "-preset", "ultrafast", "-g", "10", "-f", "hls", "-hls_time", "1", "-hls_list_size",
+		"4", "-hls_flags", "delete_segments",
 		filepath.Join(b.dir, "live.m3u8"))
 	if err := b.writer.Start(); err != nil {
 		b.t.Fatal(err)

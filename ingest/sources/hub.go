@@ -40,15 +40,19 @@ type Hub struct {
 // NewHub returns a hub whose goroutines are those of tasks. memory returns the pool from
 // which frames are leased; device decodes videos, nil = software; sandbox confines ffmpeg, and programs those of
 // exec sources, as for video.Options.
-func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardware, sandbox bool, programs *confine.Programs) *Hub {
-	return &Hub{tasks: tasks, memory: memory, device: device, sandbox: sandbox, programs: programs, limit: newOpenLimit(), open: map[string]*shared{}}
+func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardware, sandbox bool,
+	programs *confine.Programs) *Hub {
+	return &Hub{tasks: tasks, memory: memory, device: device, sandbox: sandbox, programs: programs,
+		limit: newOpenLimit(), open: map[string]*shared{}}
 }
 
 // Input says what a subscription reads.
 type Input struct {
-	Address    string
-	Settings   Settings // of the kind of the address
-	FPS        float64  // most frames per second; 0 = all. A shared source is read at the highest rate, and each subscription takes its own.
+	Address  string
+	Settings Settings // of the kind of the address
+	// most frames per second; 0 = all. A shared source is read at the highest rate, and each subscription takes its
+	// own.
+	FPS        float64
 	Loop       bool
 	MaxPixels  int  // largest width times height of a video; 0 = no limit
 	PublicOnly bool // only public addresses may be used
@@ -84,7 +88,8 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, p
 		May:     func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
 		Enter:   h.limit.enter,
 		Open: func(ctx context.Context) (Reader, error) {
-			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device, Sandbox: h.sandbox, Programs: h.programs}
+			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(),
+				Hardware: h.device, Sandbox: h.sandbox, Programs: h.programs}
 			// Several threads are of use to one file while processors are idle.
 			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(processors.Count()) }
 			if i.PublicOnly {
@@ -122,7 +127,8 @@ type Subscription struct {
 // shared source must return at once, as Options.Frame says; the payload of its frames is
 // shared and must not be written to.
 func (h *Hub) Subscribe(in Input, o Options) *Subscription {
-	s := &Subscription{hub: h, in: in, o: o, private: make(chan struct{}), broken: make(chan struct{}), status: Status{State: Connecting, Since: time.Now()}, last: math.MinInt64, late: math.MinInt64}
+	s := &Subscription{hub: h, in: in, o: o, private: make(chan struct{}), broken: make(chan struct{}),
+		status: Status{State: Connecting, Since: time.Now()}, last: math.MinInt64, late: math.MinInt64}
 	return s
 }
 
@@ -173,8 +179,11 @@ var errPanic = errors.New("a panic ended the source")
 // runAlone reads a source of its own, which continues the counts of a shared one.
 func (s *Subscription) runAlone(ctx context.Context) error {
 	var source *Source
-	o := s.hub.options(&s.in, func() float64 { return s.in.FPS }, func() []video.Need { return source.Needs() }, s.o.Paced != nil && s.o.Paced())
-	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed, o.Paced = s.o.Frame, s.o.Unreadable, s.o.Lost, s.o.Opened, s.o.Failed, s.o.Paced
+	o := s.hub.options(&s.in, func() float64 {
+		return s.in.FPS
+	}, func() []video.Need { return source.Needs() }, s.o.Paced != nil && s.o.Paced())
+	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed, o.Paced = s.o.Frame, s.o.Unreadable, s.o.Lost, s.o.Opened,
+		s.o.Failed, s.o.Paced
 	source = New(o)
 	s.mu.Lock()
 	s.source, s.shared = source, false

@@ -168,7 +168,11 @@ func TestSharedFailure(t *testing.T) {
 	var mu sync.Mutex
 	told := map[string]int{}
 	join := func(name string) *subscriber {
-		return subscribe(t, h, sources.Input{Address: c.URL}, sources.Options{Failed: func(error) { mu.Lock(); defer mu.Unlock(); told[name]++ }})
+		return subscribe(t, h, sources.Input{Address: c.URL}, sources.Options{Failed: func(error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[name]++
+		}})
 	}
 	a, b := join("a"), join("b")
 	a.frames(2)
@@ -339,7 +343,10 @@ func TestComeAndGo(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 5 {
-				s := h.Subscribe(sources.Input{Address: c.URL, Settings: new(sources.Video)}, sources.Options{Frame: func(f stream.Frame) { f.Lease.Release() }})
+				s := h.Subscribe(sources.Input{Address: c.URL, Settings: new(sources.Video)},
+					sources.Options{Frame: func(f stream.Frame) {
+						f.Lease.Release()
+					}})
 				ctx, cancel := context.WithCancel(context.Background())
 				over := make(chan error)
 				go func() { over <- s.Run(ctx) }()

@@ -144,7 +144,8 @@ func Classify(address string) (scheme string, k *Kind, err error) {
 	var unknown *video.UnknownSchemeError
 	switch {
 	case errors.As(err, &unknown):
-		return "", nil, fmt.Errorf("%q is not a known kind of source; want a path or one of %s (a file whose name has a colon is written as ./NAME)", unknown.Scheme, list(Kind.schemes))
+		return "", nil, fmt.Errorf("%q is not a known kind of source; want a path or one of %s (a file whose name "+
+			"has a colon is written as ./NAME)", unknown.Scheme, list(Kind.schemes))
 	case err != nil:
 		return "", nil, err
 	}
@@ -195,7 +196,8 @@ func Settle(address string, s Settings) (Settings, error) {
 		return own, nil
 	}
 	if fmt.Sprintf("%T", own) != fmt.Sprintf("%T", s) {
-		return nil, stream.Errorf(stream.InvalidArgument, "source", "is a %s source, but the settings are of another kind (%T)", k.Name, s)
+		return nil, stream.Errorf(stream.InvalidArgument, "source",
+			"is a %s source, but the settings are of another kind (%T)", k.Name, s)
 	}
 	return s, nil
 }

@@ -221,7 +221,8 @@ func (c *camera) serve(w http.ResponseWriter, req *http.Request) {
 			continue
 		}
 		p := picture(int(c.side.Load()))
-		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p), p); err != nil {
+		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p),
+			p); err != nil {
 			return
 		}
 		w.(http.Flusher).Flush()
@@ -248,7 +249,8 @@ func picture(side int) []byte {
 func ffmpeg(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(append([]string{"-nostdin", "-v", "error", "-y"}, args...), path)...).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"),
+		append(append([]string{"-nostdin", "-v", "error", "-y"}, args...), path)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
 	}

@@ -32,7 +32,8 @@ func TestRates(t *testing.T) {
 	})
 	const fast = "testsrc2=size=64x48:rate=240:duration=2"
 	t.Run("240 a second", func(t *testing.T) {
-		r := run(t, video.Options{URL: ffmpeg(t, "fast.mp4", "-f", "lavfi", "-i", fast, "-pix_fmt", "yuv420p")}, sources.Options{})
+		r := run(t, video.Options{URL: ffmpeg(t, "fast.mp4", "-f", "lavfi", "-i", fast, "-pix_fmt", "yuv420p")},
+			sources.Options{})
 		if err := r.wait(); err != nil || len(r.pts) != 480 {
 			t.Fatalf("%d frames, %v", len(r.pts), err)
 		}
@@ -43,7 +44,8 @@ func TestRates(t *testing.T) {
 		}
 	})
 	t.Run("240 a second, live", func(t *testing.T) {
-		r := run(t, video.Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i " + fast + " -c:v mpeg2video -f mpegts -"}, sources.Options{May: once()})
+		r := run(t, video.Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i " + fast +
+			" -c:v mpeg2video -f mpegts -"}, sources.Options{May: once()})
 		_ = r.wait()
 		if st := r.Status(); st.Frames != 480 || st.Lost != 0 {
 			t.Errorf("%+v", st)
@@ -65,7 +67,8 @@ func once() func(context.Context) error {
 // part is a piece of video of 10 frames a second; pieces can be joined by appending bytes.
 func part(t *testing.T, name, size string, frames int, args ...string) []byte {
 	t.Helper()
-	args = append([]string{"-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10", "-frames:v", fmt.Sprint(frames), "-g", "10", "-bf", "0", "-pix_fmt", "yuv420p", "-strict", "-1"}, args...)
+	args = append([]string{"-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10", "-frames:v", fmt.Sprint(frames),
+		"-g", "10", "-bf", "0", "-pix_fmt", "yuv420p", "-strict", "-1"}, args...)
 	b, err := os.ReadFile(ffmpeg(t, name, args...))
 	if err != nil {
 		t.Fatal(err)
@@ -94,13 +97,15 @@ func TestBadStreams(t *testing.T) {
 		bytes  []byte
 		frames int // at least
 	}{
-		{"H.264 of two sizes", slices.Concat(at("0"), part(t, "b.ts", "320x180", 20, "-output_ts_offset", "2"), at("4")), 58},
+		{"H.264 of two sizes", slices.Concat(at("0"), part(t, "b.ts", "320x180", 20, "-output_ts_offset", "2"),
+			at("4")), 58},
 		{"MJPEG of two sizes", slices.Concat(part(t, "a.mjpeg", "160x120", 20), part(t, "b.mjpeg", "320x180", 20)), 40},
 		{"a clock that jumps on", slices.Concat(at("0"), at("1000")), 38},
 		{"a clock that jumps on a little", slices.Concat(at("0"), at("7")), 38},
 		{"a clock that jumps back", slices.Concat(at("1000"), at("0")), 38},
 		{"a clock that jumps back a little", slices.Concat(at("7"), at("0")), 38},
-		{"a clock that wraps", part(t, "w.ts", "160x120", 100, "-output_ts_offset", "95437"), 98}, // 33 bits of 90 kHz end at 95443.7
+		// 33 bits of 90 kHz end at 95443.7
+		{"a clock that wraps", part(t, "w.ts", "160x120", 100, "-output_ts_offset", "95437"), 98},
 		{"garbage instead of a third", spoiled(long, len(long)/3, len(long)/3), 20},
 		{"garbage in between", slices.Concat(at("0"), garbage(100_000), at("2")), 30},
 		{"garbage in bare H.264", spoiled(raw, len(raw)/3, 2000), 30},
@@ -150,7 +155,8 @@ func TestPacedOverAJump(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")
 	}
-	path := ffmpeg(t, "jump.mkv", append(moving("2"), "-vf", "setpts=PTS+if(gte(N\\,10)\\,3000/TB\\,0)", "-fps_mode", "passthrough", "-c:v", "mjpeg")...)
+	path := ffmpeg(t, "jump.mkv", append(moving("2"), "-vf", "setpts=PTS+if(gte(N\\,10)\\,3000/TB\\,0)", "-fps_mode",
+		"passthrough", "-c:v", "mjpeg")...)
 	r := run(t, video.Options{URL: path}, sources.Options{Paced: func() bool { return true }})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)

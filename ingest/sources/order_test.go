@@ -7,7 +7,8 @@ import (
 
 // Names are in natural order, with either name first.
 func TestNaturalOrder(t *testing.T) {
-	want := []string{"", "01", "1", "2", "10", "A", "a", "a1", "a01b", "a1b", "a2", "a9", "a9b", "a10", "a10b2", "a10b10", "ab", "b"}
+	want := []string{"", "01", "1", "2", "10", "A", "a", "a1", "a01b", "a1b", "a2", "a9", "a9b", "a10", "a10b2",
+		"a10b10", "ab", "b"}
 	slices.SortFunc(want, natural)
 	for i, a := range want {
 		for k, b := range want {
@@ -17,7 +18,8 @@ func TestNaturalOrder(t *testing.T) {
 			}
 		}
 	}
-	for _, less := range [][2]string{{"a9", "a10"}, {"a2b", "a10"}, {"1", "a"}, {"a", "a1"}, {"a1b2", "a1b10"}, {"a1", "ab"}, {"7", "10x"}, {"01aa", "1b"}} {
+	for _, less := range [][2]string{{"a9", "a10"}, {"a2b", "a10"}, {"1", "a"}, {"a", "a1"}, {"a1b2", "a1b10"},
+		{"a1", "ab"}, {"7", "10x"}, {"01aa", "1b"}} {
 		if natural(less[0], less[1]) >= 0 {
 			t.Errorf("%q is not before %q", less[0], less[1])
 		}
@@ -35,7 +37,8 @@ func TestRelativeFolders(t *testing.T) {
 			*k = other
 		}
 	}
-	for address, want := range map[string]string{"folder:pictures": "folder:/etc/millrace/pictures", "folder:/srv/pictures": "folder:/srv/pictures", "folder:": "folder:"} {
+	for address, want := range map[string]string{"folder:pictures": "folder:/etc/millrace/pictures",
+		"folder:/srv/pictures": "folder:/srv/pictures", "folder:": "folder:"} {
 		if got := k.Relative(address, "/etc/millrace"); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
 		}

@@ -46,15 +46,22 @@ func TestPacedFrames(t *testing.T) {
 		times []time.Duration
 		want  []time.Duration
 	}{
-		"at their times":         {Info{Ends: true}, true, []time.Duration{h, h + 100*ms, h + 300*ms}, []time.Duration{0, 100 * ms, 300 * ms}},
-		"with a jump":            {Info{Ends: true}, true, []time.Duration{0, 100 * ms, h, h + 100*ms, 3 * h, 3*h + 50*ms}, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms, 250 * ms}},
-		"with the longest pause": {Info{Ends: true}, true, []time.Duration{0, maxPause, 2 * maxPause}, []time.Duration{0, maxPause, 2 * maxPause}},
-		"and longer":             {Info{Ends: true}, true, []time.Duration{0, maxPause + ms}, []time.Duration{0, 0}},
-		"of a low rate":          {Info{Ends: true, FPS: 0.05}, true, []time.Duration{0, 40 * time.Second, 40*time.Second + 41*time.Second}, []time.Duration{0, 40 * time.Second, 40 * time.Second}},
-		"of a high rate":         {Info{Ends: true, FPS: 50}, true, []time.Duration{0, maxPause}, []time.Duration{0, maxPause}},
-		"not paced":              {Info{Ends: true}, false, []time.Duration{0, 100 * ms}, []time.Duration{0, 0}},
-		"live":                   {Info{}, true, []time.Duration{0, 100 * ms}, []time.Duration{0, 0}},
-		"timed by themselves":    {Info{Timed: true, Ends: true}, false, []time.Duration{0, 100 * ms}, []time.Duration{0, 100 * ms}},
+		"at their times": {Info{Ends: true}, true, []time.Duration{h, h + 100*ms, h + 300*ms},
+			[]time.Duration{0, 100 * ms, 300 * ms}},
+		"with a jump": {Info{Ends: true}, true, []time.Duration{0, 100 * ms, h, h + 100*ms, 3 * h,
+			3*h + 50*ms}, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms, 250 * ms}},
+		"with the longest pause": {Info{Ends: true}, true, []time.Duration{0, maxPause, 2 * maxPause},
+			[]time.Duration{0, maxPause, 2 * maxPause}},
+		"and longer": {Info{Ends: true}, true, []time.Duration{0, maxPause + ms}, []time.Duration{0, 0}},
+		"of a low rate": {Info{Ends: true, FPS: 0.05}, true,
+			[]time.Duration{0, 40 * time.Second, 40*time.Second + 41*time.Second},
+			[]time.Duration{0, 40 * time.Second, 40 * time.Second}},
+		"of a high rate": {Info{Ends: true, FPS: 50}, true, []time.Duration{0, maxPause},
+			[]time.Duration{0, maxPause}},
+		"not paced": {Info{Ends: true}, false, []time.Duration{0, 100 * ms}, []time.Duration{0, 0}},
+		"live":      {Info{}, true, []time.Duration{0, 100 * ms}, []time.Duration{0, 0}},
+		"timed by themselves": {Info{Timed: true, Ends: true}, false, []time.Duration{0, 100 * ms},
+			[]time.Duration{0, 100 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,7 +71,9 @@ func TestPacedFrames(t *testing.T) {
 					Open: func(context.Context) (Reader, error) {
 						return &clip{info: c.info, times: c.times, err: final{io.ErrUnexpectedEOF}}, nil
 					},
-					Frame: func(f stream.Frame) { got = append(got, time.Since(begin)) }, Paced: func() bool { return c.paced },
+					Frame: func(f stream.Frame) {
+						got = append(got, time.Since(begin))
+					}, Paced: func() bool { return c.paced },
 				})
 				if err := s.Run(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) || !slices.Equal(got, c.want) {
 					t.Errorf("at %v, want %v; %v", got, c.want, err)
@@ -113,7 +122,8 @@ func TestPauses(t *testing.T) {
 		err    error
 		seldom bool
 	}{
-		{&video.Error{Kind: video.Auth}, true}, {&video.Error{Kind: video.NotVideo}, true}, {&video.Error{Kind: video.Stalled}, false},
+		{&video.Error{Kind: video.Auth}, true}, {&video.Error{Kind: video.NotVideo}, true},
+		{&video.Error{Kind: video.Stalled}, false},
 		{errors.New("x"), false}, {stream.Errorf(stream.Unavailable, "", "x"), false},
 	} {
 		s := New(Options{MinWait: time.Second, MaxWait: 100 * time.Second})
@@ -131,7 +141,8 @@ func TestFolderPaths(t *testing.T) {
 			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}
-	for address, ok := range map[string]bool{"folder:x": true, "folder:": false, "folder:\x00": false, "folder:a\x00": false} {
+	for address, ok := range map[string]bool{"folder:x": true, "folder:": false, "folder:\x00": false,
+		"folder:a\x00": false} {
 		if err := (&Folder{}).Validate(address, false); (err == nil) != ok {
 			t.Errorf("%q: %v", address, err)
 		}
@@ -164,9 +175,12 @@ func TestTransports(t *testing.T) {
 		code               stream.Code
 		is                 string
 	}{
-		{"", "http://h/", true, "", ""}, {"", "rtsp://h/", true, "", "tcp"}, {"tcp", "rtsp://h/", true, "", "tcp"}, {"tcp", "rtsps://h/", true, "", "tcp"},
-		{"udp", "rtsp://h/", false, "", "udp"}, {"udp", "rtsp://h/", true, stream.PermissionDenied, "udp"}, {"udp", "rtsps://h/", false, stream.InvalidArgument, "udp"},
-		{"tcp", "http://h/", false, stream.InvalidArgument, ""}, {"udp", "clip.mp4", false, stream.InvalidArgument, ""}, {"", "nonsense://h/", false, stream.InvalidArgument, ""},
+		{"", "http://h/", true, "", ""}, {"", "rtsp://h/", true, "", "tcp"}, {"tcp", "rtsp://h/", true, "", "tcp"},
+		{"tcp", "rtsps://h/", true, "", "tcp"},
+		{"udp", "rtsp://h/", false, "", "udp"}, {"udp", "rtsp://h/", true, stream.PermissionDenied, "udp"},
+		{"udp", "rtsps://h/", false, stream.InvalidArgument, "udp"},
+		{"tcp", "http://h/", false, stream.InvalidArgument, ""}, {"udp", "clip.mp4", false, stream.InvalidArgument,
+			""}, {"", "nonsense://h/", false, stream.InvalidArgument, ""},
 	} {
 		v := &Video{Transport: c.transport}
 		if err := v.Validate(c.address, c.public); stream.CodeOf(err) != c.code || v.transport(c.address) != c.is {
@@ -184,7 +198,8 @@ func TestTransports(t *testing.T) {
 
 func TestRelativeFiles(t *testing.T) {
 	for address, want := range map[string]string{
-		"clip.mp4": "/dir/clip.mp4", "./clip.mp4": "/dir/clip.mp4", "/clip.mp4": "/clip.mp4", "file:clip.mp4": "file:clip.mp4",
+		"clip.mp4": "/dir/clip.mp4", "./clip.mp4": "/dir/clip.mp4", "/clip.mp4": "/clip.mp4",
+		"file:clip.mp4":     "file:clip.mp4",
 		"http://h/clip.mp4": "http://h/clip.mp4", "nonsense://h": "nonsense://h",
 	} {
 		if got := relativeFile(address, "/dir"); got != want {

@@ -119,13 +119,18 @@ func TestFailures(t *testing.T) {
 		{"not found", served(t, status(404)), []video.Kind{video.NotFound}, stream.NotFound, 0},
 		{"out of order", served(t, status(503)), []video.Kind{video.Refused}, stream.Unavailable, 0},
 		{"nobody listens", secret(closed), []video.Kind{video.Refused}, stream.Unavailable, 0},
-		{"rtsp, nobody listens", secret(strings.Replace(closed, "http", "rtsp", 1)), []video.Kind{video.Refused}, stream.Unavailable, 0},
+		{"rtsp, nobody listens", secret(strings.Replace(closed, "http", "rtsp", 1)), []video.Kind{video.Refused},
+			stream.Unavailable, 0},
 		{"an empty answer", served(t, body("video/mp4", nil)), []video.Kind{video.NotVideo}, stream.Unsupported, 0},
-		{"an empty stream", served(t, body("multipart/x-mixed-replace; boundary=b", nil)), []video.Kind{video.NotVideo}, stream.Unsupported, 0},
-		{"words", served(t, body("text/html", []byte("<html>Please log in</html>"))), []video.Kind{video.NotVideo}, stream.Unsupported, 0},
+		{"an empty stream", served(t, body("multipart/x-mixed-replace; boundary=b", nil)),
+			[]video.Kind{video.NotVideo}, stream.Unsupported, 0},
+		{"words", served(t, body("text/html", []byte("<html>Please log in</html>"))), []video.Kind{video.NotVideo},
+			stream.Unsupported, 0},
 		{"sound", served(t, body("audio/wav", tune)), []video.Kind{video.NotVideo}, stream.Unsupported, 0},
-		{"garbage", served(t, body("video/mp2t", rng)), []video.Kind{video.NotVideo, video.Unsupported}, stream.Unsupported, 0},
-		{"garbage as H.264", served(t, body("video/h264", append([]byte{0, 0, 0, 1, 0x67}, rng...))), []video.Kind{video.NotVideo, video.Unsupported}, stream.Unsupported, 0},
+		{"garbage", served(t, body("video/mp2t", rng)), []video.Kind{video.NotVideo, video.Unsupported},
+			stream.Unsupported, 0},
+		{"garbage as H.264", served(t, body("video/h264", append([]byte{0, 0, 0, 1, 0x67}, rng...))),
+			[]video.Kind{video.NotVideo, video.Unsupported}, stream.Unsupported, 0},
 		{"headers, then nothing", served(t, mute), []video.Kind{video.Timeout}, stream.Timeout, time.Second},
 		{"a byte now and then", served(t, drip(picture(64))), []video.Kind{video.Timeout}, stream.Timeout, time.Second},
 		{"a program without a word", "exec:true", []video.Kind{video.NotVideo, video.EndedEarly}, "", 0},
@@ -139,7 +144,9 @@ func TestFailures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := fds(t)
 			r := run(t, video.Options{URL: c.url, StartTimeout: c.wait}, sources.Options{})
-			st := r.until("tried again", func(st sources.Status) bool { return st.Restarts > 0 && st.State == sources.Waiting })
+			st := r.until("tried again", func(st sources.Status) bool {
+				return st.Restarts > 0 && st.State == sources.Waiting
+			})
 			if !slices.Contains(c.kinds, st.Kind) || c.code != "" && stream.CodeOf(st.Err) != c.code {
 				t.Errorf("%s %s: %v, want %v", st.Kind, stream.CodeOf(st.Err), st.Err, c.kinds)
 			}
@@ -150,7 +157,8 @@ func TestFailures(t *testing.T) {
 			if err := r.wait(); err != errStop {
 				t.Error(err)
 			}
-			for limit := time.Now().Add(patience); fds(t) > before+2; <-time.After(5 * time.Millisecond) { // of connections the server closes
+			// of connections the server closes
+			for limit := time.Now().Add(patience); fds(t) > before+2; <-time.After(5 * time.Millisecond) {
 				if time.Now().After(limit) {
 					t.Fatalf("%d descriptors, %d before", fds(t), before)
 				}

@@ -17,7 +17,8 @@ func TestRTSP(t *testing.T) {
 	addr, stop := videotest.RTSP(t)
 	for _, transport := range []string{"tcp", "udp"} {
 		t.Run(transport, func(t *testing.T) {
-			r := run(t, video.Options{URL: "rtsp://" + addr, InputArgs: []string{"-rtsp_transport", transport}}, sources.Options{})
+			r := run(t, video.Options{URL: "rtsp://" + addr, InputArgs: []string{"-rtsp_transport", transport}},
+				sources.Options{})
 			st := r.frames(10)
 			if st.Info.Width != 160 || st.Info.Height != 120 || st.Info.Ends {
 				t.Errorf("%+v", st.Info)

@@ -266,13 +266,17 @@ func TestPanicOfTheOnlyOne(t *testing.T) {
 				tasks := routines.New(func(_ string, v any, _ []byte) { panics = append(panics, v) })
 				memory := buf.NewPool(0)
 				camera := &scripted{opening: func(int) (sources.Info, error) { return sources.Info{Ends: true}, nil }}
-				broken := sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil, nil).Subscribe(camera.in(0), faulty)
+				broken := sources.NewHub(tasks, func() *buf.Pool {
+					return memory
+				}, nil, child.SandboxError() == nil, nil).Subscribe(camera.in(0), faulty)
 				over := make(chan error, 1)
 				go func() { over <- broken.Run(t.Context()) }()
 				synctest.Wait()
 				camera.reader(0).give(false, 0)
-				if err := <-over; err == nil || !camera.reader(0).closed || memory.Stats().Leases != 0 || !slices.Equal(panics, []any{"at once"}) {
-					t.Errorf("%v, closed: %v, %d leases left, panics %v", err, camera.reader(0).closed, memory.Stats().Leases, panics)
+				if err := <-over; err == nil || !camera.reader(0).closed || memory.Stats().Leases != 0 ||
+					!slices.Equal(panics, []any{"at once"}) {
+					t.Errorf("%v, closed: %v, %d leases left, panics %v", err, camera.reader(0).closed,
+						memory.Stats().Leases, panics)
 				}
 				tasks.Stop()
 				tasks.Wait()
@@ -287,7 +291,10 @@ func TestTheOnlyOneLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hub(t)
 		opening := make(chan struct{})
-		camera := &scripted{opening: func(int) (sources.Info, error) { <-opening; return sources.Info{Ends: true}, nil }}
+		camera := &scripted{opening: func(int) (sources.Info, error) {
+			<-opening
+			return sources.Info{Ends: true}, nil
+		}}
 		first := subscribe(t, h, camera.in(0), sources.Options{})
 		synctest.Wait()
 		h.RemoveForTest(first.Subscription)
@@ -313,7 +320,8 @@ func TestSharedSourceThatHasAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hub(t)
 		camera := &scripted{opening: func(n int) (sources.Info, error) { return sources.Info{Ends: n > 0}, nil }}
-		both := []*subscriber{subscribe(t, h, camera.in(0), sources.Options{}), subscribe(t, h, camera.in(0), sources.Options{})}
+		both := []*subscriber{subscribe(t, h, camera.in(0), sources.Options{}),
+			subscribe(t, h, camera.in(0), sources.Options{})}
 		synctest.Wait()
 		camera.reader(0).give(false, 0, 100, 200)
 		camera.reader(0).fail <- errBroken
@@ -325,7 +333,8 @@ func TestSharedSourceThatHasAnEnd(t *testing.T) {
 		}
 		for i, s := range both {
 			<-s.over
-			if st := s.Status(); !slices.Equal(s.seqs, []uint64{0, 1, 2, 3, 4}) || st.Frames != 5 || st.Restarts != 1 || st.State != sources.Ended {
+			if st := s.Status(); !slices.Equal(s.seqs, []uint64{0, 1, 2, 3, 4}) || st.Frames != 5 ||
+				st.Restarts != 1 || st.State != sources.Ended {
 				t.Errorf("%d: frames %v, %+v", i, s.seqs, st)
 			}
 		}
@@ -349,7 +358,10 @@ func TestTheFirstLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := hub(t)
 				opening := make(chan struct{})
-				camera := &scripted{opening: func(int) (sources.Info, error) { <-opening; return sources.Info{Ends: true}, nil }}
+				camera := &scripted{opening: func(int) (sources.Info, error) {
+					<-opening
+					return sources.Info{Ends: true}, nil
+				}}
 				first := subscribe(t, h, camera.in(5), sources.Options{})
 				synctest.Wait()
 				var rest []*subscriber

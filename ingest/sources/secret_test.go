@@ -82,7 +82,8 @@ func (s *processWatcher) report(t *testing.T) {
 	<-s.over
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.seen) != 2 || !s.seen["ffmpeg cmdline"] || !s.seen["ffmpeg environ"] { // ffprobe would be a second connection
+	// ffprobe would be a second connection
+	if len(s.seen) != 2 || !s.seen["ffmpeg cmdline"] || !s.seen["ffmpeg environ"] {
 		t.Errorf("seen %v", s.seen)
 	}
 	if len(s.leaks) > 0 {
@@ -179,13 +180,15 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 	// The server dies under the stream.
 	addr, stop := videotest.RTSP(t, "admin", "geheim")
 	for _, allow := range []func(netip.Addr) error{nil, anywhere} {
-		r := run(t, video.Options{URL: "rtsp://admin:geheim@" + addr, StallTimeout: 2 * time.Second, Allow: allow}, sources.Options{})
+		r := run(t, video.Options{URL: "rtsp://admin:geheim@" + addr, StallTimeout: 2 * time.Second, Allow: allow},
+			sources.Options{})
 		if allow == nil {
 			r.frames(5)
 			stop()
 		}
 		st := r.until("refused", func(st sources.Status) bool { return st.Kind == video.Refused })
-		if !strings.Contains(st.Err.Error(), "nothing accepts connections at this port") || strings.Contains(st.Err.Error(), "geheim") {
+		if !strings.Contains(st.Err.Error(), "nothing accepts connections at this port") ||
+			strings.Contains(st.Err.Error(), "geheim") {
 			t.Error(st.Err)
 		}
 		r.cancel(errStop)

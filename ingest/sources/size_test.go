@@ -13,10 +13,12 @@ import (
 // their needs. The source is opened once, and results stay in the source's pixels.
 func TestSizesOfASharedSource(t *testing.T) {
 	h := hub(t)
-	in := sources.Input{Address: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc2=size=320x240:rate=50 -c:v mpeg2video -f mpegts -"}
+	in := sources.Input{Address: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc2=size=320x240:rate=50 -c:v " +
+		"mpeg2video -f mpegts -"}
 	last := make(chan string, 1)
 	frame := func(f stream.Frame) {
-		if s := fmt.Sprintf("%dx%d", f.SourceWidth, f.SourceHeight); s != "320x240" && (s != "0x0" || f.Width != 320 || f.Height != 240) {
+		if s := fmt.Sprintf("%dx%d", f.SourceWidth, f.SourceHeight); s != "320x240" &&
+			(s != "0x0" || f.Width != 320 || f.Height != 240) {
 			t.Errorf("a frame of %d x %d was scaled from %s", f.Width, f.Height, s)
 		}
 		select {

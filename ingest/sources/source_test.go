@@ -115,7 +115,9 @@ func TestLiveEndIsAFailure(t *testing.T) {
 	r := run(t, video.Options{URL: c.URL}, sources.Options{})
 	r.frames(2)
 	(*c.cut.Load())()
-	st := r.until("opened again", func(st sources.Status) bool { return st.Restarts == 1 && st.State == sources.Running })
+	st := r.until("opened again", func(st sources.Status) bool {
+		return st.Restarts == 1 && st.State == sources.Running
+	})
 	wantKind(t, st.Err, video.EndedEarly)
 	r.frames(2)
 }
@@ -135,7 +137,9 @@ func TestHLS(t *testing.T) {
 
 // A failure that probably persists is retried after the longest waits, and the error contains no password.
 func TestNoVideo(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("only words")) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("only words"))
+	}))
 	defer srv.Close()
 	url := strings.Replace(srv.URL, "http://", "http://me:geheim@", 1) + "/?token=geheim"
 	r := run(t, video.Options{URL: url}, sources.Options{})
@@ -173,7 +177,9 @@ func TestComesLater(t *testing.T) {
 
 func TestMay(t *testing.T) {
 	denied := stream.Errorf(stream.PermissionDenied, "source", "not there")
-	r := run(t, video.Options{URL: "http://10.0.0.1/"}, sources.Options{May: func(context.Context) error { return denied }})
+	r := run(t, video.Options{URL: "http://10.0.0.1/"}, sources.Options{May: func(context.Context) error {
+		return denied
+	}})
 	if err := r.wait(); !errors.Is(err, denied) || r.Status().State != sources.Failed {
 		t.Errorf("%v %+v", err, r.Status())
 	}
@@ -202,8 +208,10 @@ func TestMemory(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for url, code := range map[string]stream.Code{
 		"http://example.com/a": "", "rtsp://me:geheim@example.com/a": "",
-		"clip.mp4": stream.PermissionDenied, "exec:cat geheim": stream.PermissionDenied, "/dev/video0": stream.PermissionDenied,
-		"rtmp://example.com/a": stream.PermissionDenied, "concat:geheim": stream.InvalidArgument, "": stream.InvalidArgument,
+		"clip.mp4": stream.PermissionDenied, "exec:cat geheim": stream.PermissionDenied,
+		"/dev/video0":          stream.PermissionDenied,
+		"rtmp://example.com/a": stream.PermissionDenied, "concat:geheim": stream.InvalidArgument,
+		"": stream.InvalidArgument,
 	} {
 		err := sources.Check("source", url)
 		if stream.CodeOf(err) != code {
@@ -219,10 +227,12 @@ func TestCheck(t *testing.T) {
 // private addresses.
 func TestPublic(t *testing.T) {
 	c := newCamera(t)
-	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1), strings.Replace(c.URL, "http", "rtsp", 1)} {
+	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1),
+		strings.Replace(c.URL, "http", "rtsp", 1)} {
 		r := run(t, video.Options{URL: url, Allow: sources.Public}, sources.Options{})
 		err := r.wait()
-		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "sources.allow_private") || r.Status().State != sources.Failed {
+		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "sources.allow_private") ||
+			r.Status().State != sources.Failed {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -259,7 +269,9 @@ func TestPublicLeadsToPrivate(t *testing.T) {
 			return sources.Public(a)
 		}}, sources.Options{})
 		err := r.wait()
-		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private (--sources-allow-private) allows private addresses") {
+		if stream.CodeOf(err) != stream.PermissionDenied ||
+			!strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private "+
+				"(--sources-allow-private) allows private addresses") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

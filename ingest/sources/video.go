@@ -58,9 +58,11 @@ func (c *Video) Validate(address string, publicOnly bool) error {
 	case scheme != video.SchemeRTSP && scheme != video.SchemeRTSPS:
 		return bad("rtsp_transport", "is for rtsp and rtsps sources, but this one is %s: leave it out", scheme)
 	case c.Transport == "udp" && scheme == video.SchemeRTSPS:
-		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or use an rtsp address")
+		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or use an "+
+			"rtsp address")
 	case c.Transport == "udp" && publicOnly: // an RTSP server may choose any address for UDP packets
-		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: leave it out, or %s", allowPrivate)
+		return stream.Errorf(stream.PermissionDenied, "rtsp_transport",
+			"udp may lead to private addresses: leave it out, or %s", allowPrivate)
 	}
 	return nil
 }
@@ -83,7 +85,8 @@ func (c *Video) Open(ctx context.Context, address string, e Env) (Reader, error)
 func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{
 		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
-		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox, Programs: e.Programs, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
+		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox,
+		Programs: e.Programs, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
 	}
 	if o.KeyFrames {
 		o.StallTimeout = startTimeout
@@ -122,7 +125,8 @@ var _ Resizer = (*videoReader)(nil)
 // Info implements Reader.
 func (r *videoReader) Info() Info {
 	i := r.Reader.Info()
-	return Info{Width: i.Width, Height: i.Height, PixelAspect: i.FrameAspect(), FPS: i.FPS, Codec: i.Codec, Arrival: i.Arrival, Ends: i.File || i.Duration > 0}
+	return Info{Width: i.Width, Height: i.Height, PixelAspect: i.FrameAspect(), FPS: i.FPS, Codec: i.Codec,
+		Arrival: i.Arrival, Ends: i.File || i.Duration > 0}
 }
 
 // Next implements Reader.

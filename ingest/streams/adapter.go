@@ -120,7 +120,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 
 // taken returns the error for a second stream of a name.
 func taken(name string) error {
-	return stream.Errorf(stream.Conflict, "name", "a stream has the name %q already: remove it first, or choose another name", name)
+	return stream.Errorf(stream.Conflict, "name",
+		"a stream has the name %q already: remove it first, or choose another name", name)
 }
 
 // add starts a stream. kept is the stream's entry in the store, or nil.
@@ -141,7 +142,8 @@ func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error 
 	case twice:
 		return taken(c.Name)
 	case len(a.runners) >= a.opts.MaxStreams:
-		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.runners))
+		return stream.Errorf(stream.Overloaded, "limits.max_streams",
+			"%d streams run already: delete one, or raise the setting", len(a.runners))
 	}
 	var refused error
 	if origin == "request" {
@@ -152,9 +154,11 @@ func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error 
 	f.kept, f.id = kept, a.added
 	a.runners[c.Name] = f
 	if refused != nil {
-		a.opts.Log.Warn("a stream of streams_file is refused, and does not run", "stream", c.Name, "setting", "sinks.folder", "error", refused)
+		a.opts.Log.Warn("a stream of streams_file is refused, and does not run", "stream", c.Name, "setting",
+			"sinks.folder", "error", refused)
 	}
-	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.modelNames(), "origin", origin)
+	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.modelNames(),
+		"origin", origin)
 	a.tasks.Go("stream", func() {
 		defer a.removed(f)
 		f.run()
@@ -211,7 +215,8 @@ func (a *Adapter) find(name string) (*runner, error) {
 	case a.backend == nil:
 		return nil, ingest.ErrStarting
 	case f == nil:
-		return nil, stream.Errorf(stream.NotFound, "", "no stream has the name %.140q: GET /v2/streams lists them", name)
+		return nil, stream.Errorf(stream.NotFound, "", "no stream has the name %.140q: GET /v2/streams lists them",
+			name)
 	default:
 		return f, nil
 	}

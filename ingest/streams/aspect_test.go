@@ -26,7 +26,8 @@ func TestPixelAspect(t *testing.T) {
 		r.streams.Add(t, streams.Config{Name: c.name, Source: c.source, Settings: c.settings, Model: "eyes"})
 		s := r.until(c.name, "its size", func(s shown) bool { return s.Width > 0 })
 		if s.Width != c.width || s.Height != c.height || s.PixelAspect != c.want {
-			t.Errorf("%s: %d x %d, pixel_aspect %v; want %d x %d, %v", c.name, s.Width, s.Height, s.PixelAspect, c.width, c.height, c.want)
+			t.Errorf("%s: %d x %d, pixel_aspect %v; want %d x %d, %v", c.name, s.Width, s.Height, s.PixelAspect,
+				c.width, c.height, c.want)
 		}
 	}
 }

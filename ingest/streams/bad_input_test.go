@@ -22,7 +22,8 @@ func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, args ...string) []byte {
 		path := filepath.Join(dir, name)
-		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(append([]string{"-nostdin", "-v", "error"}, args...), path)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"),
+			append(append([]string{"-nostdin", "-v", "error"}, args...), path)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		b, err := os.ReadFile(path)
@@ -36,7 +37,8 @@ func TestBadInput(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	moving := []string{"-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10:duration=4", "-pix_fmt", "yuv420p", "-g", "10"}
+	moving := []string{"-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10:duration=4", "-pix_fmt", "yuv420p", "-g",
+		"10"}
 	first := file("first.mp4", append(moving, "-movflags", "+faststart")...) // the index is at the beginning
 	last := file("last.mp4", moving...)
 	ts := file("whole.ts", moving...)
@@ -69,11 +71,14 @@ func TestBadInput(t *testing.T) {
 	}
 	name := func(form, source string) string { return form + "-" + strings.ReplaceAll(source, ".", "-") }
 	for _, c := range cases {
-		r.streams.Add(t, streams.Config{Name: name("file", c.source), Source: filepath.Join(dir, c.source), Model: "eyes"})
+		r.streams.Add(t, streams.Config{Name: name("file", c.source), Source: filepath.Join(dir, c.source),
+			Model: "eyes"})
 		r.streams.Add(t, streams.Config{Name: name("http", c.source), Source: web.URL + "/" + c.source, Model: "eyes"})
 	}
 	for _, c := range cases {
-		s := r.until(name("file", c.source), c.state, func(s shown) bool { return s.State == c.state && (c.state == "ended" || s.Error != nil) })
+		s := r.until(name("file", c.source), c.state, func(s shown) bool {
+			return s.State == c.state && (c.state == "ended" || s.Error != nil)
+		})
 		if c.some != (s.Frames > 0) || s.Frames > 30 || c.state == "failed" && s.Restarts != 0 {
 			t.Errorf("%s: %+v", c.source, s)
 		}
@@ -81,7 +86,9 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %q of %s does not say %q and its name", c.source, s.Error.Message, s.Source, c.says)
 		}
 		// Over HTTP a truncated file may be a failed transfer, so the stream reads the file again.
-		s = r.until(name("http", c.source), "an error", func(s shown) bool { return s.State == "ended" || s.Error != nil })
+		s = r.until(name("http", c.source), "an error", func(s shown) bool {
+			return s.State == "ended" || s.Error != nil
+		})
 		if c.some != (s.Frames > 0) || s.Error != nil && !strings.Contains(s.Source, web.URL) {
 			t.Errorf("%s over HTTP: %+v: %+v", c.source, s, s.Error)
 		}

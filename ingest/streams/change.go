@@ -45,7 +45,8 @@ func (a *Adapter) change(f *runner, object map[string]any, client *stream.Accoun
 	}
 	a.opts.Log.Info("a stream was changed", "stream", f.name, "change", changeText(object))
 	if err := a.opts.Store.change(f.kept, next); err != nil {
-		return f, stream.Errorf(stream.CodeOf(err), "", "the stream was changed, but the change could not be stored for the next start of the server: %w", err)
+		return f, stream.Errorf(stream.CodeOf(err), "",
+			"the stream was changed, but the change could not be stored for the next start of the server: %w", err)
 	}
 	return f, nil
 }
@@ -81,7 +82,8 @@ func (a *Adapter) mayChange(f *runner, before, next Config, object map[string]an
 			if own := new(stream.Error); errors.As(err, &own) {
 				text = own.Msg
 			}
-			return stream.Errorf(stream.CodeOf(err), modelField(object, m.Model), "%s: the stream keeps %s", text, before.modelNames())
+			return stream.Errorf(stream.CodeOf(err), modelField(object, m.Model), "%s: the stream keeps %s", text,
+				before.modelNames())
 		}
 	}
 	return nil
@@ -143,7 +145,9 @@ func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error)
 func (f *runner) makers(next Config, byRequest bool) makers {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return makers{f.publicSource(next, byRequest), func(k sinks.Settings) maker { return f.makerOf(k, f.a.maker(byRequest)) }}
+	return makers{f.publicSource(next, byRequest), func(k sinks.Settings) maker {
+		return f.makerOf(k, f.a.maker(byRequest))
+	}}
 }
 
 // maker returns the maker of the parts changed by a request or by the configuration.
@@ -162,7 +166,9 @@ func (f *runner) publicSource(next Config, byRequest bool) bool {
 // makerOf returns the maker of a sink's target: the maker of a present sink with the same target, else by. f.mu is
 // held.
 func (f *runner) makerOf(k sinks.Settings, by maker) maker {
-	i := slices.IndexFunc(f.sinks, func(o openSink) bool { return sameType(o.settings, k) && target(o.settings) == target(k) })
+	i := slices.IndexFunc(f.sinks, func(o openSink) bool {
+		return sameType(o.settings, k) && target(o.settings) == target(k)
+	})
 	if i >= 0 && by.request {
 		return f.sinks[i].by
 	}
@@ -215,7 +221,8 @@ func (f *runner) mayLeave(before, next Config) error {
 	if sameModels(before, next) || len(f.leaving) < maxLeaving {
 		return nil
 	}
-	return stream.Errorf(stream.Conflict, "model", "%d models that were removed have frames that wait: resume the stream if it is paused, and wait until they are answered", len(f.leaving))
+	return stream.Errorf(stream.Conflict, "model", "%d models that were removed have frames that wait: resume the "+
+		"stream if it is paused, and wait until they are answered", len(f.leaving))
 }
 
 // sameModels reports whether two configurations have the same models, in the same modes.
@@ -329,7 +336,9 @@ func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 	for _, k := range c.Sinks {
 		name := sinks.Of(k).Name
 		to := target(k)
-		if name != "webhook" || slices.ContainsFunc(before, func(o sinks.Settings) bool { return sameType(o, k) && target(o) == to }) {
+		if name != "webhook" || slices.ContainsFunc(before, func(o sinks.Settings) bool {
+			return sameType(o, k) && target(o) == to
+		}) {
 			continue
 		}
 		if err := publicHost(a.ctx, "sinks."+name, to); err != nil {
@@ -358,12 +367,15 @@ func (a *Adapter) makeFile(open []openSink, c Config, client *stream.Account) (u
 			continue
 		}
 		has := false
-		if i := slices.IndexFunc(open, func(o openSink) bool { return sameType(o.settings, k) && target(o.settings) == f.Path }); i >= 0 {
+		if i := slices.IndexFunc(open, func(o openSink) bool {
+			return sameType(o.settings, k) && target(o.settings) == f.Path
+		}); i >= 0 {
 			switch {
 			case reflect.DeepEqual(open[i].settings, k):
 				return func() {}, nil
 			case !open[i].by.request:
-				return nil, stream.Errorf(stream.PermissionDenied, "sinks.max_size", "is that of a file that the configuration names, and only the configuration can change it")
+				return nil, stream.Errorf(stream.PermissionDenied, "sinks.max_size",
+					"is that of a file that the configuration names, and only the configuration can change it")
 			}
 			has = true
 		}

@@ -9,7 +9,8 @@ import (
 // secrets.
 func TestChangeText(t *testing.T) {
 	var object map[string]any
-	text := `{"source": "rtsp://user:geheim@h/", "sinks": {"webhook_secret": "geheim"}, "models": [{"model": "det", "max_fps": 2}], "paused": true, "mode": null, "model": "a b=\"c\""}`
+	text := `{"source": "rtsp://user:geheim@h/", "sinks": {"webhook_secret": "geheim"}, "models": [{"model": "det", ` +
+		`"max_fps": 2}], "paused": true, "mode": null, "model": "a b=\"c\""}`
 	if err := json.Unmarshal([]byte(text), &object); err != nil {
 		t.Fatal(err)
 	}

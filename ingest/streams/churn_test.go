@@ -27,7 +27,8 @@ func TestWatchersComeAndGo(t *testing.T) {
 	}
 	r := start(t, streams.Options{})
 	others(r, "a")
-	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true, Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}}})
+	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true,
+		Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}}})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	status := func() (s shown) { // without a kept-alive connection
 		s = r.show("door")
@@ -47,7 +48,8 @@ func TestWatchersComeAndGo(t *testing.T) {
 		model := []string{"", "?model=a", "?model=eyes"}[n%3]
 		switch n % 5 {
 		case 0:
-			ws, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(path, "http")+"results"+model, http.Header{"Origin": {r.url}})
+			ws, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(path, "http")+"results"+model,
+				http.Header{"Origin": {r.url}})
 			if err != nil {
 				t.Error(err)
 				return
@@ -97,7 +99,8 @@ func TestWatchersComeAndGo(t *testing.T) {
 	for limit := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
 		status()
 		after := now()
-		if after.goroutines <= before.goroutines+3 && after.descriptors <= before.descriptors+3 && after.processes == 1 && after.leases <= 8 {
+		if after.goroutines <= before.goroutines+3 && after.descriptors <= before.descriptors+3 &&
+			after.processes == 1 && after.leases <= 8 {
 			break
 		}
 		if time.Now().After(limit) {

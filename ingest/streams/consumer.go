@@ -204,7 +204,8 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o := &feed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}
-	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true, Protocol: f.a.Name(), Name: f.name}, o)
+	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true,
+		Protocol: f.a.Name(), Name: f.name}, o)
 	if err != nil {
 		return false, err
 	}
@@ -235,7 +236,8 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	switch why := o.closed(); {
 	case err != nil:
 	case why == stream.ByUnload:
-		err = stream.Errorf(stream.Unloaded, "model", "model %s was unloaded: the stream continues when it is loaded again", c.Model)
+		err = stream.Errorf(stream.Unloaded, "model",
+			"model %s was unloaded: the stream continues when it is loaded again", c.Model)
 	default:
 		err = stream.Errorf(stream.Unavailable, "model", "the stream was closed (%s)", why)
 	}

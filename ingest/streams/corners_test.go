@@ -42,7 +42,9 @@ var rectangles = map[string]stream.ImageSpec{
 func (w *rectangle) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	w.image = rectangles[env.Name]
 	w.image.Color, w.image.Layout = "GRAY", "NHWC"
-	return &stream.Model{MaxBatch: 4, Image: &w.image, Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{w.image.Height, w.image.Width, 1}}},
+	return &stream.Model{MaxBatch: 4, Image: &w.image,
+		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8,
+			Shape: []int{w.image.Height, w.image.Width, 1}}},
 		Outputs: []stream.TensorSpec{{Name: "edges", Datatype: stream.Float32, Shape: []int{4}}}}, nil
 }
 
@@ -79,8 +81,10 @@ func TestCornersOfResults(t *testing.T) {
 	dir := t.TempDir()
 	video := func(name, size string, args ...string) string {
 		path := filepath.Join(dir, name+".mp4")
-		all := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size=" + size + ",format=yuv444p",
-			"-vf", "drawbox=x=iw/5:y=ih/7:w=iw*2/3:h=ih/2:color=white:t=fill", "-pix_fmt", "yuv444p", "-c:v", "libx264", "-preset", "ultrafast"}, args...)
+		all := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size=" +
+			size + ",format=yuv444p",
+			"-vf", "drawbox=x=iw/5:y=ih/7:w=iw*2/3:h=ih/2:color=white:t=fill", "-pix_fmt", "yuv444p", "-c:v",
+			"libx264", "-preset", "ultrafast"}, args...)
 		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(all, path)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -88,7 +92,9 @@ func TestCornersOfResults(t *testing.T) {
 	}
 	turned := func(name, by string) string {
 		path := filepath.Join(dir, name+".mp4")
-		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-i", filepath.Join(dir, "odd.mp4"), "-c", "copy", "-metadata:s:v", "rotate="+by, path).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-i",
+			filepath.Join(dir, "odd.mp4"), "-c", "copy", "-metadata:s:v", "rotate="+by,
+			path).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		return path
@@ -101,7 +107,8 @@ func TestCornersOfResults(t *testing.T) {
 		{"even", video("even", "640x360", "-pix_fmt", "yuv420p"), 640, 360},
 		{"small", video("small", "64x48"), 64, 48}, // than any model
 		{"wide", video("wide", "1001x41"), 1001, 41},
-		{"interlaced", video("interlaced", "320x240", "-pix_fmt", "yuv420p", "-flags", "+ildct+ilme", "-x264opts", "tff=1"), 320, 240},
+		{"interlaced", video("interlaced", "320x240", "-pix_fmt", "yuv420p", "-flags", "+ildct+ilme", "-x264opts",
+			"tff=1"), 320, 240},
 		{"right", turned("right", "90"), 241, 321},
 		{"over", turned("over", "180"), 321, 241},
 		{"left", turned("left", "270"), 241, 321},
@@ -158,7 +165,8 @@ func (r *rig) corners(c streams.Config, width, height int) {
 	more("results after that")
 	r.want(204, "DELETE", path, "")
 
-	gray, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-i", c.Source, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "gray", "-").Output()
+	gray, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-i", c.Source, "-frames:v",
+		"1", "-f", "rawvideo", "-pix_fmt", "gray", "-").Output()
 	if err != nil || len(gray) != width*height {
 		t.Fatalf("%d bytes, %v", len(gray), err)
 	}
@@ -175,19 +183,22 @@ func (r *rig) corners(c streams.Config, width, height int) {
 			Width, Height int
 			Outputs       []struct{ Data []float64 }
 		}
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil || len(l.Outputs) != 1 || len(l.Outputs[0].Data) != 4 || l.Width != width || l.Height != height {
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil || len(l.Outputs) != 1 ||
+			len(l.Outputs[0].Data) != 4 || l.Width != width || l.Height != height {
 			t.Fatalf("%v: %s", err, lines.Bytes())
 		}
 		seen[l.Model]++
 		m := rectangles[l.Model]
-		pixel := [2]float64{float64(width) / float64(m.Width), float64(height) / float64(m.Height)} // of the model, in pixels of the source
+		// of the model, in pixels of the source
+		pixel := [2]float64{float64(width) / float64(m.Width), float64(height) / float64(m.Height)}
 		if m.Fit == "letterbox" {
 			pixel[0] = max(pixel[0], pixel[1])
 			pixel[1] = pixel[0]
 		}
 		for i, got := range l.Outputs[0].Data {
 			if d := math.Abs(got - want[i]); d > 1+max(pixel[i%2], 1) {
-				t.Fatalf("%s: %v, want %v: the %s edge", l.Model, l.Outputs[0].Data, want, strings.Fields("left top right bottom")[i])
+				t.Fatalf("%s: %v, want %v: the %s edge", l.Model, l.Outputs[0].Data, want,
+					strings.Fields("left top right bottom")[i])
 			}
 		}
 	}

@@ -76,7 +76,8 @@ func (d *Draft) Config() (Config, error) {
 		}
 		for _, f := range setting.Of("", s).Fields() {
 			if f.String() != "" {
-				return c, stream.Errorf(stream.InvalidArgument, f.Path, "is for %s sources, but this one is %s: leave it out", k.Name, scheme)
+				return c, stream.Errorf(stream.InvalidArgument, f.Path,
+					"is for %s sources, but this one is %s: leave it out", k.Name, scheme)
 			}
 		}
 	}
@@ -159,7 +160,8 @@ func parse(object map[string]any) (Config, error) {
 // name.
 func setByRequest(f setting.Field, v any) error {
 	if f.Request == "" {
-		return stream.Errorf(stream.PermissionDenied, f.Path, "comes from the server's configuration only: leave it out")
+		return stream.Errorf(stream.PermissionDenied, f.Path,
+			"comes from the server's configuration only: leave it out")
 	}
 	return f.SetRequest(v)
 }
@@ -233,7 +235,8 @@ func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
 func setChange(f setting.Field, v any) error {
 	switch {
 	case f.Path == "name":
-		return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change: remove the stream, and add it under the other name")
+		return stream.Errorf(stream.InvalidArgument, f.Path,
+			"cannot change: remove the stream, and add it under the other name")
 	case f.Request == "" || !isNone(v) || f.IsBool():
 		return setByRequest(f.ForChange(), v)
 	}

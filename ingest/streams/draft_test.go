@@ -21,14 +21,18 @@ func TestWrongStreams(t *testing.T) {
 		config Config
 		want   string // the settings
 	}{
-		"nothing":              {Config{}, "name model source"},
-		"all":                  {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x"}, ""},
-		"as long as may be":    {Config{Name: "a", Model: "m", Source: long}, ""},
-		"too long":             {Config{Name: "a", Model: "m", Source: long + "x"}, "source"},
-		"of another source":    {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", Settings: &sources.Video{Transport: "udp"}}, "rtsp_transport"},
-		"two sinks of a kind":  {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", Sinks: []sinks.Settings{&sinks.File{Path: "x"}, &sinks.File{Path: "y"}}}, "sinks.file"},
-		"sinks of two kinds":   {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", Sinks: []sinks.Settings{&sinks.File{Path: "x"}, &sinks.Socket{Path: "y"}}}, ""},
-		"a sink that is wrong": {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", Sinks: []sinks.Settings{&sinks.Webhook{URL: "x"}}}, "sinks.webhook"},
+		"nothing":           {Config{}, "name model source"},
+		"all":               {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x"}, ""},
+		"as long as may be": {Config{Name: "a", Model: "m", Source: long}, ""},
+		"too long":          {Config{Name: "a", Model: "m", Source: long + "x"}, "source"},
+		"of another source": {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x",
+			Settings: &sources.Video{Transport: "udp"}}, "rtsp_transport"},
+		"two sinks of a kind": {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x",
+			Sinks: []sinks.Settings{&sinks.File{Path: "x"}, &sinks.File{Path: "y"}}}, "sinks.file"},
+		"sinks of two kinds": {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x",
+			Sinks: []sinks.Settings{&sinks.File{Path: "x"}, &sinks.Socket{Path: "y"}}}, ""},
+		"a sink that is wrong": {Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x",
+			Sinks: []sinks.Settings{&sinks.Webhook{URL: "x"}}}, "sinks.webhook"},
 	} {
 		var fields []string
 		for _, err := range setting.Split(c.config.Validate()) {
@@ -73,7 +77,8 @@ func TestSettingsOfOtherKinds(t *testing.T) {
 func TestRebase(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ source, file, dir, wantSource, wantFile string }{
-		{"folder:pictures", "results.jsonl", dir, "folder:" + filepath.Join(dir, "pictures"), filepath.Join(dir, "results.jsonl")},
+		{"folder:pictures", "results.jsonl", dir, "folder:" + filepath.Join(dir, "pictures"),
+			filepath.Join(dir, "results.jsonl")},
 		{"folder:/pictures", "/results.jsonl", dir, "folder:/pictures", "/results.jsonl"},
 		{"folder:pictures", "results.jsonl", "", "folder:pictures", "results.jsonl"},
 		{"http://127.0.0.1/x", "results.jsonl", dir, "http://127.0.0.1/x", filepath.Join(dir, "results.jsonl")},
@@ -104,8 +109,10 @@ func TestRebase(t *testing.T) {
 
 // A request can change everything of a stream but its name. 0 and "" restore defaults.
 func TestChangesOfAStream(t *testing.T) {
-	c := Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", FPS: 5, Policy: stream.Policy{Window: 3, MaxFPS: 2}, Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://a/"}}}
-	both := Config{Name: "a", Source: c.Source, Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Every}}}}
+	c := Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", FPS: 5,
+		Policy: stream.Policy{Window: 3, MaxFPS: 2}, Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://a/"}}}
+	both := Config{Name: "a", Source: c.Source,
+		Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Every}}}}
 	entry := func(pairs ...any) any {
 		object := map[string]any{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -119,13 +126,20 @@ func TestChangesOfAStream(t *testing.T) {
 		to   any
 		want string // of the configuration, or the beginning of the error
 	}{
-		{c, "paused", true, `"paused":true`}, {c, "window", 0.0, ""}, {c, "window", -3.0, "window: "}, {c, "max_fps", json.Number("0"), ""}, {c, "fps", 0.0, ""},
-		{c, "model", "n", `"model":"n"`}, {both, "model", "n", `"model":"n"`}, {both, "model", "n", `"policy":"every"`}, {c, "model", "", "model: is missing"}, {c, "name", "b", "name: cannot change"},
-		{c, "policy", "every", `"policy":"every"`}, {c, "policy", "sometimes", "policy: "}, {c, "policy", 7.0, "policy: "},
-		{c, "source", "http://b/", `"source":"http://b/"`}, {c, "source", "", "source: is missing"}, {c, "loop", true, `"loop":true`},
-		{c, "sinks", map[string]any{"webhook": ""}, ""}, {c, "sinks", map[string]any{"webhook": "ftp://x"}, "sinks.webhook: "},
+		{c, "paused", true, `"paused":true`}, {c, "window", 0.0, ""}, {c, "window", -3.0, "window: "},
+		{c, "max_fps", json.Number("0"), ""}, {c, "fps", 0.0, ""},
+		{c, "model", "n", `"model":"n"`}, {both, "model", "n", `"model":"n"`},
+		{both, "model", "n", `"policy":"every"`}, {c, "model", "", "model: is missing"},
+		{c, "name", "b", "name: cannot change"},
+		{c, "policy", "every", `"policy":"every"`}, {c, "policy", "sometimes", "policy: "},
+		{c, "policy", 7.0, "policy: "},
+		{c, "source", "http://b/", `"source":"http://b/"`}, {c, "source", "", "source: is missing"},
+		{c, "loop", true, `"loop":true`},
+		{c, "sinks", map[string]any{"webhook": ""}, ""}, {c, "sinks", map[string]any{"webhook": "ftp://x"},
+			"sinks.webhook: "},
 		{c, "models", entry("model", "n", "max_fps", 4.0), `"models":[{"model":"m"},{"max_fps":4,"model":"n"}]`},
-		{both, "models", entry("model", "m", "policy", "every"), `[{"model":"m","policy":"every"},{"model":"n","policy":"every"}]`},
+		{both, "models", entry("model", "m", "policy", "every"),
+			`[{"model":"m","policy":"every"},{"model":"n","policy":"every"}]`},
 		{both, "models", entry("model", "m", "remove", true), `"models":[{"model":"n","policy":"every"}]`},
 		{both, "models", entry("model", "x", "remove", true), "models[0].model: the stream has no model"},
 		{c, "models", entry("model", "m", "remove", true), "models: leaves no model"},

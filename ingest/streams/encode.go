@@ -61,7 +61,10 @@ func (e *encoder) members(r *stream.Result) ([]byte, error) {
 	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
 	e.outputs = out
 	if own := (*stream.Error)(nil); errors.Is(err, oip.ErrNotJSON) && errors.As(err, &own) {
-		return nil, stream.Errorf(stream.Unsupported, own.Field, "%scannot be written as JSON, as results of server streams are (NaN, infinities, FP16, BF16 and BYTES that are not UTF-8 cannot): use a model without this output, such as a graph that does not list it under outputs, or a class that saves pictures itself", outputNamed(own.Field, r))
+		return nil, stream.Errorf(stream.Unsupported, own.Field, "%scannot be written as JSON, as results of server "+
+			"streams are (NaN, infinities, FP16, BF16 and BYTES that are not UTF-8 cannot): use a model without "+
+			"this output, such as a graph that does not list it under outputs, or a class that saves pictures itself",
+			outputNamed(own.Field, r))
 	}
 	if err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func (nowhere) Detach(*stream.Stream)       {}
 func TestWindowsBehindALoss(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := &stream.Model{
-		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2, 1, 1, 3}}},
+		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8,
+			Shape: []int{2, 1, 1, 3}}},
 		Image: &stream.ImageSpec{Width: 1, Height: 1}, Assembly: &window.Window{Length: 2, Hop: 1, Memory: mem},
 	}
 	f := &runner{queue: newEndings(16)}
@@ -91,12 +92,14 @@ func TestUnreadableWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mem := buf.NewPool(0)
 			m := &stream.Model{
-				Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1, 3}}},
+				Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8,
+					Shape: []int{1, 1, 3}}},
 				Image: &stream.ImageSpec{Width: 1, Height: 1},
 			}
 			f := &runner{queue: newEndings(16)}
 			ctx, cancel := context.WithCancel(t.Context())
-			o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: mode == stream.Every}
+			o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(),
+				every: mode == stream.Every}
 			o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: mode, Window: 4}})
 			l, err := mem.Copy([]byte{1, 2, 3})
 			if err != nil {

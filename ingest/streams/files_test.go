@@ -16,8 +16,10 @@ import (
 func TestFilesOfRequests(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for _, err := range []error{
-		os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink(outside, filepath.Join(dir, "out")), os.Symlink(filepath.Join(outside, "x"), filepath.Join(dir, "link")),
-		os.WriteFile(filepath.Join(dir, "mine"), []byte("mine\n"), 0o600), os.WriteFile(filepath.Join(dir, "log.2"), nil, 0o600),
+		os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink(outside, filepath.Join(dir, "out")),
+		os.Symlink(filepath.Join(outside, "x"), filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "mine"), []byte("mine\n"), 0o600), os.WriteFile(filepath.Join(dir, "log.2"),
+			nil, 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -30,12 +32,15 @@ func TestFilesOfRequests(t *testing.T) {
 	camera := newMotionJPEG(t, 64, 48)
 	r := start(t, streams.Options{AllowPrivate: true, Files: files})
 	add := func(name, sinks string) (int, string) {
-		return r.call("POST", "/v2/streams", fmt.Sprintf(`{"name":%q,"source":%q,"model":"eyes","sinks":{%s}}`, name, camera.URL, sinks))
+		return r.call("POST", "/v2/streams", fmt.Sprintf(`{"name":%q,"source":%q,"model":"eyes","sinks":{%s}}`, name,
+			camera.URL, sinks))
 	}
 	for name, want := range map[string]string{
-		"../x": "400 ", "/etc/x": "400 ", "out/x": "400 ", "link": "409 ", "mine": "409 ", "log": "409 ", "a.1": "400 ", ".hidden": "400 ", "sub/../x": "400 ", "nothing/x": "400 ", ".": "400 ",
+		"../x": "400 ", "/etc/x": "400 ", "out/x": "400 ", "link": "409 ", "mine": "409 ", "log": "409 ",
+		"a.1": "400 ", ".hidden": "400 ", "sub/../x": "400 ", "nothing/x": "400 ", ".": "400 ",
 	} {
-		if code, text := add("bad", fmt.Sprintf(`"file":%q,"max_size":1024`, name)); !strings.HasPrefix(fmt.Sprintf("%d ", code), want) || !strings.Contains(text, "sinks.file: ") {
+		if code, text := add("bad", fmt.Sprintf(`"file":%q,"max_size":1024`,
+			name)); !strings.HasPrefix(fmt.Sprintf("%d ", code), want) || !strings.Contains(text, "sinks.file: ") {
 			t.Errorf("%s: %d %s, want %s", name, code, text, want)
 		}
 	}
@@ -96,7 +101,8 @@ func TestKeptFileOutside(t *testing.T) {
 			one := func(name, sinks string) string {
 				return fmt.Sprintf(`{"name":%q,"source":%q,"model":"eyes","sinks":{%s}}`, name, camera.URL, sinks)
 			}
-			if err := os.WriteFile(kept, fmt.Appendf(nil, `{"streams":[%s,%s]}`, one("door", fmt.Sprintf(`"file":%q`, c.file)), one("yard", "")), 0o600); err != nil {
+			if err := os.WriteFile(kept, fmt.Appendf(nil, `{"streams":[%s,%s]}`,
+				one("door", fmt.Sprintf(`"file":%q`, c.file)), one("yard", "")), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			var files *sinks.Files
@@ -107,10 +113,12 @@ func TestKeptFileOutside(t *testing.T) {
 				}
 			}
 			var log logged
-			r := start(t, streams.Options{AllowPrivate: true, Files: files, Store: open(t, kept), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			r := start(t, streams.Options{AllowPrivate: true, Files: files, Store: open(t, kept),
+				Log: slog.New(slog.NewTextHandler(&log, nil))})
 			r.until("yard", "results", func(s shown) bool { return s.Results > 0 })
 			s := r.show("door")
-			if s.State != "failed" || s.Error == nil || !strings.HasPrefix(s.Error.Message, "sinks.file: ") || !strings.Contains(s.Error.Message, c.want) || s.Frames != 0 {
+			if s.State != "failed" || s.Error == nil || !strings.HasPrefix(s.Error.Message, "sinks.file: ") ||
+				!strings.Contains(s.Error.Message, c.want) || s.Frames != 0 {
 				t.Errorf("%+v, %+v", s, s.Error)
 			}
 			var warning string
@@ -126,7 +134,8 @@ func TestKeptFileOutside(t *testing.T) {
 				t.Errorf("results: %d %s", code, text)
 			}
 			r.call("PATCH", "/v2/streams/door", `{"max_fps":2}`)
-			if text, err := os.ReadFile(kept); err != nil || !strings.Contains(string(text), fmt.Sprintf("%q", c.file)) {
+			if text, err := os.ReadFile(kept); err != nil ||
+				!strings.Contains(string(text), fmt.Sprintf("%q", c.file)) {
 				t.Errorf("it is not stored any more: %v %s", err, text)
 			}
 			r.want(200, "PATCH", "/v2/streams/door", `{"sinks":{"file":""}}`)
@@ -141,7 +150,8 @@ func TestKeptFileOutside(t *testing.T) {
 // Without a folder a request names no file.
 func TestNoFilesOfRequests(t *testing.T) {
 	r := start(t, streams.Options{AllowPrivate: true})
-	code, text := r.call("POST", "/v2/streams", `{"name":"a","source":"http://127.0.0.1:9/","model":"eyes","sinks":{"file":"x"}}`)
+	code, text := r.call("POST", "/v2/streams",
+		`{"name":"a","source":"http://127.0.0.1:9/","model":"eyes","sinks":{"file":"x"}}`)
 	if code != 403 || !strings.Contains(text, "sinks.folder") {
 		t.Errorf("%d %s", code, text)
 	}

@@ -46,7 +46,8 @@ func oldFrames(t *testing.T, old int) (first int, drops uint64) {
 	dir := t.TempDir()
 	r := start(t, streams.Options{AllowPrivate: true, Streams: []streams.Config{
 		{Name: "latest", Source: held, Model: "eyes", Sinks: []sinks.Settings{&sinks.File{Path: dir + "/latest"}}},
-		{Name: "every", Source: held, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: dir + "/every"}}},
+		{Name: "every", Source: held, Model: "eyes", Policy: stream.Policy{Mode: stream.Every},
+			Sinks: []sinks.Settings{&sinks.File{Path: dir + "/every"}}},
 	}})
 	for _, name := range []string{"latest", "every"} {
 		r.until(name, "results", func(s shown) bool { return s.Frames > 2*uint64(old) && s.Results > 0 })

@@ -79,7 +79,8 @@ func TestChangesInPlace(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a", "b")
 	dir := t.TempDir()
-	c := streams.Config{Name: "door", Source: camera("160x120"), Model: "eyes", Sinks: []sinks.Settings{&sinks.File{Path: filepath.Join(dir, "one")}}}
+	c := streams.Config{Name: "door", Source: camera("160x120"), Model: "eyes",
+		Sinks: []sinks.Settings{&sinks.File{Path: filepath.Join(dir, "one")}}}
 	r.streams.Add(t, c)
 	next := r.following("door")
 	next()
@@ -90,7 +91,9 @@ func TestChangesInPlace(t *testing.T) {
 		{`{"model":"a"}`, func(l watched) bool { return l.Model == "a" }},
 		{`{"policy":"every"}`, func(l watched) bool { return r.show("door").Policy.Policy == "every" }},
 		{`{"models":[{"model":"b"}]}`, func(l watched) bool { return l.Model == "b" }},
-		{`{"models":[{"model":"a","remove":true}]}`, func(l watched) bool { return len(r.show("door").Models) == 1 && l.Model == "b" }},
+		{`{"models":[{"model":"a","remove":true}]}`, func(l watched) bool {
+			return len(r.show("door").Models) == 1 && l.Model == "b"
+		}},
 		{`{"model":"eyes","policy":""}`, func(l watched) bool { return l.Model == "eyes" }},
 	} {
 		r.want(200, "PATCH", "/v2/streams/door", step.body)
@@ -107,7 +110,8 @@ func TestChangesInPlace(t *testing.T) {
 	next()
 	r.want(204, "DELETE", "/v2/streams/door", "")
 	for _, name := range []string{"one", "two"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), `"model":"eyes"`) {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil ||
+			!strings.Contains(string(text), `"model":"eyes"`) {
 			t.Errorf("sink %s: %v: %d bytes", name, err, len(text))
 		}
 	}
@@ -189,7 +193,8 @@ func motionJPEGEvery(t *testing.T, interval time.Duration, width, height int) *m
 			case <-q.Context().Done():
 				return
 			}
-			if _, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(picture), picture); err != nil {
+			if _, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n",
+				len(picture), picture); err != nil {
 				return
 			}
 			w.(http.Flusher).Flush()
@@ -219,7 +224,8 @@ func (m *motionJPEG) release() {
 func TestEveryFrameWhileModelsChange(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a")
-	r.streams.Add(t, streams.Config{Name: "clip", Source: clip(t, 20), Model: "eyes", Policy: stream.Policy{Mode: stream.Every, Window: 4}})
+	r.streams.Add(t, streams.Config{Name: "clip", Source: clip(t, 20), Model: "eyes",
+		Policy: stream.Policy{Mode: stream.Every, Window: 4}})
 	for _, model := range []string{"a", "eyes", "a"} {
 		if code, text := r.call("PATCH", "/v2/streams/clip", `{"model":"`+model+`"}`); code != 200 {
 			t.Fatalf("%d %s", code, text)
@@ -230,8 +236,11 @@ func TestEveryFrameWhileModelsChange(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// A stream whose video has ended restarts with another source.
-	r.streams.Change(t, streams.Config{Name: "clip", Source: clip(t, 1), Model: "eyes", Policy: stream.Policy{Mode: stream.Every}})
-	r.until("clip", "the other clip has ended", func(s shown) bool { return s.State == "ended" && s.Frames == 10 && s.Results == 10 })
+	r.streams.Change(t, streams.Config{Name: "clip", Source: clip(t, 1), Model: "eyes",
+		Policy: stream.Policy{Mode: stream.Every}})
+	r.until("clip", "the other clip has ended", func(s shown) bool {
+		return s.State == "ended" && s.Frames == 10 && s.Results == 10
+	})
 }
 
 // A change to an unloaded model or to a forbidden source changes nothing.
@@ -255,8 +264,10 @@ func TestRefusedChanges(t *testing.T) {
 			t.Errorf("%s: %d %s, want %q", body, code, text, want)
 		}
 	}
-	for _, source := range []string{"rtsp://192.168.1.7/live", "http://localhost:9/", "rtsp://[fe80::1]/", "http://169.254.169.254/latest", "https://10.0.0.1/x"} {
-		if code, text := r.call("POST", "/v2/streams", `{"name":"x","model":"eyes","source":"`+source+`"}`); code != 403 || !strings.Contains(text, "sources.allow_private") {
+	for _, source := range []string{"rtsp://192.168.1.7/live", "http://localhost:9/", "rtsp://[fe80::1]/",
+		"http://169.254.169.254/latest", "https://10.0.0.1/x"} {
+		if code, text := r.call("POST", "/v2/streams", `{"name":"x","model":"eyes","source":"`+source+
+			`"}`); code != 403 || !strings.Contains(text, "sources.allow_private") {
 			t.Errorf("%s: %d %s", source, code, text)
 		}
 	}
@@ -264,7 +275,8 @@ func TestRefusedChanges(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// The configuration may name a private address; a request may keep the address but name no other private address.
-	r.streams.Add(t, streams.Config{Name: "yard", Source: camera("64x48"), Model: "eyes", Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://127.0.0.1:9/own"}}})
+	r.streams.Add(t, streams.Config{Name: "yard", Source: camera("64x48"), Model: "eyes",
+		Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://127.0.0.1:9/own"}}})
 	for address, want := range map[string]int{"http://127.0.0.1:9/own": 200, "http://127.0.0.1:9/other": 403} {
 		if code, text := r.call("PATCH", "/v2/streams/yard", `{"sinks":{"webhook":"`+address+`"}}`); code != want {
 			t.Errorf("%s: %d %s, want %d", address, code, text, want)
@@ -322,7 +334,8 @@ func TestReload(t *testing.T) {
 	own := door
 	own.Name = "own"
 	did, err := r.streams.Reload([]streams.Config{door, own})
-	if err == nil || !strings.Contains(err.Error(), "streams[1].name: ") || !reflect.DeepEqual(did, ingest.Changes{Removed: []string{"yard"}}) {
+	if err == nil || !strings.Contains(err.Error(), "streams[1].name: ") ||
+		!reflect.DeepEqual(did, ingest.Changes{Removed: []string{"yard"}}) {
 		t.Errorf("a name of a stream that a request has added: %v, %+v", err, did)
 	}
 	if text := r.want(200, "GET", "/v2/streams/door", ""); !strings.Contains(text, `"measured_fps":`) {

@@ -116,7 +116,8 @@ func start(t *testing.T, o streams.Options) *rig {
 		o.Log = quiet
 	}
 	mem := buf.NewPool(256 << 20)
-	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{}, Log: quiet})}
+	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{},
+		Log: quiet})}
 	r.load(eyes)
 	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", WriteTimeout: replyTime, Log: quiet})
 	if err != nil {
@@ -294,8 +295,10 @@ func (r *rig) over(name, state string) shown {
 func clip(t *testing.T, seconds int, options ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")
-	args := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds)}, options...)
-	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, "-pix_fmt", "yuv420p", "-movflags", "+faststart", path)...)
+	args := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i",
+		fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds)}, options...)
+	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, "-pix_fmt", "yuv420p", "-movflags", "+faststart",
+		path)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
 	}

@@ -24,13 +24,16 @@ func TestFilesOfRequestsAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, streams.Options{Files: files})
-	r.streams.Add(t, streams.Config{Name: "clip", Source: source, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}})
+	r.streams.Add(t, streams.Config{Name: "clip", Source: source, Model: "eyes",
+		Policy: stream.Policy{Mode: stream.Every}})
 	r.over("clip", "ended")
-	if code, text := r.call("PATCH", "/v2/streams/clip", `{"sinks":{"file":"results.jsonl","max_size":65536}}`); code != 200 {
+	if code, text := r.call("PATCH", "/v2/streams/clip",
+		`{"sinks":{"file":"results.jsonl","max_size":65536}}`); code != 200 {
 		t.Fatalf("%d %s", code, text)
 	}
 	r.until("clip", "it has ended again", func(s shown) bool { return s.State == "ended" && s.Results == 10 })
-	if text, err := os.ReadFile(filepath.Join(folder, "results.jsonl")); err != nil || strings.Count(string(text), "\n") != 10 {
+	if text, err := os.ReadFile(filepath.Join(folder, "results.jsonl")); err != nil ||
+		strings.Count(string(text), "\n") != 10 {
 		t.Errorf("%v: %q", err, text)
 	}
 	if _, err := os.Stat("results.jsonl"); err == nil {
@@ -56,7 +59,8 @@ func TestPartsOfTheConfigurationStay(t *testing.T) {
 	for l := next(); l.Width != 32; l = next() {
 	}
 
-	r.streams.Add(t, streams.Config{Name: "clip", Source: source, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: own})
+	r.streams.Add(t, streams.Config{Name: "clip", Source: source, Model: "eyes",
+		Policy: stream.Policy{Mode: stream.Every}, Sinks: own})
 	r.over("clip", "ended")
 	for len(posted) > 0 {
 		<-posted

@@ -35,7 +35,8 @@ func (c Config) models() []ModelConfig {
 	}
 	for i := range list {
 		p, d := &list[i].Policy, c.Policy
-		p.MaxAge, p.Deadline, p.MaxFPS = cmp.Or(p.MaxAge, d.MaxAge), cmp.Or(p.Deadline, d.Deadline), cmp.Or(p.MaxFPS, d.MaxFPS)
+		p.MaxAge, p.Deadline, p.MaxFPS = cmp.Or(p.MaxAge, d.MaxAge), cmp.Or(p.Deadline, d.Deadline),
+			cmp.Or(p.MaxFPS, d.MaxFPS)
 		p.Window, p.Priority = cmp.Or(p.Window, d.Window), cmp.Or(p.Priority, d.Priority)
 		p.Mode = cmp.Or(p.Mode, d.Mode, stream.Latest)
 	}
@@ -101,7 +102,8 @@ func (d *Draft) changeModels(v any) error {
 		}
 	}
 	if c := &d.config; len(c.Models) == 0 && c.Model == "" {
-		return stream.Errorf(stream.InvalidArgument, list.Path, "leaves no model: a stream needs one. Remove the stream instead")
+		return stream.Errorf(stream.InvalidArgument, list.Path,
+			"leaves no model: a stream needs one. Remove the stream instead")
 	}
 	return nil
 }
@@ -110,7 +112,8 @@ func (d *Draft) changeModel(v any) error {
 	object, _ := v.(map[string]any)
 	name, ok := object["model"].(string)
 	if !ok {
-		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want an object with the name of a model and what to change, such as max_fps")
+		return stream.Errorf(stream.InvalidArgument, "model",
+			"is missing: want an object with the name of a model and what to change, such as max_fps")
 	}
 	change := maps.Clone(object)
 	delete(change, "model")
@@ -135,7 +138,8 @@ func (d *Draft) changeModel(v any) error {
 	}
 	return first(table.SetObject(change, func(f setting.Field, v any) error {
 		if f.Path != "version" && !slices.Contains(OfModels, f.Path) {
-			return stream.Errorf(stream.InvalidArgument, f.Path, "is a setting of the whole stream: give it beside models")
+			return stream.Errorf(stream.InvalidArgument, f.Path,
+				"is a setting of the whole stream: give it beside models")
 		}
 		f.Request = "any" // as the policy of the stream
 		return setChange(f, v)

@@ -30,7 +30,8 @@ func TestModelsOfAFile(t *testing.T) {
 		r.load(workers.Config{Name: name, Kind: "motion"})
 	}
 	r.streams.Add(t, streams.Config{
-		Name: "door", Source: clip(t, 2), Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: lines}},
+		Name: "door", Source: clip(t, 2), Policy: stream.Policy{Mode: stream.Every},
+		Sinks:  []sinks.Settings{&sinks.File{Path: lines}},
 		Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a", Policy: stream.Policy{Window: 1}}, {Model: "b"}},
 	})
 	s := r.over("door", "ended")
@@ -68,9 +69,11 @@ func TestOutputsWithoutJSON(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "lines")
 	r := start(t, streams.Options{})
 	others(r, "echo")
-	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 1), Model: "echo", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: lines}}})
+	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 1), Model: "echo",
+		Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: lines}}})
 	s := r.over("door", "ended")
-	if m := s.Models[0]; s.Results != 0 || s.Errors != 10 || m.Results != 0 || m.Errors != 10 || m.endings() != s.Frames {
+	if m := s.Models[0]; s.Results != 0 || s.Errors != 10 || m.Results != 0 || m.Errors != 10 ||
+		m.endings() != s.Frames {
 		t.Errorf("%+v", s)
 	}
 	const problem = "cannot be written as JSON, as results of server streams are"
@@ -92,7 +95,8 @@ func TestOutputsWithoutJSON(t *testing.T) {
 			Error struct{ Code, Message string }
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Error.Code != "unsupported" ||
-			!strings.HasPrefix(l.Error.Message, "outputs[0].data[0]: output ") || !strings.Contains(l.Error.Message, ", of type BYTES, "+problem) {
+			!strings.HasPrefix(l.Error.Message, "outputs[0].data[0]: output ") ||
+			!strings.Contains(l.Error.Message, ", of type BYTES, "+problem) {
 			t.Errorf("%v: %s", err, line)
 		}
 	}
@@ -106,14 +110,20 @@ func TestModelComesAndGoes(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a", "b")
 	source := clip(t, 2)
-	r.streams.Add(t, streams.Config{Name: "door", Source: source, Loop: true, Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}, {Model: "late"}}})
+	r.streams.Add(t, streams.Config{Name: "door", Source: source, Loop: true,
+		Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}, {Model: "late"}}})
 	r.streams.Add(t, streams.Config{Name: "one", Source: source, Loop: true, Model: "b"})
-	s := r.until("door", "two models of three", func(s shown) bool { return s.Models[0].Results > 3 && s.Models[1].Results > 3 })
-	if m := s.Models[2]; s.State != "running" || m.State != "waiting" || m.Error == nil || m.Error.Code != "not_found" || m.endings() != 0 {
+	s := r.until("door", "two models of three", func(s shown) bool {
+		return s.Models[0].Results > 3 && s.Models[1].Results > 3
+	})
+	if m := s.Models[2]; s.State != "running" || m.State != "waiting" || m.Error == nil ||
+		m.Error.Code != "not_found" || m.endings() != 0 {
 		t.Errorf("%+v", s)
 	}
 	others(r, "late")
-	s = r.until("door", "the third joins", func(s shown) bool { return s.Models[2].Results > 3 && s.Models[2].State == "running" })
+	s = r.until("door", "the third joins", func(s shown) bool {
+		return s.Models[2].Results > 3 && s.Models[2].State == "running"
+	})
 	if err := s.Models[2].Error; err != nil {
 		t.Errorf("the model runs, and has the error %+v", err)
 	}
@@ -130,21 +140,28 @@ func TestModelComesAndGoes(t *testing.T) {
 			return n.Models[0].Results > before.Models[0].Results+5 && n.Models[2].Results > before.Models[2].Results+5
 		})
 	}
-	before := five("the others run on").Models[1].endings() // a frame may still be dropped as closed after the state is waiting
+	// a frame may still be dropped as closed after the state is waiting
+	before := five("the others run on").Models[1].endings()
 	next := five("the others run on without it")
 	if next.Restarts != s.Restarts || next.Models[1].endings() != before {
 		t.Errorf("%+v", next)
 	}
 	others(r, "a")
-	r.until("door", "it joins again", func(s shown) bool { return s.Models[1].endings() > before+3 && s.Models[1].State == "running" })
+	r.until("door", "it joins again", func(s shown) bool {
+		return s.Models[1].endings() > before+3 && s.Models[1].State == "running"
+	})
 	for _, name := range []string{"eyes", "a", "late"} {
 		if err := r.models.Unload(t.Context(), name, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.until("door", "all wait", func(s shown) bool { return s.State == "waiting" && s.Error != nil && s.Error.Code == "unloaded" })
+	r.until("door", "all wait", func(s shown) bool {
+		return s.State == "waiting" && s.Error != nil && s.Error.Code == "unloaded"
+	})
 	others(r, "late")
-	s = r.until("door", "one is back", func(n shown) bool { return n.State == "running" && n.Models[2].Results > next.Models[2].Results })
+	s = r.until("door", "one is back", func(n shown) bool {
+		return n.State == "running" && n.Models[2].Results > next.Models[2].Results
+	})
 	for _, m := range s.Models {
 		if n := m.endings(); n > s.Frames {
 			t.Errorf("%d endings of %d frames: %+v", n, s.Frames, m)
@@ -159,7 +176,8 @@ func TestModelComesAndGoes(t *testing.T) {
 func TestModelHangs(t *testing.T) {
 	r := start(t, streams.Options{})
 	r.load(workers.Config{Name: "slow", Kind: "delay", Params: stream.Params{"fixed": "30s"}})
-	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true, Models: []streams.ModelConfig{{Model: "slow"}, {Model: "eyes"}}})
+	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true,
+		Models: []streams.ModelConfig{{Model: "slow"}, {Model: "eyes"}}})
 	s := r.until("door", "the other runs", func(s shown) bool { return s.Models[1].Results > 30 })
 	if m := s.Models[0]; m.State != "running" || m.Results != 0 || m.Drops["superseded"] == 0 {
 		t.Errorf("%+v", m)
@@ -173,10 +191,12 @@ func TestPolicyOfAModel(t *testing.T) {
 	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
 	others(r, "a")
 	url := served(t, clip(t, 2))
-	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+url+`","loop":true,"max_fps":7,"models":[{"model":"eyes","max_fps":3},{"model":"a","priority":"low"}]}`)
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+url+
+		`","loop":true,"max_fps":7,"models":[{"model":"eyes","max_fps":3},{"model":"a","priority":"low"}]}`)
 	r.want(201, "POST", "/v2/streams", `{"name":"one","source":"`+url+`","loop":true,"model":"eyes"}`)
 	s := r.until("door", "frames", func(s shown) bool { return s.Models[0].Results > 0 && s.Models[1].Results > 0 })
-	if a, b := s.Models[0].Policy, s.Models[1].Policy; a.MaxFPS != 3 || b.MaxFPS != 7 || a.Priority != "normal" || b.Priority != "low" {
+	if a, b := s.Models[0].Policy, s.Models[1].Policy; a.MaxFPS != 3 || b.MaxFPS != 7 || a.Priority != "normal" ||
+		b.Priority != "low" {
 		t.Errorf("%+v", s.Models)
 	}
 	r.want(200, "PATCH", "/v2/streams/door", `{"models":[{"model":"a","max_fps":2,"priority":"high"}]}`)
@@ -239,7 +259,8 @@ func TestModelRefusals(t *testing.T) {
 func TestWatchAModel(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a")
-	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true, Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}}})
+	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true,
+		Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}}})
 	r.until("door", "results", func(s shown) bool { return s.Models[0].Results > 0 && s.Models[1].Results > 0 })
 	seen := func(query string) map[string]int {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/v2/streams/door/results"+query, nil)
@@ -273,7 +294,8 @@ func TestWatchAModel(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	for _, path := range []string{"results", "video"} {
-		if text := r.want(404, "GET", "/v2/streams/door/"+path+"?model=b", ""); !strings.Contains(text, `model: the stream has no model \"b\": it has eyes, a`) {
+		if text := r.want(404, "GET", "/v2/streams/door/"+path+"?model=b", ""); !strings.Contains(text,
+			`model: the stream has no model \"b\": it has eyes, a`) {
 			t.Error(text)
 		}
 	}

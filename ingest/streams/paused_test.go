@@ -26,15 +26,18 @@ func TestModelOfAPausedVideoChanges(t *testing.T) {
 	}
 }
 
-// The model of a paused video changes after the last frame was read: when the stream is resumed, the first model answers all frames,
-// and the stream ends.
+// The model of a paused video changes after the last frame was read: when the stream is resumed, the first model
+// answers all frames, and the stream ends.
 func TestModelOfAPausedVideoChangesAtItsEnd(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a")
-	r.streams.Add(t, streams.Config{Name: "clip", Source: clip(t, 1), Model: "eyes", Paused: true, Policy: stream.Policy{Mode: stream.Every, Window: 16}})
+	r.streams.Add(t, streams.Config{Name: "clip", Source: clip(t, 1), Model: "eyes", Paused: true,
+		Policy: stream.Policy{Mode: stream.Every, Window: 16}})
 	r.until("clip", "all frames wait", func(s shown) bool { return s.Frames == 10 })
 	r.want(200, "PATCH", "/v2/streams/clip", `{"model":"a"}`)
-	r.until("clip", "the other model is open", func(s shown) bool { return s.Models[0].Model == "a" && s.Models[0].State != "connecting" })
+	r.until("clip", "the other model is open", func(s shown) bool {
+		return s.Models[0].Model == "a" && s.Models[0].State != "connecting"
+	})
 	r.want(200, "PATCH", "/v2/streams/clip", `{"paused":false}`)
 	if s := r.over("clip", "ended"); s.Frames != 10 || s.Results != 10 {
 		t.Errorf("%+v", s)
@@ -50,7 +53,9 @@ func pausedCamera(t *testing.T) *rig {
 	r.streams.Add(t, streams.Config{Name: "door", Source: camera.URL, Model: "eyes", Paused: true, Policy: everyFour})
 	r.until("door", "a full window", func(s shown) bool { return s.Drops["flow_control"] > 0 })
 	r.want(200, "PATCH", "/v2/streams/door", `{"model":"a"}`)
-	r.until("door", "a full window of the other model", func(s shown) bool { return s.Models[0].Drops["flow_control"] > 0 })
+	r.until("door", "a full window of the other model", func(s shown) bool {
+		return s.Models[0].Drops["flow_control"] > 0
+	})
 	camera.hold()
 	return r
 }
@@ -93,10 +98,13 @@ func TestManyModelChangesOfAPausedStream(t *testing.T) {
 	camera := motionJPEGEvery(t, 5*time.Millisecond, 64, 48)
 	r := start(t, streams.Options{AllowPrivate: true})
 	others(r, "a")
-	r.streams.Add(t, streams.Config{Name: "door", Source: camera.URL, Model: "eyes", Paused: true, Policy: stream.Policy{Mode: stream.Every, Window: 1}})
+	r.streams.Add(t, streams.Config{Name: "door", Source: camera.URL, Model: "eyes", Paused: true,
+		Policy: stream.Policy{Mode: stream.Every, Window: 1}})
 	next := func(change int) string { return `{"model":"` + []string{"a", "eyes"}[change%2] + `"}` }
 	for change := range 32 {
-		r.until("door", "a frame waits for the model", func(s shown) bool { return s.Models[0].Drops["flow_control"] > 0 })
+		r.until("door", "a frame waits for the model", func(s shown) bool {
+			return s.Models[0].Drops["flow_control"] > 0
+		})
 		r.want(200, "PATCH", "/v2/streams/door", next(change))
 	}
 	r.until("door", "a frame waits for the model", func(s shown) bool { return s.Models[0].Drops["flow_control"] > 0 })

@@ -327,7 +327,8 @@ func (p *renderer) decode(f *stream.Frame) (shrink int, err error) {
 		}
 		w, h := info.Upright()
 		width, height = w, h
-		for most := p.decoder.Limits.MaxDecoded; info.Kind == codec.JPEG && shrink < 8 && most > 0 && width*height > most; {
+		for most := p.decoder.Limits.MaxDecoded; info.Kind == codec.JPEG && shrink < 8 && most > 0 &&
+			width*height > most; {
 			shrink *= 2
 			width, height = (w+shrink-1)/shrink, (h+shrink-1)/shrink
 		}

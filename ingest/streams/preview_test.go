@@ -142,7 +142,8 @@ func TestOtherResultsOfAnotherSize(t *testing.T) {
 // A raw or coded frame is drawn in its own size with the objects found, whatever was drawn before.
 func TestDraw(t *testing.T) {
 	frame := func(width, height int) *stream.Frame {
-		return &stream.Frame{Codec: stream.RGB24, Width: width, Height: height, Payload: bytes.Repeat([]byte{200, 40, 90}, width*height)}
+		return &stream.Frame{Codec: stream.RGB24, Width: width, Height: height,
+			Payload: bytes.Repeat([]byte{200, 40, 90}, width*height)}
 	}
 	coded := func(width, height int) *stream.Frame {
 		f := frame(width, height)
@@ -173,7 +174,8 @@ func TestDraw(t *testing.T) {
 		{coded(96, 32), box(8, 8, 40, 24), 96, 32, true},
 		{coded(32, 32), nil, 32, 32, false},
 		{coded(64, 64), box(8, 8, 40, 40), 64, 64, true},
-		{frame(64, 48), []stream.Tensor{{Name: "boxes", Datatype: stream.Int32, Shape: []int{1, 1, 4}, Data: make([]byte, 16)}}, 64, 48, false},
+		{frame(64, 48), []stream.Tensor{{Name: "boxes", Datatype: stream.Int32, Shape: []int{1, 1, 4},
+			Data: make([]byte, 16)}}, 64, 48, false},
 	} {
 		data, err := p.draw(c.f, &stream.Result{Outputs: c.outputs})
 		if err != nil {
@@ -189,7 +191,8 @@ func TestDraw(t *testing.T) {
 			return near(r, 200) && near(g, 40) && near(b, 90)
 		}
 		if !same(c.width-3, c.height-2) || !same(2, c.height-2) || same(8, 16) == c.drawn {
-			t.Errorf("%d: the frame is as it was in its corners: %v, %v; at the edge of the box: %v", i, same(c.width-3, c.height-2), same(2, c.height-2), same(8, 16))
+			t.Errorf("%d: the frame is as it was in its corners: %v, %v; at the edge of the box: %v", i,
+				same(c.width-3, c.height-2), same(2, c.height-2), same(8, 16))
 		}
 	}
 	if _, err := p.draw(&stream.Frame{Codec: stream.JPEG, Payload: []byte("x")}, &stream.Result{}); err == nil {

@@ -32,7 +32,9 @@ func TestWebhookLeadsToPrivate(t *testing.T) {
 		s.Close()
 		cancel()
 		<-ended
-		if refused := strings.Contains(st.Error, "sources.allow_private (--sources-allow-private) allows private addresses"); refused != public || len(called) == 1 == public {
+		if refused := strings.Contains(st.Error,
+			"sources.allow_private (--sources-allow-private) allows private addresses"); refused != public ||
+			len(called) == 1 == public {
 			t.Errorf("public %v: %+v, called %d times", public, st, len(called))
 		}
 	}

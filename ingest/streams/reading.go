@@ -28,7 +28,8 @@ type reading struct {
 func (f *runner) newReading() *reading {
 	g := &reading{f: f, done: make(chan struct{})}
 	c := &f.now
-	in := sources.Input{Address: c.Source, Settings: c.settings(), FPS: c.FPS, Loop: c.Loop, MaxPixels: f.a.opts.MaxPixels, PublicOnly: f.public.source}
+	in := sources.Input{Address: c.Source, Settings: c.settings(), FPS: c.FPS, Loop: c.Loop,
+		MaxPixels: f.a.opts.MaxPixels, PublicOnly: f.public.source}
 	g.src = f.a.hub.Subscribe(in, sources.Options{
 		Frame: g.frame, Unreadable: g.unreadable, Lost: g.lost, Opened: g.opened, Failed: g.failed, Paced: f.paced,
 	})

@@ -40,7 +40,8 @@ func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 		case err != nil:
 			to, err = &did.Added, a.add(c, "config", nil)
 		case f.origin != "config":
-			err = stream.Errorf(stream.Conflict, "name", "%q is the name of a stream that a request has added: remove that one, or choose another name", c.Name)
+			err = stream.Errorf(stream.Conflict, "name",
+				"%q is the name of a stream that a request has added: remove that one, or choose another name", c.Name)
 		default:
 			if old := named(before, c.Name); old != nil && reflect.DeepEqual(*old, c) {
 				continue
@@ -64,7 +65,8 @@ func (a *Adapter) reset(name string) (*runner, error) {
 	f, err := a.find(name)
 	switch {
 	case c == nil && err == nil:
-		return nil, stream.Errorf(stream.Conflict, "", "%q was added by a request, and has no settings of the configuration to go back to", name)
+		return nil, stream.Errorf(stream.Conflict, "",
+			"%q was added by a request, and has no settings of the configuration to go back to", name)
 	case c == nil:
 		return nil, stream.Errorf(stream.NotFound, "", "no stream of the configuration has the name %.140q", name)
 	case err == nil && f.origin != "config":

@@ -227,10 +227,13 @@ func (f *runner) report() report {
 	defer f.mu.Unlock()
 	now := &f.now
 	r := report{
-		Name: f.name, Source: video.Redact(now.Source), Transport: now.transport(), Model: now.Model, Version: now.Version,
-		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err),
-		Width: st.Info.Width, Height: st.Info.Height, PixelAspect: math.Round(st.Info.PixelAspect*1e6) / 1e6, FPS: st.Info.FPS, Settings: now.sourceSettings(),
-		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
+		Name: f.name, Source: video.Redact(now.Source), Transport: now.transport(), Model: now.Model,
+		Version: now.Version,
+		Origin:  f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err),
+		Width: st.Info.Width, Height: st.Info.Height, PixelAspect: math.Round(st.Info.PixelAspect*1e6) / 1e6,
+		FPS: st.Info.FPS, Settings: now.sourceSettings(),
+		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered,
+		Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost},
 		Sinks: t.Sinks, Paused: now.Paused,
 	}
@@ -265,8 +268,10 @@ func (c *consumer) report(m *ModelStats) reportModel {
 		drops = map[stream.Reason]uint64{}
 	}
 	return reportModel{
-		Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry), Error: errorReport(problem),
-		Policy:  reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()},
+		Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry),
+		Error: errorReport(problem),
+		Policy: reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window,
+			p.Priority.String()},
 		Results: m.Answered, Errors: m.Failed, Drops: drops, Last: utc(m.Last),
 	}
 }

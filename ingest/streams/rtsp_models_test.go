@@ -113,8 +113,10 @@ func TestModelsOfACamera(t *testing.T) {
 	}
 	dir := t.TempDir()
 	gray := filepath.Join(dir, "gray.mp4")
-	if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "color=gray:size=320x240:rate=25:duration=10", "-c:v", "libx264", "-preset", "ultrafast",
-		"-pix_fmt", "yuv420p", "-x264-params", "keyint=10:min-keyint=10:scenecut=0:open-gop=0:bframes=0", gray).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i",
+		"color=gray:size=320x240:rate=25:duration=10", "-c:v", "libx264", "-preset", "ultrafast",
+		"-pix_fmt", "yuv420p", "-x264-params", "keyint=10:min-keyint=10:scenecut=0:open-gop=0:bframes=0",
+		gray).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	camera := videotest.RunCamera(t, gray)
@@ -122,9 +124,11 @@ func TestModelsOfACamera(t *testing.T) {
 	r := start(t, streams.Options{})
 	names := []string{"left", "right", "crash", "gone"}
 	for _, name := range names {
-		r.load(workers.Config{Name: name, Kind: "framed", Limits: workers.Limits{Restarts: 1 << 30}}) // crash may panic at many frames in a row
+		// crash may panic at many frames in a row
+		r.load(workers.Config{Name: name, Kind: "framed", Limits: workers.Limits{Restarts: 1 << 30}})
 	}
-	c := streams.Config{Name: "door", Source: "rtsp://" + camera.Addr, Sinks: []sinks.Settings{&sinks.File{Path: lines}}}
+	c := streams.Config{Name: "door", Source: "rtsp://" + camera.Addr,
+		Sinks: []sinks.Settings{&sinks.File{Path: lines}}}
 	for _, name := range names {
 		c.Models = append(c.Models, streams.ModelConfig{Model: name})
 	}
@@ -151,7 +155,8 @@ func TestModelsOfACamera(t *testing.T) {
 	gone := more("the others go on", 0, 1, 2).Models[3].endings()
 	r.pictured("?model=right", "right")
 	s := more("the others still go on", 0, 1, 2)
-	if s.State != "running" || s.Restarts != 0 || s.Models[3].endings() != gone || s.Models[2].Errors == 0 || s.Models[0].Errors+s.Models[1].Errors != 0 {
+	if s.State != "running" || s.Restarts != 0 || s.Models[3].endings() != gone || s.Models[2].Errors == 0 ||
+		s.Models[0].Errors+s.Models[1].Errors != 0 {
 		t.Errorf("%+v", s)
 	}
 	r.load(workers.Config{Name: "gone", Kind: "framed"})

@@ -104,7 +104,8 @@ func newRunner(a *Adapter, c Config, origin string, by makers, refused error) *r
 	f := &runner{
 		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()}, logged: map[string]string{},
-		models: routines.New(a.panicked), delivery: routines.New(a.panicked), public: publicParts{source: by.publicSource},
+		models: routines.New(a.panicked), delivery: routines.New(a.panicked),
+		public: publicParts{source: by.publicSource},
 	}
 	f.queue = newEndings(queueLen(len(c.models())))
 	f.feeds.Store(new([]*feed))
@@ -136,7 +137,8 @@ func (f *runner) refuse(why error) {
 
 func (f *runner) newConsumer(m ModelConfig) *consumer {
 	f.opened++
-	c := &consumer{f: f, id: f.opened, ModelConfig: m, state: sources.Connecting, since: time.Now(), retire: make(chan struct{}), every: m.Policy.Mode == stream.Every, preview: new(preview)}
+	c := &consumer{f: f, id: f.opened, ModelConfig: m, state: sources.Connecting, since: time.Now(),
+		retire: make(chan struct{}), every: m.Policy.Mode == stream.Every, preview: new(preview)}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	f.startPreview(c.preview)
 	return c
@@ -300,7 +302,8 @@ func (f *runner) show(c *consumer, r *stream.Result) {
 
 // shared returns another result with the same outputs and a separate release.
 func shared(r *stream.Result) *stream.Result {
-	own := &stream.Result{Outcome: r.Outcome, Partial: r.Partial, Seq: r.Seq, Outputs: r.Outputs, Width: r.Width, Height: r.Height, Timing: r.Timing, Lease: r.Lease}
+	own := &stream.Result{Outcome: r.Outcome, Partial: r.Partial, Seq: r.Seq, Outputs: r.Outputs, Width: r.Width,
+		Height: r.Height, Timing: r.Timing, Lease: r.Lease}
 	if own.Lease != nil {
 		own.Lease.Retain()
 	}
@@ -318,7 +321,8 @@ func (f *runner) watchedModel(model string) (*consumer, error) {
 	if model == "" {
 		return nil, nil
 	}
-	return nil, stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", model, f.settings().modelNames())
+	return nil, stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", model,
+		f.settings().modelNames())
 }
 
 // settings returns the stream's settings, with the changes of requests.
@@ -421,7 +425,8 @@ func (f *runner) state() sources.Status {
 }
 
 func (f *runner) totals() Totals {
-	t := Totals{Frames: f.frames.Load(), Lost: f.lost.Load(), ResultsLost: f.resultsLost.Load(), WatchersLost: f.results.lost.Load()}
+	t := Totals{Frames: f.frames.Load(), Lost: f.lost.Load(), ResultsLost: f.resultsLost.Load(),
+		WatchersLost: f.results.lost.Load()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t.Restarts = f.restarts

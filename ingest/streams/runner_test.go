@@ -71,7 +71,8 @@ func TestFailuresAreLogged(t *testing.T) {
 		err    error // nil: the stream runs again
 		logged int
 	}{
-		{ingest.State{}, first, 0}, {ingest.State{Ready: true}, first, 1}, {ingest.State{}, first, 1}, {ingest.State{}, second, 2}, {ingest.State{}, nil, 3},
+		{ingest.State{}, first, 0}, {ingest.State{Ready: true}, first, 1}, {ingest.State{}, first, 1},
+		{ingest.State{}, second, 2}, {ingest.State{}, nil, 3},
 		{ingest.State{}, nil, 3}, {ingest.State{Draining: true}, first, 3}, {ingest.State{Ready: true}, first, 4},
 	} {
 		b.state = step.state
@@ -105,7 +106,8 @@ func TestTotalsOfSources(t *testing.T) {
 
 // current returns a reading whose frames the runner takes.
 func current(f *runner) *reading {
-	g := &reading{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})}
+	g := &reading{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"},
+		sources.Options{})}
 	f.reading = g
 	f.current.Store(g)
 	return g
@@ -128,7 +130,8 @@ func TestFramesAreCountedOn(t *testing.T) {
 	defer cancel()
 	o := &feed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow()}
 	f.feeds.Store(&[]*feed{o})
-	o.stream = stream.New(&stream.Model{Any: true, MaxBatch: 1}, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 4}})
+	o.stream = stream.New(&stream.Model{Any: true, MaxBatch: 1}, nowhere{}, o,
+		stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 4}})
 	l, err := mem.Copy([]byte{1})
 	if err != nil {
 		t.Fatal(err)
@@ -145,11 +148,13 @@ func TestFramesAreCountedOn(t *testing.T) {
 	e.o.free(e.r)
 	g.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
 	e = f.queue.next()
-	if f.deliver(nil, e); e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
+	if f.deliver(nil, e); e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 ||
+		c.answered != 1 {
 		t.Errorf("%+v, %d errors, %d answered", e.r, c.errors, c.answered)
 	}
 	f.idle, f.consumers = &sources.Status{State: sources.Running}, []*consumer{c}
-	if r := f.report(); r.Error == nil || r.Models[0].Error == nil || r.Models[0].Error.Message != r.Error.Message || !strings.Contains(r.Error.Message, "x") {
+	if r := f.report(); r.Error == nil || r.Models[0].Error == nil || r.Models[0].Error.Message != r.Error.Message ||
+		!strings.Contains(r.Error.Message, "x") {
 		t.Errorf("a model whose newest frame failed is reported as %+v", r)
 	}
 	c.countDelivered(&stream.Result{Outcome: stream.Answered}, nil)
@@ -200,9 +205,11 @@ func TestFormats(t *testing.T) {
 		line, lost, empty, shown string
 		closing                  string
 	}{
-		{events, "data: x\n\n", "event: lost\ndata: {\"lost\":2}\n\ndata: x\n\n", ": still here\n\n", ": still here\n\n", "event: closed\ndata: x\n\n"},
+		{events, "data: x\n\n", "event: lost\ndata: {\"lost\":2}\n\ndata: x\n\n", ": still here\n\n",
+			": still here\n\n", "event: closed\ndata: x\n\n"},
 		{lines, "x\n", "{\"lost\":2}\nx\n", "\n", "\n", "x\n"},
-		{pictures, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 1\r\n\r\nx\r\n", "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 1\r\n\r\nx\r\n", "",
+		{pictures, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 1\r\n\r\nx\r\n",
+			"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 1\r\n\r\nx\r\n", "",
 			"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 1\r\n\r\nx\r\n", ""},
 	} {
 		write := func(f func(io.Writer) error) string {
@@ -219,8 +226,12 @@ func TestFormats(t *testing.T) {
 			want string
 			f    func(io.Writer) error
 		}{
-			{c.line, func(w io.Writer) error { return c.f.line(w, []byte("x"), 0) }}, {c.lost, func(w io.Writer) error { return c.f.line(w, []byte("x"), 2) }},
-			{c.empty, func(w io.Writer) error { return c.f.keepAlive(w, nil) }}, {c.shown, func(w io.Writer) error { return c.f.keepAlive(w, []byte("x")) }},
+			{c.line, func(w io.Writer) error {
+				return c.f.line(w, []byte("x"), 0)
+			}}, {c.lost, func(w io.Writer) error { return c.f.line(w, []byte("x"), 2) }},
+			{c.empty, func(w io.Writer) error {
+				return c.f.keepAlive(w, nil)
+			}}, {c.shown, func(w io.Writer) error { return c.f.keepAlive(w, []byte("x")) }},
 			{c.closing, func(w io.Writer) error {
 				if c.f.closing == nil {
 					return nil
@@ -268,13 +279,22 @@ func TestLines(t *testing.T) {
 		r    stream.Result
 		want string
 	}{
-		{stream.Result{Outcome: stream.Answered, Seq: 1, CaptureUS: 2, Model: m}, `{"stream":"door","seq":1,"pts_us":2,"model":"m","version":"2"`},
-		{stream.Result{Outcome: stream.Answered, Model: m, Partial: true, Width: 3, Height: 4}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","version":"2","partial":true,"width":3,"height":4`},
-		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Received: at, Done: at.Add(5 * time.Millisecond)}},
-			fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2","total_us":5000`, received)},
-		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Received: at}}, fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2"`, received)},
-		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Done: at}}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","version":"2"`},
-		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late","retryable":true,"retry_after_ms":1000}}`},
+		{stream.Result{Outcome: stream.Answered, Seq: 1, CaptureUS: 2, Model: m},
+			`{"stream":"door","seq":1,"pts_us":2,"model":"m","version":"2"`},
+		{stream.Result{Outcome: stream.Answered, Model: m, Partial: true, Width: 3, Height: 4},
+			`{"stream":"door","seq":0,"pts_us":0,"model":"m","version":"2","partial":true,"width":3,"height":4`},
+		{stream.Result{Outcome: stream.Answered, Model: m,
+			Timing: stream.Timing{Received: at, Done: at.Add(5 * time.Millisecond)}},
+			fmt.Sprintf(
+				`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2","total_us":5000`,
+				received)},
+		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Received: at}},
+			fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2"`, received)},
+		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Done: at}},
+			`{"stream":"door","seq":0,"pts_us":0,"model":"m","version":"2"`},
+		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")},
+			`{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late",` +
+				`"retryable":true,"retry_after_ms":1000}}`},
 	} {
 		var e encoder
 		line, failed := e.line("door", "m", &c.r)

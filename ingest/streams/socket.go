@@ -41,7 +41,8 @@ func isSocket(c *fiber.Ctx) bool {
 // watchSocket sends results as text messages of one line each.
 func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, bool)) error {
 	if !a.http.OriginAllowed(c) {
-		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
+		return stream.Errorf(stream.PermissionDenied, "",
+			"pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
 	}
 	req, err := httpd.Handshake(c)
 	if err != nil {
@@ -61,7 +62,8 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 
 // serveSocket writes to one watcher until the watcher disconnects or is stuck, or the stream has ended. serveSocket
 // owns the connection.
-func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, client *ingest.Client, enter func() (*watcher, bool)) {
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, client *ingest.Client,
+	enter func() (*watcher, bool)) {
 	defer conn.Close()
 	w, leave, err := a.addWatcher(client.Core(), enter, f.results.leave)
 	if err != nil {
@@ -88,7 +90,9 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 		code, text := wire.CloseNormal, ""
 		switch {
 		case errors.Is(cause, errSentMessage):
-			why := stream.Errorf(stream.Unsupported, "", "messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream", f.name)
+			why := stream.Errorf(stream.Unsupported, "",
+				"messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream",
+				f.name)
 			code, text = wire.CloseCodeOf(why), "messages are not accepted"
 			_ = sendText(ws, append(wire.AppendPlainError([]byte("{"), why), '}'))
 		case stream.CodeOf(cause) == stream.FlowControl:
@@ -99,7 +103,8 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 		case a.ctx.Err() != nil:
 			code, text = wire.CloseGoingAway, "the server is shutting down"
 		}
-		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(int(code), text), time.Now().Add(writeWait))
+		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(int(code), text),
+			time.Now().Add(writeWait))
 		t := time.AfterFunc(closeWait, func() { _ = conn.Close() })
 		<-read // until the client has closed, or pongWait has passed
 		t.Stop()

@@ -22,7 +22,8 @@ import (
 // dial watches the results of door over WebSocket.
 func (r *rig) dial(header http.Header) (*websocket.Conn, *http.Response, error) {
 	r.t.Helper()
-	ws, resp, err := websocket.DefaultDialer.DialContext(r.t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+"/v2/streams/door/results", header)
+	ws, resp, err := websocket.DefaultDialer.DialContext(r.t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+
+		"/v2/streams/door/results", header)
 	if err == nil {
 		r.t.Cleanup(func() { ws.Close() })
 		_ = ws.SetReadDeadline(time.Now().Add(patience))
@@ -93,14 +94,16 @@ func TestWatchSocket(t *testing.T) {
 	gone.UnderlyingConn().Close()
 	r.until("door", "one has left", func(s shown) bool { return s.Watchers == 1 })
 	left := r.socket()
-	_ = left.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+	_ = left.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(patience))
 	if code, _ := rest(t, left); code != websocket.CloseNormalClosure {
 		t.Errorf("closed with %d", code)
 	}
 	r.until("door", "one has closed", func(s shown) bool { return s.Watchers == 1 })
 
 	r.want(204, "DELETE", "/v2/streams/door", "")
-	if code, last := rest(t, ws); code != websocket.CloseNormalClosure || last != `{"stream":"door","closed":"deleted"}` {
+	if code, last := rest(t, ws); code != websocket.CloseNormalClosure ||
+		last != `{"stream":"door","closed":"deleted"}` {
 		t.Errorf("closed with %d after %s", code, last)
 	}
 }
@@ -135,13 +138,15 @@ func TestPingsOfWatchers(t *testing.T) {
 					return
 				}
 			}
-			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+				time.Now().Add(patience))
 		}()
 		code, last := rest(t, ws)
 		most := httpd.PingAnswerBurst + int(time.Since(began).Seconds()+1)*httpd.PingAnswerRate
 		ws.Close()
 		<-sent
-		if flood := n > httpd.PingBurst; flood != (code == websocket.ClosePolicyViolation) || flood != strings.Contains(last, `"flow_control"`) {
+		if flood := n > httpd.PingBurst; flood != (code == websocket.ClosePolicyViolation) ||
+			flood != strings.Contains(last, `"flow_control"`) {
 			t.Errorf("%d pings: closed with %d after %s", n, code, last)
 		}
 		if answered < 1 || answered > most {
@@ -180,7 +185,8 @@ func TestWatchToTheEnd(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: srv.URL, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}}}})
+	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: srv.URL, Model: "eyes",
+		Policy: stream.Policy{Mode: stream.Every}}}})
 	ws := r.socket()
 	events, plain := r.watch("results", ""), r.watch("results", "application/x-ndjson")
 	r.until("door", "three watch", func(s shown) bool { return s.Watchers == 3 })
@@ -189,7 +195,8 @@ func TestWatchToTheEnd(t *testing.T) {
 	if code, last := rest(t, ws); code != websocket.CloseNormalClosure || last != want {
 		t.Errorf("closed with %d after %s", code, last)
 	}
-	if text, err := io.ReadAll(events.Body); err != nil || !strings.HasSuffix(string(text), "event: closed\ndata: "+want+"\n\n") {
+	if text, err := io.ReadAll(events.Body); err != nil ||
+		!strings.HasSuffix(string(text), "event: closed\ndata: "+want+"\n\n") {
 		t.Errorf("%v %s", err, text)
 	}
 	if text, err := io.ReadAll(plain.Body); err != nil || !strings.HasSuffix(string(text), "\n"+want+"\n") {
@@ -208,7 +215,8 @@ func TestSocketDrains(t *testing.T) {
 	go func() { defer close(done); r.stop() }()
 	code, last := rest(t, ws)
 	var told struct{ Closed string }
-	if err := json.Unmarshal([]byte(last), &told); err != nil || code != websocket.CloseGoingAway || told.Closed != "draining" {
+	if err := json.Unmarshal([]byte(last), &told); err != nil || code != websocket.CloseGoingAway ||
+		told.Closed != "draining" {
 		t.Errorf("closed with %d after %s", code, last)
 	}
 	<-done
@@ -222,7 +230,8 @@ func TestStuckSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, "GET /v2/streams/door/results HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+	_, _ = io.WriteString(conn, "GET /v2/streams/door/results HTTP/1.1\r\nHost: localhost\r\nConnection: "+
+		"Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -237,7 +246,8 @@ func TestStuckSocket(t *testing.T) {
 func TestVanishedSocket(t *testing.T) {
 	quiet := looped(t)
 	quiet.Paused = true
-	r := start(t, streams.Options{Streams: []streams.Config{quiet}, Heartbeat: 50 * time.Millisecond, PongWait: 4 * time.Second})
+	r := start(t, streams.Options{Streams: []streams.Config{quiet}, Heartbeat: 50 * time.Millisecond,
+		PongWait: 4 * time.Second})
 	here, _ := r.socket(), r.socket()
 	answered := make(chan struct{}, 1000)
 	here.SetPingHandler(func(data string) error {

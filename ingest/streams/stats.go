@@ -73,7 +73,8 @@ func (a *Adapter) Stats() Stats {
 }
 
 func (f *runner) stats() StreamStats {
-	s := StreamStats{Name: f.name, ID: f.id, State: f.state().State, Watchers: f.results.size(), Drops: map[stream.Reason]uint64{}}
+	s := StreamStats{Name: f.name, ID: f.id, State: f.state().State, Watchers: f.results.size(),
+		Drops: map[stream.Reason]uint64{}}
 	for _, p := range f.previews() {
 		s.Watchers += p.size()
 	}
@@ -81,7 +82,8 @@ func (f *runner) stats() StreamStats {
 	f.countMu.Lock()
 	present := f.consumers
 	for _, c := range present {
-		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last, Failure: c.failure, consumer: c.id}
+		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors,
+			Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last, Failure: c.failure, consumer: c.id}
 		s.Models = append(s.Models, m)
 		all.add(&c.counts)
 	}

@@ -58,11 +58,13 @@ func OpenStore(path string, own []Config, most int) (*Store, error) {
 	}
 	for i, c := range k.streams {
 		if slices.ContainsFunc(own, func(o Config) bool { return o.Name == c.Name }) {
-			return nil, fault(fmt.Errorf("streams[%d].name: %q is the name of a stream of the configuration too: remove one of them", i, c.Name))
+			return nil, fault(fmt.Errorf("streams[%d].name: %q is the name of a stream of the configuration too: "+
+				"remove one of them", i, c.Name))
 		}
 	}
 	if n := len(own) + len(k.streams); n > most {
-		return nil, fault(fmt.Errorf("with those of the configuration there are %d streams, but limits.max_streams is %d: raise it", n, most))
+		return nil, fault(fmt.Errorf("with those of the configuration there are %d streams, but limits.max_streams "+
+			"is %d: raise it", n, most))
 	}
 	return k, k.save(k.streams)
 }
@@ -126,9 +128,12 @@ func (k *Store) add(c Config) (*Config, error) {
 	case slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }):
 		return nil, taken(c.Name)
 	case slices.ContainsFunc(k.own, func(o Config) bool { return o.Name == c.Name }):
-		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which starts again with the server: choose another, or bring that one back with `millrace streams reset %s`", c.Name, c.Name)
+		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which "+
+			"starts again with the server: choose another, or bring that one back with `millrace streams reset %s`",
+			c.Name, c.Name)
 	case len(k.own)+len(k.streams) >= k.most:
-		return nil, stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams start again with the server, and that is the limit: delete one that was added by a request, or raise the setting", k.most)
+		return nil, stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams start again with the server, "+
+			"and that is the limit: delete one that was added by a request, or raise the setting", k.most)
 	}
 	return &c, k.replace(append(slices.Clone(k.streams), &c))
 }

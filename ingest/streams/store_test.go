@@ -27,9 +27,11 @@ func open(t *testing.T, path string) *streams.Store {
 func TestStreamsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	url := served(t, clip(t, 1))
-	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true, Streams: []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}})
+	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true,
+		Streams: []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}})
 	for _, name := range []string{"door", "yard"} {
-		r.want(201, "POST", "/v2/streams", `{"name":"`+name+`","source":"`+url+`","model":"eyes","loop":true,"sinks":{"webhook":"http://127.0.0.1:9/","webhook_secret":"geheim"}}`)
+		r.want(201, "POST", "/v2/streams", `{"name":"`+name+`","source":"`+url+
+			`","model":"eyes","loop":true,"sinks":{"webhook":"http://127.0.0.1:9/","webhook_secret":"geheim"}}`)
 	}
 	r.want(409, "POST", "/v2/streams", `{"name":"own","source":"`+url+`","model":"eyes"}`) // and it is not kept
 	r.want(200, "PATCH", "/v2/streams/own", `{"paused":true}`)
@@ -42,7 +44,9 @@ func TestStreamsAreKept(t *testing.T) {
 	r.stop()
 
 	r = start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
-	if s := r.until("door", "frames", func(s shown) bool { return s.Frames > 0 }); !s.Paused || s.Policy.MaxFPS != 2 || s.Policy.Priority != "low" || s.Results != 0 {
+	if s := r.until("door", "frames", func(s shown) bool {
+		return s.Frames > 0
+	}); !s.Paused || s.Policy.MaxFPS != 2 || s.Policy.Priority != "low" || s.Results != 0 {
 		t.Errorf("%+v", s)
 	}
 	r.want(404, "GET", "/v2/streams/yard", "")
@@ -143,31 +147,36 @@ func TestBrokenKeptFiles(t *testing.T) {
 		`{"streams":[null]}`:              "streams[0] is empty",
 		`{"streams":[{"fps":"a"}]}`:       "streams[0].fps: ",
 		`{"streams":[{"nam":"a"}]}`:       "streams[0].nam: ",
-		`{"streams":[` + fine + `,` + fine + `]}`:                                   `streams[1].name: "a" is given twice`,
-		`{"streams":[` + strings.Replace(fine, `"m"`, `""`, 1) + `]}`:               "streams[0].model: ",
-		`{"streams":[` + strings.Replace(fine, "rtsp://", "exec:", 1) + `]}`:        "streams[0].source: ",
-		`{"streams":[` + strings.Replace(fine, `"a"`, `"own"`, 1) + `]}`:            "is the name of a stream of the configuration too",
+		`{"streams":[` + fine + `,` + fine +
+			`]}`: `streams[1].name: "a" is given twice`,
+		`{"streams":[` + strings.Replace(fine, `"m"`, `""`, 1) + `]}`:        "streams[0].model: ",
+		`{"streams":[` + strings.Replace(fine, "rtsp://", "exec:", 1) + `]}`: "streams[0].source: ",
+		`{"streams":[` + strings.Replace(fine, `"a"`, `"own"`, 1) +
+			`]}`: "is the name of a stream of the configuration too",
 		`{"streams":[` + fine + `,` + strings.Replace(fine, `"a"`, `"b"`, 1) + `]}`: "limits.max_streams",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := streams.OpenStore(path, own, 2)
-		if err == nil || !strings.HasPrefix(err.Error(), "streams_file: "+path+": ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "streams_file: "+path+": ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n%v, want %s", text, err, want)
 		}
 		if now, _ := os.ReadFile(path); string(now) != text {
 			t.Errorf("a broken file was changed: %s", now)
 		}
 	}
-	if _, err := streams.OpenStore(filepath.Join(path, "below", "a.json"), nil, 2); err == nil || !strings.HasPrefix(err.Error(), "streams_file: ") {
+	if _, err := streams.OpenStore(filepath.Join(path, "below", "a.json"), nil, 2); err == nil ||
+		!strings.HasPrefix(err.Error(), "streams_file: ") {
 		t.Errorf("%v", err)
 	}
 }
 
 // Any parsed store can be written and read again.
 func FuzzStore(f *testing.F) {
-	f.Add([]byte(`{"streams":[{"name":"a","source":"rtsp://u:p@example.com/","model":"m","max_fps":2.5,"sinks":{"webhook":"https://example.com/"}}]}`))
+	f.Add([]byte(`{"streams":[{"name":"a","source":"rtsp://u:p@example.com/","model":"m","max_fps":2.5,` +
+		`"sinks":{"webhook":"https://example.com/"}}]}`))
 	f.Add([]byte(`{"streams":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		once, err := streams.ReadStore(text)

@@ -43,7 +43,8 @@ func check(t *testing.T, text string) line {
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if l.Stream != "door" || l.Seq == nil || l.Model != "eyes" || l.Error != nil || l.Width != 160 || l.Height != 120 || len(l.Outputs) == 0 {
+	if l.Stream != "door" || l.Seq == nil || l.Model != "eyes" || l.Error != nil || l.Width != 160 ||
+		l.Height != 120 || len(l.Outputs) == 0 {
 		t.Fatalf("%s", text)
 	}
 	return l
@@ -202,7 +203,8 @@ func (r *rig) watch(what, accept string) *http.Response {
 
 // The model is unloaded and loaded again; the stream waits and continues.
 func TestModelComesBack(t *testing.T) {
-	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true}}})
+	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 1), Model: "eyes",
+		Loop: true}}})
 	before := r.until("door", "results", func(s shown) bool { return s.Results > 2 })
 	if err := r.models.Unload(t.Context(), "eyes", ""); err != nil {
 		t.Fatal(err)
@@ -213,14 +215,17 @@ func TestModelComesBack(t *testing.T) {
 		t.Errorf("%d children run without a model", n)
 	}
 	r.load(eyes)
-	s := r.until("door", "results again", func(s shown) bool { return s.State == "running" && s.Results > before.Results+5 })
+	s := r.until("door", "results again", func(s shown) bool {
+		return s.State == "running" && s.Results > before.Results+5
+	})
 	if s.Frames < s.Results {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestPatch(t *testing.T) {
-	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true, Paused: true}}})
+	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 1), Model: "eyes",
+		Loop: true, Paused: true}}})
 	r.until("door", "frames", func(s shown) bool { return s.Frames > 3 })
 	if s := r.show("door"); s.Results != 0 || !s.Paused || s.Policy.Policy != "latest" {
 		t.Errorf("%+v", s)
@@ -232,8 +237,10 @@ func TestPatch(t *testing.T) {
 	}
 	r.until("door", "drops by rate", func(s shown) bool { return s.Drops["rate"] > 0 })
 	for body, field := range map[string]string{
-		`{"window":-1}`: "window: ", `{"policy":"sometimes"}`: "policy: ", `{"max_fps":-1}`: "max_fps: ", `{"priority":"urgent"}`: "priority: ",
-		`{"source":"x"}`: "source: ", `{"model":"nothing"}`: "model: ", `{"name":"x"}`: "name: cannot change", `{"paused":"yes"}`: "paused: ", ``: "body", `[]`: "", `{"paused":true} x`: "body",
+		`{"window":-1}`: "window: ", `{"policy":"sometimes"}`: "policy: ", `{"max_fps":-1}`: "max_fps: ",
+		`{"priority":"urgent"}`: "priority: ",
+		`{"source":"x"}`:        "source: ", `{"model":"nothing"}`: "model: ", `{"name":"x"}`: "name: cannot change",
+		`{"paused":"yes"}`: "paused: ", ``: "body", `[]`: "", `{"paused":true} x`: "body",
 	} {
 		code, text := r.call("PATCH", "/v2/streams/door", body)
 		if code/100 != 4 || !strings.Contains(text, field) {
@@ -261,22 +268,27 @@ func TestRefusals(t *testing.T) {
 		`{"name":"a","source":"rtsp://example.com/","model":"m","x":"` + strings.Repeat("x", 70000) + `"}`: "413 ",
 	} {
 		code, text := r.call("POST", "/v2/streams", body)
-		if got := fmt.Sprintf("%d %s", code, text); code == 201 || !strings.Contains(strings.Replace(got, `{"error":"`, "", 1), want) {
+		if got := fmt.Sprintf("%d %s", code, text); code == 201 ||
+			!strings.Contains(strings.Replace(got, `{"error":"`, "", 1), want) {
 			t.Errorf("%.120s: %s, want %s", body, got, want)
 		}
 	}
 	// A private address is noticed when it is opened, and that is final.
 	r.streams.AddRequested(t, streams.Config{Name: "a", Source: "http://me:geheim@127.0.0.1:9/", Model: "eyes"})
 	s := r.until("a", "failed", func(s shown) bool { return s.State == "failed" })
-	if s.Error == nil || s.Error.Code != string(stream.PermissionDenied) || strings.Contains(s.Source+s.Error.Message, "geheim") {
+	if s.Error == nil || s.Error.Code != string(stream.PermissionDenied) || strings.Contains(s.Source+s.Error.Message,
+		"geheim") {
 		t.Errorf("%+v %+v", s, s.Error)
 	}
-	if code, text := r.call("POST", "/v2/streams", `{"name":"b","source":"http://1.1.1.1/","model":"eyes"}`); code != 503 || !strings.Contains(text, "limits.max_streams") {
+	if code, text := r.call("POST", "/v2/streams",
+		`{"name":"b","source":"http://1.1.1.1/","model":"eyes"}`); code != 503 ||
+		!strings.Contains(text, "limits.max_streams") {
 		t.Errorf("%d %s", code, text)
 	}
 	r.want(404, "DELETE", "/v2/streams/none", "")
 	var list struct{ Streams []shown }
-	if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/streams", "")), &list); err != nil || len(list.Streams) != 1 {
+	if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/streams", "")), &list); err != nil ||
+		len(list.Streams) != 1 {
 		t.Errorf("%v %+v", err, list)
 	}
 }
@@ -313,7 +325,8 @@ func TestWrongTypes(t *testing.T) {
 func TestRotation(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "results.jsonl")
 	r := start(t, streams.Options{Streams: []streams.Config{{
-		Name: "door", Source: clip(t, 4), Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: out, MaxSize: 1 << 10}},
+		Name: "door", Source: clip(t, 4), Model: "eyes", Policy: stream.Policy{Mode: stream.Every},
+		Sinks: []sinks.Settings{&sinks.File{Path: out, MaxSize: 1 << 10}},
 	}}})
 	r.until("door", "ended", func(s shown) bool { return s.State == "ended" })
 	files, err := filepath.Glob(out + "*")
@@ -347,8 +360,8 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// A camera that fails is logged once, with what ffmpeg has reported, and once more when it works again. Its state has one
-// sentence without that.
+// A camera that fails is logged once, with what ffmpeg has reported, and once more when it works again. Its state has
+// one sentence without that.
 func TestTroubleIsLogged(t *testing.T) {
 	var text logged
 	r := start(t, streams.Options{AllowPrivate: true, Log: slog.New(slog.NewTextHandler(&text, nil))})
@@ -357,7 +370,8 @@ func TestTroubleIsLogged(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+strings.Replace(url, "//", "//me:geheim@", 1)+`","model":"eyes"}`)
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+strings.Replace(url, "//", "//me:geheim@", 1)+
+		`","model":"eyes"}`)
 	s := r.until("door", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
 	if want := "there is nothing at this address (the server answers 404 Not Found)"; s.Error.Message != want {
 		t.Errorf("%q; want %q", s.Error.Message, want)
@@ -369,15 +383,19 @@ func TestTroubleIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The source's own error is not_found too, but has a kind.
-	r.until("door", "without its model", func(s shown) bool { return s.Error != nil && s.Error.Code == "not_found" && s.Error.Kind == "" })
+	r.until("door", "without its model", func(s shown) bool {
+		return s.Error != nil && s.Error.Code == "not_found" && s.Error.Kind == ""
+	})
 	r.load(eyes)
 	r.until("door", "over", func(s shown) bool { return s.State == "ended" })
 	got := text.String()
 	if !strings.Contains(got, " detail=\"") || !strings.Contains(got, "Server returned 404 Not Found") {
 		t.Errorf("without ffmpeg's output: %s", got)
 	}
-	if strings.Contains(got, "geheim") || strings.Count(got, "a stream runs again") != 1 || !strings.Contains(got, "stream=door") ||
-		strings.Count(got, "WARN") != 3 || strings.Count(got, "a stream has a problem") != 3 { // the source, the unloading, no model
+	if strings.Contains(got, "geheim") || strings.Count(got, "a stream runs again") != 1 ||
+		!strings.Contains(got, "stream=door") ||
+		// the source, the unloading, no model
+		strings.Count(got, "WARN") != 3 || strings.Count(got, "a stream has a problem") != 3 {
 		t.Errorf("%s", got)
 	}
 }

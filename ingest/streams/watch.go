@@ -65,14 +65,16 @@ var lines = format{"application/x-ndjson",
 
 var pictures = format{"multipart/x-mixed-replace; boundary=frame",
 	func(w io.Writer, jpeg []byte, _ uint64) error {
-		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(jpeg), jpeg)
+		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(jpeg),
+			jpeg)
 		return err
 	},
 	func(w io.Writer, shown []byte) error {
 		if shown == nil {
 			return nil
 		}
-		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(shown), shown)
+		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(shown),
+			shown)
 		return err
 	},
 	nil,
@@ -88,7 +90,8 @@ func accountOf(c *fiber.Ctx) *stream.Account {
 func (a *Adapter) holdWatcher(of *stream.Account) error {
 	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
 		a.watchers.Add(-1)
-		return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d clients watch already: try later, or raise the setting", a.opts.MaxWatchers)
+		return stream.Errorf(stream.Overloaded, "limits.max_watchers",
+			"%d clients watch already: try later, or raise the setting", a.opts.MaxWatchers)
 	}
 	if err := of.Hold(stream.QuotaWatchers); err != nil {
 		a.watchers.Add(-1)
@@ -114,7 +117,8 @@ func (a *Adapter) roomForWatcher(of *stream.Account) error {
 
 // addWatcher counts and registers a watcher of a client. addWatcher fails when there is no room for the watcher, or
 // the stream has ended.
-func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), err error) {
+func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool),
+	leave func(*watcher)) (w *watcher, left func(), err error) {
 	if err := a.holdWatcher(of); err != nil {
 		return nil, nil, err
 	}
@@ -128,7 +132,8 @@ func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool), 
 
 // watched answers a request with a stream's lines or pictures until the request or the stream ends. The reply
 // bypasses the HTTP server, whose write time-out would end the reply.
-func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
+func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool),
+	leave func(*watcher)) error {
 	account := accountOf(c)
 	if err := a.roomForWatcher(account); err != nil {
 		return err
@@ -138,12 +143,15 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 	if c.Method() == fiber.MethodHead {
 		return nil
 	}
-	a.http.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) { a.serve(l, m, f, account, enter, leave) }, func() {})
+	a.http.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) {
+		a.serve(l, m, f, account, enter, leave)
+	}, func() {})
 	return nil
 }
 
 // serve writes to one watcher until the watcher disconnects or is stuck, or the stream has ended.
-func (a *Adapter) serve(l *httpd.Live, m format, f *runner, of *stream.Account, enter func() (*watcher, bool), leave func(*watcher)) {
+func (a *Adapter) serve(l *httpd.Live, m format, f *runner, of *stream.Account, enter func() (*watcher, bool),
+	leave func(*watcher)) {
 	w, left, err := a.addWatcher(of, enter, leave)
 	if err != nil {
 		l.Fail(err)
@@ -164,7 +172,8 @@ var (
 // writeLines writes the watcher's lines. At the end of the stream or the server, writeLines tells the watcher and
 // returns nil. After losing its rights, the watcher is told the reason, and writeLines returns ctx's cause. If the
 // client does not read, writeLines returns errDisconnected.
-func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher, closedLine func(error) []byte) error {
+func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher,
+	closedLine func(error) []byte) error {
 	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
 	var shown []byte

@@ -14,21 +14,25 @@ var Routes = []openapi.Route{
 		Method: "POST", Path: root, Role: role.Infer, Tag: tagTasks, Limited: true, Status: 201,
 		Summary: "Submit a task: an inference whose answer is kept",
 		Doc: "The body is the body of a request to /v2/models/{model}/infer, with the headers Content-Type and " +
-			"Inference-Header-Content-Length. With the header Idempotency-Key, a repeated submission returns the first task.",
+			"Inference-Header-Content-Length. With the header Idempotency-Key, a repeated submission returns the " +
+			"first task.",
 		Query: []openapi.Param{
 			{Name: "model", Type: "string", Doc: "runs the task"},
 			{Name: "version", Type: "string", Doc: "of the model"},
 			{Name: "name", Type: "string", Doc: "of the client's file, for people"},
 			{Name: "priority", Type: "integer", Doc: "-100 to 100; tasks with a higher number begin first; default 0"},
 			{Name: "attempts", Type: "integer", Doc: "1 to 100; default 3"},
-			{Name: "not_before", Type: "string", Doc: "earliest begin: a time (RFC 3339) or a duration from now such as 10m"},
-			{Name: "expires", Type: "string", Doc: "the task expires unless it has begun: a time or a duration from now"},
+			{Name: "not_before", Type: "string",
+				Doc: "earliest begin: a time (RFC 3339) or a duration from now such as 10m"},
+			{Name: "expires", Type: "string",
+				Doc: "the task expires unless it has begun: a time or a duration from now"},
 			{Name: "retention", Type: "string", Doc: "from the end of the task to its deletion, such as 24h"},
 		},
 		Body: openapi.Raw{MediaType: "*/*", Doc: "the input"}, Answer: tasks.Task{},
 	},
 	{
-		Method: "GET", Path: root, Role: role.Infer, Tag: tagTasks, Limited: true, Summary: "List tasks, the newest first",
+		Method: "GET", Path: root, Role: role.Infer, Tag: tagTasks, Limited: true,
+		Summary: "List tasks, the newest first",
 		Query: []openapi.Param{
 			{Name: "state", Type: "string", Doc: "states, separated by commas"},
 			{Name: "model", Type: "string", Doc: "of this model"},
@@ -38,8 +42,10 @@ var Routes = []openapi.Route{
 		Answer: listed{},
 	},
 	{
-		Method: "GET", Path: root + "/:id", Role: role.Infer, Tag: tagTasks, Limited: true, Summary: "The state of a task",
-		Query:  []openapi.Param{{Name: "wait", Type: "string", Doc: "wait for the end of the task, at most this long, such as 30s"}},
+		Method: "GET", Path: root + "/:id", Role: role.Infer, Tag: tagTasks, Limited: true,
+		Summary: "The state of a task",
+		Query: []openapi.Param{{Name: "wait", Type: "string",
+			Doc: "wait for the end of the task, at most this long, such as 30s"}},
 		Answer: tasks.Task{},
 	},
 	{

@@ -82,7 +82,8 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 		case "state":
 			for s := range strings.SplitSeq(text, ",") {
 				if !slices.Contains(tasks.States, tasks.State(s)) {
-					return true, stream.Errorf(stream.InvalidArgument, name, "%.40q is no state: there are %v", s, tasks.States)
+					return true, stream.Errorf(stream.InvalidArgument, name, "%.40q is no state: there are %v", s,
+						tasks.States)
 				}
 				q.States = append(q.States, tasks.State(s))
 			}
@@ -199,7 +200,8 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 		h.Set(headerLength, t.Result.Head)
 	}
 	if t.Result.Name != "" {
-		h.Set(fiber.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": t.Result.Name}))
+		h.Set(fiber.HeaderContentDisposition,
+			mime.FormatMediaType("attachment", map[string]string{"filename": t.Result.Name}))
 	}
 	from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), r.Size())
 	switch {

@@ -30,8 +30,8 @@ func (a *Adapter) consumer() *tasks.Consumer {
 
 var _ tasks.Handler = (*Adapter)(nil)
 
-// Run implements tasks.Handler: the input of the task is the body of a request to the infer route of the model, and the
-// reply is the result.
+// Run implements tasks.Handler: the input of the task is the body of a request to the infer route of the model, and
+// the reply is the result.
 func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
 	t := c.Task()
 	in, err := c.Input()
@@ -39,7 +39,8 @@ func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
 		return tasks.File{}, err
 	}
 	defer func() { _ = in.Close() }()
-	r := httpd.Inside{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in, Size: in.Size()}
+	r := httpd.Inside{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in,
+		Size: in.Size()}
 	if t.Input.Type != "" {
 		r.Header[fiber.HeaderContentType] = t.Input.Type
 	}
@@ -74,7 +75,8 @@ func store(c *tasks.Claim, reply *fasthttp.Response) (tasks.File, error) {
 		return tasks.File{}, err
 	}
 	info, err := out.Commit()
-	return tasks.File{Info: info, Type: string(reply.Header.ContentType()), Head: string(reply.Header.Peek(headerLength))}, err
+	return tasks.File{Info: info, Type: string(reply.Header.ContentType()),
+		Head: string(reply.Header.Peek(headerLength))}, err
 }
 
 // errorOf returns the error in a reply.

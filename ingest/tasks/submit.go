@@ -37,7 +37,8 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 		return err
 	}
 	if a.ctx.Err() != nil {
-		return stream.Errorf(stream.Draining, "", "the server is shutting down: submit the task to another server, or later")
+		return stream.Errorf(stream.Draining, "",
+			"the server is shutting down: submit the task to another server, or later")
 	}
 	t.Owner = ownerOf(by)
 	task, there, err := a.opts.Data.Submit(c.UserContext(), tasks.Submission{Task: t, Data: func(w blob.Writer) error {
@@ -72,7 +73,8 @@ func readSubmission(c *fiber.Ctx, now time.Time) (t tasks.Task, err error) {
 		}
 	})
 	if err == nil && t.Model == "" {
-		err = stream.Errorf(stream.InvalidArgument, "model", "is missing: say which model runs the task, such as ?model=find")
+		err = stream.Errorf(stream.InvalidArgument, "model",
+			"is missing: say which model runs the task, such as ?model=find")
 	}
 	if err == nil && !t.Expires.IsZero() && !t.Expires.After(t.NotBefore) {
 		err = stream.Errorf(stream.InvalidArgument, "expires", "is not after not_before: the task could never run")
@@ -122,7 +124,8 @@ func number(name, text string, least, most int) (int, error) {
 func duration(name, text string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		return 0, stream.Errorf(stream.InvalidArgument, name, "%q is no time from %v to %v, such as 10m", text, least, most)
+		return 0, stream.Errorf(stream.InvalidArgument, name, "%q is no time from %v to %v, such as 10m", text, least,
+			most)
 	}
 	return d, nil
 }

@@ -135,7 +135,8 @@ func TestTask(t *testing.T) {
 		t.Errorf("the result: %d %v %s, want %s", a.StatusCode, a.Header, got, want)
 	}
 	a, got = r.do("GET", path, map[string]string{"Range": "bytes=3-9"}, nil)
-	if a.StatusCode != 206 || got != want[3:10] || a.Header.Get("Content-Range") != fmt.Sprintf("bytes 3-9/%d", len(want)) {
+	if a.StatusCode != 206 || got != want[3:10] || a.Header.Get("Content-Range") != fmt.Sprintf("bytes 3-9/%d",
+		len(want)) {
 		t.Errorf("a part: %d %q %s", a.StatusCode, got, a.Header.Get("Content-Range"))
 	}
 	if a, _ = r.do("GET", path, map[string]string{"Range": "bytes=100000-"}, nil); a.StatusCode != 416 {
@@ -160,7 +161,8 @@ func TestBinary(t *testing.T) {
 	task := r.wait(r.submit("model=echo", h, head+"abc").ID, nil)
 	a, got := r.do("GET", "/v2/tasks/"+task.ID+"/result", nil, nil)
 	n := 0
-	if _, err := fmt.Sscan(a.Header.Get("Inference-Header-Content-Length"), &n); err != nil || len(got) < n || got[n:] != "abc" {
+	if _, err := fmt.Sscan(a.Header.Get("Inference-Header-Content-Length"), &n); err != nil || len(got) < n ||
+		got[n:] != "abc" {
 		t.Errorf("the result: %d %q, %v", a.StatusCode, got, a.Header)
 	}
 }
@@ -297,7 +299,8 @@ func TestOwners(t *testing.T) {
 	}
 	r := start(t, t.TempDir(), func(c *server.Config) { c.Auth.Keys = file })
 	task := r.submit("model=echo", header["eva"], jsonBody)
-	if task = r.wait(task.ID, header["eva"]); task.State != tasks.Finished || task.Owner != "" && !strings.HasPrefix(task.Owner, "key:") {
+	if task = r.wait(task.ID, header["eva"]); task.State != tasks.Finished ||
+		task.Owner != "" && !strings.HasPrefix(task.Owner, "key:") {
 		t.Errorf("the task: %+v", task)
 	}
 	for _, c := range []struct {
@@ -353,7 +356,8 @@ func TestLargeInput(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.StatusCode, text)
 		}
 	}
-	if a, text := r.do("POST", "/v2/models/echo/infer", nil, bytes.NewReader(make([]byte, 8<<20))); a.StatusCode != 413 {
+	if a, text := r.do("POST", "/v2/models/echo/infer", nil,
+		bytes.NewReader(make([]byte, 8<<20))); a.StatusCode != 413 {
 		t.Errorf("a request above the limit: %d %s", a.StatusCode, text)
 	}
 }

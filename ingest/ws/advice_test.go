@@ -38,7 +38,8 @@ func (*gaze) Run(_ context.Context, b *batching.Batch) error {
 // When large frames are dropped, the server advises a sufficient size once, with the proportions of the frames.
 func TestV1AdviceOfSize(t *testing.T) {
 	t.Parallel()
-	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: 2 * time.Second}, workers.Config{Name: "gaze", Kind: "gaze"})
+	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: 2 * time.Second},
+		workers.Config{Name: "gaze", Kind: "gaze"})
 	pixels := make([]byte, 128*72*3)
 	large, err := codec.EncodeJPEG(nil, pixels, 128, 72, 80)
 	if err != nil {
@@ -56,7 +57,8 @@ func TestV1AdviceOfSize(t *testing.T) {
 			v := r.v1("/v2/stream")
 			v.open(1, `,"model":"gaze","outputs":"none"`)
 			go func() { // ends with the connection
-				for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage, raw(1, 1, 0, 1, seq, large, c.ext...)) == nil; seq++ {
+				for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage,
+					raw(1, 1, 0, 1, seq, large, c.ext...)) == nil; seq++ {
 					time.Sleep(10 * time.Millisecond) // the rate of a camera
 				}
 			}()

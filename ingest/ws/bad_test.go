@@ -41,11 +41,14 @@ func TestRefusedBeforeUpgrade(t *testing.T) {
 		{path: "/v2/models/echo/stream?max_fps=NaN", status: 400, words: "max_fps"},
 		{path: "/v2/models/echo/stream?outputs=xml", status: 400, words: "outputs"},
 		{path: "/v2/models/echo/stream?colour=red", status: 400, words: "colour"},
-		{path: "/v2/models/echo/stream?outputs=none", header: "Sec-Websocket-Protocol", value: wire.Subprotocol, status: 400, words: "outputs"},
-		{path: "/v2/stream?max_fps=5", header: "Sec-Websocket-Protocol", value: wire.Subprotocol, status: 400, words: "max_fps"},
+		{path: "/v2/models/echo/stream?outputs=none", header: "Sec-Websocket-Protocol", value: wire.Subprotocol,
+			status: 400, words: "outputs"},
+		{path: "/v2/stream?max_fps=5", header: "Sec-Websocket-Protocol", value: wire.Subprotocol, status: 400,
+			words: "max_fps"},
 		{path: "/models/infer?codec=jpeg", status: 400, words: "codec"},
 		{path: "/models/infer?model=echo", status: 400, words: "model"},
-		{path: "/v2/models/echo/stream", header: "Origin", value: "https://evil.example", status: 403, words: "evil.example"},
+		{path: "/v2/models/echo/stream", header: "Origin", value: "https://evil.example", status: 403,
+			words: "evil.example"},
 		{path: "/v2/models/echo/stream", header: "Origin", value: "null", status: 403},
 		{path: "/v2/models/echo/stream", header: "Host", value: "evil.example", status: 403, words: "evil.example"},
 	} {
@@ -60,11 +63,13 @@ func TestRefusedBeforeUpgrade(t *testing.T) {
 			continue
 		}
 		var body struct{ Error, Code string }
-		if resp == nil || resp.StatusCode != c.status || json.NewDecoder(resp.Body).Decode(&body) != nil || !strings.Contains(body.Error, c.words) || body.Code == "" {
+		if resp == nil || resp.StatusCode != c.status || json.NewDecoder(resp.Body).Decode(&body) != nil ||
+			!strings.Contains(body.Error, c.words) || body.Code == "" {
 			t.Errorf("%s %s: %v %v %+v", c.path, c.value, err, resp, body)
 		}
 	}
-	if resp, err := http.Get("http://" + r.addr + "/v2/models/echo/stream"); err != nil || resp.StatusCode != http.StatusUpgradeRequired {
+	if resp, err := http.Get("http://" + r.addr + "/v2/models/echo/stream"); err != nil ||
+		resp.StatusCode != http.StatusUpgradeRequired {
 		t.Errorf("plain GET: %v %v", resp, err)
 	} else {
 		resp.Body.Close()

@@ -15,7 +15,8 @@ func TestCalls(t *testing.T) {
 	url := videos(t)
 	r := start(t, ws.Options{AllowPrivateURLs: true}, workers.Config{Name: "eyes", Kind: "motion"})
 	c := r.dial("/models/infer")
-	call := `{"model":"eyes","id":"7","parameters":{"key":"x"},"inputs":[{"name":"input0","datatype":"BYTES","shape":[1],"data":["` + url + `/clip.mp4"]}]}`
+	call := `{"model":"eyes","id":"7","parameters":{"key":"x"},"inputs":[{"name":"input0","datatype":"BYTES",` +
+		`"shape":[1],"data":["` + url + `/clip.mp4"]}]}`
 	c.say(call)
 	for i := range 20 {
 		_, b, err := c.ReadMessage()
@@ -28,7 +29,8 @@ func TestCalls(t *testing.T) {
 			Parameters map[string]any
 			Outputs    []struct{ Name string }
 		}
-		if err := json.Unmarshal(b, &m); err != nil || m.ModelName != "eyes" || m.ID != "7" || len(m.Outputs) != 2 || m.Parameters["seq"] != float64(i) {
+		if err := json.Unmarshal(b, &m); err != nil || m.ModelName != "eyes" || m.ID != "7" || len(m.Outputs) != 2 ||
+			m.Parameters["seq"] != float64(i) {
 			t.Fatalf("frame %d: %s %v", i, b, err)
 		}
 	}
@@ -42,7 +44,8 @@ func TestCalls(t *testing.T) {
 		{`{"id":12345678,"model":"eyes"}`, "12345678", "inputs"},
 		{`{"id":[1],"model":"eyes"}`, "", "id"},
 		{`{"model":"eyes","inputs":[{"data":[1]}]}`, "", "inputs[0].data"},
-		{`{"id":"b","model":"eyes","inputs":[{"data":["` + url + `/clip.mp4","` + url + `/clip.mp4"]}]}`, "b", "inputs[0].data"},
+		{`{"id":"b","model":"eyes","inputs":[{"data":["` + url + `/clip.mp4","` + url + `/clip.mp4"]}]}`, "b",
+			"inputs[0].data"},
 		{`{"id":"b","model":"eyes","inputs":[{"data":["` + url + `/clip.mp4"]},{"data":["x"]}]}`, "b", "inputs[1]"},
 		{`{"id":"c","model":"nobody","inputs":[{"data":["` + url + `/clip.mp4"]}]}`, "c", "nobody"},
 		{`{"id":"c","model":"eyes","inputs":[{"data":["file:///etc/passwd"]}]}`, "c", "configuration"},
@@ -67,7 +70,9 @@ func TestCallsOfAMD(t *testing.T) {
 	r := start(t, ws.Options{AllowPrivateURLs: true}, workers.Config{Name: "eyes", Kind: "motion"})
 	c := r.dial("/models/infer")
 	call := func(model, key, count string) string {
-		return `{"id":"","model":"` + model + `","parameters":{"key":` + key + `},"outputs":[],"inputs":[{"name":"input0","datatype":"BYTES","shape":[9],"parameters":{"count":` + count + `},"data":["` + url + `/clip.mp4"]}]}`
+		return `{"id":"","model":"` + model + `","parameters":{"key":` + key +
+			`},"outputs":[],"inputs":[{"name":"input0","datatype":"BYTES","shape":[9],"parameters":{"count":` + count +
+			`},"data":["` + url + `/clip.mp4"]}]}`
 	}
 	for _, n := range []uint64{1, 5, 20, 99} {
 		r.until("the call before has ended", func() bool { return r.ws.Stats().Pulls == 0 })
@@ -84,7 +89,8 @@ func TestCallsOfAMD(t *testing.T) {
 				Done      bool
 				Frames    uint64
 			}
-			if err := json.Unmarshal(b, &m); err != nil || m.Key != "door 7" || m.Done != (i == want) || !m.Done && m.ModelName != "eyes" || m.Done && m.Frames != want {
+			if err := json.Unmarshal(b, &m); err != nil || m.Key != "door 7" || m.Done != (i == want) ||
+				!m.Done && m.ModelName != "eyes" || m.Done && m.Frames != want {
 				t.Fatalf("count %d, message %d: %s %v", n, i, b, err)
 			}
 		}

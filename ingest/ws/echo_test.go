@@ -16,13 +16,15 @@ import (
 
 func TestEchoJSON(t *testing.T) {
 	r := start(t, ws.Options{})
-	for _, path := range []string{"/v2/models/echo/stream", "/v2/models/echo/versions/1/stream", "/v2/stream?model=echo"} {
+	for _, path := range []string{"/v2/models/echo/stream", "/v2/models/echo/versions/1/stream",
+		"/v2/stream?model=echo"} {
 		c := r.dial(path)
 		for i := range 3 {
 			text := fmt.Sprintf("hello \"%d\"\n", i)
 			c.send([]byte(text))
 			m := c.next()
-			if m.Seq == nil || *m.Seq != uint64(i) || m.Model != "echo" || m.Batch != 1 || len(m.Outputs) != 1 || m.Outputs[0].Data[0] != text {
+			if m.Seq == nil || *m.Seq != uint64(i) || m.Model != "echo" || m.Batch != 1 || len(m.Outputs) != 1 ||
+				m.Outputs[0].Data[0] != text {
 				t.Fatalf("%s: %+v", path, m)
 			}
 			for _, k := range []string{"received_us", "queue_us", "prepare_us", "run_us", "total_us"} {
@@ -60,7 +62,9 @@ func TestEchoBinary(t *testing.T) {
 		}
 		size := int(binary.LittleEndian.Uint32(b[32:]))
 		var m oip.InferResponse
-		if err := oip.DecodeResponse(&m, b[36:], size, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
+		if err := oip.DecodeResponse(&m, b[36:], size, func(n int) []byte {
+			return make([]byte, n)
+		}, oip.Limits{}); err != nil {
 			t.Fatalf("%v in %s", err, b[36:36+size])
 		}
 		got, rest, ok := oip.NextBytes(m.Outputs[0].Data)
@@ -133,7 +137,8 @@ func TestLatest(t *testing.T) {
 }
 
 func TestStale(t *testing.T) {
-	r := start(t, ws.Options{}, workers.Config{Name: "very-slow", Kind: "delay", Params: stream.Params{"fixed": "60ms"}})
+	r := start(t, ws.Options{}, workers.Config{Name: "very-slow", Kind: "delay",
+		Params: stream.Params{"fixed": "60ms"}})
 	c := r.dial("/v2/models/very-slow/stream?policy=every&deadline_ms=30&outputs=none")
 	stale := 0
 	for range 10 {

@@ -38,7 +38,8 @@ func TestEnds(t *testing.T) {
 		v.open(1, `,"model":"echo","outputs":"binary"`)
 		return v
 	}
-	idle := ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond, PongWait: patience}
+	idle := ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond,
+		PongWait: patience}
 	seen := map[conn.End]bool{}
 	for _, c := range []struct {
 		name string
@@ -52,14 +53,20 @@ func TestEnds(t *testing.T) {
 			_ = opened(r).WriteMessage(websocket.CloseMessage, bye)
 		}},
 		{"gone", conn.EndGone, stream.ClientGone, ws.Options{}, func(r *rig) { _ = r.dial(plain).NetConn().Close() }},
-		{"gone for good", conn.EndGone, stream.ClientGone, ws.Options{Limits: ingest.Limits{Resume: time.Millisecond}}, func(r *rig) { _ = opened(r).NetConn().Close() }},
-		{"slow", conn.EndSlow, stream.SlowConsumer, ws.Options{Limits: ingest.Limits{OutboxMessages: 8, OutboxBytes: 1 << 20}, WriteWait: patience}, func(r *rig) {
-			v := opened(r)
-			go func() {
-				for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, make([]byte, 200_000))) == nil; seq++ {
-				}
-			}()
-		}},
+		{"gone for good", conn.EndGone, stream.ClientGone, ws.Options{Limits: ingest.Limits{Resume: time.Millisecond}},
+			func(r *rig) {
+				_ = opened(r).NetConn().Close()
+			}},
+		{"slow", conn.EndSlow, stream.SlowConsumer,
+			ws.Options{Limits: ingest.Limits{OutboxMessages: 8, OutboxBytes: 1 << 20}, WriteWait: patience},
+			func(r *rig) {
+				v := opened(r)
+				go func() {
+					for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage,
+						raw(1, 0, 0, 1, seq, make([]byte, 200_000))) == nil; seq++ {
+					}
+				}()
+			}},
 		{"idle", conn.EndIdle, stream.Idle, idle, func(r *rig) { fatal(r.v1("/v2/stream"), "timeout", 4408) }},
 		{"idle with a stream", conn.EndIdle, stream.Idle, idle, func(r *rig) {
 			c := r.dial(plain)
@@ -81,11 +88,12 @@ func TestEnds(t *testing.T) {
 			go r.stop()
 			fatal(v, "draining", 1001)
 		}},
-		{"too large", conn.EndTooLarge, stream.ByError, ws.Options{Limits: ingest.Limits{MaxMessage: 1000}}, func(r *rig) {
-			v := opened(r)
-			v.media(raw(1, 0, 0, 1, 0, make([]byte, 1000)))
-			fatal(v, "too_large", 1009)
-		}},
+		{"too large", conn.EndTooLarge, stream.ByError, ws.Options{Limits: ingest.Limits{MaxMessage: 1000}},
+			func(r *rig) {
+				v := opened(r)
+				v.media(raw(1, 0, 0, 1, 0, make([]byte, 1000)))
+				fatal(v, "too_large", 1009)
+			}},
 		{"malformed", conn.EndMalformed, stream.ByError, ws.Options{}, func(r *rig) {
 			v := opened(r)
 			v.media([]byte{9})
@@ -172,8 +180,10 @@ func TestRefusals(t *testing.T) {
 	v := r.v1("/v2/stream")
 	n := uint64(0)
 	for code, want := range map[stream.Code]int{
-		stream.NotFound: 4404, stream.Unloaded: 4404, stream.Overloaded: 1013, stream.Unavailable: 1013, stream.Draining: 4503,
-		stream.InvalidArgument: 1008, stream.Unsupported: 1008, stream.PermissionDenied: 1008, stream.Unauthenticated: 4401, stream.Internal: 1011,
+		stream.NotFound: 4404, stream.Unloaded: 4404, stream.Overloaded: 1013, stream.Unavailable: 1013,
+		stream.Draining:        4503,
+		stream.InvalidArgument: 1008, stream.Unsupported: 1008, stream.PermissionDenied: 1008,
+		stream.Unauthenticated: 4401, stream.Internal: 1011,
 	} {
 		r.refuses(func() error { return stream.Errorf(code, "setting", "refused") })
 		c := r.dial("/v2/models/echo/stream")
@@ -249,5 +259,8 @@ func TestPagesAreTold(t *testing.T) {
 	told("none-of-ours", "unauthenticated", 4401)
 	v.open(1, `,"model":"echo"`)
 	// Refusals with a status, for lack of room, are also counted.
-	r.until("they have left", func() bool { st := r.ws.Stats(); return st.Conns == 1 && st.Ends[conn.EndRefused] == 5+3 })
+	r.until("they have left", func() bool {
+		st := r.ws.Stats()
+		return st.Conns == 1 && st.Ends[conn.EndRefused] == 5+3
+	})
 }

@@ -46,7 +46,10 @@ func TestUnload(t *testing.T) {
 		frames++
 	}
 	c.closed(4404)
-	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Conns == 0 && st.Ends[conn.EndUnloaded] == 1 })
+	r.until("the session is gone", func() bool {
+		st := r.ws.Stats()
+		return st.Conns == 0 && st.Ends[conn.EndUnloaded] == 1
+	})
 }
 
 // TestShutdown ends the server in the middle of a stream: every frame received has its reply, then the client is
@@ -91,7 +94,8 @@ func TestGone(t *testing.T) {
 	r := start(t, ws.Options{})
 	leave := map[string]func(c *client){
 		"close frame": func(c *client) {
-			_ = c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+			_ = c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+				time.Now().Add(time.Second))
 			for err := error(nil); err == nil; {
 				_, _, err = c.ReadMessage()
 			}
@@ -150,7 +154,10 @@ func TestSlowConsumer(t *testing.T) {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 200_000)) == nil {
 		}
 	}()
-	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Conns == 0 })
+	r.until("it is closed as slow", func() bool {
+		st := r.ws.Stats()
+		return st.Ends[conn.EndSlow] == 1 && st.Conns == 0
+	})
 }
 
 // TestNeverReads is the same in every: reading stops at the window, and the write
@@ -162,7 +169,10 @@ func TestNeverReads(t *testing.T) {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 2<<20)) == nil {
 		}
 	}()
-	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Conns == 0 })
+	r.until("it is closed as slow", func() bool {
+		st := r.ws.Stats()
+		return st.Ends[conn.EndSlow] == 1 && st.Conns == 0
+	})
 }
 
 // TestSilent checks that clients without pongs are disconnected, and other clients are not.
@@ -190,7 +200,8 @@ func TestSilent(t *testing.T) {
 
 // TestIdle checks that an idle time-out closes a session without messages.
 func TestIdle(t *testing.T) {
-	r := start(t, ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond, PongWait: patience})
+	r := start(t, ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond,
+		PongWait: patience})
 	c := r.dial("/v2/models/echo/stream")
 	c.nextError("timeout", -1, "no message")
 	c.closed(4408)
@@ -200,7 +211,8 @@ func TestHalfHandshake(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{})
 	var half []net.Conn
-	for _, text := range []string{"", "GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"} {
+	for _, text := range []string{"",
+		"GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"} {
 		conn, err := net.Dial("tcp", r.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +233,8 @@ func TestHalfHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = conn.Write([]byte("GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	_, _ = conn.Write([]byte("GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: " +
+		"Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n\x82\x81aaaaa"))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err == nil && resp.StatusCode != http.StatusBadRequest {

@@ -18,7 +18,8 @@ func TestMaxStreams(t *testing.T) {
 	}
 	more := fmt.Sprintf(`{"type":"open","sid":%d}`, most)
 	v.say(more)
-	if e := v.expectError("overloaded", "open.sid"); e.Fatal || !e.Retryable || e.RetryAfterMS != 1000 || e.SID != most {
+	if e := v.expectError("overloaded", "open.sid"); e.Fatal || !e.Retryable || e.RetryAfterMS != 1000 ||
+		e.SID != most {
 		t.Errorf("%+v", e)
 	}
 	v.frame(most-1, 0)

@@ -151,7 +151,8 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 	quiet := slog.New(slog.DiscardHandler)
 	o.Log = quiet
 	mem := buf.NewPool(256 << 20)
-	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{}, Log: quiet})}
+	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{},
+		Log: quiet})}
 	models := append([]workers.Config{
 		{Name: "echo", Kind: "identity"},
 		{Name: "slow", Kind: "delay", Params: stream.Params{"fixed": "20ms", "per_item": "1ms"}},
@@ -162,7 +163,8 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 			t.Fatal(err)
 		}
 	}
-	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: 4 * time.Second, Log: quiet})
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"},
+		HeaderTimeout: 4 * time.Second, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,8 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 		if err := r.models.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if st := r.ws.Stats(); st.Conns != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != r.panics {
+		if st := r.ws.Stats(); st.Conns != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 ||
+			st.Decoders != 0 || st.Panics != r.panics {
 			t.Errorf("left after the end: %+v", st)
 		}
 		if st := mem.Stats(); st.Leases != 0 || st.Leased != 0 {

@@ -15,7 +15,8 @@ func (a *Adapter) Metrics() ingest.Metrics {
 		Sessions:    map[string]int{"ws": st.Conns, "ws_waiting": st.Waiting},
 		Videos:      map[string]int{"sent": st.Decoders, "pulled": st.Pulls},
 		TooSlow:     st.TooSlow,
-		OutboxBytes: st.OutboxBytes, KeptBytes: st.KeptBytes, Credits: st.Credits, WithoutCredit: st.WithoutCredit, Contexts: a.contexts.Broken(), NoModel: a.sessions.Refused(),
+		OutboxBytes: st.OutboxBytes, KeptBytes: st.KeptBytes, Credits: st.Credits, WithoutCredit: st.WithoutCredit,
+		Contexts: a.contexts.Broken(), NoModel: a.sessions.Refused(),
 		Closed: map[string]uint64{}, StreamEnds: map[string]uint64{}, Goroutines: map[string]int{},
 	}
 	for why, n := range st.Ends {

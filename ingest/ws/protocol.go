@@ -41,7 +41,8 @@ var protocolList = []protocol{
 	},
 	{
 		name: "/models/infer", path: "/models/infer", form: replies.Form,
-		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window", "traceparent"}, // a call names the model
+		// a call names the model
+		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window", "traceparent"},
 		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
 			return calls.New(c, client, o, ps.pulls)
 		},
@@ -89,13 +90,17 @@ func newProtocols(o Options, turns *processors.Turns) protocols {
 		}
 	}
 	conns := conn.NewRegistry(conn.Options{
-		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Turns: turns, Log: o.Log, Hooks: o.Hooks,
+		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Turns: turns,
+		Log: o.Log, Hooks: o.Hooks,
 	}, subprotocols...)
 	return protocols{
-		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime, Log: o.Log},
+		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels,
+			AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime,
+			Log: o.Log},
 		contexts: contexts,
 		sessions: v1.NewSessions(conns, videos, v1.Options{
-			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,
+			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery,
+			StatsEvery: o.StatsEvery, Log: o.Log,
 		}),
 	}
 }

@@ -27,7 +27,8 @@ func videos(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, seconds := range map[string]string{"clip.mp4": "2", "long.mp4": "60"} {
-		cmd := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10:duration="+seconds,
+		cmd := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i",
+			"testsrc2=size=160x120:rate=10:duration="+seconds,
 			"-pix_fmt", "yuv420p", "-movflags", "+faststart", filepath.Join(dir, name))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -35,7 +36,9 @@ func videos(t *testing.T) string {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(http.Dir(dir)))
-	mux.HandleFunc("/words.txt", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("no video at all")) })
+	mux.HandleFunc("/words.txt", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("no video at all"))
+	})
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -49,7 +52,8 @@ func TestPull(t *testing.T) {
 		c.say(`{"url":"` + url + `/clip.mp4","model":"eyes"}`)
 		for i := range 20 {
 			m := c.next()
-			if m.Error != nil || m.Seq == nil || *m.Seq != uint64(i) || m.Model != "eyes" || m.PTS != int64(i)*100_000 || m.SourceWidth != 160 || m.SourceHeight != 120 {
+			if m.Error != nil || m.Seq == nil || *m.Seq != uint64(i) || m.Model != "eyes" ||
+				m.PTS != int64(i)*100_000 || m.SourceWidth != 160 || m.SourceHeight != 120 {
 				t.Fatalf("frame %d: %+v %+v", i, m, m.Error)
 			}
 		}
@@ -144,7 +148,8 @@ func TestPullEnds(t *testing.T) {
 func TestPython(t *testing.T) {
 	python := testneeds.Python(t, "websockets")
 	r := start(t, ws.Options{})
-	for script, path := range map[string]string{"testdata/peer.py": "/v2/models/echo/stream", "testdata/v1.py": "/v2/stream"} {
+	for script, path := range map[string]string{"testdata/peer.py": "/v2/models/echo/stream",
+		"testdata/v1.py": "/v2/stream"} {
 		out, err := exec.CommandContext(t.Context(), python, script, "ws://"+r.addr+path).CombinedOutput()
 		if err != nil || strings.TrimSpace(string(out)) != "ok" {
 			t.Errorf("%s: %v\n%s", script, err, out)
@@ -172,7 +177,8 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 	begun := time.Now()
 	c.say(`{"url":"` + url + `/clip.mp4"}`)
 	for i := range 20 {
-		if m := c.next(); m.Error != nil || m.Seq == nil || *m.Seq != uint64(i) || m.Dropped != "" || m.PTS != int64(i)*100_000 {
+		if m := c.next(); m.Error != nil || m.Seq == nil || *m.Seq != uint64(i) || m.Dropped != "" ||
+			m.PTS != int64(i)*100_000 {
 			t.Fatalf("frame %d: %+v %+v", i, m, m.Error)
 		}
 	}
@@ -181,7 +187,8 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 	}
 	used := time.Duration(account.Used(stream.QuotaDecode))
 	// Besides, ffmpeg decodes ahead into its pipe, and the last frames need not be repaid yet.
-	if most := time.Duration(rate*float64(time.Since(begun)+burst)) + used/3; used > most || used < 10*time.Millisecond {
+	if most := time.Duration(rate*float64(time.Since(begun)+burst)) + used/3; used > most ||
+		used < 10*time.Millisecond {
 		t.Errorf("%v of processor time in %v, want at most %v", used, time.Since(begun), most)
 	}
 	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
@@ -220,7 +227,8 @@ func TestQuotaOfACamera(t *testing.T) {
 	}
 	first := next()
 	if dropped := next(); first == "quota" || dropped != "quota" || account.Denied(stream.QuotaDecode) != 1 {
-		t.Errorf("the first frame: dropped %q, the second: %q; %d are denied", first, dropped, account.Denied(stream.QuotaDecode))
+		t.Errorf("the first frame: dropped %q, the second: %q; %d are denied", first, dropped,
+			account.Denied(stream.QuotaDecode))
 	}
 	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
 	if st := r.ws.Stats(); st.Pulls != 1 || camera.Clients() != 1 {
@@ -262,7 +270,8 @@ func TestStopWhileOverQuota(t *testing.T) {
 	var m reply
 	for end := time.Now().Add(patience); ; {
 		c.say(`{"url":"` + url + `/long.mp4"}`)
-		if m = c.next(); m.Error == nil || m.Error.Code != "timeout" || time.Now().After(end) { // a busy machine opens a video too late
+		// a busy machine opens a video too late
+		if m = c.next(); m.Error == nil || m.Error.Code != "timeout" || time.Now().After(end) {
 			break
 		}
 	}
@@ -296,7 +305,8 @@ func TestPullThatOnlyComputes(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(hidden) }))
 	defer s.Close()
 	url := videos(t)
-	r, _, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}}, access.Quotas{})
+	r, _, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}},
+		access.Quotas{})
 	other := r.dial("/v2/models/slow/stream?outputs=none&policy=every")
 	other.say(`{"url":"` + url + `/long.mp4"}`)
 	before := other.next()

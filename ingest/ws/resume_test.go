@@ -36,7 +36,8 @@ func TestV1Resume(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	for _, s := range a.Streams {
-		if s.SID == 1 && (s.Received != 3 || s.ReceivedSeq == nil || *s.ReceivedSeq != 2) || s.SID == 2 && *s.ReceivedSeq != 41 {
+		if s.SID == 1 && (s.Received != 3 || s.ReceivedSeq == nil || *s.ReceivedSeq != 2) ||
+			s.SID == 2 && *s.ReceivedSeq != 41 {
 			t.Errorf("%+v", s)
 		}
 	}

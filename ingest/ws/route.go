@@ -31,7 +31,8 @@ type router struct {
 }
 
 func (r *router) register(app *fiber.App) {
-	for _, path := range []string{"/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
+	for _, path := range []string{"/v2/stream", "/v2/models/:model/stream",
+		"/v2/models/:model/versions/:version/stream"} {
 		app.Get(path, r.handle)
 	}
 	for _, p := range protocolList {
@@ -50,7 +51,8 @@ func (r *router) handle(c *fiber.Ctx) error {
 		return ingest.ErrStarting
 	}
 	if !r.http.OriginAllowed(c) {
-		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", encode.Clip(c.Get("Origin")))
+		return stream.Errorf(stream.PermissionDenied, "",
+			"pages of the web origin %q may not open streams here: add it to origins", encode.Clip(c.Get("Origin")))
 	}
 	q, err := r.readQuery(c)
 	if err != nil {
@@ -69,7 +71,8 @@ func (r *router) handle(c *fiber.Ctx) error {
 	offered := websocket.Subprotocols(req)
 	p := choose(c.Route().Path, offered)
 	if option := firstOption(c, func(name string) bool { return !p.takes(name) }); option != "" {
-		return stream.Errorf(stream.InvalidArgument, option, "is an option of plain mode, which %s does not take", p.name)
+		return stream.Errorf(stream.InvalidArgument, option, "is an option of plain mode, which %s does not take",
+			p.name)
 	}
 	// A web page cannot read the status of a refused handshake, and is therefore connected and sent the error.
 	explain := p.explains && c.Get("Origin") != ""
@@ -78,7 +81,8 @@ func (r *router) handle(c *fiber.Ctx) error {
 		return rejected
 	}
 	if q.Model == "" && p.needsModel {
-		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
+		return stream.Errorf(stream.InvalidArgument, "model",
+			"is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
 	by := conn.Client{Account: client.Account(), Address: r.address(c)}
 	if rejected == nil {
@@ -115,7 +119,8 @@ func (r *router) mintTicket(c *fiber.Ctx) error {
 		return err
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": access.TicketTime.Milliseconds()})
+	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text,
+		"expires_ms": access.TicketTime.Milliseconds()})
 }
 
 // OffersTicket reports whether a WebSocket request has a ticket among its subprotocols.
@@ -130,7 +135,8 @@ func OffersTicket(c *fiber.Ctx) bool {
 
 // admit checks the tickets among the client's subprotocols; a client without other credentials needs a ticket. admit
 // returns the client to which the ticket belongs.
-func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, offered []string) (*ingest.Client, error) {
+func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client,
+	offered []string) (*ingest.Client, error) {
 	needed := !client.Known()
 	for _, p := range offered {
 		text, ok := strings.CutPrefix(p, wire.TicketPrefix)

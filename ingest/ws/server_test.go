@@ -12,7 +12,8 @@ import (
 
 // TestServer covers the whole server, up to a shutdown in the middle of a stream.
 func TestServer(t *testing.T) {
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "slow", Source: "delay"}}})
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0",
+		Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "slow", Source: "delay"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,8 @@ func TestTotals(t *testing.T) {
 		v.say(`{"type":"close","sid":1}`)
 		got := v.expect("closed").Totals
 		if got.Received != sent || got.Results != results || got.Drops != drops || got.Errors != errors {
-			t.Errorf("%s: %+v, but %d were sent and %d results, %d drops, %d errors told", name, got, sent, results, drops, errors)
+			t.Errorf("%s: %+v, but %d were sent and %d results, %d drops, %d errors told", name, got, sent, results,
+				drops, errors)
 		}
 		if got.Received != got.Results+got.Drops+got.Errors || got.Drops != 3 || got.Accepted != 6 {
 			t.Errorf("%s: %+v", name, got)

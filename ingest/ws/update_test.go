@@ -55,7 +55,8 @@ func TestUpdateOutputs(t *testing.T) {
 	v.say(`{"type":"resume","sid":1}`)
 	for seq, want := range []int{1, 0, -1, 1} {
 		e := v.next()
-		if got := len(e.Outputs); want >= 0 && (e.Type != "result" || e.Seq != uint64(seq) || got != want) || want < 0 && e.Type != "binary" {
+		if got := len(e.Outputs); want >= 0 && (e.Type != "result" || e.Seq != uint64(seq) || got != want) ||
+			want < 0 && e.Type != "binary" {
 			t.Errorf("frame %d: %s with %d outputs", seq, e.Type, got)
 		}
 	}
@@ -156,9 +157,12 @@ func TestUpdateTakesBack(t *testing.T) {
 		change string
 		want   stream.Policy
 	}{
-		{`{}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 9, MaxFPS: 0.001, MaxAge: time.Millisecond, Deadline: time.Millisecond}},
-		{`{"max_age_ms":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 9, MaxFPS: 0.001, Deadline: time.Millisecond}},
-		{`{"deadline_ms":0,"window":20}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 20, MaxFPS: 0.001}},
+		{`{}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 9, MaxFPS: 0.001,
+			MaxAge: time.Millisecond, Deadline: time.Millisecond}},
+		{`{"max_age_ms":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 9, MaxFPS: 0.001,
+			Deadline: time.Millisecond}},
+		{`{"deadline_ms":0,"window":20}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 20,
+			MaxFPS: 0.001}},
 		{`{"max_fps":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 20}},
 		{`{"window":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: stream.DefaultWindowEvery}},
 	} {
@@ -190,7 +194,8 @@ func TestUpdateOutputsIsBounded(t *testing.T) {
 	v.frame(1, 0)
 	taken, seq := 0, uint64(0)
 	for ; ; taken++ {
-		v.say(`{"type":"update","sid":1,"outputs":"` + forms[taken%2] + `","policy":{"window":` + strconv.Itoa(min(taken+1, stream.MaxWindow)) + `}}`)
+		v.say(`{"type":"update","sid":1,"outputs":"` + forms[taken%2] + `","policy":{"window":` +
+			strconv.Itoa(min(taken+1, stream.MaxWindow)) + `}}`)
 		e := v.next()
 		for e.Type == "drop" {
 			e = v.next()

@@ -175,7 +175,9 @@ func TestV1Streams(t *testing.T) {
 	for seq := range uint64(3) { // gaps in seq are the client's own
 		v.frame(1, 10*seq)
 		e := v.expect("result")
-		if e.SID != 1 || e.Seq != 10*seq || e.CaptureUS != int64(1000+10*seq) || e.Ack != seq+1 || e.CreditLimit != seq+5 || e.Model != "echo" || e.Version != "1" || e.Timing["received_us"] == 0 || len(e.Outputs) != 1 {
+		if e.SID != 1 || e.Seq != 10*seq || e.CaptureUS != int64(1000+10*seq) || e.Ack != seq+1 ||
+			e.CreditLimit != seq+5 || e.Model != "echo" || e.Version != "1" || e.Timing["received_us"] == 0 ||
+			len(e.Outputs) != 1 {
 			t.Fatalf("%+v", e)
 		}
 	}
@@ -185,7 +187,8 @@ func TestV1Streams(t *testing.T) {
 	if err != nil || h.SID != 7 || h.Seq != 5 || h.CaptureUS != 1005 {
 		t.Fatalf("%+v %v", h, err)
 	}
-	if head, data, err := wire.SplitTensors(payload); err != nil || !strings.Contains(string(head), `"ack":1`) || !strings.HasSuffix(string(data), "binary") {
+	if head, data, err := wire.SplitTensors(payload); err != nil || !strings.Contains(string(head), `"ack":1`) ||
+		!strings.HasSuffix(string(data), "binary") {
 		t.Fatalf("%s %q %v", head, data, err)
 	}
 	v.say(`{"type":"ping","t":12345}`)
@@ -242,10 +245,14 @@ func TestV1Refuses(t *testing.T) {
 		{"no model", `{"type":"open","sid":2}`, "invalid_argument", "open.model"},
 		{"unknown model", `{"type":"open","sid":2,"model":"nobody"}`, "not_found", "nobody"},
 		{"unknown codec", `{"type":"open","sid":2,"model":"echo","codec":"film"}`, "invalid_argument", "open.codec: "},
-		{"unknown outputs", `{"type":"open","sid":2,"model":"echo","outputs":"xml"}`, "invalid_argument", "open.outputs"},
-		{"unknown mode", `{"type":"open","sid":2,"model":"echo","policy":{"mode":"newest"}}`, "invalid_argument", "open.policy.mode: "},
-		{"window too large", `{"type":"open","sid":2,"model":"echo","policy":{"window":5000}}`, "invalid_argument", "open.policy.window: "},
-		{"parameter of no type", `{"type":"open","sid":2,"model":"echo","params":{"a":[1]}}`, "invalid_argument", "open.params"},
+		{"unknown outputs", `{"type":"open","sid":2,"model":"echo","outputs":"xml"}`, "invalid_argument",
+			"open.outputs"},
+		{"unknown mode", `{"type":"open","sid":2,"model":"echo","policy":{"mode":"newest"}}`, "invalid_argument",
+			"open.policy.mode: "},
+		{"window too large", `{"type":"open","sid":2,"model":"echo","policy":{"window":5000}}`, "invalid_argument",
+			"open.policy.window: "},
+		{"parameter of no type", `{"type":"open","sid":2,"model":"echo","params":{"a":[1]}}`, "invalid_argument",
+			"open.params"},
 		{"another mode", `{"type":"update","sid":1,"policy":{"mode":"latest"}}`, "conflict", "update.policy.mode: "},
 		{"attach too late", `{"type":"attach","token":"x"}`, "conflict", "attach"},
 	} {
@@ -295,7 +302,8 @@ func TestV1Refuses(t *testing.T) {
 		{"another version", websocket.BinaryMessage, other, "unsupported_version", "version", 4400},
 		{"no JSON", websocket.TextMessage, []byte("hello"), "invalid_argument", "", 4400},
 		{"text behind it", websocket.TextMessage, []byte(`{"type":"ping","t":0} {}`), "invalid_argument", "", 4400},
-		{"too large", websocket.BinaryMessage, make([]byte, 2<<20), "too_large", "limits.max_message", websocket.CloseMessageTooBig},
+		{"too large", websocket.BinaryMessage, make([]byte, 2<<20), "too_large", "limits.max_message",
+			websocket.CloseMessageTooBig},
 	} {
 		v := r.v1("/v2/stream")
 		v.open(1, `,"model":"echo"`)
@@ -341,7 +349,10 @@ func TestV1Credits(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	r.until("its client has to wait", func() bool { st := r.ws.Stats(); return st.Credits == 0 && st.WithoutCredit == 1 })
+	r.until("its client has to wait", func() bool {
+		st := r.ws.Stats()
+		return st.Credits == 0 && st.WithoutCredit == 1
+	})
 	v.say(`{"type":"resume","sid":1}`)
 	for seq := range uint64(4) {
 		if e := v.expect("result"); e.Seq != seq || e.Ack != seq+3 {
@@ -352,7 +363,10 @@ func TestV1Credits(t *testing.T) {
 	if e := v.expect("credit"); e.CreditLimit != 6+9 {
 		t.Errorf("%+v", e)
 	}
-	r.until("the window is its credit", func() bool { st := r.ws.Stats(); return st.Credits == 9 && st.WithoutCredit == 0 })
+	r.until("the window is its credit", func() bool {
+		st := r.ws.Stats()
+		return st.Credits == 9 && st.WithoutCredit == 0
+	})
 
 	v.open(2, `,"model":"echo"`)
 	v.say(`{"type":"pause","sid":2}`)
@@ -377,7 +391,8 @@ func TestV1Credits(t *testing.T) {
 // A client above the possible rate is told the possible rate.
 func TestV1Advice(t *testing.T) {
 	t.Parallel()
-	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: time.Second}, workers.Config{Name: "crawl", Kind: "delay", Params: stream.Params{"fixed": "100ms"}})
+	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: time.Second},
+		workers.Config{Name: "crawl", Kind: "delay", Params: stream.Params{"fixed": "100ms"}})
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"crawl"`)
 	go func() { // ends with the connection
@@ -416,7 +431,8 @@ func TestV1PauseFlush(t *testing.T) {
 	v.say(`{"type":"ping","t":0}`)
 	v.expect("pong") // the messages before were handled, and not answered
 	v.say(`{"type":"flush","sid":1}`)
-	if e := v.expect("drop"); e.Reason != "flushed" || len(e.Seqs) == 0 || e.Seqs[0] != [2]uint64{0, 1} && e.Seqs[0] != [2]uint64{0, 0} {
+	if e := v.expect("drop"); e.Reason != "flushed" || len(e.Seqs) == 0 ||
+		e.Seqs[0] != [2]uint64{0, 1} && e.Seqs[0] != [2]uint64{0, 0} {
 		t.Errorf("%+v", e)
 	} else if e.Ack < 2 {
 		v.expect("drop")

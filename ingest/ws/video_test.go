@@ -104,7 +104,9 @@ func TestV1VideoChangesSize(t *testing.T) {
 			v.chunk("vp8", 0, 1, seq, c)
 			p, e := v.answer()
 			_, payload, _ := wire.ParseHeader(e.binary, wire.Server)
-			if e.Type != "binary" || p.seq != seq || !strings.Contains(string(payload), fmt.Sprintf("[%d]", side*side*3/2)) && !near(p.luma, videotest.Luma(n)) {
+			if e.Type != "binary" || p.seq != seq ||
+				!strings.Contains(string(payload), fmt.Sprintf("[%d]", side*side*3/2)) &&
+					!near(p.luma, videotest.Luma(n)) {
 				t.Fatalf("%d pixels a side, %d: %+v %+v %.300s", side, n, p, e, payload)
 			}
 			seq++
@@ -164,7 +166,8 @@ func TestV1VideoWithoutKeyFrame(t *testing.T) {
 		t.Fatalf("%+v %+v", p, e)
 	}
 	v.say(`{"type":"close","sid":1}`)
-	if e := v.expect("closed"); e.Totals.Received != 7 || e.Totals.Accepted != 7 || e.Totals.Results != 3 || e.Totals.Drops != 3 || e.Totals.Errors != 1 {
+	if e := v.expect("closed"); e.Totals.Received != 7 || e.Totals.Accepted != 7 || e.Totals.Results != 3 ||
+		e.Totals.Drops != 3 || e.Totals.Errors != 1 {
 		t.Errorf("%+v", e)
 	}
 }
@@ -283,7 +286,8 @@ func TestV1VideoLatest(t *testing.T) {
 		}
 		return
 	}
-	if len(seen) != n || seen[n-1] != "result" || count["undecoded"] > 0 || count["result"]+count["superseded"]+count["overtaken"]+count["stale"] != n || count["superseded"] == 0 {
+	if len(seen) != n || seen[n-1] != "result" || count["undecoded"] > 0 || count["result"]+count["superseded"]+
+		count["overtaken"]+count["stale"] != n || count["superseded"] == 0 {
 		t.Errorf("%d frames ended: %v; the last %q", len(seen), count, seen[n-1])
 	}
 }

@@ -23,7 +23,8 @@ var _ ingest.Interface = (*Adapter)(nil)
 // New returns the adapter and registers the adapter's routes; the routes answer 503 until Serve is called.
 func New(h *httpd.Server, o Options) *Adapter {
 	o = o.withDefaults()
-	a := &Adapter{serving: make(chan struct{}), router: router{http: h, address: o.Address, protocols: newProtocols(o, h.Turns())}}
+	a := &Adapter{serving: make(chan struct{}), router: router{http: h, address: o.Address,
+		protocols: newProtocols(o, h.Turns())}}
 	a.register(h.App)
 	return a
 }
@@ -60,16 +61,17 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 
 // Stats is a snapshot of the adapter.
 type Stats struct {
-	Conns         int // connections, including connections being rejected
-	Resumable     int // millrace.v1 sessions, with a connection or without
-	Waiting       int // sessions without a connection
-	Pulls         int
-	Decoders      int
-	TooSlow       map[string]uint64 // videos whose ffmpeg used limits.max_decode_time without a picture: "sent", "pulled"
-	OutboxBytes   int64             // of queued replies
-	KeptBytes     int64             // of written replies, kept for resumable sessions
-	Credits       int               // frames that clients of millrace.v1 may send without waiting
-	WithoutCredit int               // streams of millrace.v1 without credit
+	Conns     int // connections, including connections being rejected
+	Resumable int // millrace.v1 sessions, with a connection or without
+	Waiting   int // sessions without a connection
+	Pulls     int
+	Decoders  int
+	// videos whose ffmpeg used limits.max_decode_time without a picture: "sent", "pulled"
+	TooSlow       map[string]uint64
+	OutboxBytes   int64 // of queued replies
+	KeptBytes     int64 // of written replies, kept for resumable sessions
+	Credits       int   // frames that clients of millrace.v1 may send without waiting
+	WithoutCredit int   // streams of millrace.v1 without credit
 	Panics        uint64
 	Ends          map[conn.End]uint64           // ended sessions, by reason
 	StreamEnds    map[stream.CloseReason]uint64 // streams of ended sessions, by reason
@@ -80,8 +82,10 @@ type Stats struct {
 func (a *Adapter) Stats() Stats {
 	c, s := a.conns.Stats(), a.sessions.Stats()
 	return Stats{
-		Conns: c.Conns, Resumable: s.Sessions, Waiting: s.Waiting, Pulls: a.pulls.Running(), Decoders: a.decoders.Running(),
+		Conns: c.Conns, Resumable: s.Sessions, Waiting: s.Waiting, Pulls: a.pulls.Running(),
+		Decoders:    a.decoders.Running(),
 		TooSlow:     map[string]uint64{"sent": a.decoders.TooSlow(), "pulled": a.pulls.TooSlow()},
-		OutboxBytes: c.OutboxBytes, KeptBytes: s.ReplayBytes, Credits: s.Credits, WithoutCredit: s.WithoutCredit, Panics: c.Panics, Ends: c.Ends, StreamEnds: c.StreamEnds, Goroutines: c.Goroutines,
+		OutboxBytes: c.OutboxBytes, KeptBytes: s.ReplayBytes, Credits: s.Credits, WithoutCredit: s.WithoutCredit,
+		Panics: c.Panics, Ends: c.Ends, StreamEnds: c.StreamEnds, Goroutines: c.Goroutines,
 	}
 }

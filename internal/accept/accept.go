@@ -1,8 +1,8 @@
-// Package accept listens at addresses, and at unix sockets, and accepts connections for all protocols. It owns
-// the files of the sockets, and the bounds of open connections, of all listeners of a server together and of each client
-// address. At a bound, and when the process has no free file descriptor, it closes the oldest
-// silent connection for the new one. It must not know the protocol of a connection: who serves
-// one calls Spoke when its client has sent a complete request, with credentials where clients need them, and Heard for the others.
+// Package accept listens at addresses, and at unix sockets, and accepts connections for all protocols. It owns the
+// files of the sockets, and the bounds of open connections, of all listeners of a server together and of each client
+// address. At a bound, and when the process has no free file descriptor, it closes the oldest silent connection for
+// the new one. It must not know the protocol of a connection: who serves one calls Spoke when its client has sent a
+// complete request, with credentials where clients need them, and Heard for the others.
 package accept
 
 import (
@@ -24,7 +24,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// silence is how long a connection is idle, from its beginning or since Heard, before it may be closed for another one.
+// silence is how long a connection is idle, from its beginning or since Heard, before it may be closed for another
+// one.
 const silence = time.Second
 
 // Limit bounds and counts the open connections. The zero Limit has no bound.
@@ -43,7 +44,8 @@ type Limit struct {
 	reserve   *os.File                  // a descriptor that is closed to accept a connection when there is no other
 }
 
-// siteBits are of the range of IPv6 that one client can be given at most, and siteShare is how many times PerAddress it may have.
+// siteBits are of the range of IPv6 that one client can be given at most, and siteShare is how many times PerAddress
+// it may have.
 const (
 	siteBits  = 48
 	siteShare = 4
@@ -60,8 +62,8 @@ type address struct {
 	site   *address // the range of IPv6, of siteBits, in which it is; nil of others
 }
 
-// Use is what a client has at once of what protocols bound for each: its address, or its connection if the address has
-// no bounds.
+// Use is what a client has at once of what protocols bound for each: its address, or its connection if the address
+// has no bounds.
 type Use struct {
 	Memory  buf.Share    // of its messages and calls
 	Waiting atomic.Int64 // calls that need no credentials and whose message has not come
@@ -145,13 +147,17 @@ func explain(addr string, err error) error {
 	var lookup *net.DNSError
 	switch {
 	case errors.As(err, &lookup):
-		return fmt.Errorf("the host of %s is not known: give an address of this machine, or 0.0.0.0 for all (%w)", addr, lookup)
+		return fmt.Errorf("the host of %s is not known: give an address of this machine, or 0.0.0.0 for all (%w)",
+			addr, lookup)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%s is in use: end the program that listens there, or choose another address (%w)", addr, syscall.EADDRINUSE)
+		return fmt.Errorf("%s is in use: end the program that listens there, or choose another address (%w)", addr,
+			syscall.EADDRINUSE)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%s is not an address of this machine: choose one that it has, or 0.0.0.0 for all (%w)", addr, syscall.EADDRNOTAVAIL)
+		return fmt.Errorf("%s is not an address of this machine: choose one that it has, or 0.0.0.0 for all (%w)",
+			addr, syscall.EADDRNOTAVAIL)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the server's user may not listen at %s: choose a port above 1023, or allow it (%w)", addr, syscall.EACCES)
+		return fmt.Errorf("the server's user may not listen at %s: choose a port above 1023, or allow it (%w)", addr,
+			syscall.EACCES)
 	}
 	return err
 }
@@ -182,7 +188,8 @@ func (l *listener) Accept() (net.Conn, error) {
 				return nil, err
 			}
 			l.failed.Add(1)
-			l.warn("a connection cannot be accepted: raise the limit of open files (ulimit -n), or lower limits.max_connections", "error", err)
+			l.warn("a connection cannot be accepted: raise the limit of open files (ulimit -n), or lower "+
+				"limits.max_connections", "error", err)
 			if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && l.limit.takeReserve() {
 				continue
 			}
@@ -216,14 +223,17 @@ func (l *listener) admit(c net.Conn, from net.Addr) net.Conn {
 	full := m.full(a, now)
 	switch {
 	case full != nil && full != a:
-		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: four times limits.max_connections_per_address are open from its range of IPv6 (/48)", full.bound
+		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: four times "+
+			"limits.max_connections_per_address are open from its range of IPv6 (/48)", full.bound
 	case full != nil:
-		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: limits.max_connections_per_address are open from its address", full.bound
+		refused, why, bound = &l.stats.RefusedAddress,
+			"a connection was refused: limits.max_connections_per_address are open from its address", full.bound
 	case m.Max > 0 && m.open >= m.Max && !m.shed(&m.silent, now):
 		refused, why, bound = &l.stats.Refused, "a connection was refused: limits.max_connections are open", m.Max
 	// The descriptor was that of the reserve: another connection gives its own.
 	case m.reserve == nil && !m.openReserve() && !m.shed(&m.silent, now):
-		refused, why = &l.stats.RefusedNoFile, "a connection was refused: the process has no free file descriptor (ulimit -n)"
+		refused, why = &l.stats.RefusedNoFile,
+			"a connection was refused: the process has no free file descriptor (ulimit -n)"
 	}
 	if refused != nil {
 		*refused++
@@ -300,8 +310,8 @@ func (l *Limit) addressAt(of netip.Addr, bits, bound int) *address {
 	return &address{of: at, bound: bound}
 }
 
-// full returns the address, or its site, that has as many connections as it may have of which none could be closed for another one; nil =
-// there is none. It is called with mu.
+// full returns the address, or its site, that has as many connections as it may have of which none could be closed
+// for another one; nil = there is none. It is called with mu.
 func (l *Limit) full(a *address, now time.Time) *address {
 	for ; a != nil; a = a.site {
 		if a.open >= a.bound && !l.shed(&a.silent, now) {

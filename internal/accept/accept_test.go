@@ -38,7 +38,8 @@ func TestAcceptFailures(t *testing.T) {
 		for _, failures := range []int{10, 1 << 30} {
 			f := &failing{left: failures, closed: make(chan struct{})}
 			var said bytes.Buffer
-			l := &listener{Listener: f, name: "http", limit: &Limit{Log: slog.New(slog.NewTextHandler(&said, nil))}, closed: make(chan struct{})}
+			l := &listener{Listener: f, name: "http", limit: &Limit{Log: slog.New(slog.NewTextHandler(&said, nil))},
+				closed: make(chan struct{})}
 			ended := make(chan error)
 			go func() {
 				_, err := l.Accept()

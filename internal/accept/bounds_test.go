@@ -111,7 +111,8 @@ func TestSilentConnectionsGiveWay(t *testing.T) {
 			}
 		}
 		st := limit.Stats()["http"]
-		if refused := st.Refused + st.RefusedAddress; st.Open != 8 || st.Shed != 7 || refused == 0 || (limit.Max == 0) != (st.Refused == 0) {
+		if refused := st.Refused + st.RefusedAddress; st.Open != 8 || st.Shed != 7 || refused == 0 ||
+			(limit.Max == 0) != (st.Refused == 0) {
 			t.Errorf("%+v", st)
 		}
 	}
@@ -148,10 +149,12 @@ func TestShed(t *testing.T) {
 // An IPv6 client counts by its /64, one that connects by IPv4 to an IPv6 socket by its IPv4
 // address, and trusted addresses have no bound.
 func TestAddresses(t *testing.T) {
-	limit := &Limit{PerAddress: 1, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/16")}}
+	limit := &Limit{PerAddress: 1, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("fd00::/16")}}
 	for text, want := range map[string]string{
-		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
-		"10.1.2.3": "", "::ffff:10.1.2.3": "", "fd00::7": "", "fd00::7%lo": "",
+		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::",
+		"fe80::1%eth0": "fe80::",
+		"10.1.2.3":     "", "::ffff:10.1.2.3": "", "fd00::7": "", "fd00::7%lo": "",
 	} {
 		a := limit.addressOf(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(text), 1)))
 		switch {
@@ -261,7 +264,8 @@ func TestNoFreeDescriptor(t *testing.T) {
 	_ = in.Close()
 	var open int
 	var shed, refused, failed bool
-	if _, err := fmt.Fscan(out, &open, &shed, &refused, &failed); err != nil || open < 40 || !shed || !refused || !failed {
+	if _, err := fmt.Fscan(out, &open, &shed, &refused, &failed); err != nil || open < 40 || !shed || !refused ||
+		!failed {
 		t.Errorf("%d open, shed %v, refused %v, failed %v: %v", open, shed, refused, failed, err)
 	}
 }
@@ -312,7 +316,8 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// A connection that is busy is not closed for another one, and afterwards as one that was heard; never if it has spoken meanwhile or has ended.
+// A connection that is busy is not closed for another one, and afterwards as one that was heard; never if it has
+// spoken meanwhile or has ended.
 func TestBusy(t *testing.T) {
 	limit := &Limit{PerAddress: 4}
 	l, err := limit.Listen("http", "127.0.0.1:0")
@@ -360,7 +365,8 @@ func TestBusy(t *testing.T) {
 	limit.mu.Unlock()
 }
 
-// A client that has many /64 of IPv6 in one /48 has four times the connections of one address, and gives up its own silent ones first.
+// A client that has many /64 of IPv6 in one /48 has four times the connections of one address, and gives up its own
+// silent ones first.
 func TestSites(t *testing.T) {
 	limit := &Limit{PerAddress: 2, Log: slog.New(slog.DiscardHandler)}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

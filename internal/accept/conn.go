@@ -9,7 +9,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// conn is a connection of TCP. Embedding the connection keeps its fast paths, such as one system call for several buffers.
+// conn is a connection of TCP. Embedding the connection keeps its fast paths, such as one system call for several
+// buffers.
 type conn struct {
 	*net.TCPConn
 	*counted
@@ -42,8 +43,8 @@ type counted struct {
 	silent, ofAddress, ofSite *list.Element
 }
 
-// Spoke marks a connection of this package, on which a complete request was received, with credentials where clients need
-// them: it is not closed for another one any more. Repeated calls cost little.
+// Spoke marks a connection of this package, on which a complete request was received, with credentials where clients
+// need them: it is not closed for another one any more. Repeated calls cost little.
 func Spoke(c net.Conn) {
 	if of := countedOf(c); of != nil && !of.spoke.Load() {
 		of.spoke.Store(true)
@@ -53,8 +54,8 @@ func Spoke(c net.Conn) {
 	}
 }
 
-// Heard says that a request without accepted credentials has begun or was answered on a connection of this package: it is the
-// last now to be closed for another one, and not within a second. After Spoke it does nothing.
+// Heard says that a request without accepted credentials has begun or was answered on a connection of this package:
+// it is the last now to be closed for another one, and not within a second. After Spoke it does nothing.
 func Heard(c net.Conn) {
 	of := countedOf(c)
 	if of == nil || of.spoke.Load() {
@@ -70,8 +71,8 @@ func Heard(c net.Conn) {
 	of.lists(func(list *list.List, in **list.Element) { list.MoveToBack(*in) })
 }
 
-// Busy keeps a connection of this package from being closed for another one until done is called, while its client waits for
-// something that the server does for few at once.
+// Busy keeps a connection of this package from being closed for another one until done is called, while its client
+// waits for something that the server does for few at once.
 func Busy(c net.Conn) (done func()) {
 	of := countedOf(c)
 	if of == nil || of.spoke.Load() {
@@ -102,7 +103,8 @@ func UseOf(c net.Conn) *Use {
 	return &x.use
 }
 
-// MemoryOf returns in what the memory of a client's messages counts; nil for a connection that is not of this package.
+// MemoryOf returns in what the memory of a client's messages counts; nil for a connection that is not of this
+// package.
 func MemoryOf(c net.Conn) *buf.Share {
 	if use := UseOf(c); use != nil {
 		return &use.Memory
@@ -110,7 +112,8 @@ func MemoryOf(c net.Conn) *buf.Share {
 	return nil
 }
 
-// ValueOf returns where the server keeps what it knows of a connection's client; nil for a connection that is not of this package.
+// ValueOf returns where the server keeps what it knows of a connection's client; nil for a connection that is not of
+// this package.
 func ValueOf(c net.Conn) *atomic.Value {
 	if x := countedOf(c); x != nil {
 		return &x.value
@@ -134,7 +137,8 @@ func countedOf(c net.Conn) *counted {
 	}
 }
 
-// list adds the connection to the lists of silent ones, as the last to be closed for another one. It is called with mu.
+// list adds the connection to the lists of silent ones, as the last to be closed for another one. It is called with
+// mu.
 func (c *counted) list(now time.Time) {
 	c.since = now
 	c.lists(func(of *list.List, in **list.Element) { *in = of.PushBack(c) })
@@ -151,7 +155,8 @@ func (c *counted) unlist() {
 	})
 }
 
-// lists calls a function with each list of silent connections that the connection belongs to, and its place there. It is called with mu.
+// lists calls a function with each list of silent connections that the connection belongs to, and its place there. It
+// is called with mu.
 func (c *counted) lists(f func(of *list.List, in **list.Element)) {
 	f(&c.listener.limit.silent, &c.silent)
 	if c.address == nil {

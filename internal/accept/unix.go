@@ -18,20 +18,23 @@ const maxSocketPath = 103
 // SocketPath returns the path in the address of a unix socket, unix:PATH; ok is false for other addresses.
 func SocketPath(addr string) (path string, ok bool) { return strings.CutPrefix(addr, "unix:") }
 
-// CheckSocketPath returns an error for a path at which no unix socket can be. An absolute one means the same to the server and to
-// its clients, and a name of Linux without a file (@NAME) would have no permissions.
+// CheckSocketPath returns an error for a path at which no unix socket can be. An absolute one means the same to the
+// server and to its clients, and a name of Linux without a file (@NAME) would have no permissions.
 func CheckSocketPath(path string) error {
 	switch {
 	case !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0):
-		return fmt.Errorf("%.140q is not the path of a unix socket: want an absolute path, such as unix:/run/millrace/manage.sock", path)
+		return fmt.Errorf("%.140q is not the path of a unix socket: want an absolute path, such as "+
+			"unix:/run/millrace/manage.sock", path)
 	case len(path) > maxSocketPath:
-		return fmt.Errorf("%.140q is longer than the %d bytes that the path of a unix socket may have", path, maxSocketPath)
+		return fmt.Errorf("%.140q is longer than the %d bytes that the path of a unix socket may have", path,
+			maxSocketPath)
 	}
 	return nil
 }
 
-// ListenAt is Listen for an address that may be that of a unix socket, unix:PATH. mode are then the permissions of its file: who may
-// write it may connect. A file that a server has left there, which nobody answers at, is replaced. Close removes the file.
+// ListenAt is Listen for an address that may be that of a unix socket, unix:PATH. mode are then the permissions of
+// its file: who may write it may connect. A file that a server has left there, which nobody answers at, is replaced.
+// Close removes the file.
 func (l *Limit) ListenAt(name, addr string, mode fs.FileMode) (net.Listener, error) {
 	path, is := SocketPath(addr)
 	if !is {
@@ -60,8 +63,8 @@ func listenUnix(path string, mode fs.FileMode) (_ net.Listener, err error) {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		// Linux gives the file at most the permissions of the socket, so that it is not open to more users for a moment. The umask
-		// would be that of the whole process. Other systems refuse it.
+		// Linux gives the file at most the permissions of the socket, so that it is not open to more users for a
+		// moment. The umask would be that of the whole process. Other systems refuse it.
 		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
 	}}
 	inner, err := config.Listen(context.Background(), "unix", path)
@@ -121,11 +124,13 @@ func explainSocket(path string, err error) error {
 	case errors.Is(err, errNoSocket):
 		return fmt.Errorf("%s: %w", path, err)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%s is in use: end the program that listens there, or choose another path (%w)", path, syscall.EADDRINUSE)
+		return fmt.Errorf("%s is in use: end the program that listens there, or choose another path (%w)", path,
+			syscall.EADDRINUSE)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the folder of %s is not there: make it, or choose another path (%w)", path, syscall.ENOENT)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the server's user may not make, replace or ask the socket %s: choose a folder that belongs to it (%w)", path, syscall.EACCES)
+		return fmt.Errorf("the server's user may not make, replace or ask the socket %s: choose a folder that "+
+			"belongs to it (%w)", path, syscall.EACCES)
 	}
 	return err
 }

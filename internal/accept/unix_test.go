@@ -23,8 +23,8 @@ func socketFolder(t *testing.T) string {
 	return dir
 }
 
-// TestSocket: a unix socket has the permissions that were asked for, its connections are counted and bounded with the others, what is
-// known of them is kept, and its file is removed at the end.
+// TestSocket: a unix socket has the permissions that were asked for, its connections are counted and bounded with the
+// others, what is known of them is kept, and its file is removed at the end.
 func TestSocket(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o600, 0o660} {
 		limit := &Limit{Max: 1, PerAddress: 1, Log: slog.New(slog.DiscardHandler)}
@@ -82,8 +82,8 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSocketLeftBehind: the file of a server that was killed is replaced, and that of one which listens, a file of another kind, and
-// the socket of a server that has replaced this one's are left alone.
+// TestSocketLeftBehind: the file of a server that was killed is replaced, and that of one which listens, a file of
+// another kind, and the socket of a server that has replaced this one's are left alone.
 func TestSocketLeftBehind(t *testing.T) {
 	limit := &Limit{Log: slog.New(slog.DiscardHandler)}
 	dir := socketFolder(t)
@@ -134,10 +134,12 @@ func TestSocketLeftBehind(t *testing.T) {
 
 func TestSocketPaths(t *testing.T) {
 	for path, want := range map[string]string{
-		"/run/s": "", "/" + strings.Repeat("x", 102): "", "": "want an absolute path", "s": "want an absolute path", "@s": "want an absolute path", "/run/": "want an absolute path",
+		"/run/s": "", "/" + strings.Repeat("x", 102): "", "": "want an absolute path", "s": "want an absolute path",
+		"@s": "want an absolute path", "/run/": "want an absolute path",
 		"/a\x00b": "want an absolute path", "/" + strings.Repeat("x", 103): "is longer than",
 	} {
-		if err := CheckSocketPath(path); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := CheckSocketPath(path); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%q: %v, want %q", path, err, want)
 		}
 	}

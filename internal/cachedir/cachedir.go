@@ -26,7 +26,8 @@ func Dir() (string, error) {
 	var dir string
 	if cache, err := os.UserCacheDir(); err == nil {
 		dir = filepath.Join(cache, "millrace")
-	} else if dir, err = filepath.Abs(filepath.Join(os.TempDir(), fmt.Sprintf("millrace-%d", os.Getuid()))); err != nil {
+	} else if dir, err = filepath.Abs(filepath.Join(os.TempDir(), fmt.Sprintf("millrace-%d", os.Getuid()))); err !=
+		nil {
 		return "", err
 	}
 	switch err := private(dir); {
@@ -88,7 +89,8 @@ func private(path string) error {
 			at, shared, rest = "/", false, append(strings.Split(to, "/"), rest...)
 			continue
 		}
-		if owner, ok := st.Sys().(*syscall.Stat_t); shared && (!ok || !st.IsDir() || int(owner.Uid) != os.Getuid() || st.Mode().Perm()&0o022 != 0) {
+		if owner, ok := st.Sys().(*syscall.Stat_t); shared && (!ok || !st.IsDir() || int(owner.Uid) != os.Getuid() ||
+			st.Mode().Perm()&0o022 != 0) {
 			return errShared
 		}
 		if !st.IsDir() {

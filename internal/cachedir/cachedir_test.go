@@ -106,7 +106,8 @@ func TestDir(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
 	first, err := Dir()
-	if st, bad := os.Lstat(first); err != nil || bad != nil || filepath.Dir(first) != temp || st.Mode() != fs.ModeDir|0o700 {
+	if st, bad := os.Lstat(first); err != nil || bad != nil || filepath.Dir(first) != temp ||
+		st.Mode() != fs.ModeDir|0o700 {
 		t.Fatalf("%s %v %v", first, err, bad)
 	}
 	if err := os.Remove(first); err != nil {
@@ -114,7 +115,8 @@ func TestDir(t *testing.T) {
 	}
 	link(t, first, t.TempDir())
 	second, err := Dir()
-	if st, bad := os.Lstat(second); err != nil || bad != nil || second == first || filepath.Dir(second) != temp || st.Mode() != fs.ModeDir|0o700 {
+	if st, bad := os.Lstat(second); err != nil || bad != nil || second == first || filepath.Dir(second) != temp ||
+		st.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("%s %v %v", second, err, bad)
 	}
 	if third, err := Dir(); err != nil || third != second {

@@ -121,7 +121,8 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
 	}
 	if spec.PipeSize < 0 || spec.PipeSize > MaxPipeSize {
-		return nil, fmt.Errorf("child: start %s: PipeSize is %d; want 0 to %d bytes", spec.Path, spec.PipeSize, MaxPipeSize)
+		return nil, fmt.Errorf("child: start %s: PipeSize is %d; want 0 to %d bytes", spec.Path, spec.PipeSize,
+			MaxPipeSize)
 	}
 	if spec.Stdin && spec.StdinFile != nil {
 		return nil, fmt.Errorf("child: start %s: Stdin and StdinFile are both set; want one of them", spec.Path)

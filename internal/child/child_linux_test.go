@@ -51,7 +51,8 @@ func TestNoCapabilities(t *testing.T) {
 	needSandbox(t)
 	for _, none := range []bool{true, false} {
 		p, err := child.Start(t.Context(), child.Spec{
-			Path: "sh", Args: []string{"-c", "ulimit -n 50; cat /proc/self/status"}, Sandbox: &child.Sandbox{Read: append([]string{"/proc"}, system...), NoCapabilities: none},
+			Path: "sh", Args: []string{"-c", "ulimit -n 50; cat /proc/self/status"},
+			Sandbox: &child.Sandbox{Read: append([]string{"/proc"}, system...), NoCapabilities: none},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +80,8 @@ func TestNoCoreDumps(t *testing.T) {
 		t.Skipf("core dumps are off here: %+v, %v", before, err)
 	}
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &before) }()
-	p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", "read x; cat /proc/self/limits"}, Stdin: true})
+	p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", "read x; cat /proc/self/limits"},
+		Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,8 @@ func TestChildSurvivesTheThreadThatCalledStart(t *testing.T) {
 	var tid int
 	onEndingThread(func() {
 		tid = unix.Gettid()
-		p, err = child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "read x; echo alive"}, Stdin: true})
+		p, err = child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "read x; echo alive"},
+			Stdin: true})
 	})
 	if err != nil {
 		t.Fatal(err)

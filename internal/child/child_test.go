@@ -31,11 +31,13 @@ func TestMain(m *testing.M) {
 		return
 	case "leaving parent": // prints the output of its second child; the first is confined
 		if child.SandboxError() == nil {
-			if p, err := child.Start(context.Background(), child.Spec{Path: "true", Sandbox: &child.Sandbox{Read: system}}); err == nil {
+			if p, err := child.Start(context.Background(),
+				child.Spec{Path: "true", Sandbox: &child.Sandbox{Read: system}}); err == nil {
 				_ = p.Stop(0)
 			}
 		}
-		p, err := child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "(setsid sh -c 'echo $$; exec sleep 300' &) ; exec sleep 300"}})
+		p, err := child.Start(context.Background(),
+			child.Spec{Path: "sh", Args: []string{"-c", "(setsid sh -c 'echo $$; exec sleep 300' &) ; exec sleep 300"}})
 		if err != nil {
 			fmt.Println("error", err)
 			return
@@ -238,7 +240,9 @@ func TestRestOfTheGroupIsKilledWithItsLeader(t *testing.T) {
 }
 
 func TestGrandchildOutsideTheGroupDoesNotDelayWait(t *testing.T) {
-	p := sh(t, t.Context(), `setsid sh -c 'echo $$; exec sleep 1000' & read x; echo last >&2`, func(s *child.Spec) { s.Stdin = true })
+	p := sh(t, t.Context(), `setsid sh -c 'echo $$; exec sleep 1000' & read x; echo last >&2`, func(s *child.Spec) {
+		s.Stdin = true
+	})
 	outside, _ := strconv.Atoi(readLine(t, p))
 	_, _ = io.WriteString(p.Stdin, "go\n")
 	defer func() { _ = syscall.Kill(outside, syscall.SIGKILL) }()
@@ -311,7 +315,8 @@ func TestStdinExtraFilesEnvDir(t *testing.T) {
 func TestWriteOfSeveralParts(t *testing.T) {
 	p := sh(t, t.Context(), "cat; exec sleep 1000", func(s *child.Spec) { s.Stdin = true })
 	var want []byte
-	parts := [][]byte{[]byte("head"), nil, bytes.Repeat([]byte("0123456789"), 30_000), []byte("x"), bytes.Repeat([]byte("ab"), 70_000)}
+	parts := [][]byte{[]byte("head"), nil, bytes.Repeat([]byte("0123456789"), 30_000), []byte("x"),
+		bytes.Repeat([]byte("ab"), 70_000)}
 	for _, b := range parts {
 		want = append(want, b...)
 	}
@@ -372,7 +377,8 @@ func TestPipeIsEnlarged(t *testing.T) {
 
 func TestStderrTailAndLines(t *testing.T) {
 	var lines []string
-	p := sh(t, t.Context(), `i=0; while [ $i -lt 100 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 'a\rb\r\nlast' >&2`,
+	p := sh(t, t.Context(), `i=0; while [ $i -lt 100 ]; do echo "line $i" >&2; i=$((i+1)); done; printf `+
+		`'a\rb\r\nlast' >&2`,
 		func(s *child.Spec) {
 			s.StderrBytes = 50
 			s.OnStderr = func(l []byte) { lines = append(lines, string(l)) }
@@ -448,7 +454,8 @@ func TestManyChildrenLeakNothing(t *testing.T) {
 	_ = warm.Stop(0)
 	before := openFiles(t)
 	for i := range 60 {
-		p, err := child.Start(t.Context(), child.Spec{Path: "sleep", Args: []string{"1000"}, PipeSize: child.MaxPipeSize, Stdin: i%2 == 0})
+		p, err := child.Start(t.Context(), child.Spec{Path: "sleep", Args: []string{"1000"},
+			PipeSize: child.MaxPipeSize, Stdin: i%2 == 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -466,7 +473,8 @@ func TestManyAtOnce(t *testing.T) {
 	errs := make(chan error)
 	for i := range 40 {
 		go func() {
-			p, err := child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "echo $0; exit 3", strconv.Itoa(i)}})
+			p, err := child.Start(context.Background(),
+				child.Spec{Path: "sh", Args: []string{"-c", "echo $0; exit 3", strconv.Itoa(i)}})
 			if err != nil {
 				errs <- err
 				return
@@ -498,7 +506,8 @@ func TestManyAtOnce(t *testing.T) {
 // run.
 func TestReadStderr(t *testing.T) {
 	lines := 0
-	p := sh(t, t.Context(), `i=0; while [ $i -lt 500 ]; do echo line >&2; echo out; read -r go; i=$((i+1)); done; exec cat`,
+	p := sh(t, t.Context(), `i=0; while [ $i -lt 500 ]; do echo line >&2; echo out; read -r go; i=$((i+1)); done; `+
+		`exec cat`,
 		func(s *child.Spec) { s.Stdin, s.OnStderr = true, func([]byte) { lines++ } })
 	out := bufio.NewReader(p.Stdout)
 	for i := range 500 {

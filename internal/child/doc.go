@@ -1,5 +1,5 @@
-// Package child starts child processes that cannot outlive this process, stops child processes completely, and reports
-// how a child ended.
+// Package child starts child processes that cannot outlive this process, stops child processes completely, and
+// reports how a child ended.
 //
 // The package owns the process group, the descendants, the death signal, the limits, the sandbox, the temporary
 // files, the pipes, the tail of standard error and the reaping. The package must not know the purpose of a child: not

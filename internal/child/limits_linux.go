@@ -49,7 +49,8 @@ func (l Limits) set(pid int) error {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)
 		var own unix.Rlimit
 		if err = unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &own); err == nil {
-			err = setTo(unix.RLIMIT_CPU, "processor time", unix.Rlimit{Cur: min(seconds, own.Max), Max: min(seconds+1, own.Max)})
+			err = setTo(unix.RLIMIT_CPU, "processor time",
+				unix.Rlimit{Cur: min(seconds, own.Max), Max: min(seconds+1, own.Max)})
 		}
 	}
 	if err == nil && l.Nice > 0 {

@@ -23,7 +23,8 @@ import (
 func TestLimits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "written")
 	p, err := Start(t.Context(), Spec{
-		Path: "sh", Args: []string{"-c", `read x; ulimit -v; ulimit -n; ulimit -c; nice; trap "" XFSZ; { echo text >` + file + `; } 2>/dev/null || echo refused; ulimit -v unlimited 2>/dev/null || echo kept; read x`},
+		Path: "sh", Args: []string{"-c", `read x; ulimit -v; ulimit -n; ulimit -c; nice; trap "" XFSZ; { echo text >` +
+			file + `; } 2>/dev/null || echo refused; ulimit -v unlimited 2>/dev/null || echo kept; read x`},
 		Stdin: true, Limits: Limits{AddressSpace: 1 << 30, Files: 100, NoWrites: true, Nice: 7},
 	})
 	if err != nil {
@@ -69,7 +70,8 @@ func TestHardLimit(t *testing.T) {
 		}
 		return
 	}
-	p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "read x; ulimit -v"}, Stdin: true, Limits: Limits{AddressSpace: 64 << 30}})
+	p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "read x; ulimit -v"}, Stdin: true,
+		Limits: Limits{AddressSpace: 64 << 30}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,9 @@ func TestLimitOfProcessorTime(t *testing.T) {
 		`while :; do :; done`:               syscall.SIGXCPU,
 		`trap "" XCPU; while :; do :; done`: syscall.SIGKILL,
 	} {
-		p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", script}, Limits: Limits{CPU: time.Millisecond}}) // a second
+		// a second
+		p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", script},
+			Limits: Limits{CPU: time.Millisecond}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +112,8 @@ func TestLimitOfProcessorTime(t *testing.T) {
 // NearLimit is true only for a child that has taken nearly all of its address space.
 func TestNearLimit(t *testing.T) {
 	p, err := Start(t.Context(), Spec{
-		Path: testneeds.Python(t), Args: []string{"-c", "input()\nkept = []\ntry:\n while True: kept.append(bytearray(1 << 20))\nexcept MemoryError: print('full', flush=True)\ninput()"},
+		Path: testneeds.Python(t), Args: []string{"-c", "input()\nkept = []\ntry:\n while True: " +
+			"kept.append(bytearray(1 << 20))\nexcept MemoryError: print('full', flush=True)\ninput()"},
 		Stdin: true, Limits: Limits{AddressSpace: 256 << 20},
 	})
 	if err != nil {

@@ -25,10 +25,12 @@ var LandlockABI = sync.OnceValue(func() int {
 // SandboxError returns the features missing on this machine for a Sandbox; nil if none.
 func SandboxError() error {
 	if LandlockABI() == 0 {
-		return errors.New("the kernel has no Landlock: it needs Linux 5.13 with landlock among its security modules, and a container that does not forbid it")
+		return errors.New("the kernel has no Landlock: it needs Linux 5.13 with landlock among its security " +
+			"modules, and a container that does not forbid it")
 	}
 	// A null filter address is an error; a kernel with filters reports EFAULT.
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, 0, 0, 0); auditArch == 0 || !errors.Is(err, unix.EFAULT) {
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, 0, 0, 0); auditArch == 0 ||
+		!errors.Is(err, unix.EFAULT) {
 		return errors.New("the kernel has no filters of system calls (seccomp) for this processor")
 	}
 	return nil
@@ -39,7 +41,8 @@ const (
 	firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	// fileRights are the rights applicable to files other than folders.
-	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // confine prevents the calling thread (of onOwnThread) and the children it starts from gaining rights beyond this
@@ -70,7 +73,8 @@ func (s *Sandbox) confine(program string) error {
 		filter = tcpOnly
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0,
+		0); err != nil {
 		return fmt.Errorf("seccomp: %w", err)
 	}
 	runtime.KeepAlive(filter)
@@ -80,7 +84,8 @@ func (s *Sandbox) confine(program string) error {
 // dropCapabilities takes all capabilities from the calling thread. Because of no_new_privs, an exec restores no
 // capability, even for root.
 func dropCapabilities() error {
-	header, has, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}, [2]unix.CapUserData{}
+	header, has, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{},
+		[2]unix.CapUserData{}
 	if err := unix.Capget(&header, &has[0]); err != nil || has == none { // filters of systemd refuse the call below
 		return err
 	}
@@ -106,13 +111,15 @@ func (s *Sandbox) landlock(program string) error {
 	if abi >= 6 {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
+		0)
 	if errno != 0 {
 		return errno
 	}
 	rules := int(n)
 	defer func() { _ = unix.Close(rules) }()
-	if err := allow(rules, os.DevNull, unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
+	if err := allow(rules, os.DevNull, unix.LANDLOCK_ACCESS_FS_READ_FILE|
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
 		return fmt.Errorf("%s: %w", os.DevNull, err)
 	}
 	for _, of := range []struct {
@@ -169,7 +176,8 @@ func allow(rules int, path string, rights uint64) error {
 }
 
 func addRule(rules, kind int, rule unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), uintptr(kind), uintptr(rule), 0, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), uintptr(kind), uintptr(rule), 0, 0,
+		0); errno != 0 {
 		return errno
 	}
 	return nil
@@ -212,7 +220,8 @@ func callFilter(may sockets) []unix.SockFilter {
 	call := func(nr uint32, then ...unix.SockFilter) { // then returns
 		f = append(append(f, unix.SockFilter{Code: equal, Jf: uint8(len(then)), K: nr}), then...)
 	}
-	call(unix.SYS_PRLIMIT64, unix.SockFilter{Code: load, K: argument}, unix.SockFilter{Code: equal, Jt: 1, K: 0}, refuse, allow)
+	call(unix.SYS_PRLIMIT64, unix.SockFilter{Code: load, K: argument}, unix.SockFilter{Code: equal, Jt: 1, K: 0},
+		refuse, allow)
 	if may == network {
 		return append(f, allow)
 	}
@@ -225,12 +234,16 @@ func callFilter(may sockets) []unix.SockFilter {
 	}
 	call(unix.SYS_SOCKET,
 		unix.SockFilter{Code: load, K: argument}, unix.SockFilter{Code: equal, Jt: 1, K: unix.AF_INET}, refuse,
-		unix.SockFilter{Code: load, K: argument + 8}, unix.SockFilter{Code: and, K: kind}, unix.SockFilter{Code: equal, Jt: 1, K: unix.SOCK_STREAM}, refuse,
-		unix.SockFilter{Code: load, K: argument + 16}, unix.SockFilter{Code: equal, Jt: 2, K: 0}, unix.SockFilter{Code: equal, Jt: 1, K: unix.IPPROTO_TCP}, refuse,
+		unix.SockFilter{Code: load, K: argument + 8}, unix.SockFilter{Code: and, K: kind},
+		unix.SockFilter{Code: equal, Jt: 1, K: unix.SOCK_STREAM}, refuse,
+		unix.SockFilter{Code: load, K: argument + 16}, unix.SockFilter{Code: equal, Jt: 2, K: 0},
+		unix.SockFilter{Code: equal, Jt: 1, K: unix.IPPROTO_TCP}, refuse,
 		allow)
 	// with this flag the calls can connect
-	for _, send := range []struct{ nr, flags uint32 }{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} {
-		call(send.nr, unix.SockFilter{Code: load, K: argument + 8*send.flags}, unix.SockFilter{Code: anyBit, Jf: 1, K: unix.MSG_FASTOPEN}, refuse, allow)
+	for _, send := range []struct{ nr, flags uint32 }{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2},
+		{unix.SYS_SENDMMSG, 3}} {
+		call(send.nr, unix.SockFilter{Code: load, K: argument + 8*send.flags},
+			unix.SockFilter{Code: anyBit, Jf: 1, K: unix.MSG_FASTOPEN}, refuse, allow)
 	}
 	return append(f, allow)
 }

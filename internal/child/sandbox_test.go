@@ -157,15 +157,20 @@ func TestSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	tcp, second, tcp6 := accept(t, "tcp", "127.0.0.1:0"), accept(t, "tcp", "127.0.0.1:0"), accept(t, "tcp", "[::1]:0")
-	local, abstract := accept(t, "unix", filepath.Join(given, "socket")), accept(t, "unix", fmt.Sprintf("@millrace-test-%d", os.Getpid()))
+	local, abstract := accept(t, "unix", filepath.Join(given, "socket")),
+		accept(t, "unix", fmt.Sprintf("@millrace-test-%d", os.Getpid()))
 	_, text, _ := net.SplitHostPort(tcp)
 	port, _ := strconv.ParseUint(text, 10, 16)
 	files := []string{
 		"read " + file, "list " + given, "exec /bin/true", // allowed
-		"read " + hidden, "read " + link, "list " + other, "read /etc/passwd", "read /proc/self/environ", fmt.Sprintf("read /proc/%d/environ", os.Getpid()),
-		"write " + file, "truncate " + file, "remove " + file, "write " + filepath.Join(given, "new"), "write " + filepath.Join(other, "new"), "mkdir " + filepath.Join(given, "folder"),
+		"read " + hidden, "read " + link, "list " + other, "read /etc/passwd", "read /proc/self/environ",
+		fmt.Sprintf("read /proc/%d/environ", os.Getpid()),
+		"write " + file, "truncate " + file, "remove " + file, "write " + filepath.Join(given, "new"),
+		"write " + filepath.Join(other, "new"), "mkdir " + filepath.Join(given, "folder"),
 	}
-	network := []string{"tcp " + tcp, "tcp " + second, "tcp " + tcp6, "udp " + tcp, "unix " + local, "unix " + abstract, "listen 127.0.0.1:0", fmt.Sprintf("signal %d", os.Getpid()), fmt.Sprintf("limit %d", os.Getpid())}
+	network := []string{"tcp " + tcp, "tcp " + second, "tcp " + tcp6, "udp " + tcp, "unix " + local,
+		"unix " + abstract, "listen 127.0.0.1:0", fmt.Sprintf("signal %d", os.Getpid()),
+		fmt.Sprintf("limit %d", os.Getpid())}
 	all := slices.Concat(files, network)
 
 	if got := try(t, &child.Sandbox{Read: []string{given, "/no/such/folder"}}, all...); !slices.Equal(got, files[:3]) {
@@ -209,12 +214,15 @@ func TestSandboxWrite(t *testing.T) {
 	}
 	one := filepath.Join(other, "file")
 	allowed := []string{
-		"read " + given + "/file", "truncate " + given + "/file", "mkdir " + given + "/a", "write " + given + "/a/new", "rename " + given + "/a/new " + given + "/moved", "remove " + given + "/moved", "list " + given,
+		"read " + given + "/file", "truncate " + given + "/file", "mkdir " + given + "/a", "write " + given + "/a/new",
+		"rename " + given + "/a/new " + given + "/moved", "remove " + given + "/moved", "list " + given,
 		"write " + one, "list " + names,
 	}
 	refused := []string{
-		"write " + other + "/new", "remove " + one, "list " + other, "rename " + given + "/file " + sub + "/stolen", "rename " + sub + "/file " + given + "/stolen", "write " + sub + "/new", "write " + sub + "/file",
-		"read " + names + "/file", "write " + names + "/new", "write " + os.TempDir() + "/millrace-test-new", "signal 1",
+		"write " + other + "/new", "remove " + one, "list " + other, "rename " + given + "/file " + sub + "/stolen",
+		"rename " + sub + "/file " + given + "/stolen", "write " + sub + "/new", "write " + sub + "/file",
+		"read " + names + "/file", "write " + names + "/new", "write " + os.TempDir() + "/millrace-test-new",
+		"signal 1",
 	}
 	s := &child.Sandbox{Read: []string{sub}, List: []string{names}, Write: []string{given, one, "/no/such/folder"}}
 	if child.LandlockABI() < 6 {
@@ -226,7 +234,9 @@ func TestSandboxWrite(t *testing.T) {
 
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, s := range []*child.Sandbox{nil, {Read: system}} {
-		p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", `echo text >$TMPDIR/file && mkdir $TMPDIR/folder && echo $TMPDIR`}, Sandbox: s, Temp: true})
+		p, err := child.Start(t.Context(), child.Spec{Path: "sh",
+			Args: []string{"-c", `echo text >$TMPDIR/file && mkdir $TMPDIR/folder && echo $TMPDIR`}, Sandbox: s,
+			Temp: true})
 		if err != nil {
 			t.Fatal(err)
 		}

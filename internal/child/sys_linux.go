@@ -29,7 +29,8 @@ func (p *Process) reap() (*os.ProcessState, error) {
 // cpuClock returns the processor time of an unreaped process; 0 = unreadable.
 func cpuClock(pid int) time.Duration {
 	var used unix.Timespec
-	const sched = 2                                                        // CPUCLOCK_SCHED of the kernel: user and kernel mode, to the nanosecond
+	// CPUCLOCK_SCHED of the kernel: user and kernel mode, to the nanosecond
+	const sched = 2
 	if err := unix.ClockGettime(int32(^pid<<3|sched), &used); err != nil { // see clock_getcpuclockid(3)
 		return 0
 	}

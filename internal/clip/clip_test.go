@@ -43,7 +43,8 @@ func TestBoxesEncloseTheShapes(t *testing.T) {
 			changed := func(x, y int) bool {
 				for c := range 3 {
 					j := (y*s.Width+x)*3 + c
-					if want := math.Round(float64(p.background[j]) * light(f.T)); math.Abs(float64(pixels[j])-want) > 12 {
+					if want := math.Round(float64(p.background[j]) * light(f.T)); math.Abs(float64(pixels[j])-want) >
+						12 {
 						return true
 					}
 				}
@@ -61,13 +62,15 @@ func TestBoxesEncloseTheShapes(t *testing.T) {
 			for y := int(front.Box[1]); y < int(math.Ceil(front.Box[3])); y++ {
 				for x := int(front.Box[0]); x < int(math.Ceil(front.Box[2])); x++ {
 					if changed(x, y) {
-						seen = truth.Box{min(seen[0], float64(x)), min(seen[1], float64(y)), max(seen[2], float64(x+1)), max(seen[3], float64(y+1))}
+						seen = truth.Box{min(seen[0], float64(x)), min(seen[1], float64(y)),
+							max(seen[2], float64(x+1)), max(seen[3], float64(y+1))}
 					}
 				}
 			}
 			for e := range seen {
 				if math.Abs(seen[e]-front.Box[e]) > 4 {
-					t.Fatalf("seed %d, frame %d: object %d is seen in %v; its box is %v", seed, i, front.ID, seen, front.Box)
+					t.Fatalf("seed %d, frame %d: object %d is seen in %v; its box is %v", seed, i, front.ID, seen,
+						front.Box)
 				}
 			}
 		}

@@ -23,8 +23,10 @@ func startEncoder(ctx context.Context, program string, s Settings, path string) 
 	// ffmpeg is the same.
 	e.cmd = exec.CommandContext(ctx, program,
 		"-hide_banner", "-loglevel", "error", "-y",
-		"-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", s.Width, s.Height), "-r", fmt.Sprint(s.FPS), "-i", "pipe:0",
-		"-c:v", "libx264", "-preset", "veryfast", "-crf", "23", "-pix_fmt", "yuv420p", "-g", fmt.Sprint(2*s.FPS), "-threads", "2",
+		"-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", s.Width, s.Height), "-r", fmt.Sprint(s.FPS),
+		"-i", "pipe:0",
+		"-c:v", "libx264", "-preset", "veryfast", "-crf", "23", "-pix_fmt", "yuv420p", "-g", fmt.Sprint(2*s.FPS),
+		"-threads", "2",
 		"-flags:v", "+bitexact", "-fflags", "+bitexact", "-movflags", "+faststart", "-f", "mp4", "file:"+path)
 	e.cmd.Stderr = &e.stderr
 	var err error

@@ -67,11 +67,13 @@ func scene(s Settings) []shape {
 	add := func(k kind, radius float64, pattern int, where func(r float64) func(t float64) (float64, float64, bool)) {
 		r := vary(radius)
 		list = append(list, shape{
-			id: len(list) + 1, kind: k, radius: r, angle: uniform(0, 2*math.Pi), colour: colour(rng, len(list)), pattern: pattern, where: where(r),
+			id: len(list) + 1, kind: k, radius: r, angle: uniform(0, 2*math.Pi), colour: colour(rng, len(list)),
+			pattern: pattern, where: where(r),
 		})
 	}
 	// bouncing moves straight and turns round at the edges, in the time of clock.
-	bouncing := func(vx, vy, x0, y0 float64, clock func(t float64) float64) func(r float64) func(t float64) (float64, float64, bool) {
+	bouncing := func(vx, vy, x0, y0 float64, clock func(t float64) float64) func(r float64) func(t float64) (float64,
+		float64, bool) {
 		vx, vy = vary(vx), vary(vy)
 		return func(r float64) func(t float64) (float64, float64, bool) {
 			return func(t float64) (float64, float64, bool) {

@@ -27,7 +27,8 @@ func BenchmarkJPEG640x480ToGray96(b *testing.B) {
 
 // A detector's decoding of a photo, busier than the test scene.
 func benchPhoto(b *testing.B, w, h int) {
-	tg := Target{Width: w, Height: h, Layout: NCHW, Type: FP32, Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}}}
+	tg := Target{Width: w, Height: h, Layout: NCHW, Type: FP32,
+		Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}}}
 	d := NewDecoder(Limits{})
 	defer d.Close()
 	pic := jpegOf(b, busy(640, 480), 85)

@@ -39,7 +39,8 @@ func vp8l(w, h int) string {
 
 // vp8 is the start of a lossy picture with the claimed size.
 func vp8(w, h int) string {
-	return "\x10\x02\x00\x9d\x01\x2a" + string([]byte{byte(w), byte(w >> 8), byte(h), byte(h >> 8)}) + strings.Repeat("\x00", 40)
+	return "\x10\x02\x00\x9d\x01\x2a" + string([]byte{byte(w), byte(w >> 8), byte(h), byte(h >> 8)}) +
+		strings.Repeat("\x00", 40)
 }
 
 // anmf is a frame of an animation at the origin, with the picture.
@@ -73,22 +74,30 @@ func TestDecompressionBombs(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"png whose data unpack to 256 MiB":    {png(pngChunk("IDAT", zeros.Bytes()), end), ErrCorrupt},
-		"png whose text unpacks to 256 MiB":   {png(pngChunk("zTXt", append([]byte("a\x00\x00"), zeros.Bytes()...)), end), nil},
-		"png whose profile unpacks":           {png(pngChunk("iCCP", append([]byte("a\x00\x00"), zeros.Bytes()...)), end), nil},
-		"png with a chunk of 2 GiB":           {png([]byte("\x7f\xff\xff\xffIDAT")), ErrTruncated},
-		"png with a second, larger header":    {png(pngHeaderOf(side, side)[8:33]), nil},
-		"webp of 30,000 squared":              {riff("VP8X", vp8x(0, 30000, 30000), "VP8L", vp8l(side, side)), ErrTooLarge},
-		"webp that is larger than it says":    {riff("VP8X", vp8x(0, 16, 16), "VP8L", vp8l(side, side)), nil},
-		"webp, lossy, larger than it says":    {riff("VP8X", vp8x(0, 16, 16), "VP8 ", vp8(side, side)), nil},
-		"webp with a second, smaller header":  {riff("VP8X", vp8x(8, side, side), "VP8L", vp8l(side, side), "VP8X", vp8x(8, 16, 16)), ErrCorrupt},
-		"animation of 30,000 squared":         {riff("VP8X", vp8x(2, 30000, 30000), "ANMF", anmf(16, 16, string(webpInside))), ErrTooLarge},
-		"animation with a larger frame":       {riff("VP8X", vp8x(2, 16, 16), "ANMF", anmf(16, 16, string(webpInside))), nil},
-		"animation with a larger lossy frame": {riff("VP8X", vp8x(2, 16, 16), "ANMF", anmf(16, 16, string(lossyInside))), nil},
-		"webp with a chunk of 4 GiB":          {append(riff("VP8X", vp8x(0, 16, 16)), "VP8L\xff\xff\xff\xff"...), nil},
-		"webp of 4 GiB":                       {append([]byte("RIFF\xff\xff\xff\xff"), riff("VP8L", vp8l(16, 16))[8:]...), nil},
-		"jpeg of 30,000 squared":              {jpegResized(jpegOf(t, scene(64, 48), 90), 30000, 30000), ErrTooLarge},
-		"png of 30,000 squared":               {pngHeaderOf(30000, 30000), ErrTooLarge},
+		"png whose data unpack to 256 MiB": {png(pngChunk("IDAT", zeros.Bytes()), end), ErrCorrupt},
+		"png whose text unpacks to 256 MiB": {png(pngChunk("zTXt", append([]byte("a\x00\x00"), zeros.Bytes()...)),
+			end), nil},
+		"png whose profile unpacks": {png(pngChunk("iCCP", append([]byte("a\x00\x00"), zeros.Bytes()...)),
+			end), nil},
+		"png with a chunk of 2 GiB":        {png([]byte("\x7f\xff\xff\xffIDAT")), ErrTruncated},
+		"png with a second, larger header": {png(pngHeaderOf(side, side)[8:33]), nil},
+		"webp of 30,000 squared": {riff("VP8X", vp8x(0, 30000, 30000), "VP8L", vp8l(side, side)),
+			ErrTooLarge},
+		"webp that is larger than it says": {riff("VP8X", vp8x(0, 16, 16), "VP8L", vp8l(side, side)), nil},
+		"webp, lossy, larger than it says": {riff("VP8X", vp8x(0, 16, 16), "VP8 ", vp8(side, side)), nil},
+		"webp with a second, smaller header": {riff("VP8X", vp8x(8, side, side), "VP8L", vp8l(side, side), "VP8X",
+			vp8x(8, 16, 16)), ErrCorrupt},
+		"animation of 30,000 squared": {riff("VP8X", vp8x(2, 30000, 30000), "ANMF",
+			anmf(16, 16, string(webpInside))), ErrTooLarge},
+		"animation with a larger frame": {riff("VP8X", vp8x(2, 16, 16), "ANMF",
+			anmf(16, 16, string(webpInside))), nil},
+		"animation with a larger lossy frame": {riff("VP8X", vp8x(2, 16, 16), "ANMF",
+			anmf(16, 16, string(lossyInside))), nil},
+		"webp with a chunk of 4 GiB": {append(riff("VP8X", vp8x(0, 16, 16)), "VP8L\xff\xff\xff\xff"...), nil},
+		"webp of 4 GiB": {append([]byte("RIFF\xff\xff\xff\xff"),
+			riff("VP8L", vp8l(16, 16))[8:]...), nil},
+		"jpeg of 30,000 squared": {jpegResized(jpegOf(t, scene(64, 48), 90), 30000, 30000), ErrTooLarge},
+		"png of 30,000 squared":  {pngHeaderOf(30000, 30000), ErrTooLarge},
 	} {
 		var before, after runtime.MemStats
 		d := NewDecoder(Limits{MaxPixels: 1 << 20})

@@ -21,7 +21,8 @@ func (l Limits) checkDecoded(j *job) error {
 	case !Turbo:
 		advice += ", or build with libjpeg-turbo, which decodes at a reduced size"
 	}
-	return fmt.Errorf("codec: %w: %d pixels of a %v of %dx%d would be decoded%s, over limits.max_decoded_pixels=%d: raise it, %s",
+	return fmt.Errorf("codec: %w: %d pixels of a %v of %dx%d would be decoded%s, over limits.max_decoded_pixels=%d: "+
+		"raise it, %s",
 		ErrTooLarge, w*h, j.info.Kind, j.info.Width, j.info.Height, how, l.MaxDecoded, advice)
 }
 

@@ -26,7 +26,8 @@ func TestPixelsPerByte(t *testing.T) {
 		{4096, 2048, 2000, true}, {4096, 2049, 2000, false}, {4096, 2049, 8393, true},
 	} {
 		_, err := l.Header(of(c.w, c.h, c.n))
-		if c.ok && err != nil || !c.ok && (!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "limits.max_pixels_per_byte=1000")) {
+		if c.ok && err != nil || !c.ok && (!errors.Is(err, ErrTooLarge) ||
+			!strings.Contains(err.Error(), "limits.max_pixels_per_byte=1000")) {
 			t.Errorf("%dx%d in %d bytes: %v", c.w, c.h, c.n, err)
 		}
 	}
@@ -44,12 +45,14 @@ func TestPixelsThatAreDecoded(t *testing.T) {
 		for _, c := range []struct {
 			side, limit int
 			ok          bool // for a JPEG decoded at a reduced size
-		}{{300, 400*300 - 1, false}, {300, 400 * 300, true}, {60, 100*75 - 1, false}, {60, 100 * 75, true}, {60, 800*600 - 1, true}, {700, 800*600 - 1, false}, {700, 800 * 600, true}, {60, 800 * 600, true}} {
+		}{{300, 400*300 - 1, false}, {300, 400 * 300, true}, {60, 100*75 - 1, false}, {60, 100 * 75, true},
+			{60, 800*600 - 1, true}, {700, 800*600 - 1, false}, {700, 800 * 600, true}, {60, 800 * 600, true}} {
 			d := NewDecoder(Limits{MaxDecoded: c.limit})
 			tg := Target{Width: c.side, Height: c.side}
 			_, err := d.Decode(b, tg, make([]byte, tg.Size(800, 600)))
 			ok := c.limit >= 800*600 || c.ok && name == "jpeg" && Turbo
-			if refused := errors.Is(err, ErrTooLarge); refused == ok || refused && !strings.Contains(err.Error(), "limits.max_decoded_pixels=") {
+			if refused := errors.Is(err, ErrTooLarge); refused == ok || refused && !strings.Contains(err.Error(),
+				"limits.max_decoded_pixels=") {
 				t.Errorf("%s to %d with a limit of %d: %v", name, c.side, c.limit, err)
 			}
 		}
@@ -60,12 +63,14 @@ func TestPixelsThatAreDecoded(t *testing.T) {
 func TestTimeOfDecoding(t *testing.T) {
 	pics := quadPictures(t)
 	pics["large.jpg"], pics["large.png"] = jpegOf(t, busy(900, 700), 90), pngOf(t, busy(900, 700))
-	for _, name := range []string{"420.jpg", "progressive.jpg", "large.jpg", "rgb.png", "interlaced.png", "large.png", "lossless.webp"} {
+	for _, name := range []string{"420.jpg", "progressive.jpg", "large.jpg", "rgb.png", "interlaced.png", "large.png",
+		"lossless.webp"} {
 		b := pics[name]
 		d := NewDecoder(Limits{MaxTime: 1})
 		tg := Target{Width: 30, Height: 20}
 		got, want := make([]byte, tg.Size(0, 0)), make([]byte, tg.Size(0, 0))
-		if _, err := d.Decode(b, tg, got); !errors.Is(err, ErrSlow) || !strings.Contains(err.Error(), "limits.max_decode_time=1ns") {
+		if _, err := d.Decode(b, tg, got); !errors.Is(err, ErrSlow) ||
+			!strings.Contains(err.Error(), "limits.max_decode_time=1ns") {
 			t.Errorf("%s: %v", name, err)
 		}
 		d.Limits.MaxTime = time.Hour

@@ -11,7 +11,8 @@ func Container(b []byte) string {
 	case len(b) >= 8:
 		switch string(b[4:8]) {
 		case "ftyp":
-			if bytes.HasPrefix(b[8:], []byte("hei")) || bytes.HasPrefix(b[8:], []byte("hev")) || bytes.HasPrefix(b[8:], []byte("mif1")) || bytes.HasPrefix(b[8:], []byte("avi")) {
+			if bytes.HasPrefix(b[8:], []byte("hei")) || bytes.HasPrefix(b[8:], []byte("hev")) ||
+				bytes.HasPrefix(b[8:], []byte("mif1")) || bytes.HasPrefix(b[8:], []byte("avi")) {
 				return "" // pictures
 			}
 			return "MP4"
@@ -24,5 +25,6 @@ func Container(b []byte) string {
 
 // ContainerHint says what to send instead of pieces of a container.
 func ContainerHint(name string) string {
-	return name + " pieces, as a browser's MediaRecorder makes them, are not taken: send each chunk of a VideoEncoder (codec h264, vp8, vp9 or av1) or single pictures; `millrace stream FILE` sends a recording"
+	return name + " pieces, as a browser's MediaRecorder makes them, are not taken: send each chunk of a " +
+		"VideoEncoder (codec h264, vp8, vp9 or av1) or single pictures; `millrace stream FILE` sends a recording"
 }

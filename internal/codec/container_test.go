@@ -13,7 +13,8 @@ func TestContainer(t *testing.T) {
 		"MP4":  {"-c:v", "libx264", "-f", "mp4", "-movflags", "frag_keyframe+empty_moov", "-"},
 		"":     {"-c:v", "libx264", "-f", "h264", "-"},
 	} {
-		b, err := exec.Command(testneeds.Program(t, "ffmpeg"), append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=5:d=1"}, args...)...).Output()
+		b, err := exec.Command(testneeds.Program(t, "ffmpeg"),
+			append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=5:d=1"}, args...)...).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

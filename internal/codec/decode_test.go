@@ -38,7 +38,8 @@ func TestKnownPictures(t *testing.T) {
 									at = ch*w*h + y*w + x
 								}
 								if !near(int(got[at]), expect, 12) {
-									t.Errorf("%v %v %v: quadrant %d channel %d is %d, want %d", size, c, l, q, ch, got[at], expect)
+									t.Errorf("%v %v %v: quadrant %d channel %d is %d, want %d", size, c, l, q, ch,
+										got[at], expect)
 								}
 							}
 						}
@@ -105,7 +106,8 @@ func TestOrientation(t *testing.T) {
 		if w, h := info.Upright(); info.Orientation != o || w != 96 || h != 64 || info.Width != sw {
 			t.Fatalf("orientation %d: header says %+v", o, info)
 		}
-		for _, tg := range []Target{{}, {Width: 48, Height: 32}, {Width: 70, Height: 70}, {Layout: NCHW}, {Type: FP32}, {Width: 60, Height: 60, Fit: Letterbox, Type: FP32, Layout: NCHW}} {
+		for _, tg := range []Target{{}, {Width: 48, Height: 32}, {Width: 70, Height: 70}, {Layout: NCHW}, {Type: FP32},
+			{Width: 60, Height: 60, Fit: Letterbox, Type: FP32, Layout: NCHW}} {
 			got, p := decode(t, b, tg)
 			plain, want := decode(t, jpegOf(t, upright, 98), tg)
 			if p != want {
@@ -146,7 +148,8 @@ func TestOrientationOfPNGAndWebP(t *testing.T) {
 	body = append(body, "EXIF"...)
 	body = binary.LittleEndian.AppendUint32(body, uint32(len(tiff)))
 	body = append(body, tiff...)
-	w = append(binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(4+len(body))), append([]byte("WEBP"), body...)...)
+	w = append(binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(4+len(body))),
+		append([]byte("WEBP"), body...)...)
 	i, err := Header(w)
 	if err != nil || i.Orientation != 6 || i.Width != 48 || i.Height != 40 {
 		t.Fatalf("webp: %+v, %v", i, err)
@@ -178,14 +181,16 @@ func TestLetterbox(t *testing.T) {
 	}
 
 	// Bars at the sides, as floats: the fill is normalised like a pixel.
-	tg = Target{Width: 64, Height: 10, Fit: Letterbox, Fill: 51, Type: FP32, Layout: NCHW, Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}}}
+	tg = Target{Width: 64, Height: 10, Fit: Letterbox, Fill: 51, Type: FP32, Layout: NCHW,
+		Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}}}
 	got, p = decode(t, b, tg)
 	if p.OffsetX != 22 || p.OffsetY != 0 || p.ScaleX != 2 {
 		t.Fatalf("placed %+v", p)
 	}
 	for c := range 3 {
 		for _, x := range []int{0, 21, 42, 63} {
-			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*(c*640+5*64+x):])); !(math.Abs(float64(v)-0.2) < 1e-6) {
+			v := float64(math.Float32frombits(binary.LittleEndian.Uint32(got[4*(c*640+5*64+x):])))
+			if !(math.Abs(v-0.2) < 1e-6) {
 				t.Errorf("channel %d at %d is %v, want 0.2", c, x, v)
 			}
 		}
@@ -197,7 +202,8 @@ func TestNorm(t *testing.T) {
 	for i := range 4 {
 		m.Set(i%2, i/2, color.RGBA{10, 100, 250, 255})
 	}
-	n := Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}, Mean: [3]float32{0.485, 0.456, 0.406}, Std: [3]float32{0.229, 0.224, 0.225}}
+	n := Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}, Mean: [3]float32{0.485, 0.456, 0.406},
+		Std: [3]float32{0.229, 0.224, 0.225}}
 	for _, l := range []Layout{NHWC, NCHW} {
 		for _, c := range []Color{RGB, BGR} {
 			got, _ := decode(t, pngOf(t, m), Target{Color: c, Layout: l, Type: FP32, Norm: n})
@@ -211,7 +217,8 @@ func TestNorm(t *testing.T) {
 					ch = i / 4
 				}
 				expect := (px[ch]/255 - float64(n.Mean[ch])) / float64(n.Std[ch])
-				if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); math.Abs(float64(v)-expect) > 1e-5 {
+				if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); math.Abs(float64(v)-expect) >
+					1e-5 {
 					t.Errorf("%v %v element %d: %v, want %v", l, c, i, v, expect)
 				}
 			}

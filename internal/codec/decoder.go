@@ -116,7 +116,8 @@ func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed,
 	}
 	if err := d.decode(b, &j); err != nil {
 		if errors.Is(err, ErrSlow) {
-			return Placed{}, fmt.Errorf("codec: %v: %w, over limits.max_decode_time=%v: raise it, or send the picture smaller", info.Kind, ErrSlow, d.Limits.MaxTime)
+			return Placed{}, fmt.Errorf("codec: %v: %w, over limits.max_decode_time=%v: raise it, or send the "+
+				"picture smaller", info.Kind, ErrSlow, d.Limits.MaxTime)
 		}
 		return Placed{}, err
 	}
@@ -144,7 +145,8 @@ func (j *job) place(w, h int) error {
 	}
 	j.tw, j.th = j.target.Dims(w, h)
 	if want := j.target.Size(w, h); len(j.dst) != want {
-		return fmt.Errorf("codec: dst has %d bytes, %dx%d %v %v needs %d", len(j.dst), j.tw, j.th, j.target.Color, j.target.Type, want)
+		return fmt.Errorf("codec: dst has %d bytes, %dx%d %v %v needs %d", len(j.dst), j.tw, j.th, j.target.Color,
+			j.target.Type, want)
 	}
 	j.rect, j.placed = j.target.place(w, h)
 	return nil
@@ -199,7 +201,8 @@ func (d *Decoder) draw(j *job) error {
 // sameSize checks that the library read the same size from the header.
 func sameSize(m image.Image, i Info) error {
 	if b := m.Bounds(); b.Dx() != i.Width || b.Dy() != i.Height {
-		return fmt.Errorf("codec: %v: %w: header says %dx%d, picture is %dx%d", i.Kind, ErrCorrupt, i.Width, i.Height, b.Dx(), b.Dy())
+		return fmt.Errorf("codec: %v: %w: header says %dx%d, picture is %dx%d", i.Kind, ErrCorrupt, i.Width, i.Height,
+			b.Dx(), b.Dy())
 	}
 	return nil
 }

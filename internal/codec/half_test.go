@@ -31,7 +31,8 @@ func TestHalfOf(t *testing.T) {
 		}
 		middle := (v + next) / 2
 		even := uint16(h + h&1)
-		for f, want := range map[float32]uint16{float32(v): uint16(h), float32(middle): even, math.Nextafter32(float32(middle), 0): uint16(h), math.Nextafter32(float32(middle), 1e9): uint16(h + 1)} {
+		for f, want := range map[float32]uint16{float32(v): uint16(h), float32(middle): even,
+			math.Nextafter32(float32(middle), 0): uint16(h), math.Nextafter32(float32(middle), 1e9): uint16(h + 1)} {
 			if got := Half(f); got != want {
 				t.Fatalf("%v: %#x, want %#x", f, got, want)
 			}
@@ -41,7 +42,8 @@ func TestHalfOf(t *testing.T) {
 		}
 	}
 	inf := float32(math.Inf(1))
-	if Half(inf) != 0x7c00 || Half(-inf) != 0xfc00 || Half(1e30) != 0x7c00 || Half(float32(math.NaN()))&0x7fff <= 0x7c00 {
+	if Half(inf) != 0x7c00 || Half(-inf) != 0xfc00 || Half(1e30) != 0x7c00 ||
+		Half(float32(math.NaN()))&0x7fff <= 0x7c00 {
 		t.Error("infinity or NaN")
 	}
 }
@@ -57,7 +59,8 @@ func TestHalfPictures(t *testing.T) {
 	defer d.Close()
 	for _, target := range []Target{
 		{Layout: NCHW, Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}, Mean: [3]float32{0.5, 0.4, 0.3}}},
-		{Layout: NHWC, Color: BGR}, {Width: 11, Height: 11, Layout: NCHW, Fit: Letterbox, Fill: 114}, {Width: 3, Height: 4, Color: Gray},
+		{Layout: NHWC, Color: BGR}, {Width: 11, Height: 11, Layout: NCHW, Fit: Letterbox, Fill: 114},
+		{Width: 3, Height: 4, Color: Gray},
 	} {
 		full, half := target, target
 		full.Type, half.Type = FP32, FP16

@@ -104,16 +104,20 @@ func (l Limits) Header(b []byte) (Info, error) {
 		return Info{Kind: info.Kind}, err
 	}
 	if info.Width <= 0 || info.Height <= 0 {
-		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: size %dx%d has no pixels", info.Kind, ErrCorrupt, info.Width, info.Height)
+		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: size %dx%d has no pixels", info.Kind,
+			ErrCorrupt, info.Width, info.Height)
 	}
 	if err := l.check(info.Width, info.Height); err != nil {
 		return Info{Kind: info.Kind}, err
 	}
 	if l.TooFewBytes(info.Width, info.Height, len(b)) {
-		return Info{Kind: info.Kind}, fmt.Errorf("codec: %w: %dx%d in %d bytes is %d pixels a byte, over limits.max_pixels_per_byte=%d: raise it, or send the picture smaller", ErrTooLarge, info.Width, info.Height, len(b), info.Width*info.Height/len(b), l.MaxPerByte)
+		return Info{Kind: info.Kind}, fmt.Errorf("codec: %w: %dx%d in %d bytes is %d pixels a byte, over "+
+			"limits.max_pixels_per_byte=%d: raise it, or send the picture smaller", ErrTooLarge, info.Width,
+			info.Height, len(b), info.Width*info.Height/len(b), l.MaxPerByte)
 	}
 	if len(b) < minBytes {
-		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: claims %dx%d, which %d bytes cannot hold", info.Kind, ErrTruncated, info.Width, info.Height, len(b))
+		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: claims %dx%d, which %d bytes cannot hold",
+			info.Kind, ErrTruncated, info.Width, info.Height, len(b))
 	}
 	return info, nil
 }
@@ -128,7 +132,8 @@ func (l Limits) TooFewBytes(w, h, n int) bool {
 func (l Limits) check(w, h int) error {
 	// Sides are below 2^31, so the product of two fits 64 bits.
 	if p := uint64(w) * uint64(h); p > uint64(l.maxPixels()) {
-		return fmt.Errorf("codec: %w: %dx%d is %d pixels, over limits.max_pixels=%d: raise it, or send the picture smaller", ErrTooLarge, w, h, p, l.maxPixels())
+		return fmt.Errorf("codec: %w: %dx%d is %d pixels, over limits.max_pixels=%d: raise it, or send the picture "+
+			"smaller", ErrTooLarge, w, h, p, l.maxPixels())
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func followingSegments(b []byte) (adobe bool, inScan int) {
 
 func jpegFrame(b []byte, m byte, seg []byte, adobe bool, inScan int, info *Info) (minBytes int, err error) {
 	if m > 0xc2 {
-		return 0, fmt.Errorf("codec: jpeg header: %w: lossless, hierarchical or arithmetic coding (marker %#x): send baseline or progressive", ErrUnsupported, m)
+		return 0, fmt.Errorf("codec: jpeg header: %w: lossless, hierarchical or arithmetic coding (marker %#x): "+
+			"send baseline or progressive", ErrUnsupported, m)
 	}
 	if len(seg) < 6 {
 		return 0, fmt.Errorf("codec: jpeg header: %w: short frame header", ErrCorrupt)
@@ -97,7 +98,8 @@ func jpegFrame(b []byte, m byte, seg []byte, adobe bool, inScan int, info *Info)
 		return 0, fmt.Errorf("codec: jpeg header: %w: short frame header", ErrCorrupt)
 	}
 	if info.components == 4 && !adobe {
-		return 0, fmt.Errorf("codec: jpeg header: %w: four components without an Adobe segment: send RGB", ErrUnsupported)
+		return 0, fmt.Errorf("codec: jpeg header: %w: four components without an Adobe segment: send RGB",
+			ErrUnsupported)
 	}
 	hm, vm := 1, 1
 	for c := range info.components {

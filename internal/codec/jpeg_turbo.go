@@ -92,11 +92,12 @@ static void mr_start(struct mr_state *s, char *text) {
 	s->text = text;
 }
 
-// limit is in nanoseconds, 0 for none; others, slice and pause are of Pace, NULL for none. memory bounds the coefficients of a picture of
-// several scans, in bytes: the library has no bound of its own.
+// limit is in nanoseconds, 0 for none; others, slice and pause are of Pace, NULL for none. memory bounds the
+// coefficients of a picture of several scans, in bytes: the library has no bound of its own.
 static int mr_decode(const unsigned char *src, unsigned long n, int fullw, int fullh,
                      unsigned char *dst, int w, int pitch, int height, int shrink, int space,
-                     long long limit, long memory, const unsigned *others, long long slice, long long pause, char *text) {
+                     long long limit, long memory, const unsigned *others,
+                     long long slice, long long pause, char *text) {
 	struct mr_state s;
 	struct jpeg_decompress_struct d;
 	mr_start(&s, text);
@@ -220,7 +221,8 @@ func (j *job) scale() (f, w, h int) {
 func (j *job) direct(step int) bool {
 	f, w, h := j.scale()
 	t, info := j.target, &j.info
-	return j.whole() && w == j.rect.w && h == j.rect.h && info.Width == w*f && info.Height == h*f && info.Orientation == 1 &&
+	return j.whole() && w == j.rect.w && h == j.rect.h && info.Width == w*f && info.Height == h*f &&
+		info.Orientation == 1 &&
 		t.Type == UINT8 && step == t.Color.Channels() && (t.Layout == NHWC || step == 1)
 }
 
@@ -300,7 +302,8 @@ func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 	var text [C.JMSG_LENGTH_MAX]byte
 	if C.mr_encode((*C.uchar)(unsafe.SliceData(rgb)), C.int(w), C.int(h), C.int(quality),
 		(*C.uchar)(unsafe.SliceData(dst[at:at+int(n)])), &n, (*C.char)(unsafe.Pointer(&text))) != 0 {
-		return dst[:at], fmt.Errorf("codec: encode jpeg: libjpeg-turbo failed: %s", string(text[:bytes.IndexByte(text[:], 0)]))
+		return dst[:at], fmt.Errorf("codec: encode jpeg: libjpeg-turbo failed: %s",
+			string(text[:bytes.IndexByte(text[:], 0)]))
 	}
 	return dst[:at+int(n)], nil
 }

@@ -19,7 +19,8 @@ func TestLumaInTheTargetsSize(t *testing.T) {
 	for _, source := range [][2]int{{0, 0}, {1280, 720}} {
 		var d Decoder
 		got := make([]byte, w*h)
-		placed, err := d.Convert(b, NV12, w, h, Target{Width: w, Height: h, Color: Gray, SourceWidth: source[0], SourceHeight: source[1]}, got)
+		placed, err := d.Convert(b, NV12, w, h, Target{Width: w, Height: h, Color: Gray, SourceWidth: source[0],
+			SourceHeight: source[1]}, got)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%v, %v; want %v", err, got, want)
 		}

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/processors"
 )
 
-// TestPace: while others wait, decoding pauses between its slices, which the limit of its time does not include, and the picture is the same;
-// while nobody does, it does not pause.
+// TestPace: while others wait, decoding pauses between its slices, which the limit of its time does not include, and
+// the picture is the same; while nobody does, it does not pause.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	pics := quadPictures(t)
@@ -53,7 +53,8 @@ func TestPace(t *testing.T) {
 			others.Store(1)
 			d.Pace.Slice = time.Hour
 			begun := time.Now()
-			if _, err := d.Decode(pics[c.name], tg, make([]byte, len(want))); err != nil || pause == time.Hour && time.Since(begun) > 0 {
+			if _, err := d.Decode(pics[c.name], tg, make([]byte, len(want))); err != nil ||
+				pause == time.Hour && time.Since(begun) > 0 {
 				t.Errorf("%s within a slice: %v, %v", c.name, time.Since(begun), err)
 			}
 		})

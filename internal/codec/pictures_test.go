@@ -19,7 +19,8 @@ func scene(w, h int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
 		for x := range w {
-			m.SetRGBA(x, y, color.RGBA{byte(255 * x / max(w-1, 1)), byte(255 * y / max(h-1, 1)), byte(128 + 100*(x-y)/(w+h)), 255})
+			m.SetRGBA(x, y, color.RGBA{byte(255 * x / max(w-1, 1)), byte(255 * y / max(h-1, 1)),
+				byte(128 + 100*(x-y)/(w+h)), 255})
 		}
 	}
 	return m
@@ -31,7 +32,8 @@ func busy(w, h int) *image.RGBA {
 	for y := range h {
 		for x := range w {
 			fx, fy := float64(x), float64(y)
-			m.SetRGBA(x, y, color.RGBA{byte(128 + 60*math.Sin(fx/9) + 30*math.Sin(fx*fy/500)), byte(128 + 60*math.Sin(fy/7) + 30*math.Sin((fx+fy)/2)), byte(128 + 90*math.Cos((fx+fy)/11)), 255})
+			m.SetRGBA(x, y, color.RGBA{byte(128 + 60*math.Sin(fx/9) + 30*math.Sin(fx*fy/500)),
+				byte(128 + 60*math.Sin(fy/7) + 30*math.Sin((fx+fy)/2)), byte(128 + 90*math.Cos((fx+fy)/11)), 255})
 		}
 	}
 	return m

@@ -62,8 +62,12 @@ func found(got []byte, w, h int) box {
 		return centre - float64(step)*(127.5-b)/(a-b)
 	}
 	return box{
-		edge(cx, -1, -1, func(x int) float64 { return at(x, cy) }), edge(cy, -1, -1, func(y int) float64 { return at(cx, y) }),
-		edge(cx, 1, w, func(x int) float64 { return at(x, cy) }), edge(cy, 1, h, func(y int) float64 { return at(cx, y) }),
+		edge(cx, -1, -1, func(x int) float64 {
+			return at(x, cy)
+		}), edge(cy, -1, -1, func(y int) float64 { return at(cx, y) }),
+		edge(cx, 1, w, func(x int) float64 {
+			return at(x, cy)
+		}), edge(cy, 1, h, func(y int) float64 { return at(cx, y) }),
 	}
 }
 
@@ -75,10 +79,13 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 	var bias [4]float64
 	var overlap, n float64
 	rapid.Check(outer, func(t *rapid.T) {
-		side := rapid.OneOf(rapid.IntRange(3, 40), rapid.IntRange(41, 400), rapid.SampledFrom([]int{1, 2, 64, 256, 255, 257, 640}))
+		side := rapid.OneOf(rapid.IntRange(3, 40), rapid.IntRange(41, 400),
+			rapid.SampledFrom([]int{1, 2, 64, 256, 255, 257, 640}))
 		w, h := side.Draw(t, "w"), side.Draw(t, "h")
-		target := rapid.OneOf(rapid.IntRange(8, 70), rapid.SampledFrom([]int{16, 32, 64, 128, w, h, (w + 1) / 2, (h + 3) / 4, (w + 7) / 8}))
-		tg := Target{Width: target.Draw(t, "tw"), Height: target.Draw(t, "th"), Color: Gray, Fit: Fit(rapid.IntRange(0, 1).Draw(t, "fit"))}
+		target := rapid.OneOf(rapid.IntRange(8, 70),
+			rapid.SampledFrom([]int{16, 32, 64, 128, w, h, (w + 1) / 2, (h + 3) / 4, (w + 7) / 8}))
+		tg := Target{Width: target.Draw(t, "tw"), Height: target.Draw(t, "th"), Color: Gray,
+			Fit: Fit(rapid.IntRange(0, 1).Draw(t, "fit"))}
 		o := rapid.IntRange(1, 8).Draw(t, "orientation")
 
 		// At least four pixels of the target, so that the middle is surely seen, and away from the border or up to
@@ -88,7 +95,8 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 		var left, top, right, below int
 		if rapid.Bool().Draw(t, "region") {
 			pad := rapid.IntRange(0, 40)
-			left, top, right, below = pad.Draw(t, "left"), pad.Draw(t, "top"), pad.Draw(t, "right"), pad.Draw(t, "below")
+			left, top, right, below = pad.Draw(t, "left"), pad.Draw(t, "top"), pad.Draw(t, "right"),
+				pad.Draw(t, "below")
 			tg.Region = Region{left, top, w, h}
 		}
 		const margin = 16
@@ -99,9 +107,11 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 		scaledW, scaledH := frameW, frameH
 		if how == "scaled" {
 			by := rapid.SampledFrom([]float64{1, 1.01, 1.3, 2, 3, 4.7})
-			scaledW, scaledH = max(int(float64(frameW)/by.Draw(t, "scaled x")), 1), max(int(float64(frameH)/by.Draw(t, "scaled y")), 1)
+			scaledW, scaledH = max(int(float64(frameW)/by.Draw(t, "scaled x")), 1),
+				max(int(float64(frameH)/by.Draw(t, "scaled y")), 1)
 		}
-		coarse := [2]float64{max(p.ScaleX, float64(frameW)/float64(scaledW)), max(p.ScaleY, float64(frameH)/float64(scaledH))}
+		coarse := [2]float64{max(p.ScaleX, float64(frameW)/float64(scaledW)),
+			max(p.ScaleY, float64(frameH)/float64(scaledH))}
 		span := func(name string, side int, scale float64) (from, to int) {
 			long, away := int(math.Ceil(4*max(scale, 1))), int(math.Ceil(1.5*max(scale, 1)))
 			switch {
@@ -171,7 +181,9 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 			scale := coarse[i%2]
 			off := back[i] - truth[i]
 			if math.Abs(off) > max(1, scale/2) {
-				t.Fatalf("%s %dx%d, orientation %d, to %dx%d: side %d is %.2f, want %v (%v, %v), a target pixel is %.2f", how, w, h, o, tw, th, i, back[i], truth[i], back, truth, scale)
+				t.Fatalf(
+					"%s %dx%d, orientation %d, to %dx%d: side %d is %.2f, want %v (%v, %v), a target pixel is %.2f",
+					how, w, h, o, tw, th, i, back[i], truth[i], back, truth, scale)
 			}
 			bias[i] += off / max(1, scale)
 		}

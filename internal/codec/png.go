@@ -46,7 +46,8 @@ func pngFormat(ihdr []byte, info *Info) error {
 	case !ok:
 		return fmt.Errorf("codec: png header: %w: bit depth %d with color type %d", ErrUnsupported, depth, kind)
 	case ihdr[10] != 0 || ihdr[11] != 0:
-		return fmt.Errorf("codec: png header: %w: compression method %d, filter method %d", ErrUnsupported, ihdr[10], ihdr[11])
+		return fmt.Errorf("codec: png header: %w: compression method %d, filter method %d", ErrUnsupported, ihdr[10],
+			ihdr[11])
 	case ihdr[12] > 1:
 		return fmt.Errorf("codec: png header: %w: interlace method %d", ErrCorrupt, ihdr[12])
 	}
@@ -497,7 +498,8 @@ func (r *pngReader) convert16(out, raw []byte) {
 
 // adam7 are the passes of an interlaced picture: their first column and row, and the
 // distances between columns and rows.
-var adam7 = [7]struct{ x, y, dx, dy int }{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}}
+var adam7 = [7]struct{ x, y, dx, dy int }{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4},
+	{1, 0, 2, 2}, {0, 1, 1, 2}}
 
 // readInterlaced reads all pixels of an interlaced picture into frame.
 func (r *pngReader) readInterlaced(frame []byte) error {

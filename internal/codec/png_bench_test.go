@@ -80,8 +80,8 @@ func screen(tb testing.TB, w, h int, text bool) *image.RGBA {
 	return m
 }
 
-// withAlpha is m with an alpha channel, as screenshots of macOS and Android have: all pixels but one are opaque, since
-// image/png writes no alpha channel otherwise.
+// withAlpha is m with an alpha channel, as screenshots of macOS and Android have: all pixels but one are opaque,
+// since image/png writes no alpha channel otherwise.
 func withAlpha(m *image.RGBA) *image.NRGBA {
 	n := &image.NRGBA{Pix: bytes.Clone(m.Pix), Stride: m.Stride, Rect: m.Rect}
 	n.Pix[3] = 254

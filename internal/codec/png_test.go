@@ -29,7 +29,8 @@ type pngFile struct {
 }
 
 func (f pngFile) encode(t testing.TB, random *rand.Rand) []byte {
-	ihdr := []byte{byte(f.w >> 24), byte(f.w >> 16), byte(f.w >> 8), byte(f.w), 0, 0, byte(f.h >> 8), byte(f.h), byte(f.depth), byte(f.kind), 0, 0, 0}
+	ihdr := []byte{byte(f.w >> 24), byte(f.w >> 16), byte(f.w >> 8), byte(f.w), 0, 0, byte(f.h >> 8), byte(f.h),
+		byte(f.depth), byte(f.kind), 0, 0, 0}
 	if f.interlaced {
 		ihdr[12] = 1
 	}
@@ -92,13 +93,16 @@ func deflated(t testing.TB, b []byte, level int) []byte {
 func pngFiles(t testing.TB) map[string][]byte {
 	random := rand.New(rand.NewPCG(5, 6))
 	all := map[string][]byte{}
-	gamma := append(pngChunk("gAMA", []byte{0, 0, 0xb1, 0x8f}), pngChunk("tEXt", bytes.Repeat([]byte("words "), 5000))...)
-	for kind, depths := range map[int][]int{pngGray: {1, 2, 4, 8, 16}, pngRGB: {8, 16}, pngPalette: {1, 2, 4, 8}, pngGrayAlpha: {8, 16}, pngRGBAlpha: {8, 16}} {
+	gamma := append(pngChunk("gAMA", []byte{0, 0, 0xb1, 0x8f}),
+		pngChunk("tEXt", bytes.Repeat([]byte("words "), 5000))...)
+	for kind, depths := range map[int][]int{pngGray: {1, 2, 4, 8, 16}, pngRGB: {8, 16}, pngPalette: {1, 2, 4, 8},
+		pngGrayAlpha: {8, 16}, pngRGBAlpha: {8, 16}} {
 		for _, depth := range depths {
 			for _, interlaced := range []bool{false, true} {
 				for i, size := range [][2]int{{1, 1}, {2, 3}, {7, 5}, {8, 8}, {33, 21}, {70, 50}, {1, 40}, {90, 1}} {
 					for _, clear := range []bool{false, true} {
-						f := pngFile{depth: depth, kind: kind, interlaced: interlaced, w: size[0], h: size[1], level: i%8 + 1, piece: 1 + i*300}
+						f := pngFile{depth: depth, kind: kind, interlaced: interlaced, w: size[0], h: size[1],
+							level: i%8 + 1, piece: 1 + i*300}
 						if i%2 == 0 {
 							f.between = gamma
 						}
@@ -119,7 +123,8 @@ func pngFiles(t testing.TB) map[string][]byte {
 						} else if clear {
 							continue
 						}
-						all[fmt.Sprintf("type %d, %d bits, interlaced %v, %v, transparent %v", kind, depth, interlaced, size, clear)] = f.encode(t, random)
+						all[fmt.Sprintf("type %d, %d bits, interlaced %v, %v, transparent %v", kind, depth, interlaced,
+							size, clear)] = f.encode(t, random)
 					}
 				}
 			}
@@ -189,8 +194,10 @@ func TestPNGAgainstImagePNG(t *testing.T) {
 		w, h := info.Upright()
 		region := Region{X: w / 3, Y: h / 4, Width: max(1, w/2), Height: max(1, h/2)}
 		for i, tg := range []Target{
-			{}, {Width: max(1, w/2), Height: max(1, h/2)}, {Width: max(1, w/5), Height: max(1, h/5)}, {Width: max(1, w/9), Height: max(1, h/9)},
-			{Width: 2*w + 1, Height: 3 * h}, {Width: w, Height: 2*h + 3}, {Width: 11, Height: 40}, {Width: 20, Height: 30, Fit: Letterbox, Type: FP32, Layout: NCHW},
+			{}, {Width: max(1, w/2), Height: max(1, h/2)}, {Width: max(1, w/5), Height: max(1, h/5)},
+			{Width: max(1, w/9), Height: max(1, h/9)},
+			{Width: 2*w + 1, Height: 3 * h}, {Width: w, Height: 2*h + 3}, {Width: 11, Height: 40},
+			{Width: 20, Height: 30, Fit: Letterbox, Type: FP32, Layout: NCHW},
 			{Region: region}, {Region: region, Width: 3, Height: 2}, {Region: region, Width: 2 * w, Height: h},
 		} {
 			tg.Color = Color(i % 3)
@@ -219,7 +226,8 @@ func TestCutPNG(t *testing.T) {
 			continue
 		}
 		for n := range b {
-			if _, err := d.Decode(b[:n], tg, dst); !errors.Is(err, ErrTruncated) && !(n < 8 && errors.Is(err, ErrUnknown)) {
+			if _, err := d.Decode(b[:n], tg, dst); !errors.Is(err, ErrTruncated) &&
+				!(n < 8 && errors.Is(err, ErrUnknown)) {
 				t.Fatalf("%s cut to %d of %d bytes: %v", name, n, len(b), err)
 			}
 		}
@@ -229,7 +237,8 @@ func TestCutPNG(t *testing.T) {
 		f := pngFile{depth: 8, kind: pngRGB, w: 20, h: rows, level: 6, piece: 1 << 20}
 		b := f.encode(t, random)
 		copy(b[8:], pngChunk("IHDR", []byte{0, 0, 0, 20, 0, 0, 0, 20, 8, 2, 0, 0, 0}))
-		if _, err := d.Decode(b, tg, dst); !errors.Is(err, ErrCorrupt) || !bytes.Contains([]byte(err.Error()), []byte(text)) {
+		if _, err := d.Decode(b, tg, dst); !errors.Is(err, ErrCorrupt) ||
+			!bytes.Contains([]byte(err.Error()), []byte(text)) {
 			t.Errorf("%d rows of 20: %v", rows, err)
 		}
 	}
@@ -258,7 +267,8 @@ func TestPNGTakesNoMemoryForItsPixels(t *testing.T) {
 // Compressed data without any output end at the deadline, too: the decompressor returns to no row meanwhile.
 func TestSlowPNGWithoutPixels(t *testing.T) {
 	empty := []byte{0x78, 0x9c}
-	for range 2_000_000 { // four blocks of the fixed code, 10 bits each: not the last block, the code 1, the end of the block
+	// four blocks of the fixed code, 10 bits each: not the last block, the code 1, the end of the block
+	for range 2_000_000 {
 		empty = append(empty, 0x02, 0x08, 0x20, 0x80, 0x00)
 	}
 	b := slices.Concat(pngHeaderOf(16, 16)[:33], pngChunk("IDAT", empty), pngChunk("IEND", nil))

@@ -44,15 +44,18 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 	d.Drawn = 0
 	want := f.Size(w, h)
 	if want == 0 {
-		return Placed{}, fmt.Errorf("codec: raw frame %v %dx%d: use RGB24, NV12 or GRAY8 with sides of 1 to %d", f, w, h, maxSide)
+		return Placed{}, fmt.Errorf("codec: raw frame %v %dx%d: use RGB24, NV12 or GRAY8 with sides of 1 to %d", f, w,
+			h, maxSide)
 	}
 	if err := d.Limits.check(w, h); err != nil {
 		return Placed{}, err
 	}
 	if len(b) != want {
-		return Placed{}, fmt.Errorf("codec: raw frame has %d bytes, %v %dx%d is %d: %w", len(b), f, w, h, want, ErrTruncated)
+		return Placed{}, fmt.Errorf("codec: raw frame has %d bytes, %v %dx%d is %d: %w", len(b), f, w, h, want,
+			ErrTruncated)
 	}
-	j := job{info: Info{Width: cmp.Or(t.SourceWidth, w), Height: cmp.Or(t.SourceHeight, h), Orientation: 1}, target: &t, dst: dst}
+	j := job{info: Info{Width: cmp.Or(t.SourceWidth, w), Height: cmp.Or(t.SourceHeight, h), Orientation: 1},
+		target: &t, dst: dst}
 	if err := j.place(j.info.Width, j.info.Height); err != nil {
 		return Placed{}, err
 	}
@@ -60,7 +63,8 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 		copy(dst, b)
 		return j.placed, nil
 	}
-	if f == NV12 && j.whole() && j.rect == (rect{0, 0, w, h}) && w == j.tw && h == j.th && t.Color == Gray && t.Type == UINT8 {
+	if f == NV12 && j.whole() && j.rect == (rect{0, 0, w, h}) && w == j.tw && h == j.th && t.Color == Gray &&
+		t.Type == UINT8 {
 		luma.Full(dst, b[:w*h]) // with one channel, all layouts are the same
 		return j.placed, nil
 	}

@@ -13,22 +13,24 @@ import (
 
 // encodings are the pictures written by ffmpeg but not by Go's encoders.
 var encodings = map[string][]string{
-	"420.jpg":            {"-pix_fmt", "yuvj420p", "-q:v", "2"},
-	"422.jpg":            {"-pix_fmt", "yuvj422p", "-q:v", "2"},
-	"444.jpg":            {"-pix_fmt", "yuvj444p", "-q:v", "2"},
-	"gray.jpg":           {"-pix_fmt", "gray", "-q:v", "2"},
-	"rgb48.png":          {"-pix_fmt", "rgb48be"},
-	"rgba64.png":         {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-pix_fmt", "rgba64be"},
-	"gray16.png":         {"-pix_fmt", "gray16be"},
-	"gray-alpha.png":     {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-pix_fmt", "ya8"},
-	"gray-alpha16.png":   {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-pix_fmt", "ya16be"},
-	"mono.png":           {"-pix_fmt", "monob"},
-	"palette.png":        {"-pix_fmt", "pal8"},
-	"interlaced.png":     {"-pix_fmt", "rgba", "-flags", "+ildct"},
-	"lossy.webp":         {"-c:v", "libwebp", "-pix_fmt", "yuv420p", "-quality", "95"},
-	"lossless.webp":      {"-c:v", "libwebp", "-lossless", "1"},
-	"alpha.webp":         {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-c:v", "libwebp", "-pix_fmt", "yuva420p", "-quality", "95"},
-	"alphalossless.webp": {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-c:v", "libwebp", "-pix_fmt", "bgra", "-lossless", "1"},
+	"420.jpg":          {"-pix_fmt", "yuvj420p", "-q:v", "2"},
+	"422.jpg":          {"-pix_fmt", "yuvj422p", "-q:v", "2"},
+	"444.jpg":          {"-pix_fmt", "yuvj444p", "-q:v", "2"},
+	"gray.jpg":         {"-pix_fmt", "gray", "-q:v", "2"},
+	"rgb48.png":        {"-pix_fmt", "rgb48be"},
+	"rgba64.png":       {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-pix_fmt", "rgba64be"},
+	"gray16.png":       {"-pix_fmt", "gray16be"},
+	"gray-alpha.png":   {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-pix_fmt", "ya8"},
+	"gray-alpha16.png": {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-pix_fmt", "ya16be"},
+	"mono.png":         {"-pix_fmt", "monob"},
+	"palette.png":      {"-pix_fmt", "pal8"},
+	"interlaced.png":   {"-pix_fmt", "rgba", "-flags", "+ildct"},
+	"lossy.webp":       {"-c:v", "libwebp", "-pix_fmt", "yuv420p", "-quality", "95"},
+	"lossless.webp":    {"-c:v", "libwebp", "-lossless", "1"},
+	"alpha.webp": {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-c:v", "libwebp", "-pix_fmt", "yuva420p",
+		"-quality", "95"},
+	"alphalossless.webp": {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-c:v", "libwebp", "-pix_fmt", "bgra",
+		"-lossless", "1"},
 }
 
 // pillow writes pictures that neither ffmpeg nor Go writes.
@@ -110,7 +112,8 @@ func ffWith(t testing.TB, in []byte, args ...string) []byte {
 
 func compare(t *testing.T, name string, b []byte) {
 	t.Helper()
-	rgba := ff(t, "-i", name, "-sws_flags", "bilinear+accurate_rnd+full_chroma_int+full_chroma_inp", "-pix_fmt", "rgba", "-f", "rawvideo", "-")
+	rgba := ff(t, "-i", name, "-sws_flags", "bilinear+accurate_rnd+full_chroma_int+full_chroma_inp", "-pix_fmt",
+		"rgba", "-f", "rawvideo", "-")
 	premultiply(rgba)
 	got, p := decode(t, b, Target{})
 	if len(rgba) != 4*p.Width*p.Height {

@@ -26,9 +26,11 @@ func (r Region) orWhole(w, h int) Region {
 func (r Region) check(w, h int) error {
 	switch {
 	case r.Width < 1 || r.Height < 1:
-		return fmt.Errorf("codec: %w: %dx%d at %d,%d is empty: choose a part of the %dx%d picture", ErrRegion, r.Width, r.Height, r.X, r.Y, w, h)
+		return fmt.Errorf("codec: %w: %dx%d at %d,%d is empty: choose a part of the %dx%d picture", ErrRegion, r.Width,
+			r.Height, r.X, r.Y, w, h)
 	case r.X < 0 || r.Y < 0 || r.X > w-r.Width || r.Y > h-r.Height:
-		return fmt.Errorf("codec: %w: %dx%d at %d,%d reaches beyond the %dx%d picture", ErrRegion, r.Width, r.Height, r.X, r.Y, w, h)
+		return fmt.Errorf("codec: %w: %dx%d at %d,%d reaches beyond the %dx%d picture", ErrRegion, r.Width, r.Height,
+			r.X, r.Y, w, h)
 	}
 	return nil
 }

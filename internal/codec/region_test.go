@@ -41,7 +41,10 @@ func forms(t *testing.T) (all []form) {
 			t.Fatal(name, err)
 		}
 		w, h := info.Upright()
-		all = append(all, form{name, w, h, lossless, info.Orientation != 1, func(d *Decoder, tg Target, dst []byte) (Placed, error) { return d.Decode(b, tg, dst) }})
+		all = append(all, form{name, w, h, lossless, info.Orientation != 1,
+			func(d *Decoder, tg Target, dst []byte) (Placed, error) {
+				return d.Decode(b, tg, dst)
+			}})
 	}
 	for o := 1; o <= 8; o++ {
 		m := stored(scene(131, 97), o)
@@ -63,7 +66,8 @@ func forms(t *testing.T) (all []form) {
 		case Gray8:
 			b = b[:113*75]
 		}
-		all = append(all, form{f.String(), 113, 75, f != NV12, false, func(d *Decoder, tg Target, dst []byte) (Placed, error) {
+		all = append(all, form{f.String(), 113, 75, f != NV12, false, func(d *Decoder, tg Target, dst []byte) (Placed,
+			error) {
 			return d.Convert(b, f, 113, 75, tg, dst)
 		}})
 	}
@@ -113,7 +117,8 @@ func TestRegionAtItsSizeIsACrop(outer *testing.T) {
 		if err != nil {
 			t.Fatalf("%s %+v: %v", f.name, r, err)
 		}
-		if p != (Placed{Width: f.width, Height: f.height, ScaleX: 1, ScaleY: 1, OriginX: float64(r.X), OriginY: float64(r.Y)}) {
+		if p != (Placed{Width: f.width, Height: f.height, ScaleX: 1, ScaleY: 1, OriginX: float64(r.X),
+			OriginY: float64(r.Y)}) {
 			t.Fatalf("%s %+v: placed %+v", f.name, r, p)
 		}
 		const rim = 2
@@ -149,7 +154,8 @@ func TestRegionResized(outer *testing.T) {
 		f := &all[rapid.IntRange(0, len(all)-1).Draw(t, "form")]
 		r := drawRegion(t, f.width, f.height)
 		part := cropRGB(f.whole(outer), f.width, r)
-		tg := Target{Width: rapid.IntRange(1, 90).Draw(t, "tw"), Height: rapid.IntRange(1, 90).Draw(t, "th"), Fit: Fit(rapid.IntRange(0, 1).Draw(t, "fit"))}
+		tg := Target{Width: rapid.IntRange(1, 90).Draw(t, "tw"), Height: rapid.IntRange(1, 90).Draw(t, "th"),
+			Fit: Fit(rapid.IntRange(0, 1).Draw(t, "fit"))}
 		want := make([]byte, tg.Size(r.Width, r.Height))
 		plain, err := d.Convert(part, RGB24, r.Width, r.Height, tg, want)
 		if err != nil {
@@ -177,15 +183,18 @@ func TestInvalidRegions(t *testing.T) {
 	b := pngOf(t, scene(40, 30))
 	d := NewDecoder(Limits{})
 	for _, r := range []Region{
-		{X: 1}, {Width: 40}, {Height: 30}, {X: 40, Width: 1, Height: 1}, {Y: 30, Width: 1, Height: 1}, {X: -1, Width: 5, Height: 5},
-		{X: 1, Width: 40, Height: 30}, {Y: 1, Width: 40, Height: 30}, {Width: 1 << 62, Height: 1 << 62, X: 1 << 62}, {Width: -1, Height: -1},
+		{X: 1}, {Width: 40}, {Height: 30}, {X: 40, Width: 1, Height: 1}, {Y: 30, Width: 1, Height: 1},
+		{X: -1, Width: 5, Height: 5},
+		{X: 1, Width: 40, Height: 30}, {Y: 1, Width: 40, Height: 30}, {Width: 1 << 62, Height: 1 << 62, X: 1 << 62},
+		{Width: -1, Height: -1},
 	} {
 		_, err := d.Decode(b, Target{Width: 8, Height: 8, Region: r}, make([]byte, 3*64))
 		if !errors.Is(err, ErrRegion) || !strings.Contains(err.Error(), "40x30") {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if _, err := d.Decode(b, Target{Width: 8, Height: 8, Region: Region{39, 29, 1, 1}}, make([]byte, 3*64)); err != nil {
+	if _, err := d.Decode(b, Target{Width: 8, Height: 8, Region: Region{39, 29, 1, 1}},
+		make([]byte, 3*64)); err != nil {
 		t.Error(err)
 	}
 }

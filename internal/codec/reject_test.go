@@ -58,7 +58,8 @@ func TestRefused(t *testing.T) {
 		{"empty", []byte{}, ErrUnknown, ""},
 		{"one byte", []byte{0xff}, ErrUnknown, "1 bytes"},
 		{"text", []byte("this is not a picture at all"), ErrUnknown, ""},
-		{"gif", []byte("GIF89a\x01\x00\x01\x00\x00\x00\x00;"), ErrUnknown, "not a JPEG, PNG or WebP picture (a GIF): send one of those"},
+		{"gif", []byte("GIF89a\x01\x00\x01\x00\x00\x00\x00;"), ErrUnknown,
+			"not a JPEG, PNG or WebP picture (a GIF): send one of those"},
 		{"bmp", []byte("BM\x46\x00\x00\x00"), ErrUnknown, "a BMP"},
 		{"tiff", tiffOf(6, binary.BigEndian), ErrUnknown, "a TIFF"},
 		{"heic", []byte("\x00\x00\x00\x18ftypheic\x00\x00\x00\x00"), ErrUnknown, "a HEIC"},
@@ -86,7 +87,8 @@ func TestRefused(t *testing.T) {
 		{"webp animated, cut", crop, ErrTruncated, "no complete frame"},
 		{"webp animated, beside its canvas", wide, ErrCorrupt, "beyond the canvas"},
 		{"webp of 16384 squared", bigWebP, ErrTooLarge, "max_pixels"},
-		{"webp no signature", append([]byte("RIFF\x1a\x00\x00\x00WEBPVP8L\x05\x00\x00\x00"), 1, 2, 3, 4, 5, 0), ErrCorrupt, ""},
+		{"webp no signature", append([]byte("RIFF\x1a\x00\x00\x00WEBPVP8L\x05\x00\x00\x00"), 1, 2, 3, 4, 5, 0),
+			ErrCorrupt, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := NewDecoder(Limits{})
@@ -123,10 +125,12 @@ func TestLimitIsASetting(t *testing.T) {
 	if _, err := (Limits{MaxPixels: 400}).Header(b); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Limits{MaxPixels: 399}).Header(b); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "max_pixels=399") {
+	if _, err := (Limits{MaxPixels: 399}).Header(b); !errors.Is(err, ErrTooLarge) ||
+		!strings.Contains(err.Error(), "max_pixels=399") {
 		t.Fatal(err)
 	}
-	if _, err := NewDecoder(Limits{MaxPixels: 399}).Decode(b, Target{}, make([]byte, 1200)); !errors.Is(err, ErrTooLarge) {
+	if _, err := NewDecoder(Limits{MaxPixels: 399}).Decode(b, Target{}, make([]byte, 1200)); !errors.Is(err,
+		ErrTooLarge) {
 		t.Fatal(err)
 	}
 }
@@ -244,8 +248,10 @@ func TestTargetRefused(t *testing.T) {
 	nan := Norm{}
 	nan.Mean[1] /= nan.Mean[0]
 	for text, tg := range map[string]Target{
-		"width": {Width: -1}, "height": {Height: 1 << 20}, "color": {Color: 9}, "layout": {Layout: 9}, "type": {Type: 9}, "fit": {Fit: 9},
-		"FP32": {Norm: Norm{Scale: [3]float32{1, 1, 1}}}, "finite": {Type: FP32, Norm: nan}, "dst has 48 bytes": {Width: 9, Height: 9},
+		"width": {Width: -1}, "height": {Height: 1 << 20}, "color": {Color: 9}, "layout": {Layout: 9},
+		"type": {Type: 9}, "fit": {Fit: 9},
+		"FP32": {Norm: Norm{Scale: [3]float32{1, 1, 1}}}, "finite": {Type: FP32, Norm: nan},
+		"dst has 48 bytes": {Width: 9, Height: 9},
 	} {
 		_, err := NewDecoder(Limits{}).Decode(b, tg, make([]byte, 48))
 		if err == nil || !strings.Contains(err.Error(), text) {
@@ -264,7 +270,8 @@ func TestBrokenExifIsIgnored(t *testing.T) {
 	nine := tiffOf(9, binary.LittleEndian)
 	many := append([]byte{}, good...)
 	binary.LittleEndian.PutUint16(many[8:], 0xffff)
-	for name, b := range map[string][]byte{"far directory": far, "orientation 9": nine, "text": []byte("hello, this is text")} {
+	for name, b := range map[string][]byte{"far directory": far, "orientation 9": nine,
+		"text": []byte("hello, this is text")} {
 		if o := exifOrientation(b); o != 1 {
 			t.Errorf("%s: %d", name, o)
 		}

@@ -85,7 +85,8 @@ func TestOneColumn(t *testing.T) {
 			}
 		}
 		for _, b := range [][]byte{pngOf(t, m), jpegOf(t, m, 95)} {
-			for _, tg := range []Target{{Width: 1, Height: 2}, {Width: 1, Height: 1}, {Width: 1, Height: 8, Color: Gray}, {Width: 16, Height: 2, Fit: Letterbox, Fill: 200}} {
+			for _, tg := range []Target{{Width: 1, Height: 2}, {Width: 1, Height: 1},
+				{Width: 1, Height: 8, Color: Gray}, {Width: 16, Height: 2, Fit: Letterbox, Fill: 200}} {
 				got, _ := decode(t, b, tg)
 				for i, v := range got {
 					if !near(int(v), 200, 2) {
@@ -121,7 +122,8 @@ func TestNV12(t *testing.T) {
 		gray      int
 	}{
 		{16, 128, 128, [3]int{0, 0, 0}, 0}, {235, 128, 128, [3]int{255, 255, 255}, 255},
-		{81, 90, 240, [3]int{255, 0, 0}, 76}, {145, 54, 34, [3]int{0, 255, 0}, 150}, {41, 240, 110, [3]int{0, 0, 255}, 29},
+		{81, 90, 240, [3]int{255, 0, 0}, 76}, {145, 54, 34, [3]int{0, 255, 0}, 150},
+		{41, 240, 110, [3]int{0, 0, 255}, 29},
 	} {
 		for _, size := range [][4]int{{8, 6, 8, 6}, {7, 5, 7, 5}, {64, 64, 16, 16}, {1, 1, 3, 3}, {9, 9, 20, 4}} {
 			w, h := size[0], size[1]
@@ -136,7 +138,8 @@ func TestNV12(t *testing.T) {
 				}
 			}
 			gray := make([]byte, size[2]*size[3])
-			if _, err := d.Convert(frame, NV12, w, h, Target{Width: size[2], Height: size[3], Color: Gray}, gray); err != nil {
+			if _, err := d.Convert(frame, NV12, w, h, Target{Width: size[2], Height: size[3], Color: Gray},
+				gray); err != nil {
 				t.Fatal(err)
 			}
 			if !near(int(gray[0]), tc.gray, 2) {

@@ -165,8 +165,10 @@ func (t *Target) Validate() error {
 		return fmt.Errorf("codec: target type %d: use UINT8, FP32 or FP16", t.Type)
 	case t.Fit > Letterbox:
 		return fmt.Errorf("codec: target fit %d: use stretch or letterbox", t.Fit)
-	case (t.SourceWidth == 0) != (t.SourceHeight == 0), min(t.SourceWidth, t.SourceHeight) < 0, max(t.SourceWidth, t.SourceHeight) > maxSide:
-		return fmt.Errorf("codec: source of %d x %d: use 0 x 0 (the frame's own), or 1 to %d a side", t.SourceWidth, t.SourceHeight, maxSide)
+	case (t.SourceWidth == 0) != (t.SourceHeight == 0), min(t.SourceWidth, t.SourceHeight) < 0,
+		max(t.SourceWidth, t.SourceHeight) > maxSide:
+		return fmt.Errorf("codec: source of %d x %d: use 0 x 0 (the frame's own), or 1 to %d a side", t.SourceWidth,
+			t.SourceHeight, maxSide)
 	}
 	if t.Type == UINT8 && t.Norm != (Norm{}) {
 		return fmt.Errorf("codec: target scale, mean and std need type FP32 or FP16, not UINT8")

@@ -26,7 +26,8 @@ func TestTurboAgainstImageJPEG(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, h := info.Upright()
-		for _, size := range [][2]int{{0, 0}, {(w + 1) / 2, (h + 1) / 2}, {w/4 + 1, h/4 + 1}, {w / 6, h / 6}, {w * 2 / 3, h / 3}, {w * 2, h + 7}} {
+		for _, size := range [][2]int{{0, 0}, {(w + 1) / 2, (h + 1) / 2}, {w/4 + 1, h/4 + 1}, {w / 6, h / 6},
+			{w * 2 / 3, h / 3}, {w * 2, h + 7}} {
 			for _, c := range []Color{RGB, BGR, Gray} {
 				for _, fit := range []Fit{Stretch, Letterbox} {
 					tg := Target{Width: size[0], Height: size[1], Color: c, Fit: fit}
@@ -56,7 +57,8 @@ func TestTurboAgainstImageJPEG(t *testing.T) {
 						meanLimit, worstLimit = 16, 130
 					}
 					if mean > meanLimit || worst > worstLimit {
-						t.Errorf("%s to %v %v %v: differ by %.2f on average, %d at most", name, size, c, fit, mean, worst)
+						t.Errorf("%s to %v %v %v: differ by %.2f on average, %d at most", name, size, c, fit, mean,
+							worst)
 					}
 				}
 			}

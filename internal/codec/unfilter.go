@@ -32,8 +32,8 @@ func unfilter(filter byte, cur, prev []byte, size int) {
 	}
 }
 
-// paeth returns the nearest of a (left), b (above) and c (above left) to a+b-c. The formula has no absolute values: the
-// result is the lower or the higher of a and b if c is far enough beyond both, otherwise c.
+// paeth returns the nearest of a (left), b (above) and c (above left) to a+b-c. The formula has no absolute values:
+// the result is the lower or the higher of a and b if c is far enough beyond both, otherwise c.
 func paeth(a, b, c int32) int32 {
 	low, high := min(a, b), max(a, b)
 	limit := 3*c - a - b

@@ -21,7 +21,8 @@ func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 	}
 	canvas := image.Rect(0, 0, j.info.Width, j.info.Height)
 	if !at.In(canvas) {
-		return fmt.Errorf("codec: webp: %w: its first frame %v reaches beyond the canvas %v", ErrCorrupt, at, canvas.Max)
+		return fmt.Errorf("codec: webp: %w: its first frame %v reaches beyond the canvas %v", ErrCorrupt, at,
+			canvas.Max)
 	}
 	d.reader.Reset(still(body, at))
 	m, err := webp.Decode(&timedReader{&d.reader, d})
@@ -30,7 +31,8 @@ func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 		return pictureError(WebP, err)
 	}
 	if got := m.Bounds(); got.Dx() != at.Dx() || got.Dy() != at.Dy() {
-		return fmt.Errorf("codec: webp: %w: its first frame is said to be %v and is %v", ErrCorrupt, at.Size(), got.Size())
+		return fmt.Errorf("codec: webp: %w: its first frame is said to be %v and is %v", ErrCorrupt, at.Size(),
+			got.Size())
 	}
 	if at == canvas {
 		return d.drawImage(m, j)

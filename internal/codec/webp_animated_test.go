@@ -20,9 +20,11 @@ func animation(t testing.TB, filter string) []byte {
 		}
 	}
 	out := filepath.Join(dir, "a.webp")
-	args := []string{"-v", "error", "-framerate", "5", "-i", filepath.Join(dir, "%d.png"), "-c:v", "libwebp_anim", "-lossless", "1", out}
+	args := []string{"-v", "error", "-framerate", "5", "-i", filepath.Join(dir, "%d.png"), "-c:v", "libwebp_anim",
+		"-lossless", "1", out}
 	if filter != "" {
-		args = append([]string{"-v", "error", "-framerate", "5", "-i", filepath.Join(dir, "%d.png"), "-vf", filter}, args[6:]...)
+		args = append([]string{"-v", "error", "-framerate", "5", "-i", filepath.Join(dir, "%d.png"), "-vf", filter},
+			args[6:]...)
 	}
 	if msg, err := exec.Command(testneeds.Program(t, "ffmpeg"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("ffmpeg: %v\n%s", err, msg)

@@ -30,7 +30,8 @@ func TestLibWebPAgainstGo(t *testing.T) {
 		w, h := info.Upright()
 		region := Region{X: w / 4, Y: h / 4, Width: w / 2, Height: h / 2}
 		for _, tg := range []Target{
-			{}, {Width: w / 2, Height: h / 2}, {Width: w/4 + 1, Height: h/4 + 1}, {Width: w / 7, Height: h / 7}, {Width: 2 * w, Height: h + 5, Fit: Letterbox},
+			{}, {Width: w / 2, Height: h / 2}, {Width: w/4 + 1, Height: h/4 + 1}, {Width: w / 7, Height: h / 7},
+			{Width: 2 * w, Height: h + 5, Fit: Letterbox},
 			{Width: w / 8, Height: h / 8, Region: region}, {Width: w / 3, Height: h / 3, Region: region, Color: Gray},
 		} {
 			lib, std := make([]byte, tg.Size(w, h)), make([]byte, tg.Size(w, h))

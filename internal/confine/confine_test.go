@@ -29,7 +29,8 @@ func write(t *testing.T, dir string, names ...string) (paths []string) {
 // Private files are in no allowed folder, however the folder is named; the rest of the folder stays.
 func TestWithout(t *testing.T) {
 	dir := real(t.TempDir())
-	write(t, dir, "model/service.py", "model/weights/one", "model/weights/two", "model/keys.yaml", "model/state/deep/streams.yaml", "model/state/deep/other", "elsewhere/key.pem", "model-keys/x")
+	write(t, dir, "model/service.py", "model/weights/one", "model/weights/two", "model/keys.yaml",
+		"model/state/deep/streams.yaml", "model/state/deep/other", "elsewhere/key.pem", "model-keys/x")
 	at := func(names ...string) (paths []string) {
 		for _, n := range names {
 			paths = append(paths, filepath.Join(dir, n))
@@ -47,11 +48,16 @@ func TestWithout(t *testing.T) {
 	}{
 		{"nothing private", at("model"), at("elsewhere"), at("model"), nil},
 		{"a name that begins alike", at("model"), at("model-keys"), at("model"), nil},
-		{"a file", at("model"), at("model/keys.yaml"), at("model/service.py", "model/state", "model/weights"), at("model")},
-		{"by a link to it", at("model"), at("keys"), at("model/service.py", "model/state", "model/weights"), at("model")},
-		{"in a folder by a link", at("link"), at("model/keys.yaml"), at("model/service.py", "model/state", "model/weights"), at("model")},
+		{"a file", at("model"), at("model/keys.yaml"), at("model/service.py", "model/state", "model/weights"),
+			at("model")},
+		{"by a link to it", at("model"), at("keys"), at("model/service.py", "model/state", "model/weights"),
+			at("model")},
+		{"in a folder by a link", at("link"), at("model/keys.yaml"),
+			at("model/service.py", "model/state", "model/weights"), at("model")},
 		{"a link that leads out", at("model/linked"), at("elsewhere/key.pem"), nil, at("elsewhere")},
-		{"deeper", at("model"), at("model/keys.yaml", "model/state/deep/streams.yaml"), at("model/service.py", "model/state/deep/other", "model/weights"), at("model", "model/state", "model/state/deep")},
+		{"deeper", at("model"), at("model/keys.yaml", "model/state/deep/streams.yaml"),
+			at("model/service.py", "model/state/deep/other", "model/weights"),
+			at("model", "model/state", "model/state/deep")},
 		{"itself, and what is in it", append(at("elsewhere", "elsewhere/key.pem"), ""), at("elsewhere"), nil, nil},
 		{"one that is not there yet", at("elsewhere"), at("elsewhere/new"), at("elsewhere/key.pem"), at("elsewhere")},
 	} {
@@ -79,7 +85,9 @@ func TestFolder(t *testing.T) {
 	t.Setenv("HOME", home)
 	files := write(t, home, "service.py", "app/service.py")
 	for path, want := range map[string]string{
-		files[0]: "", home: "", filepath.Dir(home): "", "/": "", "/file": "", files[1]: filepath.Dir(files[1]), filepath.Dir(files[1]): filepath.Dir(files[1]), filepath.Join(home, "app", "none.py"): filepath.Join(home, "app"),
+		files[0]: "", home: "", filepath.Dir(home): "", "/": "", "/file": "", files[1]: filepath.Dir(files[1]),
+		filepath.Dir(files[1]): filepath.Dir(files[1]), filepath.Join(home, "app", "none.py"): filepath.Join(home,
+			"app"),
 	} {
 		if got := Folder(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
@@ -101,7 +109,8 @@ func TestApply(t *testing.T) {
 	p := &Programs{Read: []string{filepath.Join(dir, "more")}, Files: 100, Private: []string{files[3]}}
 	spec := child.Spec{Path: link, Args: []string{"-c", "script", dir, files[3]}, Dir: dir}
 	p.Apply(&spec, Arguments(&spec)...)
-	if spec.Sandbox == nil || !spec.Temp || spec.Limits.Files != 100 || spec.Sandbox.Network || !spec.Sandbox.NoCapabilities {
+	if spec.Sandbox == nil || !spec.Temp || spec.Limits.Files != 100 || spec.Sandbox.Network ||
+		!spec.Sandbox.NoCapabilities {
 		t.Fatalf("%+v", spec)
 	}
 	for _, name := range []string{"base/lib", "venv/lib", "venv/pyvenv.cfg", "script", "more"} {

@@ -11,8 +11,10 @@ import (
 // packages (these contain no secrets), certificates, and devices.
 func SystemFiles() []string {
 	files := []string{
-		"/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.preload",
-		"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted", "/etc/crypto-policies", "/etc/gnutls",
+		"/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache",
+		"/etc/ld.so.preload",
+		"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
+		"/etc/pki/ca-trust/extracted", "/etc/crypto-policies", "/etc/gnutls",
 		"/dev/zero", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu",
 	}
 	for _, name := range []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -24,7 +26,8 @@ func SystemFiles() []string {
 // ResolverFiles returns the files read for looking names up.
 func ResolverFiles() []string {
 	return []string{
-		"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
+		"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
+		"/etc/protocols",
 		"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
 	}
 }
@@ -35,7 +38,8 @@ func ResolverFiles() []string {
 func programFiles() []string {
 	files := []string{
 		"/sbin", "/opt", "/proc", "/sys", "/dev/full",
-		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone", "/etc/mime.types", "/etc/fonts", "/etc/OpenCL", "/etc/vulkan",
+		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone", "/etc/mime.types",
+		"/etc/fonts", "/etc/OpenCL", "/etc/vulkan",
 	}
 	python, _ := filepath.Glob("/etc/python3*") // for Debian's sitecustomize
 	files = append(files, python...)

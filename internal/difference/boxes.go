@@ -43,7 +43,8 @@ func (d *Boxes) add(a, b []overlay.Box, iou float64, matched func(a, b *overlay.
 	choose := func(x *overlay.Box, classes bool) int {
 		at, best := -1, iou
 		for k := range b {
-			if o := overlap(x, &b[k]); !taken[k] && o >= best && (at < 0 || o > best) && (!classes || sameClass(&x.Class, &b[k].Class)) {
+			if o := overlap(x, &b[k]); !taken[k] && o >= best && (at < 0 || o > best) &&
+				(!classes || sameClass(&x.Class, &b[k].Class)) {
 				at, best = k, o
 			}
 		}

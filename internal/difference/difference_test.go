@@ -25,21 +25,28 @@ func TestBoxes(t *testing.T) {
 		want Boxes
 	}{
 		{"nothing", nil, nil, Boxes{}},
-		{"the same, in another order", []overlay.Box{box(0, 0, 1, 0.9), box(50, 0, 2, 0.8)}, []overlay.Box{box(50, 0, 2, 0.8), box(0, 0, 1, 0.9)},
+		{"the same, in another order", []overlay.Box{box(0, 0, 1, 0.9), box(50, 0, 2, 0.8)},
+			[]overlay.Box{box(50, 0, 2, 0.8), box(0, 0, 1, 0.9)},
 			Boxes{A: 2, B: 2, Matched: 2, IoU: 1}},
 		{"moved and less sure", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(3, 0, 1, 0.7)},
 			Boxes{A: 1, B: 1, Matched: 1, IoU: 70.0 / 130, Drift: 3, MaxDrift: 3, Score: -0.2, MaxScore: -0.2}},
-		{"too far", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(5, 0, 1, 0.9)}, Boxes{A: 1, B: 1, OnlyA: 1, OnlyB: 1}},
-		{"another class", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(0, 0, 2, 0.9)}, Boxes{A: 1, B: 1, Changed: 1}},
+		{"too far", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(5, 0, 1, 0.9)},
+			Boxes{A: 1, B: 1, OnlyA: 1, OnlyB: 1}},
+		{"another class", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(0, 0, 2, 0.9)},
+			Boxes{A: 1, B: 1, Changed: 1}},
 		{"another label", []overlay.Box{labelled}, []overlay.Box{other}, Boxes{A: 1, B: 1, Changed: 1}},
-		{"a class in one only", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(0, 0, -1, nan)}, Boxes{A: 1, B: 1, Matched: 1, IoU: 1}},
+		{"a class in one only", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(0, 0, -1, nan)},
+			Boxes{A: 1, B: 1, Matched: 1, IoU: 1}},
 		{"the nearest is taken", []overlay.Box{box(0, 0, 1, 0.9)}, []overlay.Box{box(2, 0, 1, 0.9), box(1, 0, 1, 0.9)},
 			Boxes{A: 1, B: 2, Matched: 1, OnlyB: 1, IoU: 90.0 / 110, Drift: 1, MaxDrift: 1}},
-		{"the surest chooses first", []overlay.Box{box(1, 0, 1, 0.5), box(0, 0, 1, 0.9)}, []overlay.Box{box(0, 0, 1, 0.9)},
+		{"the surest chooses first", []overlay.Box{box(1, 0, 1, 0.5), box(0, 0, 1, 0.9)},
+			[]overlay.Box{box(0, 0, 1, 0.9)},
 			Boxes{A: 2, B: 1, Matched: 1, OnlyA: 1, IoU: 1}},
-		{"a class of its own before a changed one", []overlay.Box{box(0, 0, 1, 0.9), box(0, 0, 2, 0.8)}, []overlay.Box{box(0, 0, 2, 0.8)},
+		{"a class of its own before a changed one", []overlay.Box{box(0, 0, 1, 0.9), box(0, 0, 2, 0.8)},
+			[]overlay.Box{box(0, 0, 2, 0.8)},
 			Boxes{A: 2, B: 1, Matched: 1, OnlyA: 1, IoU: 1}},
-		{"without an area", []overlay.Box{{X1: 4, X2: 4, Class: overlay.Class{Number: -1, Score: nan}}}, []overlay.Box{{X1: 4, X2: 4, Class: overlay.Class{Number: -1, Score: nan}}},
+		{"without an area", []overlay.Box{{X1: 4, X2: 4, Class: overlay.Class{Number: -1, Score: nan}}},
+			[]overlay.Box{{X1: 4, X2: 4, Class: overlay.Class{Number: -1, Score: nan}}},
 			Boxes{A: 1, B: 1, Matched: 1, IoU: 1}},
 	} {
 		var d Boxes
@@ -81,16 +88,21 @@ func TestTensors(t *testing.T) {
 		agree bool
 		want  Tensor // of x
 	}{
-		{"the same, NaN too", []oip.Tensor{floats("x", 1, nan)}, []oip.Tensor{floats("x", 1, nan)}, true, Tensor{Frames: 1}},
-		{"within the tolerance", []oip.Tensor{floats("x", 1, 2)}, []oip.Tensor{floats("x", 1, 2.25)}, true, Tensor{Frames: 1, Max: 0.25, Mean: 0.125}},
-		{"beyond it", []oip.Tensor{floats("x", 1, 2)}, []oip.Tensor{floats("x", 1, 4)}, false, Tensor{Frames: 1, Max: 2, Mean: 1}},
+		{"the same, NaN too", []oip.Tensor{floats("x", 1, nan)}, []oip.Tensor{floats("x", 1, nan)}, true,
+			Tensor{Frames: 1}},
+		{"within the tolerance", []oip.Tensor{floats("x", 1, 2)}, []oip.Tensor{floats("x", 1, 2.25)}, true,
+			Tensor{Frames: 1, Max: 0.25, Mean: 0.125}},
+		{"beyond it", []oip.Tensor{floats("x", 1, 2)}, []oip.Tensor{floats("x", 1, 4)}, false,
+			Tensor{Frames: 1, Max: 2, Mean: 1}},
 		{"not finite", []oip.Tensor{floats("x", inf)}, []oip.Tensor{floats("x", 1)}, false, Tensor{Other: 1}},
 		{"another shape", []oip.Tensor{floats("x", 1)}, []oip.Tensor{floats("x", 1, 2)}, false, Tensor{Other: 1}},
 		{"another datatype", []oip.Tensor{one(oip.Int8, 1)}, []oip.Tensor{one(oip.Uint8, 1)}, false, Tensor{Other: 1}},
 		{"only in A", []oip.Tensor{floats("x", 1)}, nil, false, Tensor{Other: 1}},
 		{"only in B", nil, []oip.Tensor{floats("x", 1)}, false, Tensor{Other: 1}},
-		{"two of one name", []oip.Tensor{floats("x", 1), floats("x", 2)}, []oip.Tensor{floats("x", 1), floats("x", 2)}, true, Tensor{Frames: 2}},
-		{"words", []oip.Tensor{one(oip.Bytes, 1, 0, 0, 0, 'a')}, []oip.Tensor{one(oip.Bytes, 1, 0, 0, 0, 'b')}, false, Tensor{Frames: 1, Max: 1, Mean: 1}},
+		{"two of one name", []oip.Tensor{floats("x", 1), floats("x", 2)}, []oip.Tensor{floats("x", 1), floats("x", 2)},
+			true, Tensor{Frames: 2}},
+		{"words", []oip.Tensor{one(oip.Bytes, 1, 0, 0, 0, 'a')}, []oip.Tensor{one(oip.Bytes, 1, 0, 0, 0, 'b')}, false,
+			Tensor{Frames: 1, Max: 1, Mean: 1}},
 	} {
 		all := map[string]*Tensor{}
 		agree := addTensors(all, c.a, c.b, 0.5)
@@ -126,7 +138,8 @@ func TestTracks(t *testing.T) {
 		{"renamed", [][]int64{{1, 2}, {1, 2}}, [][]int64{{8, 1}, {8, 1}}, Tracks{Compared: 4}, 2},
 		{"one was lost in B", [][]int64{{1}, {1}, {1}}, [][]int64{{1}, {2}, {2}}, Tracks{Compared: 3, Switched: 1}, 2},
 		{"one was lost in A", [][]int64{{1}, {2}, {2}}, [][]int64{{5}, {5}, {5}}, Tracks{Compared: 3, Switched: 1}, 2},
-		{"exchanged", [][]int64{{1, 2}, {1, 2}, {1, 2}}, [][]int64{{1, 2}, {2, 1}, {2, 1}}, Tracks{Compared: 6, Switched: 2}, 2},
+		{"exchanged", [][]int64{{1, 2}, {1, 2}, {1, 2}}, [][]int64{{1, 2}, {2, 1}, {2, 1}},
+			Tracks{Compared: 6, Switched: 2}, 2},
 		{"not yet followed", [][]int64{{0}, {1}, {1}}, [][]int64{{0}, {0}, {7}}, Tracks{Compared: 1, OneOnly: 1}, 2},
 	} {
 		var d Summary
@@ -137,7 +150,8 @@ func TestTracks(t *testing.T) {
 		}
 		d.Finish()
 		got := *d.Tracks
-		if got.Compared != c.want.Compared || got.Switched != c.want.Switched || got.OneOnly != c.want.OneOnly || d.Agree != c.agree || len(d.Tensors) != 0 || *d.Share != 1 {
+		if got.Compared != c.want.Compared || got.Switched != c.want.Switched || got.OneOnly != c.want.OneOnly ||
+			d.Agree != c.agree || len(d.Tensors) != 0 || *d.Share != 1 {
 			t.Errorf("%s: %+v, %d frames agree, %+v", c.name, got, d.Agree, d.Tensors)
 		}
 	}
@@ -145,7 +159,8 @@ func TestTracks(t *testing.T) {
 	// Without ids on one side, ids cannot be compared.
 	var d Summary
 	d.Add(tracked(1), tracked(1)[:1], true, Options{IoU: 0.5})
-	if d.Finish(); d.Tracks != nil || len(d.Tensors) != 1 || d.Tensors[0].Name != "ids" || d.Tensors[0].Other != 1 || d.Agree != 0 {
+	if d.Finish(); d.Tracks != nil || len(d.Tensors) != 1 || d.Tensors[0].Name != "ids" || d.Tensors[0].Other != 1 ||
+		d.Agree != 0 {
 		t.Errorf("%+v", d)
 	}
 }

@@ -194,7 +194,8 @@ func TestInternalTypes(t *testing.T) {
 		`func F(x T.buf, y stream.Frame) {}`:                                  "",
 		`type S struct { B fmt.Stringer }; func F(a coded.Error) coded.Error`: "",
 	} {
-		got, err := internalTypes([]byte("package p\nimport (\n\"fmt\"\n\"millrace/internal/buf\"\nother \"millrace/internal/x/oip\"\n\"millrace/stream/coded\"\n)\n" + src))
+		got, err := internalTypes([]byte("package p\nimport (\n\"fmt\"\n\"millrace/internal/buf\"\nother " +
+			"\"millrace/internal/x/oip\"\n\"millrace/stream/coded\"\n)\n" + src))
 		if err != nil || strings.Join(got, ", ") != want {
 			t.Errorf("%s: %q, %v, want %q", src, got, err, want)
 		}

@@ -106,8 +106,11 @@ func faults(tree map[string]file) []string {
 		if f.lines > maxLines && !f.test && !f.generated {
 			seen[fmt.Sprintf("%s has %d lines: split it, %d is the limit", name, f.lines, maxLines)] = true
 		}
-		if f.system != "" && !f.test && !slices.ContainsFunc(mayNameSystems, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
-			seen[fmt.Sprintf("%s names %s: what another system needs stands in compat or python/compat", name, f.system)] = true
+		if f.system != "" && !f.test && !slices.ContainsFunc(mayNameSystems, func(dir string) bool {
+			return strings.HasPrefix(name, dir)
+		}) {
+			seen[fmt.Sprintf("%s names %s: what another system needs stands in compat or python/compat", name,
+				f.system)] = true
 		}
 		if f.test || !strings.HasSuffix(name, ".go") {
 			continue
@@ -157,7 +160,8 @@ func importFault(dir, to string) string {
 	}
 	if top != from || topFloor != fromFloor {
 		if topFloor >= fromFloor {
-			return fmt.Sprintf("%s (floor %d) imports %s (floor %d): imports go down only", dir, fromFloor, target, topFloor)
+			return fmt.Sprintf("%s (floor %d) imports %s (floor %d): imports go down only", dir, fromFloor, target,
+				topFloor)
 		}
 		return ""
 	}
@@ -192,7 +196,8 @@ func layerFault(room, from, to string) string {
 	case fromLayer < 0:
 		return from + " has no layer: give it one in internal/floors/rules_test.go"
 	case toLayer >= fromLayer:
-		return fmt.Sprintf("%s (layer %d of %s) imports %s (layer %d): imports go down only", from, fromLayer, room, to, toLayer)
+		return fmt.Sprintf("%s (layer %d of %s) imports %s (layer %d): imports go down only", from, fromLayer, room,
+			to, toLayer)
 	}
 	return ""
 }

@@ -26,7 +26,8 @@ func TestEachValueIsInItsBucket(t *testing.T) {
 		t.Errorf("bounds from %d to %d", bounds[0], bounds[numBuckets-1])
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		v := rapid.OneOf(rapid.Uint64Range(0, 300), rapid.Uint64Range(0, 1<<27), rapid.Just(uint64(math.MaxUint64)), rapid.SampledFrom(bounds)).Draw(t, "value")
+		v := rapid.OneOf(rapid.Uint64Range(0, 300), rapid.Uint64Range(0, 1<<27), rapid.Just(uint64(math.MaxUint64)),
+			rapid.SampledFrom(bounds)).Draw(t, "value")
 		want, _ := slices.BinarySearch(bounds, v)
 		if got := bucketOf(v); got != want {
 			t.Fatalf("%d is in bucket %d, want %d", v, got, want)

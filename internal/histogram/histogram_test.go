@@ -12,7 +12,8 @@ import (
 // TestAgainstSort compares merged histograms with the sorted durations.
 func TestAgainstSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ns := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, int64(time.Second)), rapid.Int64Range(0, int64(longest)))
+		ns := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, int64(time.Second)),
+			rapid.Int64Range(0, int64(longest)))
 		values := rapid.SliceOfN(ns, 1, 300).Draw(t, "values")
 		parts := make([]Durations, rapid.IntRange(1, 4).Draw(t, "parts"))
 		sorted := make([]time.Duration, len(values))
@@ -29,7 +30,8 @@ func TestAgainstSort(t *testing.T) {
 		}
 		n := len(sorted)
 		if h.Count() != uint64(n) || h.Min() != sorted[0] || h.Max() != sorted[n-1] {
-			t.Fatalf("%d durations from %v to %v, want %d from %v to %v", h.Count(), h.Min(), h.Max(), n, sorted[0], sorted[n-1])
+			t.Fatalf("%d durations from %v to %v, want %d from %v to %v", h.Count(), h.Min(), h.Max(), n, sorted[0],
+				sorted[n-1])
 		}
 		if d := math.Abs(float64(h.Mean()) - sum/float64(n)); d > 1+sum*1e-12 {
 			t.Fatalf("mean %v is off by %v ns", h.Mean(), d)

@@ -202,9 +202,11 @@ func tooLarge(h *fasthttp.RequestHeader, n, max int) error {
 		what = "JSON "
 	}
 	if n < 0 {
-		return coded.Errorf(coded.TooLarge, "", "request %ssize exceeds the maximum allowed input size of %d bytes (limits.max_body)", what, max)
+		return coded.Errorf(coded.TooLarge, "",
+			"request %ssize exceeds the maximum allowed input size of %d bytes (limits.max_body)", what, max)
 	}
-	return coded.Errorf(coded.TooLarge, "", "request %ssize of %d bytes exceeds the maximum allowed input size of %d bytes (limits.max_body)", what, n, max)
+	return coded.Errorf(coded.TooLarge, "", "request %ssize of %d bytes exceeds the maximum allowed input size of "+
+		"%d bytes (limits.max_body)", what, n, max)
 }
 
 // readError returns the coded error of a failure to read a body. n is its Content-Length, -1 for a body in chunks.
@@ -218,17 +220,21 @@ func readError(err error, n int) error {
 	)
 	switch {
 	case errors.As(err, &ne) && ne.Timeout():
-		return WithStatus(fasthttp.StatusRequestTimeout, &coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time", Err: fmt.Errorf("%w: %w", ErrIncomplete, err)})
+		return WithStatus(fasthttp.StatusRequestTimeout,
+			&coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time",
+				Err: fmt.Errorf("%w: %w", ErrIncomplete, err)})
 	case errors.As(err, &framed): // also below a content coding
 		fault.Msg = framed.Error()
 	case errors.As(err, &coding):
 		fault.Field, fault.Msg = "Content-Encoding", "is "+coding.coding+", and the body is not: "+coding.Error()
 	case short && n >= 0:
-		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrIncomplete
+		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n),
+			ErrIncomplete
 	case short:
 		fault.Msg, fault.Err = "the body ended before its last chunk", ErrIncomplete
 	default: // other texts may quote bytes of the connection, even of the next request
-		fault.Msg, fault.Err = "the body cannot be read: the connection has failed", fmt.Errorf("%w: %w", ErrIncomplete, err)
+		fault.Msg, fault.Err = "the body cannot be read: the connection has failed",
+			fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
 	return fault
 }

@@ -99,12 +99,14 @@ func TestDeadlinesOfBodies(t *testing.T) {
 		{"read already", prefetch, prefetch, nil},
 		{"larger", prefetch + 1, prefetch + 1, []time.Duration{ArrivalTime(prefetch + 1)}},
 		{"much larger", 10 * ArrivalRate, 10 * ArrivalRate, []time.Duration{ArrivalTime(10 * ArrivalRate)}},
-		{"in chunks", 5 * firstChunk, -1, []time.Duration{ArrivalTime(firstChunk), ArrivalTime(4 * firstChunk), ArrivalTime(16 * firstChunk)}},
+		{"in chunks", 5 * firstChunk, -1, []time.Duration{ArrivalTime(firstChunk), ArrivalTime(4 * firstChunk),
+			ArrivalTime(16 * firstChunk)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := &fakeConn{}
 			before := time.Now()
-			body, err := readBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20, new(heapRoom).room)
+			body, err := readBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20,
+				new(heapRoom).room)
 			after := time.Now()
 			if err != nil || len(body) != c.n {
 				t.Errorf("%d bytes, %v", len(body), err)
@@ -163,17 +165,24 @@ func TestErrorsOfChunks(t *testing.T) {
 		want string // "" = accepted
 	}{
 		{"just the limit", text(most), ""},
-		{"just the limit, byte by byte, with the end at last", iotest.DataErrReader(iotest.OneByteReader(text(most))), ""},
+		{"just the limit, byte by byte, with the end at last", iotest.DataErrReader(iotest.OneByteReader(text(most))),
+			""},
 		{"a read of nothing at the limit", io.MultiReader(text(most), &pause{}, text(0)), ""},
-		{"one more", text(most + 1), "request size exceeds the maximum allowed input size of 10 bytes (limits.max_body)"},
-		{"short", io.MultiReader(text(3), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
-		{"short at the limit", io.MultiReader(text(most), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
-		{"broken", io.MultiReader(text(3), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: the connection has failed"},
-		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: the connection has failed"},
+		{"one more", text(most + 1),
+			"request size exceeds the maximum allowed input size of 10 bytes (limits.max_body)"},
+		{"short", io.MultiReader(text(3), iotest.ErrReader(io.ErrUnexpectedEOF)),
+			"the body ended before its last chunk"},
+		{"short at the limit", io.MultiReader(text(most), iotest.ErrReader(io.ErrUnexpectedEOF)),
+			"the body ended before its last chunk"},
+		{"broken", io.MultiReader(text(3), iotest.ErrReader(errors.New("bad chunk"))),
+			"the body cannot be read: the connection has failed"},
+		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))),
+			"the body cannot be read: the connection has failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body, err := readBody(request(t, &fakeConn{}, c.body, -1), most, new(heapRoom).room)
-			if c.want == "" && (err != nil || len(body) != most) || c.want != "" && (err == nil || err.Error() != c.want) {
+			if c.want == "" && (err != nil || len(body) != most) ||
+				c.want != "" && (err == nil || err.Error() != c.want) {
 				t.Errorf("%q, %v; want %q", body, err, c.want)
 			}
 		})
@@ -206,7 +215,8 @@ func TestBoundsOfBodies(t *testing.T) {
 	s := &Server{cfg: Config{MaxBody: 10}}
 	for max, want := range map[int]int{-1: 10, 0: 10, 5: 5, 10: 10, 11: 10, math.MaxInt: 10} {
 		_, err := s.ReadBody(request(t, &fakeConn{}, strings.NewReader(""), 100), max, nil)
-		if err == nil || err.Error() != tooLarge(&fasthttp.RequestHeader{}, 100, want).Error() || coded.CodeOf(err) != coded.TooLarge {
+		if err == nil || err.Error() != tooLarge(&fasthttp.RequestHeader{}, 100, want).Error() ||
+			coded.CodeOf(err) != coded.TooLarge {
 			t.Errorf("at most %d: %v", max, err)
 		}
 	}
@@ -221,7 +231,8 @@ func TestLinger(t *testing.T) {
 	if !slices.Equal(conn.done, []string{"close write", "read", "read", "close"}) {
 		t.Errorf("done: %q", conn.done)
 	}
-	if len(conn.deadlines) != 1 || conn.deadlines[0].Before(before.Add(time.Second)) || conn.deadlines[0].After(time.Now().Add(lingerTime)) {
+	if len(conn.deadlines) != 1 || conn.deadlines[0].Before(before.Add(time.Second)) ||
+		conn.deadlines[0].After(time.Now().Add(lingerTime)) {
 		t.Errorf("deadlines %v after %v", conn.deadlines, before)
 	}
 
@@ -257,7 +268,8 @@ func TestUnreadBodyBeforeAClose(t *testing.T) {
 	if body.n < 1<<20 || body.n > lingerBytes {
 		t.Errorf("%d bytes were read", body.n)
 	}
-	if len(conn.deadlines) != 1 || conn.deadlines[0].Before(before.Add(lingerTime/8)) || conn.deadlines[0].After(time.Now().Add(lingerTime)) {
+	if len(conn.deadlines) != 1 || conn.deadlines[0].Before(before.Add(lingerTime/8)) ||
+		conn.deadlines[0].After(time.Now().Add(lingerTime)) {
 		t.Errorf("deadlines %v after %v", conn.deadlines, before)
 	}
 	if c.Context().Hijacked() {
@@ -286,7 +298,8 @@ func TestIdleConnectionsAtTheEnd(t *testing.T) {
 	if err := s.shutdown(served); err != nil {
 		t.Error(err)
 	}
-	if len(idle.deadlines) == 0 || idle.deadlines[0].Before(before.Add(100*time.Millisecond)) || idle.deadlines[0].After(time.Now().Add(time.Second)) {
+	if len(idle.deadlines) == 0 || idle.deadlines[0].Before(before.Add(100*time.Millisecond)) ||
+		idle.deadlines[0].After(time.Now().Add(time.Second)) {
 		t.Errorf("deadlines %v after %v", idle.deadlines, before)
 	}
 	if len(busy.deadlines) > 0 {
@@ -296,11 +309,13 @@ func TestIdleConnectionsAtTheEnd(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	c := Config{}.withDefaults()
-	if c.MaxBody != math.MaxInt || c.HeaderTimeout != 10*time.Second || c.IdleTimeout != 2*time.Minute || c.WriteTimeout != time.Minute || c.DrainTimeout != 30*time.Second || c.Log == nil || c.Limit == nil {
+	if c.MaxBody != math.MaxInt || c.HeaderTimeout != 10*time.Second || c.IdleTimeout != 2*time.Minute ||
+		c.WriteTimeout != time.Minute || c.DrainTimeout != 30*time.Second || c.Log == nil || c.Limit == nil {
 		t.Errorf("%+v", c)
 	}
 	own := Config{MaxBody: 1, HeaderTimeout: 1, IdleTimeout: 1, WriteTimeout: 1, DrainTimeout: 1}.withDefaults()
-	if own.MaxBody != 1 || own.HeaderTimeout != 1 || own.IdleTimeout != 1 || own.WriteTimeout != 1 || own.DrainTimeout != 1 {
+	if own.MaxBody != 1 || own.HeaderTimeout != 1 || own.IdleTimeout != 1 || own.WriteTimeout != 1 ||
+		own.DrainTimeout != 1 {
 		t.Errorf("what is set is changed: %+v", own)
 	}
 }

@@ -36,7 +36,8 @@ func TestCork(t *testing.T) {
 	if err := w.Uncork(); err != nil {
 		t.Error(err)
 	}
-	want := [][]byte{[]byte("before"), []byte("onetwo34"), []byte("five"), []byte("is longer than the buffer"), []byte("six"), []byte("after")}
+	want := [][]byte{[]byte("before"), []byte("onetwo34"), []byte("five"), []byte("is longer than the buffer"),
+		[]byte("six"), []byte("after")}
 	if !slices.EqualFunc(inner.all, want, bytes.Equal) {
 		t.Errorf("%q, want %q", inner.all, want)
 	}

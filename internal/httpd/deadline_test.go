@@ -87,7 +87,8 @@ func TestDeadlineWhileReading(t *testing.T) {
 		_ = w.SetReadDeadline(time.Now().Add(time.Minute))
 		began := time.Now()
 		go func() { time.Sleep(time.Second); _ = w.SetReadDeadline(time.Now().Add(time.Second)) }()
-		if _, err := w.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 2*time.Second {
+		if _, err := w.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(began) != 2*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

@@ -59,7 +59,8 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 	case codingZstd:
 		zstdSlots <- struct{}{}
 		var z *zstd.Decoder
-		z, err = zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		z, err = zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(zstdWindow))
 		r, done = z, func() {
 			if z != nil {
 				z.Close()
@@ -67,7 +68,9 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 			<-zstdSlots
 		}
 	default:
-		return nil, nil, WithStatus(fiber.StatusUnsupportedMediaType, coded.Errorf(coded.Unsupported, "Content-Encoding", "%.64q is not supported: send gzip, deflate or zstd, or the body as it is", coding))
+		return nil, nil, WithStatus(fiber.StatusUnsupportedMediaType,
+			coded.Errorf(coded.Unsupported, "Content-Encoding",
+				"%.64q is not supported: send gzip, deflate or zstd, or the body as it is", coding))
 	}
 	if err != nil {
 		done()
@@ -214,8 +217,8 @@ func Pack(c *fiber.Ctx, t *processors.Turns, size int, lease func(n int) []byte,
 	return p, true
 }
 
-// turnWriter writes in pieces of at most processors.LongText bytes, each in a turn. The caller of Write must not hold a
-// turn.
+// turnWriter writes in pieces of at most processors.LongText bytes, each in a turn. The caller of Write must not hold
+// a turn.
 type turnWriter struct {
 	turns *processors.Turns
 	to    io.Writer

@@ -45,7 +45,8 @@ func TestUnfinishedZstd(t *testing.T) {
 		noise[i] = byte(rand.Uint32())
 	}
 	request := func(path string, announced int, body []byte) string {
-		return fmt.Sprintf("POST %s HTTP/1.1\r\n%sContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n%s", path, host, announced, body)
+		return fmt.Sprintf("POST %s HTTP/1.1\r\n%sContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n%s", path, host,
+			announced, body)
 	}
 	part := z.EncodeAll(noise[:300_000], nil)
 	var open []*peer
@@ -55,13 +56,16 @@ func TestUnfinishedZstd(t *testing.T) {
 		<-begun
 		open = append(open, p)
 	}
-	for _, plain := range [][]byte{nil, noise[:1], noise[:16<<10], noise[:70_000], noise[:1<<20-100], bytes.Repeat([]byte("a"), 1<<20)} {
+	for _, plain := range [][]byte{nil, noise[:1], noise[:16<<10], noise[:70_000], noise[:1<<20-100],
+		bytes.Repeat([]byte("a"), 1<<20)} {
 		packed := z.EncodeAll(plain, nil)
-		chunked := fmt.Sprintf("POST /echo HTTP/1.1\r\n%sContent-Encoding: zstd\r\nTransfer-Encoding: chunked\r\n\r\n", host)
+		chunked := fmt.Sprintf("POST /echo HTTP/1.1\r\n%sContent-Encoding: zstd\r\nTransfer-Encoding: chunked\r\n\r\n",
+			host)
 		if len(packed) > 0 {
 			chunked += fmt.Sprintf("%x\r\n%s\r\n", len(packed), packed)
 		}
-		for form, text := range map[string]string{"sized": request("/echo", len(packed), packed), "chunked": chunked + "0\r\n\r\n"} {
+		for form, text := range map[string]string{"sized": request("/echo", len(packed), packed),
+			"chunked": chunked + "0\r\n\r\n"} {
 			p := s.dial(t)
 			p.send(text)
 			if a := p.receive(); a.StatusCode != 200 || a.body != string(plain) {
@@ -95,7 +99,9 @@ func TestNothingFollowsACoding(t *testing.T) {
 		_, _ = w.Write([]byte("ab"))
 		_ = w.Close()
 		head := "POST /echo HTTP/1.1\r\n" + host + "Content-Encoding: " + coding + "\r\n"
-		sized := func(body string) string { return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, len(body), body) }
+		sized := func(body string) string {
+			return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
+		}
 		chunked := func(body string) string {
 			return fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", head, len(body), body)
 		}

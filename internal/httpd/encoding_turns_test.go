@@ -41,7 +41,8 @@ func (c *checking) Write(p []byte) (int, error) {
 // A long reply is compressed in pieces, each in a turn; a short reply takes no turn.
 func TestPackTakesTurns(t *testing.T) {
 	app, all := fiber.New(), processors.NewTurns(2)
-	for size, takes := range map[int]bool{processors.LongText - 1: false, processors.LongText: true, 5*processors.LongText + 1: true} {
+	for size, takes := range map[int]bool{processors.LongText - 1: false, processors.LongText: true,
+		5*processors.LongText + 1: true} {
 		for _, coding := range []string{codingGzip, codingDeflate} {
 			c := app.AcquireCtx(&fasthttp.RequestCtx{})
 			c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding)
@@ -55,7 +56,8 @@ func TestPackTakesTurns(t *testing.T) {
 	}
 	text := bytes.Repeat([]byte("0123456789"), processors.LongText/2)
 	to := &checking{t: t, turns: all}
-	if n, err := (turnWriter{all, to}).Write(text); n != len(text) || err != nil || !bytes.Equal(to.text, text) || all.Running() != 0 {
+	if n, err := (turnWriter{all, to}).Write(text); n != len(text) || err != nil || !bytes.Equal(to.text, text) ||
+		all.Running() != 0 {
 		t.Errorf("%d of %d bytes were written, %v; %d computations run", n, len(text), err, all.Running())
 	}
 }

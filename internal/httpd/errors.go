@@ -58,7 +58,8 @@ func (s *Server) answerError(c *fiber.Ctx, err error) error {
 		told = fromFiber(c, framework)
 	case log:
 		// Copies: Fiber's strings lie in the connection's buffer, and a logger may keep a record.
-		s.cfg.Log.Error("a handler failed", "method", strings.Clone(c.Method()), "path", strings.Clone(c.Path()), "error", err)
+		s.cfg.Log.Error("a handler failed", "method", strings.Clone(c.Method()), "path", strings.Clone(c.Path()),
+			"error", err)
 	}
 	setError(&c.Context().Response, told)
 	return nil
@@ -68,9 +69,11 @@ func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
 	code, msg := coded.InvalidArgument, err.Message
 	switch err.Code {
 	case fiber.StatusNotFound:
-		return coded.Errorf(coded.NotFound, "", "there is nothing at %.256q: models are at /v2/models/NAME/infer, and routes of programs below /apps/NAME/", c.Path())
+		return coded.Errorf(coded.NotFound, "", "there is nothing at %.256q: models are at /v2/models/NAME/infer, "+
+			"and routes of programs below /apps/NAME/", c.Path())
 	case fiber.StatusMethodNotAllowed:
-		return WithStatus(err.Code, coded.Errorf(coded.Unsupported, "", "%s is not served at %.256q: use %s", c.Method(), c.Path(), c.Response().Header.Peek("Allow")))
+		return WithStatus(err.Code, coded.Errorf(coded.Unsupported, "", "%s is not served at %.256q: use %s",
+			c.Method(), c.Path(), c.Response().Header.Peek("Allow")))
 	case fiber.StatusBadRequest: // the framework's texts have bytes of the request
 		msg = "the request is not correct HTTP/1.1: its request line, header or body cannot be read"
 	case fiber.StatusRequestTimeout:

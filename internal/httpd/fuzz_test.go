@@ -17,7 +17,8 @@ func FuzzRules(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, s := range []string{"localhost", "localhost:8000", "[::1]:1", "evil.example", "mill.example:evil.example", "[", "[::1", "a:b:c"} {
+	for _, s := range []string{"localhost", "localhost:8000", "[::1]:1", "evil.example", "mill.example:evil.example",
+		"[", "[::1", "a:b:c"} {
 		f.Add(s, "http://"+s)
 		f.Add(s, "https://app.example")
 	}
@@ -30,7 +31,8 @@ func FuzzRules(f *testing.F) {
 		if r.hostAllowed(&c) {
 			known := false
 			for name := range r.hosts {
-				known = known || sent == name || strings.HasPrefix(sent, name+":") || sent == "["+name+"]" || strings.HasPrefix(sent, "["+name+"]:")
+				known = known || sent == name || strings.HasPrefix(sent, name+":") || sent == "["+name+"]" ||
+					strings.HasPrefix(sent, "["+name+"]:")
 			}
 			if !known {
 				t.Errorf("Host %q was allowed", host)
@@ -39,7 +41,8 @@ func FuzzRules(f *testing.F) {
 		if r.originAllowed(&c) {
 			from := strings.ToLower(string(c.Request.Header.Peek("Origin")))
 			_, at, _ := strings.Cut(from, "://")
-			if from != "" && from != "https://app.example" && strings.TrimSuffix(strings.TrimSuffix(at, ":80"), ":443") != strings.TrimSuffix(strings.TrimSuffix(sent, ":80"), ":443") {
+			if from != "" && from != "https://app.example" && strings.TrimSuffix(strings.TrimSuffix(at, ":80"),
+				":443") != strings.TrimSuffix(strings.TrimSuffix(sent, ":80"), ":443") {
 				t.Errorf("Origin %q was allowed at Host %q", origin, host)
 			}
 		}
@@ -49,8 +52,10 @@ func FuzzRules(f *testing.F) {
 // Another parser reads each accepted head in the same way: the same method, host and length of the body.
 func FuzzStrict(f *testing.F) {
 	for _, lines := range []string{
-		"Host: a", "Host: a\nContent-Length: 5", "Host: a\nTransfer-Encoding: chunked", "Host: a\nContent-Length: 5\nTransfer-Encoding: chunked",
-		"Host: a\n b", "Host: a\rContent-Length: 5", "Host : a", "Host: a\nHost: b", "Host: a\nContent-Length: 05", "host:a\nX:\t\x0b",
+		"Host: a", "Host: a\nContent-Length: 5", "Host: a\nTransfer-Encoding: chunked",
+		"Host: a\nContent-Length: 5\nTransfer-Encoding: chunked",
+		"Host: a\n b", "Host: a\rContent-Length: 5", "Host : a", "Host: a\nHost: b", "Host: a\nContent-Length: 05",
+		"host:a\nX:\t\x0b",
 	} {
 		f.Add([]byte("POST / HTTP/1.1\r\n" + strings.ReplaceAll(lines, "\n", "\r\n") + "\r\n\r\n"))
 		f.Add([]byte("GET /a HTTP/1.0\n" + lines + "\n\n"))
@@ -87,8 +92,10 @@ func FuzzStrict(f *testing.F) {
 // Whatever body in chunks is accepted, another parser reads the same, and finds the next request at the same place.
 func FuzzChunks(f *testing.F) {
 	for _, text := range []string{
-		"0\r\n\r\n", "2\r\n{}\r\n0\r\n\r\nGET / HTTP/1.1\r\n", "00A\r\n0123456789\r\nb\r\n0123456789a\r\n000\r\n\r\n", "2;a\nb\r\n{}\r\n0\r\n\r\n",
-		"0\nX: y\r\n\r\n", "0\r\nX: y\n\r\n", "2 \r\n{}\r\n0\r\n\r\n", "0x2\r\n{}\r\n0\r\n\r\n", "7fffffffffffffff\r\n", "1\r\n\n\r\n0\r\n\n",
+		"0\r\n\r\n", "2\r\n{}\r\n0\r\n\r\nGET / HTTP/1.1\r\n", "00A\r\n0123456789\r\nb\r\n0123456789a\r\n000\r\n\r\n",
+		"2;a\nb\r\n{}\r\n0\r\n\r\n",
+		"0\nX: y\r\n\r\n", "0\r\nX: y\n\r\n", "2 \r\n{}\r\n0\r\n\r\n", "0x2\r\n{}\r\n0\r\n\r\n",
+		"7fffffffffffffff\r\n", "1\r\n\n\r\n0\r\n\n",
 	} {
 		f.Add([]byte(text))
 	}
@@ -109,7 +116,8 @@ func FuzzChunks(f *testing.F) {
 			t.Errorf("%q: %q, elsewhere %q, %v", text, own, other, err)
 		}
 		if left, _ := io.ReadAll(r); len(left) != rest.Len() || len(req.Trailer) > 0 {
-			t.Errorf("%q: the next request begins %d bytes before the end, elsewhere %d; trailers %v", text, rest.Len(), len(left), req.Trailer)
+			t.Errorf("%q: the next request begins %d bytes before the end, elsewhere %d; trailers %v", text,
+				rest.Len(), len(left), req.Trailer)
 		}
 	})
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // ErrClientGone is the cause of a context ended by Context.
-var ErrClientGone error = coded.Errorf(coded.Canceled, "", "the client has disconnected, or has closed its sending side")
+var ErrClientGone error = coded.Errorf(coded.Canceled, "",
+	"the client has disconnected, or has closed its sending side")
 
 // goneGrace is how long requests continue after their client has closed its sending side: a client that closes this
 // side after its last request may still get a quick answer.

@@ -52,7 +52,8 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	switch string(c.Method()) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:
-		s.refuse(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
+		s.refuse(c, WithStatus(fasthttp.StatusMethodNotAllowed,
+			coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
 		return
 	}
 	rules := s.rules.Load()
@@ -128,7 +129,8 @@ func Busy(c *fasthttp.RequestCtx) (done func()) {
 // joinWrites sends a reply larger than fasthttp's buffer with one system call.
 func joinWrites(c *fasthttp.RequestCtx) {
 	conn, plain := c.Conn().(*conn)
-	if plain && c.Response.StatusCode() == fasthttp.StatusOK && !c.IsHead() && !c.Hijacked() && !c.Response.IsBodyStream() && len(c.Response.Body()) > replyBuffer {
+	if plain && c.Response.StatusCode() == fasthttp.StatusOK && !c.IsHead() && !c.Hijacked() &&
+		!c.Response.IsBodyStream() && len(c.Response.Body()) > replyBuffer {
 		conn.joinWrites()
 	}
 }

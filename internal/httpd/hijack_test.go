@@ -86,7 +86,8 @@ func TestHijack(t *testing.T) {
 		t.Error(err)
 	}
 	_, _ = io.WriteString(h.conn, "HTTP/1.1 204 No Content\r\n\r\n")
-	if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || resp.StatusCode != http.StatusNoContent {
+	if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil ||
+		resp.StatusCode != http.StatusNoContent {
 		t.Errorf("%v %v", resp, err)
 	}
 	_ = h.conn.Close()

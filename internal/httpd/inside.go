@@ -19,9 +19,9 @@ type Inside struct {
 	Size         int64     // bytes of Body
 }
 
-// Handle answers a request of the server itself, without a connection: the rules for hosts and origins, and the bounds of
-// clients, do not apply, and ToInside is true. The request ends with ctx. The reply's body is valid until release is
-// called.
+// Handle answers a request of the server itself, without a connection: the rules for hosts and origins, and the
+// bounds of clients, do not apply, and ToInside is true. The request ends with ctx. The reply's body is valid until
+// release is called.
 func (s *Server) Handle(ctx context.Context, r Inside) (reply *fasthttp.Response, release func()) {
 	at := newConn(nowhere{})
 	at.at = inside

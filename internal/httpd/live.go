@@ -45,7 +45,8 @@ var _ io.Writer = (*Live)(nil)
 // The reply's context ends with ctx, when the client has disconnected, or when the client's credentials have expired.
 // not is called instead of serve if run starts nothing, or if the connection fails before the takeover, for example
 // while an earlier reply is written.
-func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
+func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string,
+	serve func(*Live), not func()) {
 	if w := connOf(c.Context().Conn()); w != nil {
 		w.lost = not
 	}

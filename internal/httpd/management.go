@@ -28,7 +28,9 @@ func (s *Server) without(leftOut func(method, path string) bool) fasthttp.Reques
 	open.Use("/", func(c *fiber.Ctx) error { return c.Next() }) // makes Fiber build the tree of routes
 	stack := open.Stack()
 	for i, routes := range s.App.Stack() {
-		stack[i] = slices.DeleteFunc(slices.Clone(routes), func(r *fiber.Route) bool { return leftOut(r.Method, r.Path) })
+		stack[i] = slices.DeleteFunc(slices.Clone(routes), func(r *fiber.Route) bool {
+			return leftOut(r.Method, r.Path)
+		})
 	}
 	return open.Handler()
 }

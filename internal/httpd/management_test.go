@@ -65,14 +65,16 @@ func TestReserve(t *testing.T) {
 			return fmt.Sprint(a.StatusCode, " ", a.Header.Get("Allow"), " ", a.body)
 		}
 		for _, request := range []string{
-			"GET /things/a", "DELETE /things/a", "PUT /things/a", "POST /things/a/load", "GET /things/a/load", "OPTIONS /things/a/load", "POST /none",
+			"GET /things/a", "DELETE /things/a", "PUT /things/a", "POST /things/a/load", "GET /things/a/load",
+			"OPTIONS /things/a/load", "POST /none",
 		} {
 			if got, want := ask("tcp", s.addr, request), ask("tcp", without.addr, request); got != want {
 				t.Errorf("%s: %s, and where the route does not exist %s", request, got, want)
 			}
 		}
 		for request, want := range map[string]string{
-			"GET /things/a": "200  GET a true", "DELETE /things/a": "200  DELETE a true", "POST /things/a/load": "200  POST a true", "GET /things/a/load": "405 POST",
+			"GET /things/a": "200  GET a true", "DELETE /things/a": "200  DELETE a true",
+			"POST /things/a/load": "200  POST a true", "GET /things/a/load": "405 POST",
 		} {
 			if got := ask("unix", path, request); !strings.HasPrefix(got, want) {
 				t.Errorf("%s at the management address: %s, want %s", request, got, want)

@@ -23,7 +23,8 @@ type Pings struct {
 // client sends far too many pings.
 func (p *Pings) Ping(now time.Time) (answer bool, err *coded.Error) {
 	if !p.Allowed.Take(now, PingBurst, PingRate) {
-		return false, coded.Errorf(coded.FlowControl, "ping", "%d pings a second are allowed: send one every few seconds", PingRate)
+		return false, coded.Errorf(coded.FlowControl, "ping",
+			"%d pings a second are allowed: send one every few seconds", PingRate)
 	}
 	return p.answers.Take(now, PingAnswerBurst, PingAnswerRate), nil
 }

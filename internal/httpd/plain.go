@@ -24,9 +24,11 @@ func looksPlain(b []byte) bool { return len(b) > 0 && b[0] >= 'A' && b[0] <= 'Z'
 
 // refusePlain answers a request without TLS and ends the connection.
 func refusePlain(c net.Conn) {
-	body := AppendError(nil, coded.Errorf(coded.InvalidArgument, "", "this port speaks https: use https:// in the address in place of http://, or wss:// in place of ws://"))
+	body := AppendError(nil, coded.Errorf(coded.InvalidArgument, "",
+		"this port speaks https: use https:// in the address in place of http://, or wss:// in place of ws://"))
 	_ = c.SetDeadline(time.Now().Add(plainLinger))
-	if _, err := fmt.Fprintf(c, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: "+
+		"close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		return
 	}
 	if half, ok := c.(interface{ CloseWrite() error }); ok {

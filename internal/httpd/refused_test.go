@@ -79,7 +79,9 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	new(fasthttp.ResponseHeader).Header() // starts fasthttp's endless clock outside the test's bubble
 	refusals := []coded.Code{coded.Unauthenticated, coded.PermissionDenied, coded.FlowControl}
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Probe: func(path string) bool { return strings.HasPrefix(path, "/health") },
+		s, err := New(Config{Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Probe: func(path string) bool {
+			return strings.HasPrefix(path, "/health")
+		},
 			Limit: &accept.Limit{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}})
 		if err != nil {
 			t.Fatal(err)

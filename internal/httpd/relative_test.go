@@ -43,7 +43,8 @@ func TestRelative(t *testing.T) {
 				t.Fatal(err)
 			}
 			at, err := base.Parse(got)
-			if err != nil || at.Host != "host.example" || at.Scheme != "https" || !strings.HasPrefix(at.Path, prefix+"/") {
+			if err != nil || at.Host != "host.example" || at.Scheme != "https" ||
+				!strings.HasPrefix(at.Path, prefix+"/") {
 				t.Errorf("from %s%s: %q leads to %v (%v)", prefix, c.from, got, at, err)
 			}
 		}

@@ -52,7 +52,8 @@ func (r Rules) CheckHost(host string, at net.Addr) error {
 }
 
 func notOwn(host string) error {
-	return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts", host)
+	return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts",
+		host)
 }
 
 // Use sets the rules for future requests.
@@ -74,7 +75,8 @@ func newRules(bound string, hosts, origins []string) (rules, error) {
 		rest, below := strings.CutPrefix(strings.ToLower(h), "*.")
 		name := hostName(rest)
 		if name == "" || strings.ContainsAny(rest, "/@* ") || below && (name[0] == '.' || strings.Contains(rest, ":")) {
-			return r, coded.Errorf(coded.InvalidArgument, "hosts", "%q is not the name of a host: want a name or an address, *.example.org for the names that end so, or * for any", h)
+			return r, coded.Errorf(coded.InvalidArgument, "hosts", "%q is not the name of a host: want a name or an "+
+				"address, *.example.org for the names that end so, or * for any", h)
 		}
 		if below {
 			r.suffixes = append(r.suffixes, "."+name)
@@ -89,7 +91,8 @@ func newRules(bound string, hosts, origins []string) (rules, error) {
 		}
 		u, err := url.Parse(strings.ToLower(strings.TrimSuffix(o, "/")))
 		if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
-			return r, coded.Errorf(coded.InvalidArgument, "origins", "%q is not a web origin: want https://name[:port], or * for any", o)
+			return r, coded.Errorf(coded.InvalidArgument, "origins",
+				"%q is not a web origin: want https://name[:port], or * for any", o)
 		}
 		r.origins[u.Scheme+"://"+u.Host] = true
 	}
@@ -123,7 +126,9 @@ func (r *rules) check(c *fasthttp.RequestCtx) error {
 		return nil
 	}
 	if !r.originAllowed(c) {
-		return coded.Errorf(coded.PermissionDenied, "", "requests from the web origin %.256q may not change anything on this server: add it to origins", c.Request.Header.Peek("Origin"))
+		return coded.Errorf(coded.PermissionDenied, "",
+			"requests from the web origin %.256q may not change anything on this server: add it to origins",
+			c.Request.Header.Peek("Origin"))
 	}
 	return nil
 }
@@ -203,7 +208,8 @@ func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 func (s *Server) Encrypted(c *fiber.Ctx) bool { return s.rules.Load().encrypted(c.Context()) }
 
 func (r *rules) encrypted(c *fasthttp.RequestCtx) bool {
-	if proto := c.Request.Header.Peek("X-Forwarded-Proto"); len(proto) > 0 && r.proxy != nil && r.proxy(c.RemoteAddr()) {
+	if proto := c.Request.Header.Peek("X-Forwarded-Proto"); len(proto) > 0 && r.proxy != nil &&
+		r.proxy(c.RemoteAddr()) {
 		return strings.EqualFold(string(proto), "https")
 	}
 	return c.IsTLS()

@@ -59,8 +59,10 @@ func TestHostAny(t *testing.T) {
 func TestHostSuffix(t *testing.T) {
 	s := serve(t, httpd.Config{Hosts: []string{"*.Models.svc", "*.models.svc.cluster.local"}}, echo)
 	for host, want := range map[string]int{
-		"digits.models.svc:8000": 200, "Digits.MODELS.svc": 200, "a.b.models.svc": 200, "digits.models.svc.cluster.local:8000": 200, "localhost": 200,
-		"models.svc": 403, ".models.svc": 403, "evilmodels.svc": 403, "digits.models.svc.evil": 403, "digits.other.svc:8000": 403, "digits.models.svc@evil.example": 403,
+		"digits.models.svc:8000": 200, "Digits.MODELS.svc": 200, "a.b.models.svc": 200,
+		"digits.models.svc.cluster.local:8000": 200, "localhost": 200,
+		"models.svc": 403, ".models.svc": 403, "evilmodels.svc": 403, "digits.models.svc.evil": 403,
+		"digits.other.svc:8000": 403, "digits.models.svc@evil.example": 403,
 	} {
 		if a := s.ask(t, fmt.Sprintf("GET /hello HTTP/1.1\nHost: %s\n\n", host)); a.StatusCode != want {
 			t.Errorf("Host %q: %d %s, want %d", host, a.StatusCode, a.body, want)
@@ -116,7 +118,8 @@ func TestOriginUnencrypted(t *testing.T) {
 			r.Body.Close()
 			return r.StatusCode
 		}
-		for origin, want := range map[string]int{"http://localhost": c.http, "https://localhost": c.https, "http://listed.example": 200} {
+		for origin, want := range map[string]int{"http://localhost": c.http, "https://localhost": c.https,
+			"http://listed.example": 200} {
 			if got := ask(origin); got != want {
 				t.Errorf("%s: Origin %s: %d, want %d", c.name, origin, got, want)
 			}
@@ -198,18 +201,24 @@ func TestOrigin(t *testing.T) {
 			t.Errorf("GET with %q: %d, OriginAllowed %s", c.header, a.StatusCode, a.body)
 		}
 	}
-	a := s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: https://app.example:8443\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: content-type\n\n")
-	if a.StatusCode != 204 || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" || a.Header.Get("Access-Control-Allow-Headers") != "content-type" {
+	a := s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: "+
+		"https://app.example:8443\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: "+
+		"content-type\n\n")
+	if a.StatusCode != 204 || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" ||
+		a.Header.Get("Access-Control-Allow-Headers") != "content-type" {
 		t.Errorf("preflight: %d %v", a.StatusCode, a.Header)
 	}
 	// Only OPTIONS with this header is a preflight request; the route answers all other requests.
-	for _, ask := range []string{"OPTIONS /any HTTP/1.1\n", "GET /any HTTP/1.1\nAccess-Control-Request-Method: POST\n"} {
+	for _, ask := range []string{"OPTIONS /any HTTP/1.1\n",
+		"GET /any HTTP/1.1\nAccess-Control-Request-Method: POST\n"} {
 		a := s.ask(t, ask+"Host: localhost\nOrigin: https://app.example:8443\n\n")
-		if a.StatusCode != 200 || a.body != "true" || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" {
+		if a.StatusCode != 200 || a.body != "true" ||
+			a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" {
 			t.Errorf("%q: %d %q %v", ask, a.StatusCode, a.body, a.Header)
 		}
 	}
-	a = s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: http://evil.example\nAccess-Control-Request-Method: POST\n\n")
+	a = s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: "+
+		"http://evil.example\nAccess-Control-Request-Method: POST\n\n")
 	if a.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a foreign origin was let in: %v", a.Header)
 	}
@@ -248,7 +257,8 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"", "*.", "*..a", "*a", "a.*", "*.*.a", "*.a:80", "*.a/b"} {
-		if _, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Hosts: []string{host}}); err == nil || !strings.HasPrefix(err.Error(), "hosts:") {
+		if _, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Hosts: []string{host}}); err == nil ||
+			!strings.HasPrefix(err.Error(), "hosts:") {
 			t.Errorf("hosts %q: %v", host, err)
 		}
 	}

@@ -135,7 +135,8 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	host, _, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
-		return nil, coded.Errorf(coded.InvalidArgument, "http", "%q is not an address: want host:port, such as 127.0.0.1:8000: %w", cfg.Addr, err)
+		return nil, coded.Errorf(coded.InvalidArgument, "http",
+			"%q is not an address: want host:port, such as 127.0.0.1:8000: %w", cfg.Addr, err)
 	}
 	s := &Server{cfg: cfg, bound: host, stopping: make(chan struct{})}
 	rules, err := s.NewRules(cfg.Hosts, cfg.Origins)
@@ -320,7 +321,8 @@ func (s *Server) shutdown(served <-chan error) error {
 				shutdownConn(c.(*conn))
 				return true
 			})
-			return fmt.Errorf("%d connections were still busy %v after the shutdown began, and were closed: %w", left, s.cfg.DrainTimeout, err)
+			return fmt.Errorf("%d connections were still busy %v after the shutdown began, and were closed: %w", left,
+				s.cfg.DrainTimeout, err)
 		case <-tick.C:
 		}
 	}

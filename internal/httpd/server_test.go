@@ -30,7 +30,9 @@ func TestErrorsAreJSON(t *testing.T) {
 			status, err := c.ParamsInt("status")
 			return errors.Join(err, fiber.NewError(status, "by a library"))
 		})
-		s.App.Get("/coded", func(*fiber.Ctx) error { return fmt.Errorf("here: %w", coded.Errorf(coded.Overloaded, "", "later")) })
+		s.App.Get("/coded", func(*fiber.Ctx) error {
+			return fmt.Errorf("here: %w", coded.Errorf(coded.Overloaded, "", "later"))
+		})
 	})
 	for request, want := range map[string]struct {
 		status int
@@ -81,10 +83,11 @@ func (k keptRecords) Handle(_ context.Context, r slog.Record) error {
 // A log record stays unchanged when later requests come over the connection.
 func TestLoggedRequestIsKept(t *testing.T) {
 	kept := make(chan slog.Record, 1)
-	s := serve(t, httpd.Config{Log: slog.New(keptRecords{slog.NewTextHandler(io.Discard, nil), kept})}, func(s *httpd.Server) {
-		s.App.Post("/first", func(*fiber.Ctx) error { return errors.New("broken") })
-		s.App.Get("/second", func(*fiber.Ctx) error { return nil })
-	})
+	s := serve(t, httpd.Config{Log: slog.New(keptRecords{slog.NewTextHandler(io.Discard, nil), kept})},
+		func(s *httpd.Server) {
+			s.App.Post("/first", func(*fiber.Ctx) error { return errors.New("broken") })
+			s.App.Get("/second", func(*fiber.Ctx) error { return nil })
+		})
 	p := s.dial(t)
 	defer p.Close()
 	p.send("POST /first HTTP/1.1\r\n" + host + "Content-Length: 0\r\n\r\nGET /second HTTP/1.1\r\n" + host + "\r\n")
@@ -107,7 +110,9 @@ func TestReadBody(t *testing.T) {
 	s := serve(t, httpd.Config{MaxBody: max}, func(s *httpd.Server) {
 		echo(s)
 		s.App.Post("/refuse", func(c *fiber.Ctx) error {
-			_, err := s.ReadBody(c, 0, func(int, int) ([]byte, error) { return nil, coded.Errorf(coded.Overloaded, "", "no memory") })
+			_, err := s.ReadBody(c, 0, func(int, int) ([]byte, error) {
+				return nil, coded.Errorf(coded.Overloaded, "", "no memory")
+			})
 			return err
 		})
 		s.App.Post("/ignore", func(c *fiber.Ctx) error { return c.SendString("ignored") })
@@ -152,16 +157,20 @@ func TestReadBody(t *testing.T) {
 		status  int
 		names   string
 	}{
-		"announced too large": {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 100001\r\n\r\n" + text, 413, "max_body"},
-		"chunked too large":   {chunked("/echo", max+1), 413, "max_body"},
-		"announced huge":      {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 99999999999\r\n\r\n" + text, 413, "max_body"},
-		"no memory":           {sized("/refuse", max), 503, "no memory"},
-		"no memory, chunked":  {chunked("/refuse", max), 503, "no memory"},
-		"ignored":             {sized("/ignore", max), 200, ""},
-		"ignored, chunked":    {chunked("/ignore", max), 200, ""},
-		"no such route":       {sized("/nothing", max), 404, "routes of programs below /apps/NAME/"},
-		"asked to close":      {strings.Replace(sized("/nothing", max), host, host+"Connection: close\r\n", 1), 404, ""},
-		"broken chunk":        {"POST /echo HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400, "body"},
+		"announced too large": {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 100001\r\n\r\n" + text, 413,
+			"max_body"},
+		"chunked too large": {chunked("/echo", max+1), 413, "max_body"},
+		"announced huge": {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 99999999999\r\n\r\n" + text, 413,
+			"max_body"},
+		"no memory":          {sized("/refuse", max), 503, "no memory"},
+		"no memory, chunked": {chunked("/refuse", max), 503, "no memory"},
+		"ignored":            {sized("/ignore", max), 200, ""},
+		"ignored, chunked":   {chunked("/ignore", max), 200, ""},
+		"no such route":      {sized("/nothing", max), 404, "routes of programs below /apps/NAME/"},
+		"asked to close": {strings.Replace(sized("/nothing", max), host, host+"Connection: close\r\n", 1), 404,
+			""},
+		"broken chunk": {"POST /echo HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400,
+			"body"},
 	} {
 		p := s.dial(t)
 		go io.WriteString(p, c.request)
@@ -195,7 +204,8 @@ func TestShortBody(t *testing.T) {
 // Half a request gets an answer, and its connection is closed.
 func TestHalfRequest(t *testing.T) {
 	s := serve(t, httpd.Config{HeaderTimeout: 50 * time.Millisecond}, echo)
-	for _, half := range []string{"GET /hel", "GET /hello HTTP/1.1\r\nHost: loc", "POST /echo HTTP/1.1\r\n" + host + "Content-Length: 50\r\n\r\nhalf"} {
+	for _, half := range []string{"GET /hel", "GET /hello HTTP/1.1\r\nHost: loc", "POST /echo HTTP/1.1\r\n" + host +
+		"Content-Length: 50\r\n\r\nhalf"} {
 		p := s.dial(t)
 		p.send(half)
 		if a := p.receive(); a.StatusCode != 408 || a.Code != "timeout" {
@@ -298,8 +308,10 @@ func TestStatusOfEachCode(t *testing.T) {
 		})
 	})
 	want := map[coded.Code]int{
-		coded.InvalidArgument: 400, coded.Unsupported: 400, coded.Unauthenticated: 401, coded.PermissionDenied: 403, coded.NotFound: 404,
-		coded.Conflict: 409, coded.TooLarge: 413, coded.FlowControl: 429, coded.Overloaded: 503, coded.Canceled: 499, coded.Internal: 500,
+		coded.InvalidArgument: 400, coded.Unsupported: 400, coded.Unauthenticated: 401, coded.PermissionDenied: 403,
+		coded.NotFound: 404,
+		coded.Conflict: 409, coded.TooLarge: 413, coded.FlowControl: 429, coded.Overloaded: 503, coded.Canceled: 499,
+		coded.Internal:    500,
 		coded.Unavailable: 503, coded.Unloaded: 503, coded.Draining: 503, coded.Timeout: 504,
 	}
 	for _, code := range coded.Codes {

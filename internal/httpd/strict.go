@@ -96,7 +96,8 @@ func is(name []byte, header string) bool {
 // nameBytes are the characters of names (RFC 9110, section 5.6.2).
 var nameBytes = func() (t [256]bool) {
 	for c := range t {
-		t[c] = c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' && c < 0x80 || bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
+		t[c] = c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' && c < 0x80 ||
+			bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
 	}
 	return t
 }()

@@ -13,8 +13,8 @@ import (
 // uploadPiece is how much of a body Upload has in memory.
 const uploadPiece = 64 << 10
 
-// AllowUploads lets requests to a path have bodies above Config.MaxBody, which their handler reads with Upload. It must
-// be called before Serve.
+// AllowUploads lets requests to a path have bodies above Config.MaxBody, which their handler reads with Upload. It
+// must be called before Serve.
 func (s *Server) AllowUploads(path string) { s.uploads = append(s.uploads, path) }
 
 // isUpload reports whether a request may have a body of any length.
@@ -27,9 +27,9 @@ func (s *Server) isUpload(c *fasthttp.RequestCtx) bool {
 	return false
 }
 
-// Upload writes the body of a request to to, piece by piece, and returns the length. Errors: too_large above most bytes,
-// naming the setting; unsupported for a content coding (status 415); the errors of ReadBody; and an error of to,
-// unchanged.
+// Upload writes the body of a request to to, piece by piece, and returns the length. Errors: too_large above most
+// bytes, naming the setting; unsupported for a content coding (status 415); the errors of ReadBody; and an error of
+// to, unchanged.
 func (s *Server) Upload(c *fiber.Ctx, most int64, setting string, to io.Writer) (int64, error) {
 	if coding := strings.TrimSpace(c.Get(fiber.HeaderContentEncoding)); coding != "" && coding != "identity" {
 		return 0, WithStatus(fasthttp.StatusUnsupportedMediaType, coded.Errorf(coded.Unsupported, "Content-Encoding",

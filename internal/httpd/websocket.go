@@ -22,7 +22,8 @@ import (
 // be an HTTP error. The caller must check the Origin with OriginAllowed.
 func Handshake(c *fiber.Ctx) (*http.Request, error) {
 	h := http.Header{}
-	for _, name := range [...]string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Protocol"} {
+	for _, name := range [...]string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key",
+		"Sec-Websocket-Protocol"} {
 		for _, v := range c.Request().Header.PeekAll(name) {
 			h.Add(name, string(v))
 		}
@@ -60,8 +61,9 @@ const (
 // takeover of a connection.
 func NewUpgrader(readBuffer int, subprotocols ...string) *websocket.Upgrader {
 	return &websocket.Upgrader{
-		HandshakeTimeout: handshakeTime, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
-		Subprotocols: subprotocols, CheckOrigin: func(*http.Request) bool { return true },
+		HandshakeTimeout: handshakeTime, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer,
+		WriteBufferPool: &sync.Pool{},
+		Subprotocols:    subprotocols, CheckOrigin: func(*http.Request) bool { return true },
 	}
 }
 

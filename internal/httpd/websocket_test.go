@@ -54,7 +54,8 @@ func TestUpgrade(t *testing.T) {
 
 func TestHandshakeRefusals(t *testing.T) {
 	s := serve(t, httpd.Config{}, sockets)
-	const whole = "GET /echo HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n\n"
+	const whole = "GET /echo HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: " +
+		"websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n\n"
 	for _, c := range [][3]string{
 		{"Upgrade: websocket", "Upgrade: h2c", "WebSocket client"},
 		{"Connection: Upgrade", "Connection: keep-alive", "WebSocket client"},
@@ -65,11 +66,13 @@ func TestHandshakeRefusals(t *testing.T) {
 		{"\n\n", "\nTransfer-Encoding: chunked\n\n0\n\n", "must not have a body"},
 	} {
 		a := s.ask(t, strings.Replace(whole, c[0], c[1], 1))
-		if a.StatusCode != http.StatusUpgradeRequired || !strings.Contains(a.Error, c[2]) || a.Header.Get("Sec-WebSocket-Version") != "13" {
+		if a.StatusCode != http.StatusUpgradeRequired || !strings.Contains(a.Error, c[2]) ||
+			a.Header.Get("Sec-WebSocket-Version") != "13" {
 			t.Errorf("%s: %d %s", c[1], a.StatusCode, a.body)
 		}
 	}
-	if a := s.ask(t, strings.Replace(whole, "\n\n", "\nContent-Length: 0\n\n", 1)); a.StatusCode != http.StatusSwitchingProtocols {
+	if a := s.ask(t, strings.Replace(whole, "\n\n", "\nContent-Length: 0\n\n",
+		1)); a.StatusCode != http.StatusSwitchingProtocols {
 		t.Errorf("a body of no bytes: %d %s", a.StatusCode, a.body)
 	}
 	// A client that does not wait for the answer is no WebSocket client.

@@ -22,7 +22,8 @@ var published string
 // would be another field to existing clients.
 func TestDescriptorsAreThePublishedOnes(t *testing.T) {
 	var have []string
-	for _, f := range []protoreflect.FileDescriptor{inferencepb.File_grpc_service_proto, inferencepb.File_model_config_proto} {
+	for _, f := range []protoreflect.FileDescriptor{inferencepb.File_grpc_service_proto,
+		inferencepb.File_model_config_proto} {
 		if f.Package() != "inference" {
 			t.Errorf("%s has package %s", f.Path(), f.Package())
 		}

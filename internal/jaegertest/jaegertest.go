@@ -128,11 +128,12 @@ func run(t testing.TB, path string, options Options) (*Server, *child.Process, e
 		}
 	}
 	ready := make(chan struct{})
-	process, err := child.Start(context.Background(), child.Spec{Path: path, Args: []string{"--config", file}, OnStderr: func(line []byte) {
-		if strings.Contains(string(line), "Everything is ready") {
-			close(ready)
-		}
-	}})
+	process, err := child.Start(context.Background(), child.Spec{Path: path, Args: []string{"--config", file},
+		OnStderr: func(line []byte) {
+			if strings.Contains(string(line), "Everything is ready") {
+				close(ready)
+			}
+		}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,8 +301,10 @@ func (s *Server) get(t testing.TB, path string) []Trace {
 		for _, span := range d.Spans {
 			process := d.Processes[span.Process]
 			got := Span{
-				TraceID: span.TraceID, ID: span.SpanID, Name: span.Name, Start: span.Start, End: span.Start + span.Duration,
-				Tags: toMap(span.Tags), Service: process.Service, Resource: toMap(process.Tags), Warnings: span.Warnings,
+				TraceID: span.TraceID, ID: span.SpanID, Name: span.Name, Start: span.Start,
+				End:  span.Start + span.Duration,
+				Tags: toMap(span.Tags), Service: process.Service, Resource: toMap(process.Tags),
+				Warnings: span.Warnings,
 			}
 			for _, ref := range span.References {
 				if ref.Type == "CHILD_OF" && ref.TraceID == span.TraceID && got.Parent == "" {

@@ -54,7 +54,8 @@ func TestRequestOfClients(t *testing.T) {
 			t.Errorf("output %s: binary is %v", name, !binary)
 		}
 	}
-	for i, data := range []string{"\x01\x00\x02\x00\x03\x00\x04\x00\x05\x00\x06\x00", "", "", "\x01", "\x03\x00\x00\x00a\x00b\x06\x00\x00\x00é😀"} {
+	for i, data := range []string{"\x01\x00\x02\x00\x03\x00\x04\x00\x05\x00\x06\x00", "", "", "\x01",
+		"\x03\x00\x00\x00a\x00b\x06\x00\x00\x00é😀"} {
 		if string(r.Inputs[i].Data) != data {
 			t.Errorf("input %d: %q", i, r.Inputs[i].Data)
 		}
@@ -90,9 +91,12 @@ func TestBinaryIsView(t *testing.T) {
 func TestReuse(t *testing.T) {
 	var r InferRequest
 	bodies := []string{
-		`{"id":"one","parameters":{"a":"x","b":2,"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[2,1],"parameters":{"p":"q"},"data":[1,2]},{"name":"y","datatype":"INT8","shape":[1],"data":[-1]}],"outputs":[{"name":"o","parameters":{"binary_data":true,"k":1}}]}`,
+		`{"id":"one","parameters":{"a":"x","b":2,"binary_data_output":true},"inputs":[{"name":"x",` +
+			`"datatype":"UINT8","shape":[2,1],"parameters":{"p":"q"},"data":[1,2]},{"name":"y","datatype":"INT8",` +
+			`"shape":[1],"data":[-1]}],"outputs":[{"name":"o","parameters":{"binary_data":true,"k":1}}]}`,
 		`{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}],"outputs":[{"name":"o"},{"name":"p"}]}`,
-		`{"parameters":{"a":1,"b":"x"},"inputs":[{"name":"z","datatype":"BYTES","shape":[],"data":[""]},{"name":"x","datatype":"FP32","shape":[0],"data":[]}]}`,
+		`{"parameters":{"a":1,"b":"x"},"inputs":[{"name":"z","datatype":"BYTES","shape":[],"data":[""]},{"name":"x",` +
+			`"datatype":"FP32","shape":[0],"data":[]}]}`,
 	}
 	for range 2 {
 		for _, b := range bodies {
@@ -107,7 +111,8 @@ func TestReuse(t *testing.T) {
 			if err != nil || string(got) != string(want) {
 				t.Errorf("reused %s\nfresh  %s (%v)", got, want, err)
 			}
-			if DecodeRequest(&r, []byte(`{"id":"bad","inputs":[{"name":"q","shape":[9],`), -1, reusingNone, Limits{}) == nil {
+			if DecodeRequest(&r, []byte(`{"id":"bad","inputs":[{"name":"q","shape":[9],`), -1, reusingNone,
+				Limits{}) == nil {
 				t.Error("accepted half a request")
 			}
 		}

@@ -133,7 +133,8 @@ func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]by
 
 // appendTensors appends `KEY: [...]`. words allows words for numbers that are not finite; cuts is as in
 // appendResponse.
-func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool, words bool, cuts *[]cut) ([]byte, error) {
+func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool, words bool,
+	cuts *[]cut) ([]byte, error) {
 	dst = append(dst, '"')
 	dst = append(dst, key...)
 	dst = append(dst, `":[`...)
@@ -152,7 +153,8 @@ func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool,
 
 func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool, cuts *[]cut) ([]byte, error) {
 	fail := func(part, msg string) *coded.Error {
-		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
+		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) +
+			" " + msg}
 	}
 	one := SizeOf(t.Datatype)
 	raw = raw && !t.Shared
@@ -170,7 +172,8 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool, cut
 			return dst, fail(".data", "has a broken element: it "+msg)
 		}
 	case len(t.Data)%one != 0 || len(t.Data)/one != n:
-		return dst, fail(".data", "has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
+		return dst, fail(".data", "has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+
+			shapeText(t.Shape))
 	}
 	dst = append(dst, `{"name":`...)
 	dst = AppendString(dst, t.Name)

@@ -50,10 +50,13 @@ func TestResponseText(t *testing.T) {
 		}
 		return b
 	}
-	r := InferResponse{ModelName: "m", ModelVersion: "2", ID: "i", Params: Params{{Key: "k", Kind: Float, Float: 2}, {Key: "n", Kind: Int, Int: -3}, {Key: "b", Kind: Boolean, Bool: true}},
+	r := InferResponse{ModelName: "m", ModelVersion: "2", ID: "i", Params: Params{{Key: "k", Kind: Float, Float: 2},
+		{Key: "n", Kind: Int, Int: -3}, {Key: "b", Kind: Boolean, Bool: true}},
 		Outputs: []Tensor{
-			{Name: "a", Datatype: FP32, Shape: []int{2, 3}, Data: f(0, 1, -2.5, 1e-9, 3e30, float32(math.Copysign(0, -1)))},
-			{Name: "b", Datatype: FP16, Shape: []int{2}, Data: []byte("abcd"), Params: Params{{Key: "p", Kind: String, Str: "q"}}},
+			{Name: "a", Datatype: FP32, Shape: []int{2, 3},
+				Data: f(0, 1, -2.5, 1e-9, 3e30, float32(math.Copysign(0, -1)))},
+			{Name: "b", Datatype: FP16, Shape: []int{2}, Data: []byte("abcd"),
+				Params: Params{{Key: "p", Kind: String, Str: "q"}}},
 			{Name: "c", Datatype: Uint8, Shape: []int{3}, Data: []byte{0, 10, 255}},
 			{Name: "d", Datatype: Bool, Shape: []int{2}, Data: []byte{1, 0}},
 			{Name: "e", Datatype: Bytes, Shape: []int{1}, Data: AppendBytes(nil, []byte("x\"y"))},
@@ -83,16 +86,19 @@ func TestResponseRefused(t *testing.T) {
 		tensor     Tensor
 		field, msg string
 	}{
-		{Tensor{Datatype: FP32, Shape: []int{2}, Data: nan}, "outputs[0].data[1]", `"o" is NaN, which JSON does not have`},
+		{Tensor{Datatype: FP32, Shape: []int{2}, Data: nan}, "outputs[0].data[1]",
+			`"o" is NaN, which JSON does not have`},
 		{Tensor{Datatype: FP64, Shape: []int{1}, Data: inf}, "outputs[0].data[0]", "-Inf"},
 		{Tensor{Datatype: BF16, Shape: []int{1}, Data: []byte("ab")}, "outputs[0].data[0]", "BF16"},
 		{Tensor{Datatype: Bytes, Shape: []int{1}, Data: AppendBytes(nil, []byte{0xff})}, "outputs[0].data[0]", "UTF-8"},
-		{Tensor{Datatype: Bytes, Shape: []int{2}, Data: AppendBytes(nil, []byte{0xff})}, "outputs[0].data", "broken element"},
+		{Tensor{Datatype: Bytes, Shape: []int{2}, Data: AppendBytes(nil, []byte{0xff})}, "outputs[0].data",
+			"broken element"},
 		{Tensor{Datatype: FP32, Shape: []int{3}, Data: nan}, "outputs[0].data", "8 bytes"},
 		{Tensor{Datatype: FP32, Shape: []int{-1}, Data: nan}, "outputs[0].shape", "negative"},
 		{Tensor{Datatype: "FLOAT", Shape: []int{1}, Data: nan}, "outputs[0].datatype", `"FLOAT"`},
 		{Tensor{Datatype: Uint8, Data: []byte{1}, Params: Params{{Key: "k"}}}, "outputs[0].parameters.k", "no value"},
-		{Tensor{Datatype: Uint8, Data: []byte{1}, Params: Params{{Key: "k", Kind: Float, Float: math.Inf(1)}}}, "outputs[0].parameters.k", "finite"},
+		{Tensor{Datatype: Uint8, Data: []byte{1}, Params: Params{{Key: "k", Kind: Float, Float: math.Inf(1)}}},
+			"outputs[0].parameters.k", "finite"},
 	} {
 		c.tensor.Name = "o"
 		_, err := AppendResponse(nil, &InferResponse{Outputs: []Tensor{c.tensor}}, nil)
@@ -120,7 +126,8 @@ func TestDecodeResponseRefused(t *testing.T) {
 		}
 	}
 	var r InferResponse
-	for _, body := range []string{`{"model_name":"m","model_version":"1","id":"x","outputs":[]}`, `{"outputs":[],"id":null,"parameters":null}`} {
+	for _, body := range []string{`{"model_name":"m","model_version":"1","id":"x","outputs":[]}`,
+		`{"outputs":[],"id":null,"parameters":null}`} {
 		if err := DecodeResponse(&r, []byte(body), -1, reusingNone, Limits{}); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -137,7 +144,8 @@ func read[T any](text []byte) (v T, err error) {
 
 func TestMetadata(t *testing.T) {
 	server := ServerMetadata{Name: "millrace", Version: "1.0", Extensions: []string{"binary_tensor_data", "a\"b"}}
-	if got, err := read[ServerMetadata](AppendServerMetadata(nil, &server)); err != nil || !reflect.DeepEqual(got, server) {
+	if got, err := read[ServerMetadata](AppendServerMetadata(nil, &server)); err != nil ||
+		!reflect.DeepEqual(got, server) {
 		t.Errorf("%v %+v", err, got)
 	}
 	model := ModelMetadata{Name: "m", Versions: []string{"1", "2"}, Platform: "onnx",
@@ -146,7 +154,8 @@ func TestMetadata(t *testing.T) {
 	if got, err := read[ModelMetadata](AppendModelMetadata(nil, &model)); err != nil || !reflect.DeepEqual(got, model) {
 		t.Errorf("%v %+v", err, got)
 	}
-	if got := string(AppendModelMetadata(nil, &ModelMetadata{Name: "n"})); got != `{"name":"n","platform":"","inputs":[],"outputs":[]}` {
+	if got := string(AppendModelMetadata(nil,
+		&ModelMetadata{Name: "n"})); got != `{"name":"n","platform":"","inputs":[],"outputs":[]}` {
 		t.Errorf("got %s", got)
 	}
 	rows := []IndexRow{{"a", "1", "READY", ""}, {"b", "", "UNAVAILABLE", "no \"file\""}}
@@ -165,7 +174,8 @@ func TestElements(t *testing.T) {
 		bad   string
 	}{
 		{nil, 1, ""}, {[]int{3, 4}, 12, ""}, {[]int{0, 5}, 0, ""},
-		{[]int{2, -1}, 0, "shape[1]"}, {[]int{1 << 32, 1 << 31}, 0, "shape"}, {[]int{math.MaxInt, 2, 0}, 0, "shape"}, {[]int{math.MaxInt}, math.MaxInt, ""},
+		{[]int{2, -1}, 0, "shape[1]"}, {[]int{1 << 32, 1 << 31}, 0, "shape"}, {[]int{math.MaxInt, 2, 0}, 0, "shape"},
+		{[]int{math.MaxInt}, math.MaxInt, ""},
 	} {
 		n, err := Elements(c.shape)
 		var e *coded.Error
@@ -173,7 +183,8 @@ func TestElements(t *testing.T) {
 			t.Errorf("%v: %d, %v", c.shape, n, err)
 		}
 	}
-	for datatype, size := range map[string]int{Bool: 1, Uint8: 1, Int8: 1, Uint16: 2, Int16: 2, FP16: 2, BF16: 2, Uint32: 4, Int32: 4, FP32: 4, Uint64: 8, Int64: 8, FP64: 8, Bytes: -1, "": 0, "fp32": 0} {
+	for datatype, size := range map[string]int{Bool: 1, Uint8: 1, Int8: 1, Uint16: 2, Int16: 2, FP16: 2, BF16: 2,
+		Uint32: 4, Int32: 4, FP32: 4, Uint64: 8, Int64: 8, FP64: 8, Bytes: -1, "": 0, "fp32": 0} {
 		if SizeOf(datatype) != size {
 			t.Errorf("%s: %d", datatype, SizeOf(datatype))
 		}
@@ -188,7 +199,9 @@ func TestElements(t *testing.T) {
 // TestAllocations pins the allocations for a request and a reply with reused values.
 func TestAllocations(t *testing.T) {
 	image, _ := imageRequest(",")
-	head := `{"id":"a","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8,"k":"v"}}],"outputs":[{"name":"y","parameters":{"binary_data":true}}],"parameters":{"sequence_end":false,"s":"t\n"}}`
+	head := `{"id":"a","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8,` +
+		`"k":"v"}}],"outputs":[{"name":"y","parameters":{"binary_data":true}}],"parameters":{"sequence_end":false,` +
+		`"s":"t\n"}}`
 	nested := fp32("[2,2]", "[[1.5,2],[3,4e-3]]")
 	alloc := reusing()
 	for name, c := range map[string]struct {

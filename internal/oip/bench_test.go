@@ -30,7 +30,8 @@ func imageRequest(sep string) ([]byte, []byte) {
 		pixels[i] = byte(rng.IntN(256))
 		texts[i] = strconv.Itoa(int(pixels[i]))
 	}
-	return []byte(`{"inputs":[{"name":"image","datatype":"UINT8","shape":[1,224,224,3],"data":[` + strings.Join(texts, sep) + `]}]}`), pixels
+	return []byte(`{"inputs":[{"name":"image","datatype":"UINT8","shape":[1,224,224,3],"data":[` + strings.Join(texts,
+		sep) + `]}]}`), pixels
 }
 
 // nestedImageRequest is the same image as nested arrays.
@@ -78,7 +79,8 @@ func floatRequest(format func(v float32) string, datatype string) []byte {
 	for i := range texts {
 		texts[i] = format(rng.Float32()*2 - 1)
 	}
-	return []byte(`{"inputs":[{"name":"x","datatype":"` + datatype + `","shape":[3,224,224],"data":[` + strings.Join(texts, ",") + `]}]}`)
+	return []byte(`{"inputs":[{"name":"x","datatype":"` + datatype + `","shape":[3,224,224],"data":[` +
+		strings.Join(texts, ",") + `]}]}`)
 }
 
 func BenchmarkDecodeFloat32(b *testing.B) {
@@ -123,7 +125,9 @@ func BenchmarkAppendResponse(b *testing.B) {
 func BenchmarkAppendReply(b *testing.B) {
 	r := InferResponse{
 		ModelName: "identity", ModelVersion: "1",
-		Params:  Params{{Key: "received_us", Kind: Int, Int: 1700000000000000}, {Key: "queue_us", Kind: Int, Int: 120}, {Key: "run_us", Kind: Int, Int: 900}, {Key: "total_us", Kind: Int, Int: 1020}, {Key: "batch", Kind: Int, Int: 1}},
+		Params: Params{{Key: "received_us", Kind: Int, Int: 1700000000000000}, {Key: "queue_us", Kind: Int, Int: 120},
+			{Key: "run_us", Kind: Int, Int: 900}, {Key: "total_us", Kind: Int, Int: 1020},
+			{Key: "batch", Kind: Int, Int: 1}},
 		Outputs: []Tensor{{Name: "output", Datatype: Uint8, Shape: []int{1024}, Data: make([]byte, 1024)}},
 	}
 	var dst []byte

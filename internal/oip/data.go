@@ -111,7 +111,8 @@ func (a *array) nested(level int) error {
 			return a.fail("has more than " + itoa(k) + " rows; expected that many for shape " + shapeText(a.shape))
 		}
 		if s.peek() != '[' {
-			return a.fail("found " + s.what(s.pos) + "; expected an array, as the data is nested and its shape is " + shapeText(a.shape))
+			return a.fail("found " + s.what(s.pos) + "; expected an array, as the data is nested and its shape is " +
+				shapeText(a.shape))
 		}
 		s.pos++
 		if err := a.nested(level + 1); err != nil {
@@ -174,8 +175,10 @@ func (a *array) explain(p problem, count, n int) error {
 	case p == badText:
 		return a.fail("is not a valid string; expected UTF-8 with JSON's escapes (other bytes as binary data)")
 	case c == '[':
-		return a.fail("is an array; expected " + a.kind() + " for shape " + shapeText(a.shape) + " (data is flat or nested as the shape is)")
-	case found == "NaN" || found == "-NaN" || found == "Infinity" || found == "-Infinity" || found == "inf" || found == "nan":
+		return a.fail("is an array; expected " + a.kind() + " for shape " + shapeText(a.shape) +
+			" (data is flat or nested as the shape is)")
+	case found == "NaN" || found == "-NaN" || found == "Infinity" || found == "-Infinity" || found == "inf" ||
+		found == "nan":
 		return a.fail("is " + found + ", which JSON does not have; send the tensor as binary data (binary_data_size)")
 	case c == 0:
 		return a.placed(s.unexpected(a.kind()))

@@ -15,7 +15,8 @@ var ErrNotJSON = errors.New("no JSON")
 
 // noMemory is the error for tensor data at field when alloc returned fewer than n bytes.
 func noMemory(field string, n int) error {
-	return &coded.Error{Code: coded.Overloaded, Field: field, Msg: "no memory for " + itoa(n) + " bytes (memory.budget): try later, or raise the setting", Err: ErrMemory}
+	return &coded.Error{Code: coded.Overloaded, Field: field, Msg: "no memory for " + itoa(n) +
+		" bytes (memory.budget): try later, or raise the setting", Err: ErrMemory}
 }
 
 // quoted returns a name in single quotes, the quotes used by other servers of the protocol.

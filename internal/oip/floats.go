@@ -19,7 +19,8 @@ import (
 // A float32 is first computed as a float64 with a known bound on its error. Rounding again is correct unless the
 // float64 is close to the middle between two float32 values; strconv then reads the number.
 
-var pow10f = [23]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+var pow10f = [23]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+	1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
 // pow5u has the powers of five below 1<<64.
 var pow5u = func() (t [28]uint64) {

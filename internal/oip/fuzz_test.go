@@ -32,7 +32,8 @@ func seeds(f *testing.F, key string) {
 		image[len(image)-1] += byte(i % 10)
 	}
 	f.Add(append(image, "]}]}"...), -1)
-	f.Add([]byte(`{"outputs":[{"name":"a","parameters":{"binary_data":true}}],"parameters":{"binary_data_output":true,"s":"x"}}`), -1)
+	f.Add([]byte(`{"outputs":[{"name":"a","parameters":{"binary_data":true}}],`+
+		`"parameters":{"binary_data_output":true,"s":"x"}}`), -1)
 	f.Add([]byte(`{"x":[[[[{"y":null}]]]]}`), -1)
 	f.Add([]byte{}, 0)
 }
@@ -87,7 +88,8 @@ func exact(body []byte) []byte { return bytes.Clone(body)[:len(body):len(body)] 
 
 func FuzzDecodeRequest(f *testing.F) {
 	seeds(f, "inputs")
-	f.Add([]byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"shared_memory_region":"r","shared_memory_byte_size":12}}]}`), -1)
+	f.Add([]byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"shared_memory_region":"r",`+
+		`"shared_memory_byte_size":12}}]}`), -1)
 	f.Fuzz(func(t *testing.T, body []byte, header int) {
 		var r InferRequest
 		body = exact(body)

@@ -24,7 +24,8 @@ func AppendGenerated(dst []byte, r *InferResponse) ([]byte, error) {
 		t := &r.Outputs[i]
 		n, err := Elements(t.Shape)
 		if err != nil {
-			return dst, &coded.Error{Code: coded.InvalidArgument, Field: "outputs" + index(i) + ".shape", Msg: err.Error()}
+			return dst, &coded.Error{Code: coded.InvalidArgument, Field: "outputs" + index(i) + ".shape",
+				Msg: err.Error()}
 		}
 		dst = append(AppendString(append(dst, ','), t.Name), ':')
 		if n != 1 {
@@ -33,7 +34,8 @@ func AppendGenerated(dst []byte, r *InferResponse) ([]byte, error) {
 		var at int
 		var msg string
 		if dst, at, msg = appendData(dst, t.Datatype, t.Data, true); msg != "" {
-			return dst, &coded.Error{Code: coded.InvalidArgument, Field: "outputs" + index(i) + ".data" + index(at), Msg: msg, Err: ErrNotJSON}
+			return dst, &coded.Error{Code: coded.InvalidArgument, Field: "outputs" + index(i) + ".data" + index(at),
+				Msg: msg, Err: ErrNotJSON}
 		}
 		if n != 1 {
 			dst = append(dst, ']')

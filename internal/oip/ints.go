@@ -43,7 +43,8 @@ func intRangeOf(datatype string) (r intRange, size int) {
 	return intRange{}, 0
 }
 
-var pow10u = [20]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
+var pow10u = [20]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17,
+	1e18, 1e19}
 
 // eightDigits returns the number whose digits are the eight bytes of w, values 0 to 9; the lowest byte is the first
 // digit. Adjacent numbers are combined three times: to four numbers of two digits, two of four, and one of eight.

@@ -24,16 +24,21 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 		}(),
 	} {
 		tensor := Tensor{Name: "y", Datatype: datatype, Shape: []int{4}, Data: data}
-		got, err := AppendResponse(nil, &InferResponse{ModelName: "m", Outputs: []Tensor{tensor}, NotFinite: true}, Never)
-		if want := `{"model_name":"m","outputs":[{"name":"y","datatype":"` + datatype + `","shape":[4],"data":[NaN,Infinity,-Infinity,1.5]}]}`; err != nil || string(got) != want {
+		got, err := AppendResponse(nil, &InferResponse{ModelName: "m", Outputs: []Tensor{tensor}, NotFinite: true},
+			Never)
+		if want := `{"model_name":"m","outputs":[{"name":"y","datatype":"` + datatype +
+			`","shape":[4],"data":[NaN,Infinity,-Infinity,1.5]}]}`; err != nil || string(got) != want {
 			t.Errorf("%s, %v, want %s", got, err, want)
 		}
 		for _, text := range []string{
-			`{"inputs":[{"name":"y","datatype":"` + datatype + `","shape":[2,2],"data":[[NaN, Infinity],[-Infinity ,1.5]]}]}`,
+			`{"inputs":[{"name":"y","datatype":"` + datatype +
+				`","shape":[2,2],"data":[[NaN, Infinity],[-Infinity ,1.5]]}]}`,
 			`{"inputs":[{"data":[NaN,Infinity,-Infinity,1.5],"name":"y","shape":[4],"datatype":"` + datatype + `"}]}`,
 		} {
 			var r InferRequest
-			if err := DecodeRequest(&r, []byte(text), -1, func(n int) []byte { return make([]byte, n) }, Limits{}); err != nil || string(r.Inputs[0].Data) != string(data) {
+			if err := DecodeRequest(&r, []byte(text), -1, func(n int) []byte {
+				return make([]byte, n)
+			}, Limits{}); err != nil || string(r.Inputs[0].Data) != string(data) {
 				t.Errorf("%s: %v, %v", text, r.Inputs, err)
 			}
 		}
@@ -41,7 +46,9 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 	for _, text := range []string{"NaNs", "Infinit", "-NaN", "- Infinity", "+Infinity", "NaN NaN"} {
 		var r InferRequest
 		body := `{"inputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[` + text + `]}]}`
-		if err := DecodeRequest(&r, []byte(body), -1, func(n int) []byte { return make([]byte, n) }, Limits{}); err == nil {
+		if err := DecodeRequest(&r, []byte(body), -1, func(n int) []byte {
+			return make([]byte, n)
+		}, Limits{}); err == nil {
 			t.Errorf("%s was read", text)
 		}
 	}

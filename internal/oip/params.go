@@ -96,13 +96,15 @@ func appendParams(dst []byte, ps Params, field string) ([]byte, error) {
 			dst = strconv.AppendUint(dst, uint64(p.Int), 10)
 		case Float:
 			if math.IsNaN(p.Float) || math.IsInf(p.Float, 0) {
-				return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "is not finite, for which JSON has no notation; expected a number"}
+				return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key),
+					Msg: "is not finite, for which JSON has no notation; expected a number"}
 			}
 			dst = appendFloat(dst, p.Float)
 		case Boolean:
 			dst = strconv.AppendBool(dst, p.Bool)
 		default:
-			return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "has no value; expected a string, a number, or true or false"}
+			return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key),
+				Msg: "has no value; expected a string, a number, or true or false"}
 		}
 	}
 	return dst, nil

@@ -34,9 +34,10 @@ type cut struct {
 	data     []byte // remaining elements
 }
 
-// Begin checks a response and returns to its first piece. The pieces take turns. head is memory for the text between the
-// elements of tensors; Begin returns head, grown if necessary. binary and errors are as for AppendResponse.
-func (p *Pieces) Begin(turns *processors.Turns, head []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
+// Begin checks a response and returns to its first piece. The pieces take turns. head is memory for the text between
+// the elements of tensors; Begin returns head, grown if necessary. binary and errors are as for AppendResponse.
+func (p *Pieces) Begin(turns *processors.Turns, head []byte, r *InferResponse,
+	binary func(i int) bool) ([]byte, error) {
 	p.Reset()
 	head, err := appendResponse(head[:0], r, binary, &p.cuts)
 	p.head, p.words, p.turns = head, r.NotFinite, turns
@@ -66,7 +67,8 @@ func (p *Pieces) Size(mem []byte) (n int) {
 	}
 }
 
-// Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. Append waits for a turn.
+// Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. Append waits for a
+// turn.
 func (p *Pieces) Append(dst []byte) []byte {
 	if p.turns.Begin(PieceSize) {
 		defer p.turns.End()
@@ -260,7 +262,8 @@ func checkText(data []byte) (at int, msg string) {
 				}
 			}
 			if left < 0 {
-				return at, "is not text: control characters, which are six bytes each in JSON, are more than a sixteenth of the tensor"
+				return at, "is not text: control characters, which are six bytes each in JSON, are more than a " +
+					"sixteenth of the tensor"
 			}
 		}
 		data = rest

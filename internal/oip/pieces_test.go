@@ -38,9 +38,11 @@ func TestPieces(t *testing.T) {
 	var head []byte
 	refused, several := 0, 0
 	for range 300 {
-		r := InferResponse{ModelName: "m", ID: "\x02", NotFinite: true, Params: Params{{Key: "k\x03", Kind: String, Str: "\x00"}, {Key: "n", Kind: Int, Int: math.MinInt64}}}
+		r := InferResponse{ModelName: "m", ID: "\x02", NotFinite: true,
+			Params: Params{{Key: "k\x03", Kind: String, Str: "\x00"}, {Key: "n", Kind: Int, Int: math.MinInt64}}}
 		for range random.IntN(4) {
-			datatype := []string{Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, Int64, Bool, FP32, FP64, Bytes}[random.IntN(12)]
+			datatype := []string{Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, Int64, Bool, FP32, FP64,
+				Bytes}[random.IntN(12)]
 			n := random.IntN(1 << random.IntN(17))
 			if datatype == Bytes {
 				n = random.IntN(20)
@@ -54,7 +56,8 @@ func TestPieces(t *testing.T) {
 		whole, wantErr := AppendResponse(nil, &r, binary)
 		var err error
 		if head, err = p.Begin(nil, head, &r, binary); err != nil || wantErr != nil {
-			if refused++; err == nil || wantErr == nil || err.Error() != wantErr.Error() || !errors.Is(err, ErrNotJSON) {
+			if refused++; err == nil || wantErr == nil || err.Error() != wantErr.Error() ||
+				!errors.Is(err, ErrNotJSON) {
 				t.Errorf("error %v, want %v", err, wantErr)
 			}
 			continue
@@ -96,8 +99,10 @@ func TestPieces(t *testing.T) {
 
 // TestLongestNumbers: no number is longer than mostText says.
 func TestLongestNumbers(t *testing.T) {
-	long32 := []float32{-1.1754943e-38, -math.MaxFloat32, -1.17549435e-38, -1.2345679e-38, -0.00012345679, -123456.79, math.SmallestNonzeroFloat32, float32(math.Inf(-1))}
-	long64 := []float64{-2.2250738585072014e-308, -math.MaxFloat64, -1.2345678901234567e-308, -0.00012345678901234567, -123456.78901234567, math.Inf(-1)}
+	long32 := []float32{-1.1754943e-38, -math.MaxFloat32, -1.17549435e-38, -1.2345679e-38, -0.00012345679, -123456.79,
+		math.SmallestNonzeroFloat32, float32(math.Inf(-1))}
+	long64 := []float64{-2.2250738585072014e-308, -math.MaxFloat64, -1.2345678901234567e-308, -0.00012345678901234567,
+		-123456.78901234567, math.Inf(-1)}
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200_000 {
 		long32 = append(long32, math.Float32frombits(random.Uint32()))
@@ -143,7 +148,8 @@ func TestControlCharacters(t *testing.T) {
 		{"text with many", text(70_000, 0), text(70_000, 7), "outputs[0].data[1]"},
 		{"lines and quotes", bytes.Repeat([]byte("\n\""), 50_000), nil, ""},
 	} {
-		r := InferResponse{ModelName: "m", Outputs: []Tensor{{Name: "o", Datatype: Bytes, Shape: []int{2}, Data: AppendBytes(AppendBytes(nil, c.first), c.second)}}}
+		r := InferResponse{ModelName: "m", Outputs: []Tensor{{Name: "o", Datatype: Bytes, Shape: []int{2},
+			Data: AppendBytes(AppendBytes(nil, c.first), c.second)}}}
 		whole, err := AppendResponse(nil, &r, nil)
 		_, err2 := new(Pieces).Begin(nil, nil, &r, nil)
 		if c.refused == "" {
@@ -152,7 +158,8 @@ func TestControlCharacters(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, ErrNotJSON) || !strings.Contains(err.Error(), c.refused) || err2 == nil || err2.Error() != err.Error() {
+		if !errors.Is(err, ErrNotJSON) || !strings.Contains(err.Error(), c.refused) || err2 == nil ||
+			err2.Error() != err.Error() {
 			t.Errorf("%s: %v, %v", c.name, err, err2)
 		}
 	}

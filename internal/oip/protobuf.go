@@ -108,7 +108,8 @@ func (d *protoDecoder) text(f *protoField, old, list string, i int, key string) 
 	}
 	switch {
 	case len(f.data) > d.lim.MaxName:
-		return "", invalid(pathOf(list, i, key), "has "+itoa(len(f.data))+" bytes; expected at most "+itoa(d.lim.MaxName))
+		return "", invalid(pathOf(list, i, key), "has "+itoa(len(f.data))+" bytes; expected at most "+
+			itoa(d.lim.MaxName))
 	case !utf8.Valid(f.data):
 		return "", invalid(pathOf(list, i, key), "is not UTF-8")
 	}
@@ -180,7 +181,8 @@ func (d *protoDecoder) input(r *InferRequest, body []byte) error {
 			name, err = d.text(&f, t.Name, "inputs", i, "name")
 		case f.is(2, protowire.BytesType):
 			if t.Datatype, ok = internDatatype(f.data); !ok {
-				err = invalid(pathOf("inputs", i, "datatype"), "is "+strconv.Quote(string(f.data[:min(len(f.data), 24)]))+"; expected one of "+Datatypes)
+				err = invalid(pathOf("inputs", i, "datatype"),
+					"is "+strconv.Quote(string(f.data[:min(len(f.data), 24)]))+"; expected one of "+Datatypes)
 			}
 		case f.is(3, protowire.VarintType):
 			t.Shape, err = d.dimension(t.Shape, f.value, i)
@@ -210,7 +212,8 @@ func (d *protoDecoder) input(r *InferRequest, body []byte) error {
 	}
 	for k := range r.Inputs[:i] {
 		if r.Inputs[k].Name == name {
-			return invalid(pathOf("inputs", i, "name"), "input "+quoted(name)+" already exists in request, as tensor "+itoa(k)+"; expected each name once")
+			return invalid(pathOf("inputs", i, "name"), "input "+quoted(name)+" already exists in request, as tensor "+
+				itoa(k)+"; expected each name once")
 		}
 	}
 	if t.Datatype == "" {
@@ -228,7 +231,8 @@ func (d *protoDecoder) dimension(shape []int, v uint64, i int) ([]int, error) {
 	case len(shape) == d.lim.MaxDepth:
 		return shape, invalid(pathOf("inputs", i, "shape"), "has more than "+itoa(d.lim.MaxDepth)+" dimensions")
 	case int64(v) < 0:
-		return shape, invalid(pathOf("inputs", i, "shape")+index(len(shape)), "is "+strconv.FormatInt(int64(v), 10)+"; a dimension cannot be negative")
+		return shape, invalid(pathOf("inputs", i, "shape")+index(len(shape)), "is "+strconv.FormatInt(int64(v), 10)+
+			"; a dimension cannot be negative")
 	}
 	return append(shape, int(v)), nil
 }
@@ -263,7 +267,8 @@ func (d *protoDecoder) output(r *InferRequest, body []byte) error {
 	}
 	for k := range r.Outputs[:i] {
 		if r.Outputs[k].Name == name {
-			return invalid(pathOf("outputs", i, "name"), "output "+quoted(name)+" already exists in request, as output "+itoa(k)+"; expected each name once")
+			return invalid(pathOf("outputs", i, "name"),
+				"output "+quoted(name)+" already exists in request, as output "+itoa(k)+"; expected each name once")
 		}
 	}
 	return nil
@@ -297,7 +302,8 @@ func (d *protoDecoder) param(ps Params, body []byte, list string, i int) (Params
 		}
 	}
 	if p.Kind == 0 {
-		return ps, invalid(pathOf(list, i, "parameters."+p.Key), "has no value; expected one of bool_param, int64_param, string_param, double_param and uint64_param")
+		return ps, invalid(pathOf(list, i, "parameters."+p.Key),
+			"has no value; expected one of bool_param, int64_param, string_param, double_param and uint64_param")
 	}
 	for k := range ps {
 		if ps[k].Key == p.Key {
@@ -361,9 +367,11 @@ func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
 		}
 		switch given := len(d.contents[i]) > 0; {
 		case given && t.Shared:
-			return invalid(pathOf("inputs", i, "contents"), "is given as well as "+SharedRegion+"; expected one of them")
+			return invalid(pathOf("inputs", i, "contents"), "is given as well as "+SharedRegion+
+				"; expected one of them")
 		case given && len(d.raw) > 0:
-			return invalid(pathOf("inputs", i, "contents"), "is given as well as raw_input_contents; expected one of them for all inputs")
+			return invalid(pathOf("inputs", i, "contents"),
+				"is given as well as raw_input_contents; expected one of them for all inputs")
 		case t.Shared:
 		case len(d.raw) > 0:
 			if len(raw) == 0 {
@@ -392,7 +400,8 @@ func (d *protoDecoder) rawCount(r *InferRequest) error {
 			want++
 		}
 	}
-	return invalid("raw_input_contents", "has "+itoa(len(d.raw))+" items; expected "+itoa(want)+", one for each input that is not in shared memory")
+	return invalid("raw_input_contents", "has "+itoa(len(d.raw))+" items; expected "+itoa(want)+
+		", one for each input that is not in shared memory")
 }
 
 // checkProtoRaw checks the raw data of input i of model, of n elements.
@@ -479,7 +488,8 @@ func (d *protoDecoder) typed(t *Tensor, n, i int, alloc func(int) []byte) error 
 			if want > 0 {
 				name = protoContents[want].name
 			}
-			return fail("."+protoContents[f.number].name, "has elements of another type; expected those of "+t.Datatype+" in "+name)
+			return fail("."+protoContents[f.number].name, "has elements of another type; expected those of "+
+				t.Datatype+" in "+name)
 		}
 		count, pieces = count+elements, pieces+1
 		size += 4 + len(f.data) // of BYTES
@@ -489,7 +499,8 @@ func (d *protoDecoder) typed(t *Tensor, n, i int, alloc func(int) []byte) error 
 		if count == 0 {
 			return fail("", "is missing; expected "+itoa(n)+" elements here, or their bytes in raw_input_contents")
 		}
-		return fail("."+protoContents[want].name, "has "+itoa(count)+" elements; expected "+itoa(n)+" for shape "+shapeText(t.Shape))
+		return fail("."+protoContents[want].name, "has "+itoa(count)+" elements; expected "+itoa(n)+" for shape "+
+			shapeText(t.Shape))
 	}
 	if n == 0 {
 		return nil
@@ -520,7 +531,8 @@ func (d *protoDecoder) typed(t *Tensor, n, i int, alloc func(int) []byte) error 
 			if r.below > 0 {
 				text, low = strconv.FormatInt(int64(bad), 10), "-"+utoa(r.below)
 			}
-			return fail("."+protoContents[want].name+index(at), "is "+text+", which is outside of "+t.Datatype+" ("+low+" to "+utoa(r.above)+")")
+			return fail("."+protoContents[want].name+index(at), "is "+text+", which is outside of "+t.Datatype+" ("+
+				low+" to "+utoa(r.above)+")")
 		}
 	}
 	t.Data = dst
@@ -669,7 +681,8 @@ func checkProtoOutput(t *Tensor, i int) error {
 	case one == 0:
 		return invalid(pathOf("outputs", i, "datatype"), "is "+strconv.Quote(t.Datatype)+"; expected one of "+Datatypes)
 	case len(t.Data)%one != 0 || len(t.Data)/one != n:
-		return invalid(pathOf("outputs", i, "data"), strconv.Quote(t.Name)+" has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
+		return invalid(pathOf("outputs", i, "data"), strconv.Quote(t.Name)+" has "+itoa(len(t.Data))+
+			" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
 	}
 	return nil
 }
@@ -708,7 +721,8 @@ func appendProtoParams(dst []byte, number byte, ps Params) []byte {
 			dst = protowire.AppendVarint(append(dst, 3<<3|byte(protowire.BytesType)), uint64(len(p.Str)))
 			dst = append(dst, p.Str...)
 		case Float:
-			dst = binary.LittleEndian.AppendUint64(append(dst, 4<<3|byte(protowire.Fixed64Type)), math.Float64bits(p.Float))
+			dst = binary.LittleEndian.AppendUint64(append(dst, 4<<3|byte(protowire.Fixed64Type)),
+				math.Float64bits(p.Float))
 		}
 	}
 	return dst

@@ -47,13 +47,19 @@ func typedInput(datatype string, n int64, c *pbTyped) *pbRequest {
 
 // protoSeeds are messages, right and wrong.
 var protoSeeds = []*pbRequest{
-	{ModelName: "m", ModelVersion: "2", Id: "a", Parameters: map[string]*pbParam{"b": pbBool(true), "i": pbInt(-5), "u": pbUint(7), "s": pbText("é"), "f": pbFloat(1.5)},
-		Inputs:           []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 3}, Parameters: map[string]*pbParam{"k": pbInt(1)}}, {Name: "y", Datatype: "BYTES", Shape: []int64{2}}},
+	{ModelName: "m", ModelVersion: "2", Id: "a", Parameters: map[string]*pbParam{"b": pbBool(true), "i": pbInt(-5),
+		"u": pbUint(7), "s": pbText("é"), "f": pbFloat(1.5)},
+		Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 3},
+			Parameters: map[string]*pbParam{"k": pbInt(1)}}, {Name: "y", Datatype: "BYTES", Shape: []int64{2}}},
 		Outputs:          []*pbOutput{{Name: "o", Parameters: map[string]*pbParam{"classification": pbInt(3)}}},
 		RawInputContents: [][]byte{{1, 2, 3}, {1, 0, 0, 0, 'a', 0, 0, 0, 0}}},
-	{Inputs: []*pbInput{{Name: "x", Datatype: "FP16", Shape: []int64{2}}, {Name: "y", Datatype: "BF16", Shape: []int64{}}}, RawInputContents: [][]byte{{1, 2, 3, 4}, {5, 6}}},
-	{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{2}, Parameters: map[string]*pbParam{"shared_memory_region": pbText("r")}}, {Name: "y", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}}},
-	{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{0}}, {Name: "y", Datatype: "BYTES", Shape: []int64{0, 4}}}},
+	{Inputs: []*pbInput{{Name: "x", Datatype: "FP16", Shape: []int64{2}},
+		{Name: "y", Datatype: "BF16", Shape: []int64{}}}, RawInputContents: [][]byte{{1, 2, 3, 4}, {5, 6}}},
+	{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{2},
+		Parameters: map[string]*pbParam{"shared_memory_region": pbText("r")}},
+		{Name: "y", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}}},
+	{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{0}},
+		{Name: "y", Datatype: "BYTES", Shape: []int64{0, 4}}}},
 	typedInput("BOOL", 3, &pbTyped{BoolContents: []bool{true, false, true}}),
 	typedInput("INT8", 2, &pbTyped{IntContents: []int32{-128, 127}}),
 	typedInput("INT16", 2, &pbTyped{IntContents: []int32{-32768, 32767}}),
@@ -77,26 +83,50 @@ var protoRefused = []struct {
 	{&pbRequest{Inputs: []*pbInput{{Datatype: "FP32"}}}, "inputs[0].name", "missing"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x"}}}, "inputs[0].datatype", "missing"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FLOAT"}}}, "inputs[0].datatype", "expected one of BOOL"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{2, -1}}}}, "inputs[0].shape[1]", "negative"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40, 1 << 40}}}}, "inputs[0].shape", "causes total element count"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40}}}}, "inputs[0].shape", "at most"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: make([]int64, 65)}}}, "inputs[0].shape", "64 dimensions"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}, {Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}, {1}}}, "inputs[1].name", "input 'x' already exists in request, as tensor 0"},
-	{&pbRequest{ModelName: "m", Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{2}}}, RawInputContents: [][]byte{{1}}}, "inputs[0].data", "input byte size mismatch for input 'x' for model 'm'. Expected 2, got 1 "},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}, {2}}}, "raw_input_contents", "has 2 items; expected 1"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}, {Name: "y", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}}}, "raw_input_contents", "has 1 items; expected 2"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "BYTES", Shape: []int64{1}}}, RawInputContents: [][]byte{{9, 0, 0, 0, 1}}}, "inputs[0].data[0]", "length of 9"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1}, Contents: &pbTyped{Fp32Contents: []float32{1}}}}, RawInputContents: [][]byte{{1}}}, "inputs[0].contents", "raw_input_contents"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1}, Contents: &pbTyped{Fp32Contents: []float32{1}}, Parameters: map[string]*pbParam{"shared_memory_region": pbText("r")}}}}, "inputs[0].contents", "shared_memory_region"},
-	{typedInput("FP16", 1, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents", "FP16 in raw_input_contents"},
-	{typedInput("INT32", 1, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents", "INT32 in int_contents"},
-	{typedInput("INT8", 2, &pbTyped{IntContents: []int32{1, 128}}), "inputs[0].contents.int_contents[1]", "is 128, which is outside of INT8 (-128 to 127)"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{2, -1}}}}, "inputs[0].shape[1]",
+		"negative"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40, 1 << 40}}}},
+		"inputs[0].shape", "causes total element count"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40}}}}, "inputs[0].shape",
+		"at most"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: make([]int64, 65)}}}, "inputs[0].shape",
+		"64 dimensions"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}},
+		{Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}, {1}}}, "inputs[1].name",
+		"input 'x' already exists in request, as tensor 0"},
+	{&pbRequest{ModelName: "m", Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{2}}},
+		RawInputContents: [][]byte{{1}}}, "inputs[0].data",
+		"input byte size mismatch for input 'x' for model 'm'. Expected 2, got 1 "},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}},
+		RawInputContents: [][]byte{{1}, {2}}}, "raw_input_contents", "has 2 items; expected 1"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}},
+		{Name: "y", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}}}, "raw_input_contents",
+		"has 1 items; expected 2"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "BYTES", Shape: []int64{1}}},
+		RawInputContents: [][]byte{{9, 0, 0, 0, 1}}}, "inputs[0].data[0]", "length of 9"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1},
+		Contents: &pbTyped{Fp32Contents: []float32{1}}}}, RawInputContents: [][]byte{{1}}}, "inputs[0].contents",
+		"raw_input_contents"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1},
+		Contents:   &pbTyped{Fp32Contents: []float32{1}},
+		Parameters: map[string]*pbParam{"shared_memory_region": pbText("r")}}}}, "inputs[0].contents",
+		"shared_memory_region"},
+	{typedInput("FP16", 1, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents",
+		"FP16 in raw_input_contents"},
+	{typedInput("INT32", 1, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents",
+		"INT32 in int_contents"},
+	{typedInput("INT8", 2, &pbTyped{IntContents: []int32{1, 128}}), "inputs[0].contents.int_contents[1]",
+		"is 128, which is outside of INT8 (-128 to 127)"},
 	{typedInput("INT16", 1, &pbTyped{IntContents: []int32{-32769}}), "inputs[0].contents.int_contents[0]", "is -32769"},
-	{typedInput("UINT8", 1, &pbTyped{UintContents: []uint32{256}}), "inputs[0].contents.uint_contents[0]", "UINT8 (0 to 255)"},
-	{typedInput("FP32", 2, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents", "has 1 elements; expected 2"},
+	{typedInput("UINT8", 1, &pbTyped{UintContents: []uint32{256}}), "inputs[0].contents.uint_contents[0]",
+		"UINT8 (0 to 255)"},
+	{typedInput("FP32", 2, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents",
+		"has 1 elements; expected 2"},
 	{typedInput("FP32", 2, nil), "inputs[0].contents", "expected 2 elements here"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8"}}, Outputs: []*pbOutput{{}}}, "outputs[0].name", "missing"},
-	{&pbRequest{Outputs: []*pbOutput{{Name: "o"}, {Name: "o"}}}, "outputs[1].name", "output 'o' already exists in request, as output 0"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8"}}, Outputs: []*pbOutput{{}}}, "outputs[0].name",
+		"missing"},
+	{&pbRequest{Outputs: []*pbOutput{{Name: "o"}, {Name: "o"}}}, "outputs[1].name",
+		"output 'o' already exists in request, as output 0"},
 	{&pbRequest{Parameters: map[string]*pbParam{"k": {}}}, "parameters.k", "no value"},
 	{&pbRequest{Parameters: map[string]*pbParam{"k": pbUint(math.MaxUint64)}}, "parameters.k", "18446744073709551615"},
 }
@@ -114,7 +144,8 @@ func TestDecodeProtoRefuses(t *testing.T) {
 		var r InferRequest
 		err := DecodeProto(&r, exact(marshal(t, c.request)), makeBytes, Limits{SharedMemory: true})
 		var e *coded.Error
-		if !errors.As(err, &e) || e.Code != coded.InvalidArgument || e.Field != c.field || !strings.Contains(e.Msg, c.text) {
+		if !errors.As(err, &e) || e.Code != coded.InvalidArgument || e.Field != c.field ||
+			!strings.Contains(e.Msg, c.text) {
 			t.Errorf("%v: got %v, want %s: ... %s", c.request, err, c.field, c.text)
 		}
 	}
@@ -143,7 +174,9 @@ func TestDecodeProtoShares(t *testing.T) {
 
 func TestDecodeProtoWithoutMemory(t *testing.T) {
 	var r InferRequest
-	err := DecodeProto(&r, marshal(t, typedInput("INT8", 1, &pbTyped{IntContents: []int32{1}})), func(int) []byte { return nil }, Limits{})
+	err := DecodeProto(&r, marshal(t, typedInput("INT8", 1, &pbTyped{IntContents: []int32{1}})), func(int) []byte {
+		return nil
+	}, Limits{})
 	if !errors.Is(err, ErrMemory) {
 		t.Error(err)
 	}
@@ -151,7 +184,9 @@ func TestDecodeProtoWithoutMemory(t *testing.T) {
 
 // TestDecodeProtoAllocates pins that a repeated request allocates nothing.
 func TestDecodeProtoAllocates(t *testing.T) {
-	body := marshal(t, &pbRequest{ModelName: "m", Id: "a", Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 3}}}, RawInputContents: [][]byte{{1, 2, 3}}})
+	body := marshal(t, &pbRequest{ModelName: "m", Id: "a",
+		Inputs:           []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 3}}},
+		RawInputContents: [][]byte{{1, 2, 3}}})
 	var r InferRequest
 	if n := testing.AllocsPerRun(100, func() {
 		if err := DecodeProto(&r, body, makeBytes, Limits{}); err != nil {
@@ -246,7 +281,8 @@ func fromGenerated(m *pbRequest) (*InferRequest, bool) {
 			x.Shape = append(x.Shape, int(d))
 		}
 		n, err := Elements(x.Shape)
-		ok = ok && in.Name != "" && !long(in.Name) && SizeOf(in.Datatype) != 0 && len(in.Shape) <= most && err == nil && n <= 1<<28
+		ok = ok && in.Name != "" && !long(in.Name) && SizeOf(in.Datatype) != 0 && len(in.Shape) <= most &&
+			err == nil && n <= 1<<28
 		ok = ok && !slices.ContainsFunc(m.Inputs[:i], func(o *pbInput) bool { return o.Name == in.Name })
 		if !ok {
 			return nil, false
@@ -278,7 +314,9 @@ func fromGenerated(m *pbRequest) (*InferRequest, bool) {
 	}
 	ok = ok && len(raws) == 0
 	for i, o := range m.Outputs {
-		ok = ok && o.Name != "" && !long(o.Name) && !slices.ContainsFunc(m.Outputs[:i], func(p *pbOutput) bool { return p.Name == o.Name })
+		ok = ok && o.Name != "" && !long(o.Name) && !slices.ContainsFunc(m.Outputs[:i], func(p *pbOutput) bool {
+			return p.Name == o.Name
+		})
 		r.Outputs = append(r.Outputs, RequestedOutput{Name: o.Name, Params: params(o.Parameters)})
 	}
 	return r, ok
@@ -287,7 +325,9 @@ func fromGenerated(m *pbRequest) (*InferRequest, bool) {
 // typedData returns the elements of contents and their number; -1 for elements of another type, or out of range.
 func typedData(datatype string, c *pbTyped) (data []byte, n int) {
 	le := binary.LittleEndian
-	lens := []int{0, len(c.GetBoolContents()), len(c.GetIntContents()), len(c.GetInt64Contents()), len(c.GetUintContents()), len(c.GetUint64Contents()), len(c.GetFp32Contents()), len(c.GetFp64Contents()), len(c.GetBytesContents())}
+	lens := []int{0, len(c.GetBoolContents()), len(c.GetIntContents()), len(c.GetInt64Contents()),
+		len(c.GetUintContents()), len(c.GetUint64Contents()), len(c.GetFp32Contents()), len(c.GetFp64Contents()),
+		len(c.GetBytesContents())}
 	want := protoFieldOf(datatype)
 	for i, l := range lens {
 		if l > 0 && i != int(want) {
@@ -302,7 +342,8 @@ func typedData(datatype string, c *pbTyped) (data []byte, n int) {
 		}
 	}
 	for _, v := range c.GetIntContents() {
-		if wide := int64(v); datatype == Int8 && wide != int64(int8(v)) || datatype == Int16 && wide != int64(int16(v)) {
+		if wide := int64(v); datatype == Int8 && wide != int64(int8(v)) ||
+			datatype == Int16 && wide != int64(int16(v)) {
 			return nil, -1
 		}
 		data = append(data, le.AppendUint32(nil, uint32(v))[:SizeOf(datatype)]...)
@@ -347,13 +388,15 @@ func compareRequests(t *testing.T, got, want *InferRequest) {
 			}
 		}
 	}
-	if got.ModelName != want.ModelName || got.ModelVersion != want.ModelVersion || got.ID != want.ID || len(got.Inputs) != len(want.Inputs) || len(got.Outputs) != len(want.Outputs) {
+	if got.ModelName != want.ModelName || got.ModelVersion != want.ModelVersion || got.ID != want.ID ||
+		len(got.Inputs) != len(want.Inputs) || len(got.Outputs) != len(want.Outputs) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
 	sameParams("request", got.Params, want.Params)
 	for i := range want.Inputs {
 		a, b := &got.Inputs[i], &want.Inputs[i]
-		if a.Name != b.Name || a.Datatype != b.Datatype || !slices.Equal(a.Shape, b.Shape) || !bytes.Equal(a.Data, b.Data) {
+		if a.Name != b.Name || a.Datatype != b.Datatype || !slices.Equal(a.Shape, b.Shape) ||
+			!bytes.Equal(a.Data, b.Data) {
 			t.Fatalf("input %d: got %+v, want %+v", i, a, b)
 		}
 		sameParams("input", a.Params, b.Params)
@@ -370,9 +413,11 @@ func compareRequests(t *testing.T, got, want *InferRequest) {
 func TestAppendProto(t *testing.T) {
 	long := strings.Repeat("n", 200)
 	r := &InferResponse{ModelName: "m", ModelVersion: "1", ID: "a",
-		Params: Params{{Key: "b", Kind: Boolean, Bool: true}, {Key: "f", Kind: Float, Float: 2.5}, {Key: "i", Kind: Int, Int: -3}, {Key: "s", Kind: String, Str: long}, {Key: "z", Kind: String}},
+		Params: Params{{Key: "b", Kind: Boolean, Bool: true}, {Key: "f", Kind: Float, Float: 2.5},
+			{Key: "i", Kind: Int, Int: -3}, {Key: "s", Kind: String, Str: long}, {Key: "z", Kind: String}},
 		Outputs: []Tensor{
-			{Name: long, Datatype: FP16, Shape: []int{1, 300}, Data: make([]byte, 600), Params: Params{{Key: "k", Kind: Int, Int: 1}}},
+			{Name: long, Datatype: FP16, Shape: []int{1, 300}, Data: make([]byte, 600),
+				Params: Params{{Key: "k", Kind: Int, Int: 1}}},
 			{Name: "scalar", Datatype: Uint8, Data: []byte{7}},
 			{Name: "text", Datatype: Bytes, Shape: []int{2}, Data: AppendBytes(AppendBytes(nil, []byte("ab")), nil)},
 			{Name: "none", Datatype: FP32, Shape: []int{0}},
@@ -389,10 +434,12 @@ func TestAppendProto(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &inferencepb.ModelInferResponse{ModelName: "m", ModelVersion: "1", Id: "a",
-		Parameters: map[string]*pbParam{"b": pbBool(true), "f": pbFloat(2.5), "i": pbInt(-3), "s": pbText(long), "z": pbText("")},
+		Parameters: map[string]*pbParam{"b": pbBool(true), "f": pbFloat(2.5), "i": pbInt(-3), "s": pbText(long),
+			"z": pbText("")},
 		Outputs: []*inferencepb.ModelInferResponse_InferOutputTensor{
 			{Name: long, Datatype: "FP16", Shape: []int64{1, 300}, Parameters: map[string]*pbParam{"k": pbInt(1)}},
-			{Name: "scalar", Datatype: "UINT8"}, {Name: "text", Datatype: "BYTES", Shape: []int64{2}}, {Name: "none", Datatype: "FP32", Shape: []int64{0}},
+			{Name: "scalar", Datatype: "UINT8"}, {Name: "text", Datatype: "BYTES", Shape: []int64{2}},
+			{Name: "none", Datatype: "FP32", Shape: []int64{0}},
 		},
 		RawOutputContents: [][]byte{make([]byte, 600), {7}, AppendBytes(AppendBytes(nil, []byte("ab")), nil), {}},
 	}
@@ -400,7 +447,8 @@ func TestAppendProto(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", &got, want)
 	}
 	for _, o := range []Tensor{
-		{Datatype: FP32, Shape: []int{2}, Data: make([]byte, 4)}, {Datatype: "FP8"}, {Datatype: FP32, Shape: []int{-1}}, {Datatype: Bytes, Shape: []int{1}, Data: []byte{1}},
+		{Datatype: FP32, Shape: []int{2}, Data: make([]byte, 4)}, {Datatype: "FP8"},
+		{Datatype: FP32, Shape: []int{-1}}, {Datatype: Bytes, Shape: []int{1}, Data: []byte{1}},
 	} {
 		if _, err := AppendProto(nil, &InferResponse{Outputs: []Tensor{o}}); err == nil {
 			t.Errorf("%+v was written", o)
@@ -409,7 +457,9 @@ func TestAppendProto(t *testing.T) {
 }
 
 func BenchmarkDecodeProto(b *testing.B) {
-	body := marshal(b, &pbRequest{ModelName: "identity", Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 30720}}}, RawInputContents: [][]byte{make([]byte, 30720)}})
+	body := marshal(b, &pbRequest{ModelName: "identity",
+		Inputs:           []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 30720}}},
+		RawInputContents: [][]byte{make([]byte, 30720)}})
 	var r InferRequest
 	b.ReportAllocs()
 	for b.Loop() {

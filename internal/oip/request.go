@@ -38,7 +38,8 @@ const (
 
 func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc func(int) []byte, lim Limits) error {
 	if headerLen == 0 && len(body) > 0 {
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor without JSON; expected a model with one input for it"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw " +
+			"tensor without JSON; expected a model with one input for it"}
 	}
 	if err := d.start(body, headerLen, alloc, lim); err != nil {
 		return err
@@ -138,7 +139,8 @@ func (d *decoder) requested(outs []RequestedOutput) ([]RequestedOutput, error) {
 		}
 		for i := range outs[:len(outs)-1] {
 			if outs[i].Name == o.Name {
-				return outs, d.fail("output "+quoted(o.Name)+" already exists in request, as output "+itoa(i)+"; expected each name once", segment{key: "name"})
+				return outs, d.fail("output "+quoted(o.Name)+" already exists in request, as output "+itoa(i)+
+					"; expected each name once", segment{key: "name"})
 			}
 		}
 		d.leave()
@@ -200,7 +202,8 @@ func (d *decoder) output(o *RequestedOutput) error {
 //
 // The body of a BYTES tensor is its only element, without a length; its data are a copy in memory from alloc. Other
 // data are a view into body. The request asks for binary outputs. Errors are as for DecodeRequest.
-func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []int, alloc func(n int) []byte, lim Limits) error {
+func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []int, alloc func(n int) []byte,
+	lim Limits) error {
 	dst.Reset()
 	dst.ID, dst.BinaryOutput = "", true
 	d := decoder{alloc: alloc}
@@ -223,7 +226,9 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 			continue
 		}
 		if free >= 0 {
-			return d.fail("The shape of the raw input "+quoted(name)+" can not be deduced because there are more than one variable-sized dimension in "+shapeText(shape)+"; send JSON with the shape", segment{key: "shape"})
+			return d.fail("The shape of the raw input "+quoted(name)+
+				" can not be deduced because there are more than one variable-sized dimension in "+shapeText(shape)+
+				"; send JSON with the shape", segment{key: "shape"})
 		}
 		free, t.Shape[i] = i, 1
 	}
@@ -233,7 +238,9 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 	}
 	if one == Variable {
 		if known != 1 {
-			return d.fail("For BYTE datatype raw input "+quoted(name)+", the model must have input shape [1], and it is "+shapeText(shape)+"; send JSON or a header length for more than one element", segment{key: "shape"})
+			return d.fail("For BYTE datatype raw input "+quoted(name)+
+				", the model must have input shape [1], and it is "+shapeText(shape)+
+				"; send JSON or a header length for more than one element", segment{key: "shape"})
 		}
 		data := alloc(4 + len(body))
 		if len(data) < 4+len(body) {
@@ -249,7 +256,8 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 		}
 	}
 	if len(body) != known*one {
-		return d.fail("has "+itoa(len(body))+" bytes; expected "+datatype+" of shape "+shapeText(shape), segment{key: "data"})
+		return d.fail("has "+itoa(len(body))+" bytes; expected "+datatype+" of shape "+shapeText(shape),
+			segment{key: "data"})
 	}
 	t.Data = body[:len(body):len(body)]
 	return nil

@@ -19,7 +19,8 @@ func drawTensor(t *rapid.T, name string, text bool) Tensor {
 	if !text {
 		types = append(types, FP16, BF16)
 	}
-	x := Tensor{Name: name, Datatype: rapid.SampledFrom(types).Draw(t, "datatype"), Shape: rapid.SliceOfN(rapid.IntRange(0, 7), 0, 3).Draw(t, "shape")}
+	x := Tensor{Name: name, Datatype: rapid.SampledFrom(types).Draw(t, "datatype"),
+		Shape: rapid.SliceOfN(rapid.IntRange(0, 7), 0, 3).Draw(t, "shape")}
 	if x.Datatype == Uint8 && rapid.Bool().Draw(t, "large") {
 		x.Shape = []int{rapid.IntRange(100, 500).Draw(t, "n")}
 	}
@@ -71,7 +72,8 @@ func sameTensors(t *rapid.T, got, want []Tensor) {
 	}
 	for i, w := range want {
 		g := got[i]
-		if g.Name != w.Name || g.Datatype != w.Datatype || !slicesEqual(g.Shape, w.Shape) || !bytes.Equal(g.Data, w.Data) || !sameParams(g.Params, w.Params) {
+		if g.Name != w.Name || g.Datatype != w.Datatype || !slicesEqual(g.Shape, w.Shape) ||
+			!bytes.Equal(g.Data, w.Data) || !sameParams(g.Params, w.Params) {
 			t.Fatalf("tensor %d:\ngot  %+v\nwant %+v", i, g, w)
 		}
 	}
@@ -96,9 +98,11 @@ func TestRoundTrip(t *testing.T) {
 		}
 		isRaw := func(i int) bool { return raw[i] }
 
-		want := InferRequest{ID: rapid.String().Draw(t, "id"), Params: drawParams(t), Inputs: tensors, BinaryOutput: rapid.Bool().Draw(t, "out")}
+		want := InferRequest{ID: rapid.String().Draw(t, "id"), Params: drawParams(t), Inputs: tensors,
+			BinaryOutput: rapid.Bool().Draw(t, "out")}
 		for i := range rapid.IntRange(0, 3).Draw(t, "outputs") {
-			want.Outputs = append(want.Outputs, RequestedOutput{Name: strconv.Itoa(i), Binary: rapid.Bool().Draw(t, "b"), Params: drawParams(t)})
+			want.Outputs = append(want.Outputs,
+				RequestedOutput{Name: strconv.Itoa(i), Binary: rapid.Bool().Draw(t, "b"), Params: drawParams(t)})
 		}
 		text, err := AppendRequest(nil, &want, isRaw)
 		if err != nil {
@@ -112,7 +116,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		sameTensors(t, req.Inputs, tensors)
-		if req.ID != want.ID || !sameParams(req.Params, want.Params) || req.BinaryOutput != want.BinaryOutput || len(req.Outputs) != len(want.Outputs) {
+		if req.ID != want.ID || !sameParams(req.Params, want.Params) || req.BinaryOutput != want.BinaryOutput ||
+			len(req.Outputs) != len(want.Outputs) {
 			t.Fatalf("got %+v\nwant %+v", req, want)
 		}
 		for i, o := range want.Outputs {
@@ -121,7 +126,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 
-		reply := InferResponse{ModelName: "m", ModelVersion: rapid.String().Draw(t, "version"), ID: want.ID, Params: want.Params, Outputs: tensors}
+		reply := InferResponse{ModelName: "m", ModelVersion: rapid.String().Draw(t, "version"), ID: want.ID,
+			Params: want.Params, Outputs: tensors}
 		if text, err = AppendResponse(nil, &reply, isRaw); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +139,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		sameTensors(t, rep.Outputs, tensors)
-		if rep.ModelName != "m" || rep.ModelVersion != reply.ModelVersion || rep.ID != reply.ID || !sameParams(rep.Params, reply.Params) {
+		if rep.ModelName != "m" || rep.ModelVersion != reply.ModelVersion || rep.ID != reply.ID ||
+			!sameParams(rep.Params, reply.Params) {
 			t.Fatalf("got %+v\nwant %+v", rep, reply)
 		}
 	})

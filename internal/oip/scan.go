@@ -339,5 +339,6 @@ func (s *scanner) skipArray() error {
 		i++
 	}
 	s.pos = len(src)
-	return s.fail("found the end of the text at byte " + itoa(len(src)) + "; expected ']' for the array that begins at byte " + itoa(start))
+	return s.fail("found the end of the text at byte " + itoa(len(src)) +
+		"; expected ']' for the array that begins at byte " + itoa(start))
 }

@@ -25,11 +25,14 @@ func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim 
 	d.buf = body
 	switch {
 	case headerLen == 0:
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor without JSON"}
+		return &coded.Error{Code: coded.InvalidArgument,
+			Msg: "the header length is 0, so the body is one raw tensor without JSON"}
 	case headerLen > len(body):
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + ", but the body has " + itoa(len(body)) + " bytes"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) +
+			", but the body has " + itoa(len(body)) + " bytes"}
 	case headerLen < -1:
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + "; expected the length of the JSON in bytes"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) +
+			"; expected the length of the JSON in bytes"}
 	case headerLen > 0:
 		d.buf, d.rest, d.binary = body[:headerLen:headerLen], body[headerLen:], true
 	}
@@ -37,7 +40,8 @@ func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim 
 		return &coded.Error{Code: coded.InvalidArgument, Msg: "the body is empty; expected a JSON object"}
 	}
 	if len(d.buf) >= 3 && string(d.buf[:3]) == "\xef\xbb\xbf" {
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "begins with a byte order mark; expected JSON without one"}
+		return &coded.Error{Code: coded.InvalidArgument,
+			Msg: "begins with a byte order mark; expected JSON without one"}
 	}
 	d.space()
 	return d.openObject("a JSON object")
@@ -50,7 +54,9 @@ func (d *decoder) end() error {
 		return d.unexpected("the end of the JSON")
 	}
 	if len(d.rest) != 0 {
-		return &coded.Error{Code: coded.InvalidArgument, Msg: itoa(len(d.rest)) + " bytes of binary data are not used; expected the binary_data_size of the tensors to cover all of it"}
+		return &coded.Error{Code: coded.InvalidArgument,
+			Msg: itoa(len(d.rest)) + " bytes of binary data are not used; expected the binary_data_size of the " +
+				"tensors to cover all of it"}
 	}
 	return nil
 }
@@ -206,11 +212,13 @@ func (d *decoder) param(p *Param) error {
 		if integer {
 			p.Kind = Int
 			if p.Int, err = strconv.ParseInt(unsafeString(text), 10, 64); err != nil {
-				if n, err := strconv.ParseUint(unsafeString(text), 10, 64); err == nil && (p.Key == sequenceID || p.Key == SharedOffset || p.Key == SharedSize) {
+				if n, err := strconv.ParseUint(unsafeString(text), 10, 64); err == nil &&
+					(p.Key == sequenceID || p.Key == SharedOffset || p.Key == SharedSize) {
 					p.Kind, p.Int = Uint, int64(n)
 					return nil
 				}
-				return d.fail("is "+string(text[:min(len(text), 24)])+"; expected an integer of 64 bits with its sign", segment{key: p.Key})
+				return d.fail("is "+string(text[:min(len(text), 24)])+"; expected an integer of 64 bits with its sign",
+					segment{key: p.Key})
 			}
 			return nil
 		}
@@ -259,7 +267,8 @@ func (d *decoder) tensors(ts []Tensor) ([]Tensor, error) {
 		}
 		for i := range ts[:len(ts)-1] {
 			if ts[i].Name == t.Name {
-				return ts, d.fail("input "+quoted(t.Name)+" already exists in request, as tensor "+itoa(i)+"; expected each name once", segment{key: "name"})
+				return ts, d.fail("input "+quoted(t.Name)+" already exists in request, as tensor "+itoa(i)+
+					"; expected each name once", segment{key: "name"})
 			}
 		}
 		d.leave()
@@ -379,7 +388,8 @@ func (d *decoder) tensor(t *Tensor) error {
 	case seen&(1<<mShape) == 0:
 		return d.fail("is missing; expected an array of dimensions", segment{key: "shape"})
 	case t.Shared && (sp.size >= 0 || seen&(1<<mData) != 0):
-		return d.fail("is given as well as data; expected one of them", segment{key: "parameters"}, segment{key: SharedRegion})
+		return d.fail("is given as well as data; expected one of them", segment{key: "parameters"},
+			segment{key: SharedRegion})
 	case t.Shared:
 		return nil
 	case sp.size >= 0 && seen&(1<<mData) != 0:
@@ -457,7 +467,8 @@ func (d *decoder) elements(shape []int) (int, error) {
 // tooMany is the error text for a shape with n elements, above the limit.
 func (l Limits) tooMany(shape []int, n int) string {
 	if n > math.MaxInt/16 {
-		return "is " + shapeText(shape) + ", a byte size overflow for inputs and outputs; expected at most " + itoa(l.MaxElements) + " elements"
+		return "is " + shapeText(shape) + ", a byte size overflow for inputs and outputs; expected at most " +
+			itoa(l.MaxElements) + " elements"
 	}
 	return "is " + shapeText(shape) + ", " + itoa(n) + " elements; expected at most " + itoa(l.MaxElements)
 }
@@ -469,10 +480,12 @@ func (d *decoder) raw(t *Tensor, elements int, size int64) error {
 		return d.fail("needs the header Inference-Header-Content-Length with the length of the JSON", at...)
 	}
 	if size > int64(len(d.rest)) {
-		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected at most the remaining "+itoa(len(d.rest))+" bytes of the body", at...)
+		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected at most the remaining "+itoa(len(d.rest))+
+			" bytes of the body", at...)
 	}
 	if one := SizeOf(t.Datatype); one > 0 && size != int64(one)*int64(elements) {
-		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected "+itoa(one*elements)+" for "+t.Datatype+" of shape "+shapeText(t.Shape), at...)
+		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected "+itoa(one*elements)+" for "+t.Datatype+
+			" of shape "+shapeText(t.Shape), at...)
 	}
 	t.Data = d.rest[:size:size]
 	d.rest = d.rest[size:]

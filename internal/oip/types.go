@@ -90,7 +90,8 @@ func Elements(shape []int) (int, error) {
 	n, zero := 1, false
 	for i, d := range shape {
 		if d < 0 {
-			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape" + index(i), Msg: "is " + itoa(d) + "; a dimension cannot be negative"}
+			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape" + index(i),
+				Msg: "is " + itoa(d) + "; a dimension cannot be negative"}
 		}
 		if d == 0 {
 			zero = true
@@ -98,7 +99,9 @@ func Elements(shape []int) (int, error) {
 		}
 		hi, lo := bits.Mul64(uint64(n), uint64(d))
 		if hi != 0 || lo > math.MaxInt {
-			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "is " + shapeText(shape) + ", which causes total element count to exceed maximum size of " + itoa(math.MaxInt) + "; expected a smaller tensor"}
+			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "is " + shapeText(shape) +
+				", which causes total element count to exceed maximum size of " + itoa(math.MaxInt) +
+				"; expected a smaller tensor"}
 		}
 		n = int(lo)
 	}
@@ -129,7 +132,8 @@ func SizeMismatch(t *Tensor, model string, want, got int) string {
 	if model != "" {
 		of = " for model " + quoted(model)
 	}
-	return "input byte size mismatch for input " + quoted(t.Name) + of + ". Expected " + itoa(want) + ", got " + itoa(got) + " for " + t.Datatype + " of shape " + shapeText(t.Shape)
+	return "input byte size mismatch for input " + quoted(t.Name) + of + ". Expected " + itoa(want) + ", got " +
+		itoa(got) + " for " + t.Datatype + " of shape " + shapeText(t.Shape)
 }
 
 // The parameters of a tensor with data in shared memory, or of an output to be written to shared memory.

@@ -32,7 +32,8 @@ func Constant(outputs map[string][]int, values map[string][]float32, metadata ..
 		Inputs: []Value{{Name: "images", Type: Float32, Dims: []any{"N", int64(3), "H", "W"}}},
 		Nodes: []Node{
 			{Op: "GlobalAveragePool", Inputs: []string{"images"}, Outputs: []string{"mean"}},
-			{Op: "ReduceMean", Inputs: []string{"mean"}, Outputs: []string{"one"}, Attrs: []Attr{{Name: "axes", Value: []int64{1, 2, 3}}, {Name: "keepdims", Value: int64(1)}}},
+			{Op: "ReduceMean", Inputs: []string{"mean"}, Outputs: []string{"one"},
+				Attrs: []Attr{{Name: "axes", Value: []int64{1, 2, 3}}, {Name: "keepdims", Value: int64(1)}}},
 			{Op: "Mul", Inputs: []string{"one", "nothing"}, Outputs: []string{"zero"}},
 		},
 		Initializers: []Tensor{floats("nothing", []int64{1}, nil)},
@@ -45,7 +46,8 @@ func Constant(outputs map[string][]int, values map[string][]float32, metadata ..
 		for _, d := range shape {
 			dims, flat, out = append(dims, int64(d)), append(flat, 1), append(out, int64(d))
 		}
-		m.Initializers = append(m.Initializers, floats(name+".values", dims, values[name]), ints(name+".shape", flat...))
+		m.Initializers = append(m.Initializers, floats(name+".values", dims, values[name]),
+			ints(name+".shape", flat...))
 		m.Nodes = append(m.Nodes,
 			Node{Op: "Reshape", Inputs: []string{"zero", name + ".shape"}, Outputs: []string{name + ".zero"}},
 			Node{Op: "Add", Inputs: []string{name + ".zero", name + ".values"}, Outputs: []string{name}})

@@ -170,7 +170,9 @@ func (t Tensor) append(b []byte) []byte {
 	b = appendInt(b, 2, int64(t.Type))
 	b = appendString(b, 8, t.Name)
 	if t.External != "" {
-		b = appendMessage(b, 13, func(b []byte) []byte { return appendString(appendString(b, 1, "location"), 2, t.External) })
+		b = appendMessage(b, 13, func(b []byte) []byte {
+			return appendString(appendString(b, 1, "location"), 2, t.External)
+		})
 		return appendInt(b, 14, 1)
 	}
 	b = protowire.AppendTag(b, 9, protowire.BytesType)

@@ -73,7 +73,8 @@ func TestModelsAreValid(t *testing.T) {
 		weights            int
 	}{
 		{"identity", Identity(Int8, "N", int64(4), 2), "map[x:[3 [N 4 2]] y:[3 [N 4 2]]]", "map[y:[N 4 2]]", 0},
-		{"identity, an axis without a name", Identity(Float16, "", 3), "map[x:[10 [<nil> 3]] y:[10 [<nil> 3]]]", "map[y:[unk__0 3]]", 0},
+		{"identity, an axis without a name", Identity(Float16, "", 3), "map[x:[10 [<nil> 3]] y:[10 [<nil> 3]]]",
+			"map[y:[unk__0 3]]", 0},
 		{"identity of a scalar", Identity(Bool), "map[x:[9 []] y:[9 []]]", "map[y:[]]", 0},
 		{"mlp", MLP(6, 300, 4, 3), "map[x:[1 [N 6]] y:[1 [N 4]]]", "map[y:[N 4]]", 6},
 		{"mlp of one layer", MLP(6, 300, 4, 1), "map[x:[1 [N 6]] y:[1 [N 4]]]", "map[y:[N 4]]", 2},
@@ -105,9 +106,10 @@ func TestModelsAreValid(t *testing.T) {
 func TestEverythingIsWritten(t *testing.T) {
 	r := check(t, Model{
 		IR: 7, Opset: 13, Domain: "example",
-		Inputs:       []Value{{"x", Float32, []any{1, 2}}},
-		Outputs:      []Value{{"y", Float32, []any{1, 2}}, {"z", Int64, []any{2}}},
-		Initializers: []Tensor{{Name: "c", Type: Int64, Dims: []int64{2}, Raw: []byte{1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 255, 255, 255, 255}}},
+		Inputs:  []Value{{"x", Float32, []any{1, 2}}},
+		Outputs: []Value{{"y", Float32, []any{1, 2}}, {"z", Int64, []any{2}}},
+		Initializers: []Tensor{{Name: "c", Type: Int64, Dims: []int64{2}, Raw: []byte{1, 0, 0, 0, 0, 0, 0, 0, 254, 255,
+			255, 255, 255, 255, 255, 255}}},
 		Nodes: []Node{
 			{Op: "Strange", Domain: "example", Inputs: []string{"x"}, Outputs: []string{"s"}, Attrs: []Attr{
 				{"i", int64(-3)}, {"f", float32(0.5)}, {"s", "word"}, {"l", []int64{1, -1}}, {"e", ""}}},

@@ -127,7 +127,8 @@ func template(path string) string {
 
 // describe returns the operation for a method and path of a route.
 func (d *document) describe(r *Route, method, path string) object {
-	op := object{"tags": []any{r.Tag}, "summary": r.Summary, "operationId": operationID(method, path), "responses": d.responses(r)}
+	op := object{"tags": []any{r.Tag}, "summary": r.Summary, "operationId": operationID(method, path),
+		"responses": d.responses(r)}
 	if r.Doc != "" {
 		op["description"] = r.Doc
 	}
@@ -136,7 +137,9 @@ func (d *document) describe(r *Route, method, path string) object {
 	}
 	body := r.Body
 	if r.Infer {
-		body = Many{ref("InferRequest"), Raw{"application/octet-stream", "binary tensors behind the JSON, or the bytes of one tensor"}, Raw{"image/jpeg", ""}, Raw{"image/png", ""}, Raw{"image/webp", ""}}
+		body = Many{ref("InferRequest"), Raw{"application/octet-stream",
+			"binary tensors behind the JSON, or the bytes of one tensor"}, Raw{"image/jpeg", ""}, Raw{"image/png", ""},
+			Raw{"image/webp", ""}}
 	}
 	if body != nil && method != "GET" {
 		op["requestBody"] = object{"content": d.content(body), "required": r.Infer}
@@ -156,11 +159,14 @@ func (d *document) responses(r *Route) object {
 	}
 	switch {
 	case r.Infer:
-		ok["content"] = d.content(Many{ref("InferResponse"), Raw{"application/octet-stream", "JSON and then the bytes of binary outputs; the header Inference-Header-Content-Length has the length of the JSON"}})
+		ok["content"] = d.content(Many{ref("InferResponse"),
+			Raw{"application/octet-stream", "JSON and then the bytes of binary outputs; the header " +
+				"Inference-Header-Content-Length has the length of the JSON"}})
 	case r.Answer != nil:
 		ok["content"] = d.content(r.Answer)
 	}
-	return object{status: ok, "default": object{"description": "an error", "content": object{"application/json": object{"schema": ref("Error")}}}}
+	return object{status: ok, "default": object{"description": "an error",
+		"content": object{"application/json": object{"schema": ref("Error")}}}}
 }
 
 // content returns a body or an answer by media type.
@@ -197,7 +203,8 @@ func operationID(method, path string) string {
 func parameters(path string, query []Param) (out []any) {
 	for part := range strings.SplitSeq(template(path), "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
-			out = append(out, object{"name": strings.TrimSuffix(name, "}"), "in": "path", "required": true, "schema": object{"type": "string"}})
+			out = append(out, object{"name": strings.TrimSuffix(name, "}"), "in": "path", "required": true,
+				"schema": object{"type": "string"}})
 		}
 	}
 	for _, p := range query {

@@ -69,7 +69,8 @@ func (d *document) model(m *Model) {
 		message["examples"] = object{"tensors": object{"summary": summary, "value": example}}
 	}
 	content := object{"application/json": message, "application/octet-stream": object{"schema": object{
-		"description": "binary tensors behind the JSON, whose length is in the header Inference-Header-Content-Length; or the bytes of one tensor",
+		"description": "binary tensors behind the JSON, whose length is in the header " +
+			"Inference-Header-Content-Length; or the bytes of one tensor",
 	}}}
 	if m.Picture != nil && m.Picture.Alone || m.takesAll() {
 		for _, kind := range []string{"image/jpeg", "image/png", "image/webp"} {
@@ -77,20 +78,24 @@ func (d *document) model(m *Model) {
 		}
 	}
 	route, summary, answer := "infer", "Run an inference of "+m.Name, object{
-		"application/json":         object{"schema": ref(response)},
-		"application/octet-stream": object{"schema": object{"description": "JSON and then the bytes of binary outputs"}},
+		"application/json": object{"schema": ref(response)},
+		"application/octet-stream": object{"schema": object{
+			"description": "JSON and then the bytes of binary outputs"}},
 	}
 	if m.Decoupled {
 		route, summary = "infer_stream", "Run an inference of "+m.Name+", with an event for each answer"
-		answer = object{"text/event-stream": object{"schema": object{"description": "server-sent events: the data of each is a reply in JSON; the last is called end, or error"}}}
+		answer = object{"text/event-stream": object{
+			"schema": object{"description": "server-sent events: the data of each is a reply in JSON; the last is " +
+				"called end, or error"}}}
 	}
 	d.operation("POST", "/v2/models/"+m.Name+"/"+route, object{
 		"tags": []any{m.tag()}, "summary": summary, "description": m.text(),
 		"operationId": "post_model_" + escaped(m.Name),
 		"requestBody": object{"required": true, "content": content},
 		"responses": object{
-			"200":     object{"description": "the outputs", "content": answer},
-			"default": object{"description": "an error", "content": object{"application/json": object{"schema": ref("Error")}}},
+			"200": object{"description": "the outputs", "content": answer},
+			"default": object{"description": "an error",
+				"content": object{"application/json": object{"schema": ref("Error")}}},
 		},
 		modelKey: m.Name, versionKey: strings.Join(m.Versions, ","), takesKey: m.Takes,
 	})
@@ -154,25 +159,29 @@ func tensorSchema(t *oip.TensorMetadata) object {
 		"shape":    shapeSchema(t.Shape),
 		"data":     dataSchema(t.Datatype),
 	}
-	return object{"type": "object", "title": tensorText(t), "properties": properties, "required": []any{"name", "datatype", "shape"}}
+	return object{"type": "object", "title": tensorText(t), "properties": properties,
+		"required": []any{"name", "datatype", "shape"}}
 }
 
 // pictureSchema returns the schema of a picture in place of the tensor t.
 func pictureSchema(t *oip.TensorMetadata) object {
-	return object{"type": "object", "title": t.Name + " as a picture", "required": []any{"name", "datatype", "shape"}, "properties": object{
-		"name":     object{"const": t.Name},
-		"datatype": object{"const": oip.Bytes},
-		"shape":    object{"type": "array", "items": object{"const": 1}},
-		"data": object{"type": "array", "minItems": 1, "maxItems": 1, "description": "JPEG, PNG or WebP, of any size",
-			"items": object{"type": "string", "contentEncoding": "base64"}},
-	}}
+	return object{"type": "object", "title": t.Name + " as a picture", "required": []any{"name", "datatype", "shape"},
+		"properties": object{
+			"name":     object{"const": t.Name},
+			"datatype": object{"const": oip.Bytes},
+			"shape":    object{"type": "array", "items": object{"const": 1}},
+			"data": object{"type": "array", "minItems": 1, "maxItems": 1,
+				"description": "JPEG, PNG or WebP, of any size",
+				"items":       object{"type": "string", "contentEncoding": "base64"}},
+		}}
 }
 
 // classesSchema returns the schema of the largest elements of the tensor t, the answer to a request with the
 // parameter classification.
 func classesSchema(t *oip.TensorMetadata) object {
-	return object{"type": "object", "title": "the largest elements of " + t.Name, "description": "with the parameter classification: VALUE:INDEX or VALUE:INDEX:LABEL",
-		"required": []any{"name", "datatype", "shape"}, "properties": object{
+	return object{"type": "object", "title": "the largest elements of " + t.Name,
+		"description": "with the parameter classification: VALUE:INDEX or VALUE:INDEX:LABEL",
+		"required":    []any{"name", "datatype", "shape"}, "properties": object{
 			"name":     object{"const": t.Name},
 			"datatype": object{"const": oip.Bytes},
 			"shape":    object{"type": "array", "items": object{"type": "integer", "minimum": 0}},
@@ -230,7 +239,8 @@ func inferResponse() object {
 	return object{
 		"type": "object", "required": []any{"model_name", "outputs"},
 		"properties": object{
-			"model_name": object{"type": "string"}, "model_version": object{"type": "string"}, "id": object{"type": "string"},
+			"model_name": object{"type": "string"}, "model_version": object{"type": "string"},
+			"id":         object{"type": "string"},
 			"parameters": object{"type": "object"}, "outputs": object{"type": "array", "items": anyTensor()},
 		},
 	}
@@ -240,8 +250,9 @@ func anyTensor() object {
 	return object{
 		"type": "object", "required": []any{"name", "datatype", "shape"},
 		"properties": object{
-			"name":       object{"type": "string"},
-			"datatype":   object{"type": "string", "enum": []any{"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES"}},
+			"name": object{"type": "string"},
+			"datatype": object{"type": "string", "enum": []any{"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8",
+				"INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES"}},
 			"shape":      object{"type": "array", "items": object{"type": "integer"}},
 			"parameters": object{"type": "object"},
 			"data":       object{"type": "array", "description": "flat or nested; missing when the data are binary"},

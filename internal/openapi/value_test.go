@@ -16,7 +16,8 @@ func TestExampleValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	for schema, want := range map[string]string{
-		`{"type":"object","properties":{"numbers":{"type":"array","items":{"type":"number"}},"name":{"type":"string","default":"x"}},"required":["numbers"]}`: `{"numbers":[1]}`,
+		`{"type":"object","properties":{"numbers":{"type":"array","items":{"type":"number"}},` +
+			`"name":{"type":"string","default":"x"}},"required":["numbers"]}`: `{"numbers":[1]}`,
 		`{"$ref":"#/components/schemas/Node"}`:                                  `{"n":1}`,
 		`{"$ref":"#/components/schemas/a~1b"}`:                                  `7`,
 		`{"$ref":"#/components/schemas/Loop"}`:                                  `{}`,

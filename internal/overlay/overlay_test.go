@@ -65,30 +65,43 @@ func TestReadResult(t *testing.T) {
 		outputs []oip.Tensor
 		want    []string
 	}{
-		"boxes alone":        {[]oip.Tensor{two}, []string{"", ""}},
-		"without the 1":      {[]oip.Tensor{floats("boxes", []int{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8), floats("scores", []int{2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
-		"scores":             {[]oip.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
-		"classes":            {[]oip.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25), ints("classes", []int{1, 2}, 7, 3)}, []string{"7 0.50", "3 0.25"}},
-		"labels":             {[]oip.Tensor{two, ints("classes", []int{1, 2}, 7, 3), words("labels", []int{1, 2}, "cat", "a\x00\ndog")}, []string{"cat", "adog"}},
-		"scores of classes":  {[]oip.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, nan, 0.5, 0.1)}, []string{"2 0.90", "1 0.50"}},
-		"classes choose":     {[]oip.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, 0.4, 0.5, 0.1), ints("classes", []int{1, 2}, 1, 9)}, []string{"1 0.20", "9 0.50"}},
-		"one box, 3 classes": {[]oip.Tensor{floats("boxes", []int{1, 1, 4}, 1, 2, 3, 4), floats("scores", []int{1, 1, 3}, 0, 1, 0)}, []string{"1 1.00"}},
-		"no box":             {[]oip.Tensor{floats("boxes", []int{1, 0, 4}), floats("scores", []int{1, 0, 10}), ints("classes", []int{1, 0})}, nil},
-		"NaN box":            {[]oip.Tensor{floats("boxes", []int{1, 2, 4}, 1, nan, 3, 4, 5, 6, 7, 8), ints("classes", []int{1, 2}, 7, 3)}, []string{"3"}},
-		"classification":     {[]oip.Tensor{floats("scores", []int{1, 2}, 0.75, 0.25), ints("classes", []int{1, 2}, 281, 5), words("labels", []int{1, 2}, "tabby", "")}, []string{"tabby 0.75", "5 0.25"}},
-		"something else":     {[]oip.Tensor{floats("scores", []int{1, 2, 2, 2}, 1, 2, 3, 4, 5, 6, 7, 8), {Name: "bytes", Datatype: oip.Bytes, Shape: []int{9}}}, nil},
-		"nothing":            {nil, nil},
+		"boxes alone": {[]oip.Tensor{two}, []string{"", ""}},
+		"without the 1": {[]oip.Tensor{floats("boxes", []int{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8),
+			floats("scores", []int{2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
+		"scores": {[]oip.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
+		"classes": {[]oip.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25),
+			ints("classes", []int{1, 2}, 7, 3)}, []string{"7 0.50", "3 0.25"}},
+		"labels": {[]oip.Tensor{two, ints("classes", []int{1, 2}, 7, 3),
+			words("labels", []int{1, 2}, "cat", "a\x00\ndog")}, []string{"cat", "adog"}},
+		"scores of classes": {[]oip.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, nan, 0.5, 0.1)},
+			[]string{"2 0.90", "1 0.50"}},
+		"classes choose": {[]oip.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, 0.4, 0.5, 0.1),
+			ints("classes", []int{1, 2}, 1, 9)}, []string{"1 0.20", "9 0.50"}},
+		"one box, 3 classes": {[]oip.Tensor{floats("boxes", []int{1, 1, 4}, 1, 2, 3, 4),
+			floats("scores", []int{1, 1, 3}, 0, 1, 0)}, []string{"1 1.00"}},
+		"no box": {[]oip.Tensor{floats("boxes", []int{1, 0, 4}), floats("scores", []int{1, 0, 10}),
+			ints("classes", []int{1, 0})}, nil},
+		"NaN box": {[]oip.Tensor{floats("boxes", []int{1, 2, 4}, 1, nan, 3, 4, 5, 6, 7, 8),
+			ints("classes", []int{1, 2}, 7, 3)}, []string{"3"}},
+		"classification": {[]oip.Tensor{floats("scores", []int{1, 2}, 0.75, 0.25),
+			ints("classes", []int{1, 2}, 281, 5), words("labels", []int{1, 2}, "tabby", "")},
+			[]string{"tabby 0.75", "5 0.25"}},
+		"something else": {[]oip.Tensor{floats("scores", []int{1, 2, 2, 2}, 1, 2, 3, 4, 5, 6, 7, 8),
+			{Name: "bytes", Datatype: oip.Bytes, Shape: []int{9}}}, nil},
+		"nothing": {nil, nil},
 	} {
 		r, err := ReadResult(c.outputs)
 		if got := said(r); err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
 	}
-	r, err := ReadResult([]oip.Tensor{floats("boxes", []int{1, 3, 4}, 1, 2, 3, 4, nan, 6, 7, 8, 5, 6, 7, 8), ints("ids", []int{1, 3}, 11, 12, 0)})
+	r, err := ReadResult([]oip.Tensor{floats("boxes", []int{1, 3, 4}, 1, 2, 3, 4, nan, 6, 7, 8, 5, 6, 7, 8),
+		ints("ids", []int{1, 3}, 11, 12, 0)})
 	if err != nil || !r.Tracked || len(r.Boxes) != 2 || r.Boxes[0].ID != 11 || r.Boxes[1].ID != 0 {
 		t.Errorf("with ids: %+v, %v", r, err)
 	}
-	if r, err = ReadResult([]oip.Tensor{two, words("ids", []int{1, 2}, "a", "b")}); err != nil || r.Tracked || len(r.Boxes) != 2 {
+	if r, err = ReadResult([]oip.Tensor{two, words("ids", []int{1, 2}, "a", "b")}); err != nil || r.Tracked ||
+		len(r.Boxes) != 2 {
 		t.Errorf("ids with another meaning: %+v, %v", r, err)
 	}
 	for want, outputs := range map[string][]oip.Tensor{
@@ -101,7 +114,8 @@ func TestReadResult(t *testing.T) {
 		"outputs.labels: has the shape":    {floats("scores", []int{1, 2}, 1, 1), words("labels", []int{1, 1}, "a")},
 		"outputs.keypoints: has the shape": {floats("keypoints", []int{1, 1, 2}, 1, 2)},
 		"outputs.mask: has the shape":      {{Name: "mask", Datatype: oip.Uint8, Shape: []int{2}, Data: []byte{1, 2}}},
-		"outputs.region: has the shape":    {{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}}, floats("region", []int{1, 2}, 1, 2)},
+		"outputs.region: has the shape": {{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 2},
+			Data: []byte{1, 2}}, floats("region", []int{1, 2}, 1, 2)},
 	} {
 		if _, err := ReadResult(outputs); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -109,13 +123,16 @@ func TestReadResult(t *testing.T) {
 	}
 	r, err = ReadResult([]oip.Tensor{
 		floats("keypoints", []int{1, 1, 2, 3}, 1, 2, 0.9, nan, 3, 0.8),
-		{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}}, floats("region", []int{1, 4}, 0, 0, 10, 10),
+		{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}},
+		floats("region", []int{1, 4}, 0, 0, 10, 10),
 	})
-	want := Result{Poses: []Pose{{{1, 2, float64(float32(0.9))}, {}}}, Mask: &Mask{Width: 2, Height: 1, Pixels: []byte{0, 3}, X2: 10, Y2: 10}}
+	want := Result{Poses: []Pose{{{1, 2, float64(float32(0.9))}, {}}},
+		Mask: &Mask{Width: 2, Height: 1, Pixels: []byte{0, 3}, X2: 10, Y2: 10}}
 	if err != nil || !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if s := r.Scale(2, 3); s.Poses[0][0] != (Point{2, 6, float64(float32(0.9))}) || s.Mask.X2 != 20 || s.Mask.Y2 != 30 || r.Mask.X2 != 10 {
+	if s := r.Scale(2, 3); s.Poses[0][0] != (Point{2, 6, float64(float32(0.9))}) || s.Mask.X2 != 20 ||
+		s.Mask.Y2 != 30 || r.Mask.X2 != 10 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -140,7 +157,9 @@ func TestDraw(t *testing.T) {
 	none := math.NaN()
 	r := Result{
 		Boxes: []Box{
-			{100, 80, 220, 200, Class{7, "", 0.93}, 0, false, [4]struct{ X, Y float64 }{}}, {300, 2, 400, 60, Class{3, "cat", 0.5}, 0, false, [4]struct{ X, Y float64 }{}}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}, 0, false, [4]struct{ X, Y float64 }{}},
+			{100, 80, 220, 200, Class{7, "", 0.93}, 0, false, [4]struct{ X, Y float64 }{}},
+			{300, 2, 400, 60, Class{3, "cat", 0.5}, 0, false, [4]struct{ X, Y float64 }{}},
+			{560, 300, 900, 460, Class{-1, "at the edge, long label", none}, 0, false, [4]struct{ X, Y float64 }{}},
 			{-50, -50, 9000, 9000, Class{-1, "", none}, 0, false, [4]struct{ X, Y float64 }{}},
 		},
 		Poses: []Pose{{{150, 120, 1}, {180, 140, 0.9}, {200, 100, 0.1}}},
@@ -167,7 +186,8 @@ func TestDraw(t *testing.T) {
 		{"the edge of a box", 101, 150, palette[7]}, {"its outline", 99, 150, dark}, {"its inside", 130, 180, grey128},
 		{"no edge of a box larger than the picture", 639, 240, grey128},
 		{"a keypoint", 150, 120, palette[0]}, {"one that is unsure", 200, 100, grey128},
-		{"a class of the mask", 475, 225, color.RGBA{blend(128, palette[0].R), blend(128, palette[0].G), blend(128, palette[0].B), 255}},
+		{"a class of the mask", 475, 225, color.RGBA{blend(128, palette[0].R), blend(128, palette[0].G),
+			blend(128, palette[0].B), 255}},
 		{"nothing of the mask", 425, 225, grey128},
 	} {
 		if got := img.RGBAAt(c.x, c.y); got != c.want {
@@ -191,9 +211,11 @@ func TestDraw(t *testing.T) {
 func FuzzReadResult(f *testing.F) {
 	f.Add("boxes", "FP32", 1, 2, 4, make([]byte, 32), "scores", "FP32", 1, 2, 0, make([]byte, 8))
 	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, float32s(1, 2, 3e30, 4))
-	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3, float32s(1e30, -1e30, 1))
+	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3,
+		float32s(1e30, -1e30, 1))
 	f.Add("scores", "FP32", 2, 0, 1, make([]byte, 8), "classes", "INT64", 2, 0, 0, make([]byte, 16))
-	f.Fuzz(func(t *testing.T, name1, type1 string, a1, b1, c1 int, data1 []byte, name2, type2 string, a2, b2, c2 int, data2 []byte) {
+	f.Fuzz(func(t *testing.T, name1, type1 string, a1, b1, c1 int, data1 []byte, name2, type2 string, a2, b2, c2 int,
+		data2 []byte) {
 		shape := func(v ...int) (s []int) {
 			for _, n := range v {
 				if n != 0 || len(v) == 3 && v[2] == 7 {
@@ -226,7 +248,8 @@ func TestRotatedBox(t *testing.T) {
 		floats("corners", []int{1, 2, 4, 2}, 50, 20, 80, 50, 50, 80, 20, 50, nan, 0, 0, 0, 0, 0, 0, 0),
 	}
 	r, err := ReadResult(outputs)
-	if err != nil || !r.Boxes[0].Rotated || r.Boxes[1].Rotated || r.Boxes[0].Corners[1].X != 80 || r.Boxes[0].Corners[1].Y != 50 {
+	if err != nil || !r.Boxes[0].Rotated || r.Boxes[1].Rotated || r.Boxes[0].Corners[1].X != 80 ||
+		r.Boxes[0].Corners[1].Y != 50 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	r = r.Scale(2, 1)
@@ -244,7 +267,8 @@ func TestRotatedBox(t *testing.T) {
 	// A box far outside of the picture costs no time.
 	r.Boxes[0].Corners[2].X = 1e300
 	Draw(img, r, "")
-	for _, o := range []oip.Tensor{ints("corners", []int{1, 2}, 1, 2), floats("corners", []int{1, 1, 4, 2}, make([]float32, 8)...)} {
+	for _, o := range []oip.Tensor{ints("corners", []int{1, 2}, 1, 2),
+		floats("corners", []int{1, 1, 4, 2}, make([]float32, 8)...)} {
 		if r, err := ReadResult(append(outputs[:2:2], o)); err != nil || r.Boxes[0].Rotated {
 			t.Errorf("%v: %+v %v", o.Shape, r, err)
 		}

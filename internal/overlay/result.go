@@ -170,7 +170,8 @@ func checkSize(t *oip.Tensor) error {
 	size := oip.SizeOf(t.Datatype)
 	if t.Datatype != oip.Bytes {
 		if n > math.MaxInt/size || len(t.Data) != n*size {
-			return outputError(t, "data", "has %d bytes for the shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
+			return outputError(t, "data", "has %d bytes for the shape %v of %s: want %d", len(t.Data), t.Shape,
+				t.Datatype, n*size)
 		}
 		return nil
 	}

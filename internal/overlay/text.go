@@ -29,7 +29,8 @@ func newTextFace(size float64) textFace {
 	if err != nil {
 		return l
 	}
-	if face, err := opentype.NewFace(f, &opentype.FaceOptions{Size: size, DPI: 72, Hinting: font.HintingFull}); err == nil {
+	if face, err := opentype.NewFace(f, &opentype.FaceOptions{Size: size, DPI: 72,
+		Hinting: font.HintingFull}); err == nil {
 		l.face = face
 	}
 	return l

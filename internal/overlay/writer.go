@@ -28,10 +28,13 @@ const (
 // encodings are ffmpeg's arguments by the file's extension. All allow any size: where sides must be even, the picture
 // is padded.
 var encodings = map[string]string{
-	".mp4":  "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt yuv420p -movflags +faststart -f mp4",
-	".mkv":  "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt yuv420p -f matroska",
-	".webm": "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libvpx -deadline realtime -cpu-used 6 -crf 10 -b:v 4M -pix_fmt yuv420p -f webm",
-	".gif":  "-vf settb=1/100,split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none -f gif",
+	".mp4": "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt " +
+		"yuv420p -movflags +faststart -f mp4",
+	".mkv": "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt " +
+		"yuv420p -f matroska",
+	".webm": "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libvpx -deadline realtime -cpu-used 6 -crf 10 " +
+		"-b:v 4M -pix_fmt yuv420p -f webm",
+	".gif": "-vf settb=1/100,split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none -f gif",
 }
 
 // Extensions are the file extensions accepted by NewWriter.
@@ -90,7 +93,8 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 		_ = os.Remove(w.part)
 		return nil, fmt.Errorf("overlay: %s cannot be written: %w", file, err)
 	}
-	args := []string{"-hide_banner", "-nostats", "-loglevel", "error", "-y", "-f", "matroska", "-i", "pipe:0", "-vsync", "passthrough", "-enc_time_base", "-1", "-an"}
+	args := []string{"-hide_banner", "-nostats", "-loglevel", "error", "-y", "-f", "matroska", "-i", "pipe:0",
+		"-vsync", "passthrough", "-enc_time_base", "-1", "-an"}
 	args = append(args, strings.Fields(encodings[strings.ToLower(filepath.Ext(file))])...)
 	w.ffmpeg, err = child.Start(ctx, child.Spec{
 		Path: program, Args: append(args, "file:"+w.part), Stdin: true, Grace: stopGrace,
@@ -99,7 +103,8 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	if err != nil {
 		_ = os.Remove(w.part)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("overlay: %s writes the video, and is not installed or not in PATH: apt-get install ffmpeg", program)
+			return nil, fmt.Errorf("overlay: %s writes the video, and is not installed or not in PATH: apt-get "+
+				"install ffmpeg", program)
 		}
 		return nil, fmt.Errorf("overlay: %w", err)
 	}
@@ -112,7 +117,8 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 // afterwards.
 func (w *Writer) Write(img *image.RGBA, at time.Duration) error {
 	if img.Rect.Dx() != w.width || img.Rect.Dy() != w.height || img.Stride != 4*w.width {
-		return fmt.Errorf("overlay: a picture of %dx%d for a video of %dx%d", img.Rect.Dx(), img.Rect.Dy(), w.width, w.height)
+		return fmt.Errorf("overlay: a picture of %dx%d for a video of %dx%d", img.Rect.Dx(), img.Rect.Dy(), w.width,
+			w.height)
 	}
 	if at = max(at, 0).Truncate(time.Microsecond); w.wrote && at <= w.last {
 		return fmt.Errorf("overlay: a picture at %v after one at %v: times must rise", at, w.last)

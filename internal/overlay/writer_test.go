@@ -68,7 +68,8 @@ func TestWriter(t *testing.T) {
 			t.Fatalf("%s: %v", ext, err)
 		}
 		checkFiles(t, dir, file)
-		out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-select_streams", "v", "-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
+		out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-select_streams", "v",
+			"-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -97,7 +98,8 @@ func TestWriter(t *testing.T) {
 	if err := errors.Join(w.Write(img, 0), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	pix, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt", "rgb24", "-").Output()
+	pix, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt",
+		"rgb24", "-").Output()
 	if err != nil || len(pix) != 64*48*3 || pix[0] < 200 || pix[1] > 60 || pix[2] > 70 {
 		t.Errorf("%d bytes, %v, %v", len(pix), pix[:3], err)
 	}
@@ -115,7 +117,8 @@ func TestWriterHasNoSecrets(t *testing.T) {
 	if err != nil {
 		t.Skip("no /proc here: ", err)
 	}
-	if vars := strings.Split(string(env), "\x00"); strings.Contains(string(env), "planted") || !slices.Contains(vars, "LC_ALL=C") {
+	if vars := strings.Split(string(env), "\x00"); strings.Contains(string(env), "planted") ||
+		!slices.Contains(vars, "LC_ALL=C") {
 		t.Errorf("%q", vars)
 	}
 }

@@ -17,9 +17,10 @@ const reserveSize = 16 << 20
 // Heap sets when the garbage collector runs, for a process that one server has alone. The methods are safe for
 // concurrent use.
 type Heap struct {
-	// reserve makes the heap larger. The collector runs when the heap has grown by GOGC percent, and with small requests
-	// the heap of a server is a few megabytes: without the reserve the collector runs tens of times a second. The reserve
-	// is never touched and has no resident memory; as many bytes of garbage can become resident in exchange.
+	// reserve makes the heap larger. The collector runs when the heap has grown by GOGC percent, and with small
+	// requests the heap of a server is a few megabytes: without the reserve the collector runs tens of times a
+	// second. The reserve is never touched and has no resident memory; as many bytes of garbage can become resident
+	// in exchange.
 	reserve []byte
 
 	mu      sync.Mutex

@@ -39,7 +39,8 @@ func TestOutside(t *testing.T) {
 	h := OwnHeap(1 << 30)
 	defer h.Close()
 	whole := int64(5<<28 + 256<<20)
-	for _, c := range []struct{ more, want int64 }{{1 << 20, whole - 1<<20}, {3 << 20, whole - 4<<20}, {-2 << 20, whole - 2<<20}, {-2 << 20, whole}} {
+	for _, c := range []struct{ more, want int64 }{{1 << 20, whole - 1<<20}, {3 << 20, whole - 4<<20},
+		{-2 << 20, whole - 2<<20}, {-2 << 20, whole}} {
 		if h.Outside(c.more); debug.SetMemoryLimit(-1) != c.want {
 			t.Errorf("after %d bytes more the limit is %d, want %d", c.more, debug.SetMemoryLimit(-1), c.want)
 		}

@@ -28,7 +28,8 @@ func MemoryLimit() (limit int64, where string) {
 	}
 	for dir := own; ; dir = filepath.Dir(dir) { // each level may have a limit
 		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "memory.max"))
-		if n, e := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && e == nil && (limit == 0 || n < limit) {
+		if n, e := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && e == nil &&
+			(limit == 0 || n < limit) {
 			limit, where = n, "the container"
 		}
 		if dir == "/" || dir == "." {

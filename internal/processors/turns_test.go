@@ -100,7 +100,8 @@ func TestOccupied(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			if turns.running != 0 || turns.occupied != 0 || len(turns.waiting) != 0 {
-				t.Errorf("%d run, %d are occupied and %d wait at the end", turns.running, turns.occupied, len(turns.waiting))
+				t.Errorf("%d run, %d are occupied and %d wait at the end", turns.running, turns.occupied,
+					len(turns.waiting))
 			}
 		})
 	}

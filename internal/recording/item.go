@@ -99,7 +99,8 @@ func (r *record) frame() (*Frame, error) {
 	if err := json.Unmarshal(r.json, &j); err != nil {
 		return nil, fmt.Errorf("recording: frame %d: %w", r.seq, err)
 	}
-	return &Frame{Seq: r.seq, At: time.Duration(r.at), CaptureUS: j.CaptureUS, Codec: j.Codec, Width: j.Width, Height: j.Height, Params: j.Params, Payload: r.data}, nil
+	return &Frame{Seq: r.seq, At: time.Duration(r.at), CaptureUS: j.CaptureUS, Codec: j.Codec, Width: j.Width,
+		Height: j.Height, Params: j.Params, Payload: r.data}, nil
 }
 
 // encode returns the record of an ending and its data.
@@ -107,7 +108,8 @@ func (e *Ending) encode() (*record, [][]byte, error) {
 	j := endingJSON{e.Outcome, e.Partial, e.Reason, e.Code, e.Message, e.Timing, e.Width, e.Height, e.Batch, 0}
 	var parts [][]byte
 	if e.Outcome == Result {
-		head, err := oip.AppendResponse(nil, &oip.InferResponse{ModelName: e.Model, Params: e.Params, Outputs: e.Outputs}, oip.Always)
+		head, err := oip.AppendResponse(nil, &oip.InferResponse{ModelName: e.Model, Params: e.Params,
+			Outputs: e.Outputs}, oip.Always)
 		if err != nil {
 			return nil, nil, fmt.Errorf("recording: the outputs of frame %d: %w", e.Seq, err)
 		}
@@ -127,8 +129,9 @@ func (r *record) ending() (*Ending, error) {
 		return nil, fmt.Errorf("recording: the ending of frame %d: %w", r.seq, err)
 	}
 	e := &Ending{
-		Seq: r.seq, At: time.Duration(r.at), Outcome: j.Outcome, Partial: j.Partial, Reason: j.Reason, Code: j.Code, Message: j.Message,
-		Timing: j.Timing, Width: j.Width, Height: j.Height, Batch: j.Batch,
+		Seq: r.seq, At: time.Duration(r.at), Outcome: j.Outcome, Partial: j.Partial, Reason: j.Reason, Code: j.Code,
+		Message: j.Message,
+		Timing:  j.Timing, Width: j.Width, Height: j.Height, Batch: j.Batch,
 	}
 	switch j.Outcome {
 	case Drop, Failed:
@@ -138,10 +141,13 @@ func (r *record) ending() (*Ending, error) {
 		return nil, fmt.Errorf("recording: the ending of frame %d: %q is not an outcome", r.seq, j.Outcome)
 	}
 	if j.Outputs < 0 || j.Outputs > len(r.data) {
-		return nil, fmt.Errorf("recording: the ending of frame %d: its outputs are shorter than their announced length", r.seq)
+		return nil,
+			fmt.Errorf("recording: the ending of frame %d: its outputs are shorter than their announced length", r.seq)
 	}
 	var m oip.InferResponse
-	if err := oip.DecodeResponse(&m, r.data, j.Outputs, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
+	if err := oip.DecodeResponse(&m, r.data, j.Outputs, func(n int) []byte {
+		return make([]byte, n)
+	}, oip.Limits{}); err != nil {
 		return nil, fmt.Errorf("recording: the outputs of frame %d: %w", r.seq, err)
 	}
 	e.Model, e.Outputs, e.Params = m.ModelName, m.Outputs, m.Params

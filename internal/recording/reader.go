@@ -134,7 +134,8 @@ func (r *Reader) entries(data []byte) []entry {
 	le := binary.LittleEndian
 	list := make([]entry, 0, len(data)/entryLen)
 	for ; len(data) >= entryLen; data = data[entryLen:] {
-		list = append(list, entry{kind: kind(le.Uint64(data)), seq: le.Uint64(data[8:]), offset: int64(le.Uint64(data[16:])), at: int64(le.Uint64(data[24:]))})
+		list = append(list, entry{kind: kind(le.Uint64(data)), seq: le.Uint64(data[8:]),
+			offset: int64(le.Uint64(data[16:])), at: int64(le.Uint64(data[24:]))})
 	}
 	return list
 }
@@ -179,7 +180,8 @@ func (r *Reader) scan(size int64) error {
 		}
 		at = next
 	}
-	r.end, r.cut = size, errors.New("recording: it has no end: it was truncated between two records, or is being written")
+	r.end, r.cut = size, errors.New("recording: it has no end: it was truncated between two records, or is being "+
+		"written")
 	return nil
 }
 

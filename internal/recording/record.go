@@ -117,7 +117,8 @@ func readRecord(src io.ReaderAt, offset, end int64, buf []byte) (r record, next 
 	if text > n-headLen {
 		return r, 0, buf, errors.New("a record's JSON is longer than the record")
 	}
-	r = record{kind: kind(body[0]), seq: le.Uint64(body[8:]), at: int64(le.Uint64(body[16:])), json: body[headLen : headLen+text], data: body[headLen+text:]}
+	r = record{kind: kind(body[0]), seq: le.Uint64(body[8:]), at: int64(le.Uint64(body[16:])),
+		json: body[headLen : headLen+text], data: body[headLen+text:]}
 	return r, offset + frameLen + n, buf, nil
 }
 

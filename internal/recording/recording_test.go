@@ -23,10 +23,13 @@ var header = Header{
 
 // three is a stream with every kind of ending, including an ending in two parts, and a frame without an ending.
 func three() []Item {
-	boxes := oip.Tensor{Name: "boxes", Datatype: oip.FP32, Shape: []int{1, 1, 4}, Data: bytes.Repeat([]byte{0, 0, 0xc0, 0x7f}, 4)} // NaN
+	// NaN
+	boxes := oip.Tensor{Name: "boxes", Datatype: oip.FP32, Shape: []int{1, 1, 4},
+		Data: bytes.Repeat([]byte{0, 0, 0xc0, 0x7f}, 4)}
 	words := oip.Tensor{Name: "labels", Datatype: oip.Bytes, Shape: []int{1}, Data: []byte("\x02\x00\x00\x00\xff\x00")}
 	frame := func(seq uint64) *Frame {
-		return &Frame{Seq: seq, At: time.Duration(seq) * 40 * time.Millisecond, CaptureUS: int64(seq) * 40000, Codec: "jpeg", Width: 64, Height: 48,
+		return &Frame{Seq: seq, At: time.Duration(seq) * 40 * time.Millisecond, CaptureUS: int64(seq) * 40000,
+			Codec: "jpeg", Width: 64, Height: 48,
 			Params: json.RawMessage(`{"roi":[1,2]}`), Payload: bytes.Repeat([]byte{byte(seq)}, 30)}
 	}
 	timing := Timing{Received: 1772366400000005, Queue: 1, Prepare: 2, Run: 3, Total: 6}
@@ -34,8 +37,10 @@ func three() []Item {
 		{Frame: frame(0)},
 		{Frame: frame(1)},
 		{Ending: &Ending{Seq: 1, At: 50 * time.Millisecond, Outcome: Drop, Reason: "superseded"}},
-		{Ending: &Ending{Seq: 0, At: 60 * time.Millisecond, Outcome: Result, Partial: true, Model: "eyes", Outputs: []oip.Tensor{words}, Timing: timing}},
-		{Ending: &Ending{Seq: 0, At: 61 * time.Millisecond, Outcome: Result, Model: "eyes", Outputs: []oip.Tensor{boxes, words}, Timing: timing, Width: 64, Height: 48, Batch: 2,
+		{Ending: &Ending{Seq: 0, At: 60 * time.Millisecond, Outcome: Result, Partial: true, Model: "eyes",
+			Outputs: []oip.Tensor{words}, Timing: timing}},
+		{Ending: &Ending{Seq: 0, At: 61 * time.Millisecond, Outcome: Result, Model: "eyes",
+			Outputs: []oip.Tensor{boxes, words}, Timing: timing, Width: 64, Height: 48, Batch: 2,
 			Params: oip.Params{{Key: "tokens", Kind: oip.Int, Int: 3}}}},
 		{Frame: frame(5)},
 		{Ending: &Ending{Seq: 5, At: time.Second, Outcome: Failed, Code: "unsupported", Message: "no picture"}},
@@ -253,7 +258,9 @@ func TestRefusals(t *testing.T) {
 	if err := w.Frame(&Frame{Seq: 4, Params: json.RawMessage("{")}); err == nil {
 		t.Error("parameters that are no JSON were taken")
 	}
-	if err := w.Ending(&Ending{Outcome: Result, Outputs: []oip.Tensor{{Name: "x", Datatype: oip.FP32, Shape: []int{2}, Data: []byte{1}}}}); err == nil || !strings.Contains(err.Error(), "outputs") {
+	if err := w.Ending(&Ending{Outcome: Result,
+		Outputs: []oip.Tensor{{Name: "x", Datatype: oip.FP32, Shape: []int{2}, Data: []byte{1}}}}); err == nil ||
+		!strings.Contains(err.Error(), "outputs") {
 		t.Errorf("a tensor of another size: %v", err)
 	}
 	if err := w.Close(); err != nil {
@@ -264,8 +271,10 @@ func TestRefusals(t *testing.T) {
 	}
 	future := write(t, nil, true)
 	future[8] = 2
-	for text, want := range map[string]string{"": "too short", strings.Repeat("x", 100): "does not begin", string(future): "version 2"} {
-		if _, err := NewReader(strings.NewReader(text), int64(len(text))); err == nil || !strings.Contains(err.Error(), want) {
+	for text, want := range map[string]string{"": "too short", strings.Repeat("x", 100): "does not begin",
+		string(future): "version 2"} {
+		if _, err := NewReader(strings.NewReader(text), int64(len(text))); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}

@@ -200,7 +200,8 @@ func (w *Writer) Close() error {
 	w.closed = true
 	err := w.putIndex()
 	if err == nil {
-		err = w.put(&record{kind: kindEnd, seq: w.frames}, [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(w.chained))})
+		err = w.put(&record{kind: kindEnd, seq: w.frames},
+			[][]byte{binary.LittleEndian.AppendUint64(nil, uint64(w.chained))})
 	}
 	if err == nil {
 		err = w.out.Flush()

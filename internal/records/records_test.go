@@ -66,7 +66,9 @@ func dial(t require, version uint16) (net.Conn, *counted, *tls.Conn) {
 	server := tls.Server(far, &tls.Config{Certificates: authority().TLS.Certificates, MaxVersion: version})
 	shaken := make(chan error, 1)
 	go func() { shaken <- server.Handshake() }()
-	client, err := Dialer(func(context.Context, string, string) (net.Conn, error) { return below, nil }, trusting())(context.Background(), "tcp", "example.com:443")
+	client, err := Dialer(func(context.Context, string, string) (net.Conn, error) {
+		return below, nil
+	}, trusting())(context.Background(), "tcp", "example.com:443")
 	if err = errors.Join(err, <-shaken); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,8 @@ type require interface {
 // write for each four full records.
 func TestWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		client, below, server := dial(t, rapid.SampledFrom([]uint16{tls.VersionTLS12, tls.VersionTLS13}).Draw(t, "version"))
+		client, below, server := dial(t, rapid.SampledFrom([]uint16{tls.VersionTLS12, tls.VersionTLS13}).Draw(t,
+			"version"))
 		defer server.NetConn().Close()
 		defer client.(*conn).below.Close()
 		size := rapid.OneOf(rapid.IntRange(1, 4*Max), rapid.Custom(func(t *rapid.T) int {
@@ -106,7 +109,8 @@ func TestWrites(t *testing.T) {
 				t.Fatalf("message %d of %d bytes has changed", i, n)
 			}
 			// Of the first records of a connection, which are short, a few more fit into one write or two.
-			if writes, most := below.take(), 1+n/(4*Max); n > Max && writes > most+1 || n > Max && n < 3*Max && writes != 1 {
+			if writes, most := below.take(), 1+n/(4*Max); n > Max && writes > most+1 ||
+				n > Max && n < 3*Max && writes != 1 {
 				t.Fatalf("%d bytes left in %d writes, want %d", n, writes, most)
 			}
 		}
@@ -161,7 +165,9 @@ func TestHalfClose(t *testing.T) {
 		}
 		answered <- errors.Join(err, server.Close())
 	}()
-	client, err := Dialer(func(context.Context, string, string) (net.Conn, error) { return near, nil }, trusting())(t.Context(), "tcp", "example.com:443")
+	client, err := Dialer(func(context.Context, string, string) (net.Conn, error) {
+		return near, nil
+	}, trusting())(t.Context(), "tcp", "example.com:443")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +175,8 @@ func TestHalfClose(t *testing.T) {
 	_, err = client.Write(sent)
 	err = errors.Join(err, client.(*conn).CloseWrite())
 	answer, err2 := io.ReadAll(client)
-	if err = errors.Join(err, err2, <-answered, client.Close()); err != nil || string(answer) != "answer" || !bytes.Equal(got, sent) {
+	if err = errors.Join(err, err2, <-answered, client.Close()); err != nil || string(answer) != "answer" ||
+		!bytes.Equal(got, sent) {
 		t.Errorf("%v, %d of %d bytes, answer %q", err, len(got), len(sent), answer)
 	}
 }
@@ -198,7 +205,8 @@ func TestFailedWrites(t *testing.T) {
 			client, _, server := dial(t, tls.VersionTLS13)
 			began := time.Now()
 			_ = client.SetWriteDeadline(began.Add(time.Second))
-			if _, err := client.Write(make([]byte, size)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
+			if _, err := client.Write(make([]byte, size)); !errors.Is(err, os.ErrDeadlineExceeded) ||
+				time.Since(began) != time.Second {
 				t.Errorf("%d bytes that nobody reads: %v after %v", size, err, time.Since(began))
 			}
 			_, _ = server.NetConn().Close(), client.(*conn).below.Close()
@@ -239,7 +247,9 @@ func TestHandshakes(t *testing.T) {
 			}
 			ended <- err
 		}()
-		client, err := Dialer(func(context.Context, string, string) (net.Conn, error) { return near, nil }, c.config)(t.Context(), "tcp", c.addr)
+		client, err := Dialer(func(context.Context, string, string) (net.Conn, error) {
+			return near, nil
+		}, c.config)(t.Context(), "tcp", c.addr)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.addr, err, c.want)
 		}
@@ -259,11 +269,15 @@ func TestHandshakes(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, far) }() // ends with far
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := Dialer(func(context.Context, string, string) (net.Conn, error) { return near, nil }, trusting())(ctx, "tcp", "example.com:443"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := Dialer(func(context.Context, string, string) (net.Conn, error) {
+			return near, nil
+		}, trusting())(ctx, "tcp", "example.com:443"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error("a server that does not answer:", err)
 		}
 		failed := errors.New("x")
-		if _, err := Dialer(func(context.Context, string, string) (net.Conn, error) { return nil, failed }, nil)(t.Context(), "tcp", ""); err != failed {
+		if _, err := Dialer(func(context.Context, string, string) (net.Conn, error) {
+			return nil, failed
+		}, nil)(t.Context(), "tcp", ""); err != failed {
 			t.Error(err)
 		}
 	})

@@ -55,7 +55,8 @@ func Make(kind Kind) (*Folder, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%d folders in %s were removed by another process as soon as they were made", attempts, os.TempDir())
+	return nil, fmt.Errorf("%d folders in %s were removed by another process as soon as they were made", attempts,
+		os.TempDir())
 }
 
 // errTaken means that another process removes the folder.

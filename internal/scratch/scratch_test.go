@@ -15,7 +15,8 @@ import (
 
 const runsHolder = "TEST_BINARY_HOLDS_FOLDERS"
 
-// TestMain runs the tests or, as another process, makes a folder of each kind, says where, starts a child, and waits for input.
+// TestMain runs the tests or, as another process, makes a folder of each kind, says where, starts a child, and waits
+// for input.
 func TestMain(m *testing.M) {
 	if os.Getenv(runsHolder) == "" {
 		os.Exit(m.Run())
@@ -159,7 +160,9 @@ func TestSweepLeaves(t *testing.T) {
 
 	// A link within a folder is removed, and not followed.
 	ours := filepath.Join(temp, "millrace-child-8.tmp")
-	if err := errors.Join(os.MkdirAll(filepath.Join(ours, "deep", "deeper"), 0o700), os.Symlink(elsewhere, filepath.Join(ours, "link")), os.Symlink(elsewhere, filepath.Join(ours, "deep", "link"))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(ours, "deep", "deeper"), 0o700),
+		os.Symlink(elsewhere, filepath.Join(ours, "link")),
+		os.Symlink(elsewhere, filepath.Join(ours, "deep", "link"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(ours, 0o700); err != nil {

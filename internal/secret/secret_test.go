@@ -19,7 +19,8 @@ func TestEqual(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"", "", true}, {"secret", "secret", true}, {"secret", "Secret", false}, {"secret", "secret ", false}, {"secret", "", false}, {"", "x", false},
+		{"", "", true}, {"secret", "secret", true}, {"secret", "Secret", false}, {"secret", "secret ", false},
+		{"secret", "", false}, {"", "x", false},
 	} {
 		if got := secret.Equal(c.a, c.b); got != c.want {
 			t.Errorf("Equal(%q, %q) = %t", c.a, c.b, got)
@@ -54,7 +55,8 @@ func TestRead(t *testing.T) {
 }
 
 // secretName matches names of variables and fields that hold a secret.
-var secretName = regexp.MustCompile(`(?i)^(.*(api_?key|secret|passw(or)?d|credential|ticket|bearer).*|auth|authorization|token)$`)
+var secretName = regexp.MustCompile(
+	`(?i)^(.*(api_?key|secret|passw(or)?d|credential|ticket|bearer).*|auth|authorization|token)$`)
 
 // No other package compares secrets, whether by constant-time functions, operators or bytes.Equal on a name that
 // suggests a secret. Comparisons with constants, nil and lengths do not count.
@@ -67,7 +69,8 @@ func TestComparisons(t *testing.T) {
 			return err
 		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules" || d.Name() == "testdata"):
 			return filepath.SkipDir
-		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || filepath.Dir(path) == filepath.Join(root, "internal", "secret"):
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			filepath.Dir(path) == filepath.Join(root, "internal", "secret"):
 			return nil
 		}
 		files++
@@ -122,7 +125,8 @@ func comparisons(t *testing.T, path string, text []byte) (found []string) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
-			if (n.Op == token.EQL || n.Op == token.NEQ) && (isSecret(n.X) && !isConstant(n.Y) || isSecret(n.Y) && !isConstant(n.X)) {
+			if (n.Op == token.EQL || n.Op == token.NEQ) &&
+				(isSecret(n.X) && !isConstant(n.Y) || isSecret(n.Y) && !isConstant(n.X)) {
 				add(n)
 			}
 		case *ast.SwitchStmt:
@@ -143,7 +147,8 @@ func comparisons(t *testing.T, path string, text []byte) (found []string) {
 			case x == nil || x.Name == "secret":
 			case x.Name == "hmac" && s.Sel.Name == "Equal":
 				add(n)
-			case (x.Name == "bytes" || x.Name == "strings" || x.Name == "slices") && strings.HasPrefix(s.Sel.Name, "Equal"):
+			case (x.Name == "bytes" || x.Name == "strings" || x.Name == "slices") &&
+				strings.HasPrefix(s.Sel.Name, "Equal"):
 				for _, a := range n.Args {
 					if isSecret(a) {
 						add(n)

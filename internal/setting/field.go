@@ -81,8 +81,10 @@ var (
 func newField(path string, sf reflect.StructField, says inherited, at func(bool) reflect.Value) Field {
 	tag := sf.Tag
 	f := Field{
-		Path: path, Help: tag.Get("help"), Example: tag.Get("example"), Default: tag.Get("default"), Unset: says.unset, Request: says.request,
-		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file", Secret: tag.Get("secret") == "yes", Advanced: says.advanced,
+		Path: path, Help: tag.Get("help"), Example: tag.Get("example"), Default: tag.Get("default"), Unset: says.unset,
+		Request: says.request,
+		Words:   strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")),
+		File: tag.Get("path") == "file", Secret: tag.Get("secret") == "yes", Advanced: says.advanced,
 		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
 	}
 	if f.Default != "" {

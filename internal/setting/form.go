@@ -9,7 +9,8 @@ import (
 )
 
 // forms has the checks of the tag form.
-var forms = map[string]func(string) error{"name": checkName, "address": checkAddress, "socket": checkSocket, "route": checkRoute}
+var forms = map[string]func(string) error{"name": checkName, "address": checkAddress, "socket": checkSocket,
+	"route": checkRoute}
 
 // checkName allows names that are safe in paths, labels and file names.
 func checkName(s string) error {

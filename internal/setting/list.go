@@ -85,7 +85,8 @@ func (l List) setEntries(v any, set func(Field, any) error) (errs []error) {
 	for i, v := range entries {
 		object, ok := v.(map[string]any)
 		if !ok {
-			errs = append(errs, coded.Errorf(coded.InvalidArgument, l.EntryPath(i), "is not an object with %s", strings.Join(l.Describe().Below(""), ", ")))
+			errs = append(errs, coded.Errorf(coded.InvalidArgument, l.EntryPath(i), "is not an object with %s",
+				strings.Join(l.Describe().Below(""), ", ")))
 			continue
 		}
 		for _, err := range l.Add().setObject("", object, set) {

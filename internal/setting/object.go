@@ -31,7 +31,8 @@ func (f Field) SetRequest(v any) error {
 			most = own
 		}
 		if number(asked) > number(most) {
-			return f.errorf("%s is more than the %s that a request may ask for: only the server's configuration can set it", f.text(asked), f.text(most))
+			return f.errorf("%s is more than the %s that a request may ask for: only the server's configuration can "+
+				"set it", f.text(asked), f.text(most))
 		}
 	}
 	f.put(asked)
@@ -75,7 +76,8 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 		case !known && isObject:
 			errs = append(errs, t.setObject(path, inner, set)...)
 		case !known:
-			errs = append(errs, coded.Errorf(coded.InvalidArgument, path, "is a section: it has %s", strings.Join(t.Below(path), ", ")))
+			errs = append(errs, coded.Errorf(coded.InvalidArgument, path, "is a section: it has %s",
+				strings.Join(t.Below(path), ", ")))
 		case v == nil: // like leaving the setting out
 		default:
 			if err := set(f, v); err != nil {

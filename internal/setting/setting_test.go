@@ -142,7 +142,8 @@ func TestSetRefuses(t *testing.T) {
 		a, before := all{}, all{}
 		err := setting.Of("", &a).Set(c.path, c.value)
 		var e *coded.Error
-		if !errors.As(err, &e) || e.Field != c.path || e.Code != coded.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+		if !errors.As(err, &e) || e.Field != c.path || e.Code != coded.InvalidArgument ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s=%s: got %v, want %s", c.path, c.value, err, c.want)
 		}
 		if !reflect.DeepEqual(a, before) {
@@ -152,7 +153,8 @@ func TestSetRefuses(t *testing.T) {
 	if err := setting.Of("", &all{}).Set("count", "1", "2"); err == nil || !strings.Contains(err.Error(), "is a list") {
 		t.Errorf("two values for one: %v", err)
 	}
-	if err := setting.Of("", &all{}).Set("scale", "1", "2"); err == nil || !strings.Contains(err.Error(), "has 2 numbers") {
+	if err := setting.Of("", &all{}).Set("scale", "1", "2"); err == nil ||
+		!strings.Contains(err.Error(), "has 2 numbers") {
 		t.Errorf("two numbers for three: %v", err)
 	}
 }
@@ -166,7 +168,8 @@ func TestUnset(t *testing.T) {
 	var plain struct {
 		Other section `yaml:"other" unset:"one"`
 	}
-	for path, want := range map[string][2]string{"other.own": {"that of inner", "two"}, "other.none": {"that of inner", "one"}} {
+	for path, want := range map[string][2]string{"other.own": {"that of inner", "two"},
+		"other.none": {"that of inner", "one"}} {
 		if got := [2]string{of(&all{}, path), of(&plain, path)}; got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
@@ -191,7 +194,9 @@ func TestFill(t *testing.T) {
 func TestCheck(t *testing.T) {
 	a := all{Count: 5000, Inner: inner{Fruit: "plum"}, Maybe: &optional{Ratio: 2}}
 	errs := setting.Of("top", &a).Check()
-	if len(errs) != 3 || !strings.HasPrefix(errs[0].Error(), "top.count: 5000") || !strings.HasPrefix(errs[1].Error(), "top.inner.fruit") || !strings.HasPrefix(errs[2].Error(), "top.maybe.ratio") {
+	if len(errs) != 3 || !strings.HasPrefix(errs[0].Error(), "top.count: 5000") ||
+		!strings.HasPrefix(errs[1].Error(), "top.inner.fruit") ||
+		!strings.HasPrefix(errs[2].Error(), "top.maybe.ratio") {
 		t.Errorf("got %q", errs)
 	}
 	setting.Fill(&a.Inner)
@@ -226,7 +231,8 @@ func TestChoose(t *testing.T) {
 	if !table.Choose("maybe") || a.Maybe == nil || table.Choose("inner") || table.Choose("nothing") {
 		t.Errorf("got %+v", a)
 	}
-	if got := table.Below("inner"); !slices.Equal(got, []string{"fruit", "size"}) || table.IsSection("count") || !table.IsSection("maybe") {
+	if got := table.Below("inner"); !slices.Equal(got, []string{"fruit", "size"}) || table.IsSection("count") ||
+		!table.IsSection("maybe") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -275,12 +281,14 @@ func TestSetRequest(t *testing.T) {
 
 // Every set setting goes to JSON and back.
 func TestJSON(t *testing.T) {
-	a := all{Name: "x", Count: 5, Age: time.Second, Wait: time.Minute, Level: 1, Scale: [3]float32{1, 2, 3}, Inner: inner{Size: 2 << 10}, Maybe: &optional{Ratio: 0.25}, Shared: shared{Hosts: []string{"h"}}}
+	a := all{Name: "x", Count: 5, Age: time.Second, Wait: time.Minute, Level: 1, Scale: [3]float32{1, 2, 3},
+		Inner: inner{Size: 2 << 10}, Maybe: &optional{Ratio: 0.25}, Shared: shared{Hosts: []string{"h"}}}
 	text, err := json.Marshal(setting.Of("", &a).Object())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"age_ms":1000,"count":5,"hosts":["h"],"inner":{"size":2048},"level":"high","maybe":{"ratio":0.25},"name":"x","scale":[1,2,3],"wait":"1m"}`; string(text) != want {
+	if want := `{"age_ms":1000,"count":5,"hosts":["h"],"inner":{"size":2048},"level":"high","maybe":{"ratio":0.25},` +
+		`"name":"x","scale":[1,2,3],"wait":"1m"}`; string(text) != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	var b all
@@ -288,16 +296,18 @@ func TestJSON(t *testing.T) {
 		t.Errorf("came back as %+v, %v", b, err)
 	}
 	for text, want := range map[string]string{
-		`[]`:                             "is not a JSON object",
-		`{} {}`:                          "more text follows it",
-		`{"inner": 3}`:                   "inner: is a section: it has fruit, size",
-		`{"inner.size":3}`:               "inner.size: is not a setting",
-		`{"count":{"a":1}}`:              "count: map[a:1] is not a plain value",
-		`{"cuont":1,"inner":{"siez":1}}`: "cuont: is not a setting (did you mean count?)\ninner.siez: is not a setting (did you mean size?)",
-		`{"count":"1"}`:                  "is not a whole number",
-		`{"name":1}`:                     "is not a string",
+		`[]`:                "is not a JSON object",
+		`{} {}`:             "more text follows it",
+		`{"inner": 3}`:      "inner: is a section: it has fruit, size",
+		`{"inner.size":3}`:  "inner.size: is not a setting",
+		`{"count":{"a":1}}`: "count: map[a:1] is not a plain value",
+		`{"cuont":1,"inner":{"siez":1}}`: "cuont: is not a setting (did you mean count?)\ninner.siez: is not a " +
+			"setting (did you mean size?)",
+		`{"count":"1"}`: "is not a whole number",
+		`{"name":1}`:    "is not a string",
 	} {
-		if err := setting.Of("", &b).SetJSON([]byte(text), setting.Field.SetAny); err == nil || !strings.Contains(err.Error(), want) {
+		if err := setting.Of("", &b).SetJSON([]byte(text), setting.Field.SetAny); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
@@ -320,7 +330,8 @@ func TestSetRequestOfAPart(t *testing.T) {
 	table := setting.Of("", &h)
 	table.AddParts("test", &h.Parts)
 	f, _ := table.Find("engine.speed")
-	if err := f.SetRequest(int64(7)); err == nil || !strings.Contains(err.Error(), "more than the 6 that") || h.Parts != nil {
+	if err := f.SetRequest(int64(7)); err == nil || !strings.Contains(err.Error(), "more than the 6 that") ||
+		h.Parts != nil {
 		t.Errorf("%v, %v", err, h.Parts)
 	}
 	if err := f.SetRequest(int64(6)); err != nil || len(h.Parts) != 1 {
@@ -364,7 +375,9 @@ func TestRegister(t *testing.T) {
 		register()
 	}
 	registers("the same settings twice", func() { setting.Register[part]("test", "") }, "part is registered twice")
-	registers("one key twice", func() { setting.Register[otherPart]("test", "engine") }, "engine.speed", "setting_test.part", "setting_test.otherPart", "begin one of them with")
+	registers("one key twice", func() {
+		setting.Register[otherPart]("test", "engine")
+	}, "engine.speed", "setting_test.part", "setting_test.otherPart", "begin one of them with")
 }
 
 type otherPart struct {
@@ -421,13 +434,15 @@ func TestBadTags(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "17": 17, "1KiB": 1 << 10, "8MiB": 8 << 20, "1GiB": 1 << 30, "1.5KiB": 1536, "2 kb": 2000, "3TB": 3e12, "1tib": 1 << 40, "5B": 5,
+		"0": 0, "17": 17, "1KiB": 1 << 10, "8MiB": 8 << 20, "1GiB": 1 << 30, "1.5KiB": 1536, "2 kb": 2000, "3TB": 3e12,
+		"1tib": 1 << 40, "5B": 5,
 	} {
 		if got, err := setting.ParseSize(text); err != nil || got != want {
 			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "MiB", "-1", "1.5", "1e3", "0x10", "1 apple", "9999999999GiB", "1.1B", "NaN", "inf", "1_0"} {
+	for _, text := range []string{"", "MiB", "-1", "1.5", "1e3", "0x10", "1 apple", "9999999999GiB", "1.1B", "NaN",
+		"inf", "1_0"} {
 		if got, err := setting.ParseSize(text); err == nil {
 			t.Errorf("%q: %d; want an error", text, got)
 		}

@@ -29,7 +29,9 @@ func SuggestPath(unknown string, paths []string) string {
 	best, others := "", 0
 	for _, path := range paths {
 		of := wordsOf(path)
-		if len(words) < 2 || path == unknown || slices.ContainsFunc(words, func(w string) bool { return !slices.ContainsFunc(of, func(o string) bool { return sameWord(w, o) }) }) {
+		if len(words) < 2 || path == unknown || slices.ContainsFunc(words, func(w string) bool {
+			return !slices.ContainsFunc(of, func(o string) bool { return sameWord(w, o) })
+		}) {
 			continue
 		}
 		if n := len(of) - len(words); best == "" || n < others {
@@ -54,7 +56,9 @@ func sameWord(a, b string) bool {
 // Resembles reports whether a word is a known word with a typing error. Words of up to 4 letters resemble too many
 // words.
 func Resembles(word string, known []string) bool {
-	return len(word) > 4 && slices.ContainsFunc(known, func(k string) bool { return distance(word, k) <= max(1, len(word)/4) })
+	return len(word) > 4 && slices.ContainsFunc(known, func(k string) bool {
+		return distance(word, k) <= max(1, len(word)/4)
+	})
 }
 
 // distance returns the number of letters to add, remove or change.

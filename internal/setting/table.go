@@ -40,7 +40,8 @@ type inherited struct {
 
 func (i inherited) with(tag reflect.StructTag) inherited {
 	all := cmp.Or(i.unsetAll, tag.Get("unset_all"))
-	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(all, tag.Get("unset"), i.unset), all, i.advanced || tag.Get("advanced") == "yes"}
+	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(all, tag.Get("unset"), i.unset), all, i.advanced ||
+		tag.Get("advanced") == "yes"}
 }
 
 func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create bool) reflect.Value) {
@@ -59,14 +60,17 @@ func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create b
 		path := join(at, name)
 		switch help := sf.Tag.Get("help"); {
 		case help != "" && isList(sf):
-			t.lists = append(t.lists, List{Path: path, Help: help, typ: sf.Type.Elem(), says: up.with(sf.Tag), at: field})
+			t.lists = append(t.lists, List{Path: path, Help: help, typ: sf.Type.Elem(), says: up.with(sf.Tag),
+				at: field})
 		case help != "" && sf.Type == namesType:
-			t.names = append(t.names, Names{Path: path, Help: help, Unset: up.with(sf.Tag).unset, Advanced: up.with(sf.Tag).advanced, at: field})
+			t.names = append(t.names, Names{Path: path, Help: help, Unset: up.with(sf.Tag).unset,
+				Advanced: up.with(sf.Tag).advanced, at: field})
 		case help != "" && name == "":
 			panic(fmt.Sprintf("setting: field %s of %v has help and no name", sf.Name, typ))
 		case help != "":
 			if other, twice := t.Find(path); twice {
-				panic(fmt.Sprintf("setting: %s is a key of %v and of %v: begin one of them with the name of its kind", path, other.owner, typ))
+				panic(fmt.Sprintf("setting: %s is a key of %v and of %v: begin one of them with the name of its kind",
+					path, other.owner, typ))
 			}
 			f := newField(path, sf, up.with(sf.Tag), field)
 			f.owner = typ

@@ -189,8 +189,10 @@ func (f Field) readAny(v any) (none reflect.Value, err error) {
 	switch kind := f.typ.Kind(); {
 	case !ok:
 		return none, f.errorf("%v is not a plain value", v)
-	case isString && !f.textMethod && (kind == reflect.Float64 || kind == reflect.Int || kind == reflect.Int64) && f.unit != "bytes" && (f.typ != durationType || f.unit == "ms"):
-		return none, f.errorf("%.140q is not %s", text, map[bool]string{true: "a number", false: "a whole number"}[kind == reflect.Float64])
+	case isString && !f.textMethod && (kind == reflect.Float64 || kind == reflect.Int || kind == reflect.Int64) &&
+		f.unit != "bytes" && (f.typ != durationType || f.unit == "ms"):
+		return none, f.errorf("%.140q is not %s", text,
+			map[bool]string{true: "a number", false: "a whole number"}[kind == reflect.Float64])
 	case !isString && kind == reflect.String:
 		return none, f.errorf("%v is not a string", v)
 	case isNumber && f.typ == durationType && f.unit == "":

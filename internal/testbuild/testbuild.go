@@ -37,7 +37,9 @@ func Tags() string {
 	info, _ := debug.ReadBuildInfo()
 	for _, s := range info.Settings {
 		if s.Key == "-tags" {
-			return strings.Join(slices.DeleteFunc(strings.Split(s.Value, ","), func(tag string) bool { return tag == "invariants" }), ",")
+			return strings.Join(slices.DeleteFunc(strings.Split(s.Value, ","), func(tag string) bool {
+				return tag == "invariants"
+			}), ",")
 		}
 	}
 	return ""

@@ -9,7 +9,8 @@ import (
 // TestTags compares with the build flags of this test, except invariants.
 func TestTags(t *testing.T) {
 	const path = "millrace/internal/testbuild"
-	out, err := exec.Command("go", "test", "-tags", "one,invariants,two", "-run", "TestTagsOfTheChild", "-v", path).CombinedOutput()
+	out, err := exec.Command("go", "test", "-tags", "one,invariants,two", "-run", "TestTagsOfTheChild", "-v",
+		path).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `tags: "one,two"`) {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -22,7 +22,8 @@ import (
 const Interpreter = "/usr/bin/python3"
 
 // present are programs that need no package: programs of Debian's essential packages, and tools named by the README.
-var present = []string{"bash", "env", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
+var present = []string{"bash", "env", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc",
+	"make", "node", "npm"}
 
 // Program returns the path of a program. The test fails when the program is not installed, or when deps.sh does not
 // install the program for the target of the test.
@@ -51,7 +52,8 @@ func Python(t testing.TB, modules ...string) string {
 	}
 	Program(t, "python3")
 	if missing, err := lacks(strings.Join(modules, " ")); err != nil || missing != "" {
-		t.Fatalf("%s lacks %s, which scripts/deps.sh %s installs: %v", Interpreter, missing, target(testing.Short()), err)
+		t.Fatalf("%s lacks %s, which scripts/deps.sh %s installs: %v", Interpreter, missing, target(testing.Short()),
+			err)
 	}
 	return Interpreter
 }
@@ -105,7 +107,8 @@ func checkNeed(kind, name string, short bool) error {
 	case err != nil:
 		return err
 	case !needs[set][kind+":"+name]:
-		return fmt.Errorf("%s is not in the set %s of scripts/deps.sh, so that new machines lack it: add %s:%s=PACKAGE there", name, set, kind, name)
+		return fmt.Errorf("%s is not in the set %s of scripts/deps.sh, so that new machines lack it: add "+
+			"%s:%s=PACKAGE there", name, set, kind, name)
 	}
 	return nil
 }
@@ -130,8 +133,8 @@ var sets = sync.OnceValues(func() (map[string]map[string]bool, error) {
 	return all, nil
 })
 
-// Root returns the folder of the repository. Builds with -trimpath do not say where a file is: then Root is found from the
-// folder of the test.
+// Root returns the folder of the repository. Builds with -trimpath do not say where a file is: then Root is found
+// from the folder of the test.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	dir := filepath.Dir(file)

@@ -124,7 +124,8 @@ func unnamed(t *testing.T, path string, src any) (found []string) {
 		}
 		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 			name, _ := strconv.Unquote(lit.Value)
-			if missing := filepath.IsAbs(name) && !installed(e) || strings.Contains(name, "no-such"); !missing && !slices.Contains(present, name) {
+			if missing := filepath.IsAbs(name) && !installed(e) ||
+				strings.Contains(name, "no-such"); !missing && !slices.Contains(present, name) {
 				report(e, "%s is run directly: name it through testneeds.Program or testneeds.Python", name)
 			}
 		}
@@ -150,7 +151,8 @@ func unnamed(t *testing.T, path string, src any) (found []string) {
 			}
 		case *ast.AssignStmt:
 			for i, to := range n.Lhs {
-				if of, ok := to.(*ast.SelectorExpr); ok && of.Sel.Name == "Path" && len(n.Rhs) == len(n.Lhs) && installed(n.Rhs[i]) {
+				if of, ok := to.(*ast.SelectorExpr); ok && of.Sel.Name == "Path" && len(n.Rhs) == len(n.Lhs) &&
+					installed(n.Rhs[i]) {
 					run(n.Rhs[i])
 				}
 			}

@@ -74,7 +74,8 @@ func read(path string, most int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fmt.Errorf("%s does not end within %v: it is not a regular file, and its writer holds it open", path, ReadTime/2)
+		return nil, fmt.Errorf("%s does not end within %v: it is not a regular file, and its writer holds it open",
+			path, ReadTime/2)
 	case err != nil:
 		return nil, err
 	case len(text) == 0 && st.Mode()&fs.ModeNamedPipe != 0:
@@ -119,7 +120,8 @@ func (s Shape) Check(path string, text []byte) error {
 	case bytes.IndexByte(text, 0) >= 0:
 		return fmt.Errorf("%s has a zero byte: it may be damaged, or still be written", path)
 	case s.ended && !now.ended && !now.blank:
-		return fmt.Errorf("%s has no line end after its last line, and had one before: it may be cut, or still be written; end it with an empty line if it is whole", path)
+		return fmt.Errorf("%s has no line end after its last line, and had one before: it may be cut, or still be "+
+			"written; end it with an empty line if it is whole", path)
 	}
 	return nil
 }

@@ -185,7 +185,8 @@ func TestAgain(t *testing.T) {
 	if _, err := Again(ctx, path, 10, old); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if text, err := Again(t.Context(), path, 10, old); string(text) != "three\n" || err != nil { // two looks have found the same
+	// two looks have found the same
+	if text, err := Again(t.Context(), path, 10, old); string(text) != "three\n" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 }

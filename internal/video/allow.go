@@ -10,7 +10,8 @@ import (
 // whether the content or the file name suggests the demuxer: demuxers of drawings, scripts (concat), game files and
 // the like are of no use for video, and several open further files.
 var formats = []string{
-	"mov", "matroska", "mpegts", "mpeg", "flv", "avi", "asf", "ogg", "nut", "ivf", "mxf", "gxf", "dv", "rm", "live_flv", "swf",
+	"mov", "matroska", "mpegts", "mpeg", "flv", "avi", "asf", "ogg", "nut", "ivf", "mxf", "gxf", "dv", "rm",
+	"live_flv", "swf",
 	"hls", "dash", "rtsp", "rtp", "mpjpeg", "yuv4mpegpipe",
 	"mjpeg", "h264", "hevc", "vvc", "av1", "obu", "m4v", "mpegvideo", "vc1", "h263", "gif", "apng",
 	"image2", "jpeg_pipe", "png_pipe", "webp_pipe", "bmp_pipe", "tiff_pipe",
@@ -35,14 +36,19 @@ var chunkDecoders = map[string]string{
 // decoders of all tracks while analysing a source.
 var decoderNames = []string{
 	"h264", "libopenh264", "hevc", "vvc", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d", "libaom-av1",
-	"mpeg4", "mpeg2video", "mpeg1video", "mpegvideo", "h263", "h263p", "h263i", "h261", "flv", "msmpeg4", "msmpeg4v1", "msmpeg4v2",
+	"mpeg4", "mpeg2video", "mpeg1video", "mpegvideo", "h263", "h263p", "h263i", "h261", "flv", "msmpeg4", "msmpeg4v1",
+	"msmpeg4v2",
 	"wmv1", "wmv2", "wmv3", "vc1", "theora", "vp6", "vp6f", "vp6a", "rv30", "rv40", "svq1", "svq3", "cinepak",
-	"mjpeg", "mjpegb", "mxpeg", "jpeg2000", "libopenjpeg", "prores", "dnxhd", "cfhd", "dvvideo", "ffv1", "huffyuv", "ffvhuff", "utvideo",
+	"mjpeg", "mjpegb", "mxpeg", "jpeg2000", "libopenjpeg", "prores", "dnxhd", "cfhd", "dvvideo", "ffv1", "huffyuv",
+	"ffvhuff", "utvideo",
 	"rawvideo", "v210", "msvideo1", "msrle", "qtrle", "png", "apng", "gif", "webp", "bmp", "tiff",
 
-	"aac", "aac_fixed", "aac_latm", "mp1", "mp1float", "mp2", "mp2float", "mp3", "mp3float", "ac3", "ac3_fixed", "eac3", "dca", "opus", "libopus", "vorbis", "libvorbis",
-	"flac", "alac", "amrnb", "amrwb", "g722", "g726", "g726le", "adpcm_ima_wav", "adpcm_ima_qt", "adpcm_ms", "adpcm_swf", "wmav1", "wmav2", "wmapro", "nellymoser", "speex",
-	"truehd", "gsm", "gsm_ms", "pcm_alaw", "pcm_mulaw", "pcm_bluray", "pcm_dvd", "pcm_u8", "pcm_s8", "pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_s32be", "pcm_f32le", "pcm_f32be",
+	"aac", "aac_fixed", "aac_latm", "mp1", "mp1float", "mp2", "mp2float", "mp3", "mp3float", "ac3", "ac3_fixed",
+	"eac3", "dca", "opus", "libopus", "vorbis", "libvorbis",
+	"flac", "alac", "amrnb", "amrwb", "g722", "g726", "g726le", "adpcm_ima_wav", "adpcm_ima_qt", "adpcm_ms",
+	"adpcm_swf", "wmav1", "wmav2", "wmapro", "nellymoser", "speex",
+	"truehd", "gsm", "gsm_ms", "pcm_alaw", "pcm_mulaw", "pcm_bluray", "pcm_dvd", "pcm_u8", "pcm_s8", "pcm_s16le",
+	"pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_s32be", "pcm_f32le", "pcm_f32be",
 
 	"mov_text", "subrip", "srt", "ass", "ssa", "webvtt", "text", "dvbsub", "dvdsub", "pgssub", "cc_dec",
 }

@@ -30,7 +30,8 @@ func TestOddFormatsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"drawing.svg": drawing, "drawing": drawing, "drawing.ts": drawing, "drawing.png": drawing, "seg.ts": string(data),
+		"drawing.svg": drawing, "drawing": drawing, "drawing.ts": drawing, "drawing.png": drawing,
+		"seg.ts":    string(data),
 		"list":      "ffconcat version 1.0\nfile seg.ts\n",
 		"list.m3u8": "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\ndrawing.ts\n#EXT-X-ENDLIST\n",
 	} {
@@ -82,7 +83,8 @@ func TestDecodersAreKnown(t *testing.T) {
 		}
 	}
 	for _, name := range decoderNames {
-		if !has[name] && !slices.Contains([]string{"libopenh264", "vvc", "wmapro", "libaom-av1", "libopus", "libvorbis"}, name) {
+		if !has[name] && !slices.Contains([]string{"libopenh264", "vvc", "wmapro", "libaom-av1", "libopus",
+			"libvorbis"}, name) {
 			t.Errorf("this ffmpeg has no decoder %s", name)
 		}
 	}
@@ -108,7 +110,9 @@ func TestPlaylistThatRefersToItself(t *testing.T) {
 	for _, u := range []string{s.URL + "/master.m3u8", s.URL + "/other.m3u8", secret(s.URL, "/master.m3u8")} {
 		asked.Store(0)
 		refuse(t, Options{URL: u}, Unsupported, "a playlist that refers to itself")
-		refuse(t, Options{URL: u, Allow: func(netip.Addr) error { return nil }}, Unsupported, "a playlist that refers to itself")
+		refuse(t, Options{URL: u, Allow: func(netip.Addr) error {
+			return nil
+		}}, Unsupported, "a playlist that refers to itself")
 		if n := asked.Load(); n > 2*maxRequests {
 			t.Errorf("%s: %d requests", u, n)
 		}
@@ -126,7 +130,8 @@ func TestEnvironmentHasNoSecrets(t *testing.T) {
 		t.Skip("no /proc here: ", err)
 	}
 	vars := strings.Split(strings.TrimSuffix(string(env), "\x00"), "\x00")
-	if strings.Contains(string(env), "planted") || !slices.Contains(vars, "LIBVA_DRIVER_NAME=driver") || !slices.Contains(vars, "LC_ALL=C") {
+	if strings.Contains(string(env), "planted") || !slices.Contains(vars, "LIBVA_DRIVER_NAME=driver") ||
+		!slices.Contains(vars, "LC_ALL=C") {
 		t.Errorf("%q", vars)
 	}
 }
@@ -171,10 +176,12 @@ func TestFormsOfAddresses(t *testing.T) {
 		}
 	}
 	// The first form reaches the host behind the user name only.
-	if _, target, err := parseSource("http://127.0.0.1:18090@" + private + "/x.ts"); err != nil || target != "http://127.0.0.1:18090@"+private+"/x.ts" {
+	if _, target, err := parseSource("http://127.0.0.1:18090@" + private + "/x.ts"); err != nil ||
+		target != "http://127.0.0.1:18090@"+private+"/x.ts" {
 		t.Errorf("%q, %v", target, err)
 	}
-	if n := len(all(t, open(t, Options{URL: "http://127.0.0.1:18090@" + private + "/x.ts"}))); n != 10 || connections.Load() == 0 {
+	if n := len(all(t, open(t, Options{URL: "http://127.0.0.1:18090@" + private + "/x.ts"}))); n != 10 ||
+		connections.Load() == 0 {
 		t.Errorf("%d frames of 10, %d connections", n, connections.Load())
 	}
 }

@@ -141,17 +141,20 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	if from.elementary() {
 		// ffmpeg assumes 25 pictures a second. Here the first picture gets the time 0, later pictures their time of
 		// decoding.
-		filters = append(filters, "settb=1/1000000", "setpts='if(isnan(PREV_OUTPTS),0,PREV_OUTPTS+max(RTCTIME-ld(0),1))+0*st(0,RTCTIME)'")
+		filters = append(filters, "settb=1/1000000",
+			"setpts='if(isnan(PREV_OUTPTS),0,PREV_OUTPTS+max(RTCTIME-ld(0),1))+0*st(0,RTCTIME)'")
 	}
 	switch {
 	case o.FPS > 0 && from.arrival():
 		// Arrival times vary: one slot of 1/FPS seconds may have two frames and the next slot none. So a frame may
 		// come up to half a slot early.
-		filters = append(filters, fmt.Sprintf("select='if(gte(t,ld(0)-0.5/%[1]g),1+0*st(0,max(t,ld(0))+1/%[1]g),0)'", o.FPS))
+		filters = append(filters, fmt.Sprintf("select='if(gte(t,ld(0)-0.5/%[1]g),1+0*st(0,max(t,ld(0))+1/%[1]g),0)'",
+			o.FPS))
 	case o.FPS > 0:
 		// The first frame in each slot of 1/FPS seconds is kept. The small offset allows for times rounded by a
 		// container.
-		filters = append(filters, fmt.Sprintf("select='isnan(prev_selected_t)+gt(floor(t*%[1]g+0.01),floor(prev_selected_t*%[1]g+0.01))'", o.FPS))
+		filters = append(filters, fmt.Sprintf("select='isnan(prev_selected_t)+gt(floor(t*%[1]g+0.01),"+
+			"floor(prev_selected_t*%[1]g+0.01))'", o.FPS))
 	}
 	w, h := "iw", "ih"
 	switch {
@@ -193,7 +196,8 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	if from.elementary() {
 		base = "1:1000000"
 	}
-	return append(args, "-fps_mode", "passthrough", "-enc_time_base", base, "-flush_packets", "1", "-f", "nut", "pipe:1")
+	return append(args, "-fps_mode", "passthrough", "-enc_time_base", base, "-flush_packets", "1", "-f", "nut",
+		"pipe:1")
 }
 
 // evenSide is ffmpeg's expression for the second side when the given side is reduced to n pixels: the even number

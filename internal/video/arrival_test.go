@@ -28,7 +28,8 @@ import (
 // pictures returns n JPEG pictures of 64x48.
 func pictures(t testing.TB, n int) (list [][]byte) {
 	t.Helper()
-	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=25", "-frames:v", fmt.Sprint(n), "-f", "mjpeg", "-").Output()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i",
+		"testsrc2=s=64x48:r=25", "-frames:v", fmt.Sprint(n), "-f", "mjpeg", "-").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,30 +54,59 @@ var framings = map[string]struct {
 	kind, first string
 	part        func(p []byte) string
 }{
-	"as it should be":        {"multipart/x-mixed-replace; boundary=frame", "", func(p []byte) string { return lengthPart("--frame", "\r\n", p, len(p)) }},
-	"boundary with dashes":   {"multipart/x-mixed-replace; boundary=--frame", "", func(p []byte) string { return lengthPart("--frame", "\r\n", p, len(p)) }},
-	"boundary in quotes":     {`multipart/x-mixed-replace; boundary="my frame"`, "", func(p []byte) string { return lengthPart("--my frame", "\r\n", p, len(p)) }},
-	"no boundary":            {"multipart/x-mixed-replace", "", func(p []byte) string { return lengthPart("--frame", "\r\n", p, len(p)) }},
-	"other boundary":         {"multipart/x-mixed-replace; boundary=x", "", func(p []byte) string { return lengthPart("--y", "\r\n", p, len(p)) }},
-	"boundary written twice": {"multipart/x-mixed-replace;boundary=b", "--b\r\n", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)) }},
+	"as it should be": {"multipart/x-mixed-replace; boundary=frame", "", func(p []byte) string {
+		return lengthPart("--frame", "\r\n", p, len(p))
+	}},
+	"boundary with dashes": {"multipart/x-mixed-replace; boundary=--frame", "", func(p []byte) string {
+		return lengthPart("--frame", "\r\n", p, len(p))
+	}},
+	"boundary in quotes": {`multipart/x-mixed-replace; boundary="my frame"`, "", func(p []byte) string {
+		return lengthPart("--my frame", "\r\n", p, len(p))
+	}},
+	"no boundary": {"multipart/x-mixed-replace", "", func(p []byte) string {
+		return lengthPart("--frame", "\r\n", p, len(p))
+	}},
+	"other boundary": {"multipart/x-mixed-replace; boundary=x", "", func(p []byte) string {
+		return lengthPart("--y", "\r\n", p, len(p))
+	}},
+	"boundary written twice": {"multipart/x-mixed-replace;boundary=b", "--b\r\n", func(p []byte) string {
+		return lengthPart("--b", "\r\n", p, len(p))
+	}},
 	"no boundary before": {"multipart/x-mixed-replace;boundary=b", "", func(p []byte) string {
 		return strings.TrimPrefix(lengthPart("", "\r\n", p, len(p)), "\r\n") + "--b\r\n"
 	}},
-	"line feeds":              {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\n", p, len(p)) }},
-	"length too small":        {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)/2) }},
-	"length too large":        {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, 2*len(p)) }},
-	"no length":               {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return "--b\r\nContent-Type: image/jpeg\r\n\r\n" + string(p) + "\r\n" }},
-	"no part headers":         {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return "--b\r\n\r\n" + string(p) + "\r\n" }},
-	"image/jpg":               {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return "--b\r\nContent-Type: image/jpg\r\n\r\n" + string(p) + "\r\n" }},
-	"padding and blank lines": {"multipart/x-mixed-replace; boundary=b", "\r\n\r\n", func(p []byte) string { return lengthPart("\r\n--b", "\r\n", p, len(p)) + "\x00\x00\xff\xd8junk\r\n" }},
-	"no end marker":           {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\r\n", p[:len(p)-2], len(p)-2) }},
-	"no multipart":            {"image/jpeg", "", func(p []byte) string { return string(p) }},
-	"no content type":         {"", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)) }},
-	"other content type":      {"application/octet-stream", "", func(p []byte) string { return string(p) }},
+	"line feeds": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return lengthPart("--b", "\n", p, len(p))
+	}},
+	"length too small": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return lengthPart("--b", "\r\n", p, len(p)/2)
+	}},
+	"length too large": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return lengthPart("--b", "\r\n", p, 2*len(p))
+	}},
+	"no length": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return "--b\r\nContent-Type: image/jpeg\r\n\r\n" + string(p) + "\r\n"
+	}},
+	"no part headers": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return "--b\r\n\r\n" + string(p) + "\r\n"
+	}},
+	"image/jpg": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return "--b\r\nContent-Type: image/jpg\r\n\r\n" + string(p) + "\r\n"
+	}},
+	"padding and blank lines": {"multipart/x-mixed-replace; boundary=b", "\r\n\r\n", func(p []byte) string {
+		return lengthPart("\r\n--b", "\r\n", p, len(p)) + "\x00\x00\xff\xd8junk\r\n"
+	}},
+	"no end marker": {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string {
+		return lengthPart("--b", "\r\n", p[:len(p)-2], len(p)-2)
+	}},
+	"no multipart":       {"image/jpeg", "", func(p []byte) string { return string(p) }},
+	"no content type":    {"", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)) }},
+	"other content type": {"application/octet-stream", "", func(p []byte) string { return string(p) }},
 }
 
 func lengthPart(boundary, end string, p []byte, n int) string {
-	return boundary + end + "Content-Type: image/jpeg" + end + fmt.Sprint("Content-Length: ", n) + end + end + string(p) + end
+	return boundary + end + "Content-Type: image/jpeg" + end + fmt.Sprint("Content-Length: ", n) + end + end +
+		string(p) + end
 }
 
 // camera serves motion JPEG: each path is a framing.
@@ -220,7 +250,8 @@ func TestTimesOfArrival(t *testing.T) {
 		videotest.NeedSandbox(t)
 		overHTTP(t, true)
 	})
-	for name, p := range map[string]*paced{"mjpeg": newPaced(list, 1), "mpjpeg": newPaced(parts, 1), "h264": newPaced(accessUnits(t, n), 2)} {
+	for name, p := range map[string]*paced{"mjpeg": newPaced(list, 1), "mpjpeg": newPaced(parts, 1),
+		"h264": newPaced(accessUnits(t, n), 2)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fifo := filepath.Join(t.TempDir(), "video")
@@ -261,7 +292,8 @@ func TestTimesOfDelayedPictures(t *testing.T) {
 	for _, encode := range []string{"-c:v libx264 -bf 2 -f h264", "-c:v libx265 -x265-params log-level=none -f hevc"} {
 		t.Run(encode, func(t *testing.T) {
 			t.Parallel()
-			source := fmt.Sprintf("exec:ffmpeg -v error -re -f lavfi -i testsrc2=s=64x48:r=5 -frames:v %d -preset ultrafast -flush_packets 1 %s -", n, encode)
+			source := fmt.Sprintf("exec:ffmpeg -v error -re -f lavfi -i testsrc2=s=64x48:r=5 -frames:v %d -preset "+
+				"ultrafast -flush_packets 1 %s -", n, encode)
 			times, err := timesOf(t, Options{URL: source})
 			if err != io.EOF || len(times) != n || !slices.IsSorted(times) || times[0] != 0 {
 				t.Errorf("times %v, then %v", times, err)
@@ -350,7 +382,10 @@ func TestWebPageIsNoCamera(t *testing.T) {
 
 func TestPasswordOfMotionJPEG(t *testing.T) {
 	list := pictures(t, 3)
-	sum := func(s string) string { h := md5.Sum([]byte(s)); return hex.EncodeToString(h[:]) } //nolint:gosec // digest authentication
+	sum := func(s string) string { // digest authentication
+		h := md5.Sum([]byte(s)) //nolint:gosec
+		return hex.EncodeToString(h[:])
+	}
 	field := regexp.MustCompile(`(\w+)="?([^",]*)"?`)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		allowed := false
@@ -364,7 +399,8 @@ func TestPasswordOfMotionJPEG(t *testing.T) {
 			for _, f := range field.FindAllStringSubmatch(r.Header.Get("Authorization"), -1) {
 				got[f[1]] = f[2]
 			}
-			want := sum(strings.Join([]string{sum("viewer:cam:p@ss:w#r/d"), "abc", got["nc"], got["cnonce"], "auth", sum("GET:/digest")}, ":"))
+			want := sum(strings.Join([]string{sum("viewer:cam:p@ss:w#r/d"), "abc", got["nc"], got["cnonce"], "auth",
+				sum("GET:/digest")}, ":"))
 			allowed = got["response"] == want
 			w.Header().Set("WWW-Authenticate", `Digest realm="cam", nonce="abc", qop="auth,auth-int", algorithm=MD5`)
 		}
@@ -380,10 +416,12 @@ func TestPasswordOfMotionJPEG(t *testing.T) {
 	defer s.Close()
 	host := strings.TrimPrefix(s.URL, "http://")
 	for _, path := range []string{"/basic", "/digest"} {
-		if times, err := timesOf(t, Options{URL: "http://viewer:p%40ss%3Aw%23r%2Fd@" + host + path}); err != io.EOF || len(times) != 3 {
+		if times, err := timesOf(t, Options{URL: "http://viewer:p%40ss%3Aw%23r%2Fd@" + host + path}); err != io.EOF ||
+			len(times) != 3 {
 			t.Errorf("%s: %d frames, then %v", path, len(times), err)
 		}
-		if _, err := timesOf(t, Options{URL: "http://viewer:wrong@" + host + path}); KindOf(err) != Auth || strings.Contains(err.Error(), "wrong") {
+		if _, err := timesOf(t, Options{URL: "http://viewer:wrong@" + host + path}); KindOf(err) != Auth ||
+			strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%s with a wrong password: %v", path, err)
 		}
 	}
@@ -410,7 +448,8 @@ func FuzzJPEGs(f *testing.F) {
 }
 
 func TestPixelAspect(t *testing.T) {
-	path := clip(t, "sar.mp4", "-f", "lavfi", "-i", "testsrc2=s=90x72:r=5:d=1", "-vf", "setsar=64/45", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-movflags", "+faststart")
+	path := clip(t, "sar.mp4", "-f", "lavfi", "-i", "testsrc2=s=90x72:r=5:d=1", "-vf", "setsar=64/45", "-c:v",
+		"libx264", "-pix_fmt", "yuv420p", "-movflags", "+faststart")
 	s := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
 	defer s.Close()
 	for _, address := range []string{path, s.URL + "/" + filepath.Base(path)} {

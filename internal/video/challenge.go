@@ -90,13 +90,15 @@ func (c *challenge) answer(u *url.Userinfo, method, uri string) string {
 	}
 	a1, a2 := sum(name+":"+c.realm+":"+password), sum(method+":"+uri)
 	quote := func(s string) string { return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"` }
-	header := fmt.Sprintf("Digest username=%s, realm=\"%s\", nonce=\"%s\", uri=%s", quote(name), c.realm, c.nonce, quote(uri))
+	header := fmt.Sprintf("Digest username=%s, realm=\"%s\", nonce=\"%s\", uri=%s", quote(name), c.realm, c.nonce,
+		quote(uri))
 	if c.qop == "" {
 		header += `, response="` + sum(a1+":"+c.nonce+":"+a2) + `"`
 	} else {
 		c.count++
 		nc, own := fmt.Sprintf("%08x", c.count), rand.Text()
-		header += fmt.Sprintf(`, qop=auth, nc=%s, cnonce="%s", response="%s"`, nc, own, sum(strings.Join([]string{a1, c.nonce, nc, own, "auth", a2}, ":")))
+		header += fmt.Sprintf(`, qop=auth, nc=%s, cnonce="%s", response="%s"`, nc, own,
+			sum(strings.Join([]string{a1, c.nonce, nc, own, "auth", a2}, ":")))
 	}
 	if c.algorithm != "" {
 		header += ", algorithm=" + c.algorithm

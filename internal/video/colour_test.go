@@ -36,7 +36,9 @@ func TestColoursAreFFmpegs(t *testing.T) {
 	}
 	const w, h = 160, 120
 	input := func(size string) []string {
-		return []string{"-f", "lavfi", "-i", "gradients=rate=10:duration=1:n=4:c0=red:c1=lime:c2=blue:c3=yellow:seed=7:speed=0.00001:size=" + size} // smooth, as chroma has half the size
+		// smooth, as chroma has half the size
+		return []string{"-f", "lavfi", "-i",
+			"gradients=rate=10:duration=1:n=4:c0=red:c1=lime:c2=blue:c3=yellow:seed=7:speed=0.00001:size=" + size}
 	}
 	even := fmt.Sprintf("%dx%d", w, h)
 	h264 := []string{"-c:v", "libx264", "-preset", "ultrafast", "-qp", "4"}
@@ -49,13 +51,17 @@ func TestColoursAreFFmpegs(t *testing.T) {
 		{"422", even, append([]string{"-pix_fmt", "yuv422p"}, h264...)},
 		{"444", even, append([]string{"-pix_fmt", "yuv444p"}, h264...)},
 		{"10 bit", even, append([]string{"-pix_fmt", "yuv420p10le"}, h264...)},
-		{"full range", even, append([]string{"-vf", "scale=out_range=pc", "-pix_fmt", "yuvj420p", "-color_range", "pc"}, h264...)},
-		{"709", even, append([]string{"-vf", "scale=out_color_matrix=bt709", "-pix_fmt", "yuv420p", "-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709"}, h264...)},
-		{"709 full range", even, append([]string{"-vf", "scale=out_color_matrix=bt709:out_range=pc", "-pix_fmt", "yuvj420p", "-colorspace", "bt709", "-color_range", "pc"}, h264...)},
+		{"full range", even, append([]string{"-vf", "scale=out_range=pc", "-pix_fmt", "yuvj420p", "-color_range",
+			"pc"}, h264...)},
+		{"709", even, append([]string{"-vf", "scale=out_color_matrix=bt709", "-pix_fmt", "yuv420p", "-colorspace",
+			"bt709", "-color_primaries", "bt709", "-color_trc", "bt709"}, h264...)},
+		{"709 full range", even, append([]string{"-vf", "scale=out_color_matrix=bt709:out_range=pc", "-pix_fmt",
+			"yuvj420p", "-colorspace", "bt709", "-color_range", "pc"}, h264...)},
 		{"rgb", even, []string{"-c:v", "png"}},
 		{"gray", even, append([]string{"-pix_fmt", "gray"}, h264...)},
 		{"odd size", "161x119", append([]string{"-pix_fmt", "yuv444p"}, h264...)},
-		{"interlaced", even, append([]string{"-pix_fmt", "yuv420p", "-flags", "+ildct+ilme", "-x264opts", "tff=1"}, h264...)},
+		{"interlaced", even, append([]string{"-pix_fmt", "yuv420p", "-flags", "+ildct+ilme", "-x264opts", "tff=1"},
+			h264...)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +73,9 @@ func TestColoursAreFFmpegs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := rgb(t, f)
-				want := ffmpeg(t, "-i", path, "-frames:v", "1", "-vf", fmt.Sprintf("scale=%d:%d:flags=area+accurate_rnd+full_chroma_int", f.Width, f.Height), "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
+				want := ffmpeg(t, "-i", path, "-frames:v", "1", "-vf",
+					fmt.Sprintf("scale=%d:%d:flags=area+accurate_rnd+full_chroma_int", f.Width, f.Height), "-f",
+					"rawvideo", "-pix_fmt", "rgb24", "-")
 				if len(got) != len(want) {
 					t.Fatalf("%d bytes, want %d", len(got), len(want))
 				}
@@ -86,10 +94,12 @@ func TestColoursAreFFmpegs(t *testing.T) {
 
 // Pictures above the limit are refused before memory is allocated, whether or not the size is known in advance.
 func TestLargePicturesAreRefused(t *testing.T) {
-	path := clip(t, "large.ts", "-f", "lavfi", "-i", "color=size=4000x2304:rate=1:duration=2", "-c:v", "mpeg2video", "-f", "mpegts")
+	path := clip(t, "large.ts", "-f", "lavfi", "-i", "color=size=4000x2304:rate=1:duration=2", "-c:v", "mpeg2video",
+		"-f", "mpegts")
 	for _, url := range []string{path, "exec:cat " + path} {
 		for _, pixels := range []int{1 << 20, 4000*2304 - 1} {
-			refuse(t, Options{URL: url, Format: NV12, MaxPixels: pixels}, TooLarge, "(they have 4000 x 2304 pixels: raise limits.max_pixels to 9216000)")
+			refuse(t, Options{URL: url, Format: NV12, MaxPixels: pixels}, TooLarge,
+				"(they have 4000 x 2304 pixels: raise limits.max_pixels to 9216000)")
 		}
 		_ = open(t, Options{URL: url, Format: NV12, MaxPixels: 4096 * 2304}).Close()
 	}

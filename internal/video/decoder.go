@@ -40,8 +40,8 @@ type DecoderOptions struct {
 	space uint64 // of ffmpeg's addresses, for tests; 0 = by the size
 }
 
-// fourccs are the codecs' names in IVF. ffmpeg reads IVF chunk by chunk, and writes a frame without waiting for the next
-// chunk.
+// fourccs are the codecs' names in IVF. ffmpeg reads IVF chunk by chunk, and writes a frame without waiting for the
+// next chunk.
 var fourccs = map[string]string{H264: "H264", VP8: "VP80", VP9: "VP90", AV1: "AV01"}
 
 // ivfTick is the time base of IVF timestamps: 1/1000 s. The timestamps hold the chunks' numbers.
@@ -82,7 +82,8 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	case !ok:
 		return nil, fmt.Errorf("video: DecoderOptions.Codec is %q; want h264, vp8, vp9 or av1", o.Codec)
 	case o.Width < 1 || o.Width > maxSide || o.Height < 1 || o.Height > maxSide:
-		return nil, fmt.Errorf("video: DecoderOptions has a picture of %d x %d pixels; want 1 to %d a side", o.Width, o.Height, maxSide)
+		return nil, fmt.Errorf("video: DecoderOptions has a picture of %d x %d pixels; want 1 to %d a side", o.Width,
+			o.Height, maxSide)
 	case o.MaxPixels > 0 && o.Width*o.Height > o.MaxPixels:
 		return nil, &Error{Kind: TooLarge, URL: o.Codec, Detail: tooLarge(o.Width, o.Height)}
 	case o.FFmpeg == "":
@@ -105,7 +106,8 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	if err != nil {
 		return nil, source{}.startError(o.FFmpeg, err)
 	}
-	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), waiting: newWaiting(p, o.MaxTime, 0, o.Used), last: -1, device: o.Hardware, hardware: method}
+	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout),
+		waiting: newWaiting(p, o.MaxTime, 0, o.Used), last: -1, device: o.Hardware, hardware: method}
 	if w != o.Width || h != o.Height {
 		d.SourceWidth, d.SourceHeight = o.Width, o.Height
 	}
@@ -134,7 +136,8 @@ func (o *DecoderOptions) args(hardware string) []string {
 		"-map", "0:v:0", "-fps_mode", "passthrough", "-copyts", "-filter_threads", "1",
 		// Convert from the frame's own matrix and range to BT.601 limited range, the meaning of NV12 here.
 		"-vf", filter,
-		"-c:v", "rawvideo", "-pix_fmt", "nv12", "-threads", "1", "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
+		"-c:v", "rawvideo", "-pix_fmt", "nv12", "-threads", "1", "-enc_time_base", "-1", "-flush_packets", "1", "-f",
+		"nut", "pipe:1")
 }
 
 // Write writes one chunk to ffmpeg, and blocks while ffmpeg is busy with earlier chunks. An error means that ffmpeg
@@ -193,11 +196,13 @@ func (d *Decoder) Next() (chunk uint64, err error) {
 	}
 	d.waiting.frame()
 	if len(prefix)+size != d.size || len(prefix) > 0 {
-		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("a frame of %d bytes after frames of %d", len(prefix)+size, d.size)}
+		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("a frame of %d bytes after frames of %d",
+			len(prefix)+size, d.size)}
 	}
 	n := int64((pts + time.Second/ivfTick/2) / (time.Second / ivfTick))
 	if n <= d.last {
-		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: "its frames are not in presentation order: encode without B-frames"}
+		return 0, &Error{Kind: Unsupported, URL: d.codec,
+			Detail: "its frames are not in presentation order: encode without B-frames"}
 	}
 	d.last = n
 	return uint64(n), nil
@@ -241,7 +246,8 @@ func (d *Decoder) fail(err error) error {
 		d.hardwareFailed = d.device.hung(d.hardware, d.ffmpeg)
 		return err
 	case errors.Is(err, errNut):
-		return &Error{Kind: Unsupported, URL: d.codec, Detail: "ffmpeg's output cannot be read: " + err.Error(), Err: err}
+		return &Error{Kind: Unsupported, URL: d.codec, Detail: "ffmpeg's output cannot be read: " + err.Error(),
+			Err: err}
 	}
 	exit := waitForExit(d.ffmpeg)
 	if exit == nil && err == io.EOF && d.last >= 0 {

@@ -81,7 +81,8 @@ func TestDecoderReturnsEachFrameBeforeTheNextChunk(t *testing.T) {
 // Scaled frames show the whole picture: the corners of a rectangle keep their relative places at every ratio of
 // sizes.
 func TestDecoderScales(t *testing.T) {
-	needs := []Need{{}, {Width: 320, Height: 180}, {Width: 640, Height: 640, Letterbox: true}, {Width: 301, Height: 173}, {Width: 64, Height: 4000}}
+	needs := []Need{{}, {Width: 320, Height: 180}, {Width: 640, Height: 640, Letterbox: true},
+		{Width: 301, Height: 173}, {Width: 64, Height: 4000}}
 	sizes := [][2]int{{640, 480}, {1280, 720}, {322, 242}}
 	codecs := videotest.Codecs
 	if testing.Short() {
@@ -91,7 +92,8 @@ func TestDecoderScales(t *testing.T) {
 		for _, s := range sizes {
 			w, h := s[0], s[1]
 			x0, y0, x1, y1 := w/5, h/7, w*9/10, h*3/4
-			list := videotest.Chunks(t, codec, w, h, 2, "-vf", fmt.Sprintf("drawbox=%d:%d:%d:%d:white:fill", x0, y0, x1-x0, y1-y0))
+			list := videotest.Chunks(t, codec, w, h, 2, "-vf", fmt.Sprintf("drawbox=%d:%d:%d:%d:white:fill", x0, y0,
+				x1-x0, y1-y0))
 			for _, n := range needs {
 				t.Run(fmt.Sprintf("%s/%dx%d/%+v", codec, w, h, n), func(t *testing.T) {
 					d := decoder(t, DecoderOptions{Codec: codec, Width: w, Height: h, Need: n, MaxPixels: w * h})
@@ -106,7 +108,8 @@ func TestDecoderScales(t *testing.T) {
 					}
 					source := [2]int{d.SourceWidth, d.SourceHeight}
 					wantW, wantH := n.In(w, h)
-					if d.Width != wantW || d.Height != wantH || (source == [2]int{}) != (wantW == w && wantH == h) || source != [2]int{} && source != s {
+					if d.Width != wantW || d.Height != wantH || (source == [2]int{}) != (wantW == w && wantH == h) ||
+						source != [2]int{} && source != s {
 						t.Fatalf("frames of %d x %d from %v, want %d x %d", d.Width, d.Height, source, wantW, wantH)
 					}
 					for i := range list {
@@ -137,7 +140,8 @@ func TestDecoderScales(t *testing.T) {
 							got      float64
 							of, from int
 							want     int
-						}{{"left", left, d.Width, w, x0}, {"right", right, d.Width, w, x1}, {"top", top, d.Height, h, y0}, {"bottom", bottom, d.Height, h, y1}} {
+						}{{"left", left, d.Width, w, x0}, {"right", right, d.Width, w, x1},
+							{"top", top, d.Height, h, y0}, {"bottom", bottom, d.Height, h, y1}} {
 							scale := float64(e.from) / float64(e.of)
 							if got := e.got * scale; got < float64(e.want)-scale-1 || got > float64(e.want)+scale+1 {
 								t.Errorf("frame %d: %s edge at %.1f, want %d", i, e.name, got, e.want)
@@ -197,14 +201,16 @@ func TestDecoderSkipsBrokenChunks(t *testing.T) {
 }
 
 func TestDecoderRefusals(t *testing.T) {
-	bad := []DecoderOptions{{Codec: "theora", Width: 8, Height: 8}, {Codec: VP8}, {Codec: VP8, Width: 8, Height: 1 << 20}}
+	bad := []DecoderOptions{{Codec: "theora", Width: 8, Height: 8}, {Codec: VP8},
+		{Codec: VP8, Width: 8, Height: 1 << 20}}
 	for _, o := range bad {
 		if d, err := NewDecoder(context.Background(), o); err == nil {
 			_ = d.Close()
 			t.Errorf("%+v was accepted", o)
 		}
 	}
-	_, err := NewDecoder(context.Background(), DecoderOptions{Codec: VP8, Width: 8, Height: 8, FFmpeg: "no-such-program"})
+	_, err := NewDecoder(context.Background(), DecoderOptions{Codec: VP8, Width: 8, Height: 8,
+		FFmpeg: "no-such-program"})
 	if KindOf(err) != FFmpegMissing {
 		t.Errorf("without ffmpeg: %v", err)
 	}
@@ -218,7 +224,8 @@ func TestDecoderRefusals(t *testing.T) {
 		}
 	})
 	t.Run("too large", func(t *testing.T) {
-		if _, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1}); KindOf(err) != TooLarge || !strings.Contains(err.Error(), "limits.max_pixels") {
+		if _, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP8, Width: 64, Height: 48,
+			MaxPixels: 64*48 - 1}); KindOf(err) != TooLarge || !strings.Contains(err.Error(), "limits.max_pixels") {
 			t.Errorf("too large a picture: %v", err)
 		}
 		for _, width := range []int{64, 1024} { // within ffmpeg's limit of memory, and beyond
@@ -227,7 +234,8 @@ func TestDecoderRefusals(t *testing.T) {
 				_ = d.Write(c)
 			}
 			d.Finish()
-			want := fmt.Sprintf("(they have %d x %d pixels: raise limits.max_pixels to %d)", width, 48*width/64, 48*width*width/64)
+			want := fmt.Sprintf("(they have %d x %d pixels: raise limits.max_pixels to %d)", width, 48*width/64,
+				48*width*width/64)
 			err := d.Start()
 			if err == nil { // of the size in the header of the container
 				_, err = d.Next()
@@ -238,7 +246,8 @@ func TestDecoderRefusals(t *testing.T) {
 		}
 	})
 	t.Run("reordered", func(t *testing.T) {
-		list := videotest.Chunks(t, H264, 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
+		list := videotest.Chunks(t, H264, 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params",
+			"aud=1:bframes=2:b-adapt=0")
 		d := decoder(t, DecoderOptions{Codec: H264, Width: 64, Height: 48})
 		for _, c := range list {
 			_ = d.Write(c)
@@ -302,7 +311,8 @@ func TestParseChunk(t *testing.T) {
 			}
 		}
 	}
-	high := videotest.Chunks(t, H264, 98, 66, 1, "-profile:v", "high444", "-pix_fmt", "yuv444p", "-x264-params", "aud=1:cqm=jvt")
+	high := videotest.Chunks(t, H264, 98, 66, 1, "-profile:v", "high444", "-pix_fmt", "yuv444p", "-x264-params",
+		"aud=1:cqm=jvt")
 	if c, err := ParseChunk(H264, high[0]); err != nil || c != (Chunk{true, 98, 66}) {
 		t.Errorf("4:4:4 with scaling lists: %+v, %v", c, err)
 	}
@@ -311,7 +321,8 @@ func TestParseChunk(t *testing.T) {
 		t.Errorf("interlaced: %+v, %v", c, err)
 	}
 	for _, bad := range []struct{ codec, text string }{
-		{H264, ""}, {H264, "\x01\x64\x00\x1f"}, {VP8, "\x10"}, {VP8, "\x10\x02\x00\x9d\x01\x2b\x40\x01\xf0\x00"}, {VP9, "\x00"}, {AV1, "\x0a\xff"}, {"mpeg2", "x"},
+		{H264, ""}, {H264, "\x01\x64\x00\x1f"}, {VP8, "\x10"}, {VP8, "\x10\x02\x00\x9d\x01\x2b\x40\x01\xf0\x00"},
+		{VP9, "\x00"}, {AV1, "\x0a\xff"}, {"mpeg2", "x"},
 	} {
 		if c, err := ParseChunk(bad.codec, []byte(bad.text)); err == nil {
 			t.Errorf("%s %q: %+v", bad.codec, bad.text, c)

@@ -22,7 +22,9 @@ func Environment(more ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		// Of two equal names the first would be used.
-		return !isPassedOn(name) || slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, name+"=") })
+		return !isPassedOn(name) || slices.ContainsFunc(more, func(m string) bool {
+			return strings.HasPrefix(m, name+"=")
+		})
 	})
 	return append(env, more...)
 }

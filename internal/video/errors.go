@@ -187,8 +187,9 @@ const (
 	noSuchHost     = "no host of this name was found"
 	unknownCodec   = "its codec is not supported"
 	oldFFmpeg      = "this version of ffmpeg does not know an option that it was given: install a newer one"
-	wrongTransport = "the camera does not support the transport of rtsp_transport: set it to udp, or to tcp if it is udp"
-	damaged        = "its content is damaged, or of no known format"
+	wrongTransport = "the camera does not support the transport of rtsp_transport: set it to udp, or to tcp if it " +
+		"is udp"
+	damaged = "its content is damaged, or of no known format"
 )
 
 var (
@@ -251,8 +252,10 @@ var (
 
 const (
 	indexMissing = "the file's index is missing: it is cut short or still being written"
-	noParts      = "its playlist has byte ranges (EXT-X-BYTERANGE), and the server does not send parts of files: use a server that does, or a file for each part"
-	indexLast    = "the file's index is at its end, and the server does not send parts of files: convert it with ffmpeg -i IN -c copy -movflags +faststart OUT"
+	noParts      = "its playlist has byte ranges (EXT-X-BYTERANGE), and the server does not send parts of files: " +
+		"use a server that does, or a file for each part"
+	indexLast = "the file's index is at its end, and the server does not send parts of files: convert it with " +
+		"ffmpeg -i IN -c copy -movflags +faststart OUT"
 )
 
 // explain returns the kind and the detail of an error of ffmpeg or ffprobe before the first frame. result is a
@@ -338,7 +341,8 @@ func lastLines(stderr string, red redactor) string {
 		if l == "" || strings.HasPrefix(l, "Last message repeated") || strings.Contains(l, "misdetection possible") {
 			continue
 		}
-		if strings.HasPrefix(l, "Enter command: ") || strings.HasPrefix(l, "Command reply for stream ") { // of a resizer's commands
+		// of a resizer's commands
+		if strings.HasPrefix(l, "Enter command: ") || strings.HasPrefix(l, "Command reply for stream ") {
 			continue
 		}
 		kept = append([]string{l}, kept...)

@@ -68,7 +68,8 @@ func TestFilesWithoutVideo(t *testing.T) {
 	sound := clip(t, "sound.wav", "-f", "lavfi", "-i", "sine=duration=1")
 	refuse(t, Options{URL: sound}, NotVideo, "sound, subtitles or data only")
 	cover := clip(t, "cover.png", "-f", "lavfi", "-i", "color=size=64x64", "-frames:v", "1")
-	withCover := clip(t, "cover.mp3", "-i", sound, "-i", cover, "-map", "0", "-map", "1", "-c:v", "copy", "-disposition:v", "attached_pic")
+	withCover := clip(t, "cover.mp3", "-i", sound, "-i", cover, "-map", "0", "-map", "1", "-c:v", "copy",
+		"-disposition:v", "attached_pic")
 	refuse(t, Options{URL: withCover}, NotVideo, "sound, subtitles or data only")
 }
 
@@ -158,13 +159,15 @@ func TestOptionErrors(t *testing.T) {
 }
 
 func TestNotAllowed(t *testing.T) {
-	for _, u := range []string{"", "concat:a|b", "pipe:0", "data:video/mp4;base64,AA", "subfile,,start,0,end,9,,:x", "gopher://h/x", "http:///x", "http://a b/", "file://host/x", "http://x/\r\nHost: y"} {
+	for _, u := range []string{"", "concat:a|b", "pipe:0", "data:video/mp4;base64,AA", "subfile,,start,0,end,9,,:x",
+		"gopher://h/x", "http:///x", "http://a b/", "file://host/x", "http://x/\r\nHost: y"} {
 		if _, err := Open(t.Context(), Options{URL: u}); KindOf(err) != Unsupported {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
 	// ffmpeg refuses unlisted protocols, also in playlists.
-	refuse(t, Options{URL: "http://127.0.0.1:1/x.mp4", Protocols: []string{"file"}}, Unsupported, "the protocol http is not allowed here")
+	refuse(t, Options{URL: "http://127.0.0.1:1/x.mp4", Protocols: []string{"file"}}, Unsupported,
+		"the protocol http is not allowed here")
 }
 
 func TestNetworkPlaylistCannotReadFiles(t *testing.T) {
@@ -205,7 +208,8 @@ func TestHTTPStatus(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	defer s.Close()
-	for status, kind := range map[int]Kind{401: Auth, 403: Auth, 404: NotFound, 418: Refused, 500: Refused, 503: Refused, 200: NotVideo} {
+	for status, kind := range map[int]Kind{401: Auth, 403: Auth, 404: NotFound, 418: Refused, 500: Refused,
+		503: Refused, 200: NotVideo} {
 		refuse(t, Options{URL: secret(s.URL, fmt.Sprintf("/%d", status))}, kind, "http://***@127.0.0.1")
 	}
 }
@@ -230,7 +234,8 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	for _, scheme := range []string{"http", "rtsp"} {
-		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), StartTimeout: 300 * time.Millisecond}, Timeout, "no frame arrived in time")
+		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), StartTimeout: 300 * time.Millisecond},
+			Timeout, "no frame arrived in time")
 	}
 }
 
@@ -343,7 +348,9 @@ func TestLogHasNoSecrets(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	var lines []string
-	_, err := Open(t.Context(), Options{URL: secret(s.URL, "/x"), Log: func(l string) { lines = append(lines, l) }, StartTimeout: time.Minute})
+	_, err := Open(t.Context(), Options{URL: secret(s.URL, "/x"), Log: func(l string) {
+		lines = append(lines, l)
+	}, StartTimeout: time.Minute})
 	if KindOf(err) != NotFound || len(lines) == 0 {
 		t.Fatalf("%v, log %q", err, lines)
 	}

@@ -33,7 +33,8 @@ const sniffBytes = 16
 func contentOf(b []byte) content {
 	text := bytes.TrimLeft(b, "\r\n \t")
 	switch {
-	case bytes.HasPrefix(b, []byte{0xFF, 0xD8, 0xFF}), bytes.HasPrefix(text, []byte("--")), len(text) >= 8 && bytes.EqualFold(text[:8], []byte("content-")):
+	case bytes.HasPrefix(b, []byte{0xFF, 0xD8, 0xFF}), bytes.HasPrefix(text, []byte("--")), len(text) >= 8 &&
+		bytes.EqualFold(text[:8], []byte("content-")):
 		return motionJPEG
 	}
 	return elementary(b)
@@ -76,7 +77,9 @@ type pictureSource interface {
 // newFeed copies from in until the end of in. The end of the feed closes in.
 func newFeed(ctx context.Context, is content, in io.ReadCloser, most int) (*feed, error) {
 	if is == motionJPEG {
-		return startFeed(ctx, is, in, func(to io.Writer) error { return copyPictures(to, &jpegReader{r: in, max: most, clock: time.Now}) })
+		return startFeed(ctx, is, in, func(to io.Writer) error {
+			return copyPictures(to, &jpegReader{r: in, max: most, clock: time.Now})
+		})
 	}
 	return startFeed(ctx, is, in, func(to io.Writer) error {
 		_, err := io.Copy(to, in)
@@ -155,7 +158,8 @@ func (f *feed) reason(src source, progress string) error {
 	<-f.done
 	var none *noPictures
 	switch {
-	case f.err == nil, errors.Is(f.err, os.ErrClosed), errors.Is(f.err, context.Canceled), errors.Is(f.err, http.ErrBodyReadAfterClose):
+	case f.err == nil, errors.Is(f.err, os.ErrClosed), errors.Is(f.err, context.Canceled),
+		errors.Is(f.err, http.ErrBodyReadAfterClose):
 		return nil
 	case errors.As(f.err, &none):
 		return src.fail(NotVideo, src.red.text(none.Error()), f.err)

@@ -19,9 +19,12 @@ import (
 func TestHLSOfByteRangesWithoutRanges(t *testing.T) {
 	dir := t.TempDir()
 	for name, seconds := range map[string]string{"several": "3", "one": "1"} {
-		args := strings.Fields("-v error -f lavfi -i testsrc2=s=64x48:r=10:d=" + seconds + " -c:v libx264 -preset ultrafast -g 10 -hls_time 1 -hls_playlist_type vod -hls_flags single_file")
+		args := strings.Fields("-v error -f lavfi -i testsrc2=s=64x48:r=10:d=" + seconds +
+			" -c:v libx264 -preset ultrafast -g 10 -hls_time 1 -hls_playlist_type vod -hls_flags single_file")
 		for _, kind := range []string{"fmp4", "mpegts"} {
-			if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, "-hls_segment_type", kind, filepath.Join(dir, name+kind+".m3u8"))...).CombinedOutput(); err != nil {
+			if out, err := exec.Command(testneeds.Program(t, "ffmpeg"),
+				append(args, "-hls_segment_type", kind,
+					filepath.Join(dir, name+kind+".m3u8"))...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 		}
@@ -33,7 +36,8 @@ func TestHLSOfByteRangesWithoutRanges(t *testing.T) {
 	}))
 	defer s.Close()
 	for _, name := range []string{"severalfmp4", "severalmpegts", "onefmp4"} {
-		if times, err := timesOf(t, Options{URL: s.URL + "/" + name + ".m3u8"}); err == nil || !strings.Contains(err.Error(), noParts) {
+		if times, err := timesOf(t, Options{URL: s.URL + "/" + name + ".m3u8"}); err == nil ||
+			!strings.Contains(err.Error(), noParts) {
 			t.Errorf("%s: %d frames, then %v", name, len(times), err)
 		}
 	}
@@ -45,12 +49,15 @@ func TestHLSOfByteRangesWithoutRanges(t *testing.T) {
 // The first request for the pictures of a playlist of byte ranges is a request for a part of a file.
 func TestHLSOfByteRanges(t *testing.T) {
 	dir := t.TempDir()
-	args := strings.Fields("-v error -f lavfi -i testsrc2=s=64x48:r=10:d=3 -c:v libx264 -preset ultrafast -g 10 -hls_time 1 -hls_playlist_type vod -hls_flags single_file -hls_segment_type")
+	args := strings.Fields("-v error -f lavfi -i testsrc2=s=64x48:r=10:d=3 -c:v libx264 -preset ultrafast -g 10 " +
+		"-hls_time 1 -hls_playlist_type vod -hls_flags single_file -hls_segment_type")
 	for _, kind := range []string{"fmp4", "mpegts"} {
-		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, kind, filepath.Join(dir, kind+".m3u8"))...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"),
+			append(args, kind, filepath.Join(dir, kind+".m3u8"))...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if text, err := os.ReadFile(filepath.Join(dir, kind+".m3u8")); err != nil || !strings.Contains(string(text), "BYTERANGE") {
+		if text, err := os.ReadFile(filepath.Join(dir, kind+".m3u8")); err != nil ||
+			!strings.Contains(string(text), "BYTERANGE") {
 			t.Fatalf("no byte ranges: %s, %v", text, err)
 		}
 	}
@@ -60,7 +67,8 @@ func TestHLSOfByteRanges(t *testing.T) {
 	defer tls.Close()
 	for _, address := range []string{s.URL, tls.URL, strings.Replace(s.URL, "//", "//user:password@", 1)} {
 		for _, kind := range []string{"fmp4", "mpegts"} {
-			if times, err := timesOf(t, Options{URL: fmt.Sprintf("%s/%s.m3u8", address, kind)}); err != io.EOF || len(times) != 30 {
+			if times, err := timesOf(t, Options{URL: fmt.Sprintf("%s/%s.m3u8", address, kind)}); err != io.EOF ||
+				len(times) != 30 {
 				t.Errorf("%s of %s: %d frames, then %v; want 30", kind, Redact(address), len(times), err)
 			}
 		}

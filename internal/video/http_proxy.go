@@ -94,7 +94,8 @@ func answer(w io.Writer, status, header string) error {
 }
 
 // forward connects ffmpeg to the host of the request.
-func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, limit *io.LimitedReader, r *http.Request) {
+func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, limit *io.LimitedReader,
+	r *http.Request) {
 	if p.tooMany() {
 		return
 	}
@@ -150,7 +151,8 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 	}
 	for {
 		limit.N = maxHead
-		if r, err = http.ReadRequest(in); err != nil || r.URL.Host != host || p.tooMany() || writeRequest(up, r, parent) != nil {
+		if r, err = http.ReadRequest(in); err != nil || r.URL.Host != host || p.tooMany() ||
+			writeRequest(up, r, parent) != nil {
 			return
 		}
 	}
@@ -172,7 +174,8 @@ func (p *proxy) tooMany() bool {
 	if p.playing.Load() || p.requests.Add(1) <= maxRequests {
 		return false
 	}
-	p.fail(p.src.fail(Unsupported, fmt.Sprintf("it leads to more than %d requests before its first frame: a playlist that refers to itself is not read", maxRequests), nil))
+	p.fail(p.src.fail(Unsupported, fmt.Sprintf("it leads to more than %d requests before its first frame: a "+
+		"playlist that refers to itself is not read", maxRequests), nil))
 	return true
 }
 
@@ -213,7 +216,8 @@ func writeRequest(up net.Conn, r *http.Request, parent *url.URL) error {
 	}
 	if user := parent.User; user != nil {
 		password, _ := user.Password()
-		r.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+		r.Header.Set("Proxy-Authorization", "Basic "+
+			base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
 	}
 	return r.WriteProxy(up)
 }

@@ -100,9 +100,11 @@ func hardwareListed(ctx context.Context, ffmpeg string) ([]string, error) {
 	return strings.Fields(string(out)), err
 }
 
-// tryHardware decodes a picture with a method. Frames must come from the device: ffmpeg must not fall back to software.
+// tryHardware decodes a picture with a method. Frames must come from the device: ffmpeg must not fall back to
+// software.
 func tryHardware(ctx context.Context, ffmpeg, method string) error {
-	out, err := runBounded(ctx, trialPicture, ffmpeg, "-hide_banner", "-loglevel", "warning", "-protocol_whitelist", "pipe",
+	out, err := runBounded(ctx, trialPicture, ffmpeg, "-hide_banner", "-loglevel", "warning", "-protocol_whitelist",
+		"pipe",
 		"-hwaccel", method, "-hwaccel_output_format", method, "-threads", "1", "-f", "h264", "-i", "pipe:0",
 		"-vf", "hwdownload,format=nv12", "-frames:v", "1", "-f", "rawvideo", "pipe:1")
 	if err != nil {
@@ -127,7 +129,8 @@ func checkRenderNodes(dir string) (err error) {
 		}
 	}
 	if err == nil {
-		return fmt.Errorf("there is no %s/renderD*: the kernel has no driver of a GPU (in a container: start it with --device /dev/dri)", dir)
+		return fmt.Errorf("there is no %s/renderD*: the kernel has no driver of a GPU (in a container: start it "+
+			"with --device /dev/dri)", dir)
 	}
 	return fmt.Errorf("%w (add the server's user to the group render or video)", err)
 }
@@ -184,7 +187,8 @@ func NewHardware(setting string, failure func(err error)) *Hardware {
 	if setting == HardwareNone || setting == "" {
 		return nil
 	}
-	return &Hardware{setting: setting, failure: failure, now: time.Now, grace: hardwareGrace, found: make(chan struct{})}
+	return &Hardware{setting: setting, failure: failure, now: time.Now, grace: hardwareGrace,
+		found: make(chan struct{})}
 }
 
 // Find determines the usable method. Find may be called once. See FindHardware.
@@ -215,8 +219,10 @@ func (h *Hardware) method(ctx context.Context) string {
 
 // hardwareMessages are ffmpeg's messages about a failed device. They count only at the beginning of a message, after
 // the names of the reporting components: elsewhere the text may be part of an address.
-var hardwareMessages = regexp.MustCompile(`(?m)^(?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*(?:\[AVHW(?:Device|Frames)Context @ 0x[0-9a-f]+\] ` +
-	`|Device creation failed|Device setup failed|No device available for decoder|Failed to transfer data to output frame` +
+var hardwareMessages = regexp.MustCompile(`(?m)^(?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] ` +
+	`)*(?:\[AVHW(?:Device|Frames)Context @ 0x[0-9a-f]+\] ` +
+	`|Device creation failed|Device setup failed|No device available for decoder|Failed to transfer data to output ` +
+	`frame` +
 	`|(?:\w+->)+\w+\(.*\) failed -> CUDA_ERROR_).*$`)
 
 // fellBack is ffmpeg's message about falling back to software because the device does not decode a codec or profile,
@@ -238,7 +244,8 @@ func (h *Hardware) failed(method, messages string, red redactor, exit error) boo
 	case why != "":
 		why = red.text(why)
 	case killedFromOutside(exit) && errors.As(exit, &e): // drivers crash
-		why = fmt.Sprintf("ffmpeg was ended by signal %d (%v)", int(e.Signal), e.Signal) + joined(lastLines(messages, red))
+		why = fmt.Sprintf("ffmpeg was ended by signal %d (%v)", int(e.Signal), e.Signal) +
+			joined(lastLines(messages, red))
 	default:
 		return false
 	}

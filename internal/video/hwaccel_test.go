@@ -27,30 +27,36 @@ func program(t *testing.T, script string) string {
 
 // Each unusable method has a reason; with the usable methods of this machine, the real ffmpeg decodes.
 func TestFindHardware(t *testing.T) {
-	if f := FindHardware(t.Context(), HardwareNone, ""); f.Use != "" || f.Missing != nil || f.String() != "videos are decoded in software" {
+	if f := FindHardware(t.Context(), HardwareNone, ""); f.Use != "" || f.Missing != nil ||
+		f.String() != "videos are decoded in software" {
 		t.Errorf("none: %+v", f)
 	}
 	t.Setenv("LIBVA_DRIVER_NAME", "none") // no driver of VAAPI, even with a device
 	f := FindHardware(t.Context(), VAAPI, "")
-	if f.Use != "" || len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "vaapi cannot be used: ") || strings.Contains(f.String(), "\n") {
+	if f.Use != "" || len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "vaapi cannot be used: ") ||
+		strings.Contains(f.String(), "\n") {
 		t.Errorf("without a driver: %+v", f)
 	}
 	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
-		if f := FindHardware(t.Context(), HardwareAuto, ""); f.Use != "" || len(f.Missing) != len(hardwareMethods) || !strings.HasPrefix(f.Missing[0], "cuda cannot be used: ") {
+		if f := FindHardware(t.Context(), HardwareAuto, ""); f.Use != "" || len(f.Missing) != len(hardwareMethods) ||
+			!strings.HasPrefix(f.Missing[0], "cuda cannot be used: ") {
 			t.Errorf("auto: %+v", f)
 		}
 	}
 	for script, want := range map[string]string{
 		"echo vdpau": "vaapi cannot be used: this ffmpeg was built without it (ffmpeg -hwaccels)",
-		`[ "$2" = -hwaccels ] && echo vaapi || head -c 115200 /dev/zero`: "vaapi cannot be used: it decoded a picture wrongly",
-		`[ "$2" = -hwaccels ] && echo vaapi || exit 3`:                   "vaapi cannot be used: exit status 3",
-		"echo broken >&2; exit 1":                                        "vaapi cannot be used: broken",
+		`[ "$2" = -hwaccels ] && echo vaapi || head -c 115200 /dev/zero`: "vaapi cannot be used: it decoded a " +
+			"picture wrongly",
+		`[ "$2" = -hwaccels ] && echo vaapi || exit 3`: "vaapi cannot be used: exit status 3",
+		"echo broken >&2; exit 1":                      "vaapi cannot be used: broken",
 	} {
-		if f := FindHardware(t.Context(), VAAPI, program(t, script)); f.Use != "" || !slices.Equal(f.Missing, []string{want}) {
+		if f := FindHardware(t.Context(), VAAPI, program(t, script)); f.Use != "" ||
+			!slices.Equal(f.Missing, []string{want}) {
 			t.Errorf("%s: %+v", script, f)
 		}
 	}
-	if f := FindHardware(t.Context(), VAAPI, "no-such-program"); f.Use != "" || len(f.Missing) != 1 || !strings.Contains(f.Missing[0], "not found") {
+	if f := FindHardware(t.Context(), VAAPI, "no-such-program"); f.Use != "" || len(f.Missing) != 1 ||
+		!strings.Contains(f.Missing[0], "not found") {
 		t.Errorf("without ffmpeg: %+v", f)
 	}
 	// A driver that hangs: the trial ends with its context.
@@ -70,7 +76,8 @@ func TestRenderNodes(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "renderD128"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkRenderNodes(dir); err == nil || !strings.Contains(err.Error(), "renderD128: is a directory (add the server's user") {
+	if err := checkRenderNodes(dir); err == nil ||
+		!strings.Contains(err.Error(), "renderD128: is a directory (add the server's user") {
 		t.Errorf("that cannot be opened: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "renderD129"), nil, 0o600); err != nil {
@@ -80,7 +87,8 @@ func TestRenderNodes(t *testing.T) {
 		t.Errorf("one of two can be opened: %v", err)
 	}
 	if nodes, _ := filepath.Glob("/dev/dri/renderD*"); len(nodes) == 0 {
-		if f := FindHardware(t.Context(), VAAPI, ""); len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "vaapi cannot be used: there is no /dev/dri/renderD*") {
+		if f := FindHardware(t.Context(), VAAPI, ""); len(f.Missing) != 1 ||
+			!strings.HasPrefix(f.Missing[0], "vaapi cannot be used: there is no /dev/dri/renderD*") {
 			t.Errorf("on this machine: %+v", f)
 		}
 	}
@@ -105,21 +113,26 @@ func TestHardwareOfNewDecoders(t *testing.T) {
 		want     bool
 	}{
 		{"[h264 @ 0x1] error while decoding MB 3 4\n", false},
-		{"[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n", false}, // ffmpeg falls back
+		// ffmpeg falls back
+		{"[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n", false},
 		// An address chosen by the source.
 		{"http://h/CUDA_ERROR_.mp4: Server returned 404 Not Found\n", false},
 		{"[http @ 0x1] HTTP error 404 of http://h/AVHWDeviceContext/Device creation failed\n", false},
-		{"[AVHWFramesContext @ 0x1] Failed to create surface: 2\n[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n" +
+		{"[AVHWFramesContext @ 0x1] Failed to create surface: 2\n[h264 @ 0x1] Failed setup for format vaapi: " +
+			"hwaccel initialisation returned error.\n" +
 			"[rtsp @ 0x2] Connection reset by peer\n", false}, // after the fallback, the network failed
 		{"x\nDevice creation failed: -5.\ny\n", true},
 		{"[AVHWDeviceContext @ 0x1] No VA display found for any default device.\n", true},
 		{"[h264 @ 0x1] Failed to transfer data to output frame: -5.\n", true},
 		{"[AVHWDeviceContext @ 0x1] cu->cuInit(0) failed -> CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n", true},
-		{"[h264 @ 0x1] decoder->cvdl->cuvidDecodePicture(decoder->decoder, &ctx->pic_params) failed -> CUDA_ERROR_ECC_UNCORRECTABLE: x\n", true},
-		{"[vist#0:0/h264 @ 0x1] [dec:h264 @ 0x2] No device available for decoder: device type cuda needed for codec h264.\n", true},
+		{"[h264 @ 0x1] decoder->cvdl->cuvidDecodePicture(decoder->decoder, &ctx->pic_params) failed -> " +
+			"CUDA_ERROR_ECC_UNCORRECTABLE: x\n", true},
+		{"[vist#0:0/h264 @ 0x1] [dec:h264 @ 0x2] No device available for decoder: device type cuda needed for codec " +
+			"h264.\n", true},
 	} {
 		h.paused = time.Time{}
-		if got := h.failed(VAAPI, c.messages, newRedactor(""), errors.New("exit status 1")); got != c.want || (h.method(t.Context()) == "") != c.want {
+		if got := h.failed(VAAPI, c.messages, newRedactor(""), errors.New("exit status 1")); got != c.want ||
+			(h.method(t.Context()) == "") != c.want {
 			t.Errorf("%q: %v, then %q", c.messages, got, h.method(t.Context()))
 		}
 	}
@@ -142,7 +155,8 @@ func TestHardwareArgs(t *testing.T) {
 	for _, method := range []string{VAAPI, CUDA} {
 		for _, args := range [][]string{o.ffmpegArgs(from, method, 64, 48), chunks.args(method)} {
 			i := slices.Index(args, "-hwaccel")
-			if i < 0 || args[i+1] != method || i > slices.Index(args, "-i") || slices.Contains(args, "-hwaccel_output_format") {
+			if i < 0 || args[i+1] != method || i > slices.Index(args, "-i") ||
+				slices.Contains(args, "-hwaccel_output_format") {
 				t.Errorf("%s: %q", method, args)
 			}
 		}
@@ -162,7 +176,10 @@ func TestDecodingThreads(t *testing.T) {
 		o      Options
 		one    bool
 	}{
-		{SchemeFile, Options{}, false}, {SchemeFile, Options{OneThread: yes}, true}, {SchemeFile, Options{OneThread: func() bool { return !yes() }}, false},
+		{SchemeFile, Options{}, false}, {SchemeFile, Options{OneThread: yes}, true},
+		{SchemeFile, Options{OneThread: func() bool {
+			return !yes()
+		}}, false},
 		{SchemeFile, Options{Realtime: true}, true}, {SchemeRTSP, Options{}, true},
 	} {
 		c.o.Format = NV12
@@ -196,7 +213,8 @@ func TestOpenWithoutADevice(t *testing.T) {
 	}
 	// Faults of the source are reported as without hardware.
 	h.paused = time.Time{}
-	if _, err := Open(t.Context(), Options{URL: filepath.Join(t.TempDir(), "none.mp4"), Hardware: h}); KindOf(err) != NotFound {
+	if _, err := Open(t.Context(), Options{URL: filepath.Join(t.TempDir(), "none.mp4"),
+		Hardware: h}); KindOf(err) != NotFound {
 		t.Errorf("no file: %v", err)
 	}
 }
@@ -211,7 +229,8 @@ func TestDeviceFailsWhileItDecodes(t *testing.T) {
 	uses := videotest.Hardware(t, true)
 	failures := 0
 	h := NewHardware(HardwareAuto, func(error) { failures++ })
-	if f := h.Find(t.Context()); f.Use != VAAPI || len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "cuda cannot") {
+	if f := h.Find(t.Context()); f.Use != VAAPI || len(f.Missing) != 1 ||
+		!strings.HasPrefix(f.Missing[0], "cuda cannot") {
 		t.Fatalf("%+v", f)
 	}
 	r := open(t, Options{URL: sample(t), Hardware: h})
@@ -247,7 +266,8 @@ kill -9 $$`)
 // SIGTERM, like an ffmpeg with a hanging driver.
 func hangs(t *testing.T) (path, hanging string) {
 	hanging = filepath.Join(t.TempDir(), "hanging")
-	return program(t, `case " $* " in *" -hwaccel "*) trap '' TERM; : > `+hanging+`; exec sleep 1000;; esac; exec ffmpeg "$@"`), hanging
+	return program(t, `case " $* " in *" -hwaccel "*) trap '' TERM; : > `+hanging+
+		`; exec sleep 1000;; esac; exec ffmpeg "$@"`), hanging
 }
 
 // hardware returns hardware with VAAPI, and its reports.
@@ -264,7 +284,8 @@ func TestDeviceHangs(t *testing.T) {
 	h, failures := hardware()
 	h.grace = 50 * time.Millisecond
 	ffmpeg, hanging := hangs(t)
-	r, err := Open(t.Context(), Options{URL: sample(t), Format: NV12, Hardware: h, FFmpeg: ffmpeg, StartTimeout: 4 * time.Second})
+	r, err := Open(t.Context(), Options{URL: sample(t), Format: NV12, Hardware: h, FFmpeg: ffmpeg,
+		StartTimeout: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +324,8 @@ func TestSourceHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if _, err := Open(t.Context(), Options{URL: "http://" + silent.Addr().String(), Format: NV12, Hardware: h, StartTimeout: time.Second}); KindOf(err) != Timeout {
+	if _, err := Open(t.Context(), Options{URL: "http://" + silent.Addr().String(), Format: NV12, Hardware: h,
+		StartTimeout: time.Second}); KindOf(err) != Timeout {
 		t.Error("silent:", err)
 	}
 	stops := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,8 @@ func ParseChunk(codec string, b []byte) (c Chunk, err error) {
 		return Chunk{}, err
 	}
 	if c.Width > maxSide || c.Height > maxSide {
-		return Chunk{}, fmt.Errorf("a picture of %d x %d pixels; at most %d a side are allowed", c.Width, c.Height, maxSide)
+		return Chunk{}, fmt.Errorf("a picture of %d x %d pixels; at most %d a side are allowed", c.Width, c.Height,
+			maxSide)
 	}
 	return c, nil
 }

@@ -7,7 +7,8 @@ const (
 	obuFrame    = 6
 )
 
-// parseAV1 reads the sequence header, which encoders put in front of each key frame, and the type of the first frame (AV1 bitstream specification, 5.3 to 5.9).
+// parseAV1 reads the sequence header, which encoders put in front of each key frame, and the type of the first frame
+// (AV1 bitstream specification, 5.3 to 5.9).
 func parseAV1(b []byte) (c Chunk, err error) {
 	sequence, reduced := false, false
 	for len(b) > 0 {

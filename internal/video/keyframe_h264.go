@@ -41,7 +41,8 @@ func parseH264(b []byte) (c Chunk, err error) {
 	return c, nil
 }
 
-var errNoUnits = errors.New(`it has no Annex B start code (00 00 01): set the encoder to Annex B, in a browser with avc: {format: "annexb"}`)
+var errNoUnits = errors.New(`it has no Annex B start code (00 00 01): set the encoder to Annex B, in a browser with ` +
+	`avc: {format: "annexb"}`)
 
 // sizeOfSPS reads the size, after cropping, from a sequence parameter set (ITU-T H.264, 7.3.2.1.1).
 func sizeOfSPS(unit []byte) (width, height int, err error) {

@@ -13,7 +13,8 @@ import (
 
 // With KeyFrames, ffmpeg decodes only the key frames, each with its time; FPS selects among the key frames.
 func TestKeyFramesOnly(t *testing.T) {
-	path := clip(t, "keys.mp4", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=30:duration=2", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p",
+	path := clip(t, "keys.mp4", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=30:duration=2", "-c:v", "libx264",
+		"-preset", "veryfast", "-pix_fmt", "yuv420p",
 		"-x264-params", "keyint=10:min-keyint=10:scenecut=0:open-gop=0:bframes=3")
 	var keys []time.Duration
 	for i := range 6 {
@@ -28,7 +29,8 @@ func TestKeyFramesOnly(t *testing.T) {
 	}{
 		{"all frames", Options{URL: path}, 60, nil},
 		{"key frames", Options{URL: path, KeyFrames: true}, 6, keys},
-		{"key frames of a program", Options{URL: "exec:ffmpeg -nostdin -v error -i " + path + " -c copy -f mpegts -", KeyFrames: true}, 6, keys},
+		{"key frames of a program", Options{URL: "exec:ffmpeg -nostdin -v error -i " + path + " -c copy -f mpegts -",
+			KeyFrames: true}, 6, keys},
 		{"one a second of them", Options{URL: path, KeyFrames: true, FPS: 1}, 6, []time.Duration{keys[0], keys[3]}},
 		{"pictures that depend on no other", Options{URL: intra, KeyFrames: true}, 60, nil},
 	} {
@@ -56,7 +58,8 @@ func TestKeyFramesOnly(t *testing.T) {
 				t.Errorf("frames at %v, want %v", got, tt.want)
 			}
 			text, err := os.ReadFile(report)
-			if want := fmt.Sprintf("; %d frames decoded", tt.decoded); err != nil || !strings.Contains(string(text), " 60 packets read") || !strings.Contains(string(text), want) {
+			if want := fmt.Sprintf("; %d frames decoded", tt.decoded); err != nil ||
+				!strings.Contains(string(text), " 60 packets read") || !strings.Contains(string(text), want) {
 				t.Errorf("want 60 packets%s: %v in %s", want, err, text)
 			}
 		})

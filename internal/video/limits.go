@@ -27,7 +27,8 @@ func ffmpegLimits(pixels int, hardware string) child.Limits {
 	if hardware != "" {
 		return child.Limits{}
 	}
-	return child.Limits{AddressSpace: ownSpace + spacePerPixel*uint64(cmp.Or(pixels, defaultMaxPixels)), Files: maxFiles, NoWrites: true}
+	return child.Limits{AddressSpace: ownSpace + spacePerPixel*uint64(cmp.Or(pixels, defaultMaxPixels)),
+		Files: maxFiles, NoWrites: true}
 }
 
 // Memory estimates the bytes of memory that an ffmpeg needs to decode pictures of this many pixels. Measured: 12 MiB
@@ -35,7 +36,8 @@ func ffmpegLimits(pixels int, hardware string) child.Limits {
 func Memory(pixels int) int64 { return 12<<20 + 16*int64(pixels) }
 
 // needsMemory is the error detail of an ffmpeg that has reached its limit.
-const needsMemory = "ffmpeg needs more memory than it may use for pictures of this size: raise limits.max_pixels, or send a smaller picture"
+const needsMemory = "ffmpeg needs more memory than it may use for pictures of this size: raise limits.max_pixels, " +
+	"or send a smaller picture"
 
 // noMemory is ffmpeg's message for ENOMEM.
 const noMemory = "Cannot allocate memory"

@@ -23,7 +23,8 @@ func TestLimitsOfFFmpeg(t *testing.T) {
 	if err != nil {
 		t.Skip("no /proc here: ", err)
 	}
-	for name, want := range map[string]int{"Max address space": ownSpace + spacePerPixel<<20, "Max open files": maxFiles, "Max file size": 0, "Max core file size": 1} {
+	for name, want := range map[string]int{"Max address space": ownSpace + spacePerPixel<<20,
+		"Max open files": maxFiles, "Max file size": 0, "Max core file size": 1} {
 		f := regexp.MustCompile(name + ` +([0-9a-z]+)`).FindSubmatch(text)
 		if f == nil || string(f[1]) != strconv.Itoa(want) {
 			t.Errorf("%s: %q; want %d", name, f, want)
@@ -36,7 +37,8 @@ func TestWithoutMemory(t *testing.T) {
 	small, large := videotest.Chunks(t, "h264", 64, 48, 1)[0], videotest.Chunks(t, "h264", 1920, 1080, 1)[0]
 	// The libraries of each system need another amount, and the large picture some more.
 	least, most := peakSpace(t, 64, 48, small), peakSpace(t, 1920, 1080, large)
-	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: 1920, Height: 1080, space: least + (most-least)/4})
+	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: 1920, Height: 1080,
+		space: least + (most-least)/4})
 	if err == nil {
 		defer func() { _ = d.Close() }()
 		if err = d.Write(large); err == nil {

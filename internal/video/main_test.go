@@ -107,7 +107,8 @@ func open(t testing.TB, o Options) *Reader {
 // times asks ffprobe, independently, for the presentation time of every frame.
 func times(t testing.TB, path string) (list []time.Duration) {
 	t.Helper()
-	out := tool(t, "ffprobe", "-loglevel", "error", "-select_streams", "v", "-show_entries", "frame=pts_time", "-of", "csv=p=0", "file:"+path)
+	out := tool(t, "ffprobe", "-loglevel", "error", "-select_streams", "v", "-show_entries", "frame=pts_time", "-of",
+		"csv=p=0", "file:"+path)
 	for _, l := range strings.Fields(string(out)) {
 		sec, err := strconv.ParseFloat(strings.Trim(l, ","), 64)
 		if err != nil {

@@ -53,14 +53,18 @@ func newMessages(log func(string), red redactor) *messages {
 
 var (
 	// leveled is the beginning of a message: the reporting components, and the level.
-	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
+	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] ` +
+		`)*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
 
 	// analysisLine matches the warnings about an input that is not analysed; see route.list and route.startArgs.
-	analysisLine = regexp.MustCompile(`^\[[a-z0-9_]+ @ 0x[0-9a-f]+\] Codec \([a-z0-9_]+\) not on whitelist 'none'|^\[(?:rtsp|ivf|h264|hevc) @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could not find codec parameters for stream 0 )`)
+	analysisLine = regexp.MustCompile(`^\[[a-z0-9_]+ @ 0x[0-9a-f]+\] Codec \([a-z0-9_]+\) not on whitelist ` +
+		`'none'|^\[(?:rtsp|ivf|h264|hevc) @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could ` +
+		`not find codec parameters for stream 0 )`)
 
 	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
 	durationLine = regexp.MustCompile(`^  Duration: ([0-9]{2,6}):([0-5][0-9]):([0-5][0-9]\.[0-9]{2}), `)
-	streamLine   = regexp.MustCompile(`^  Stream #0:[0-9]+(?:\[0x[0-9a-f]+\])?(?:\([^()]*\))?: (?:(Video): ([a-z0-9_]+)(.*)|[A-Z][a-z]+: .*)$`)
+	streamLine   = regexp.MustCompile(`^  Stream #0:[0-9]+(?:\[0x[0-9a-f]+\])?(?:\([^()]*\))?: (?:(Video): ` +
+		`([a-z0-9_]+)(.*)|[A-Z][a-z]+: .*)$`)
 	streamRate   = regexp.MustCompile(`, ([0-9]{1,4}(?:\.[0-9]{1,2})?) fps(?:,|$)`)
 	streamSize   = regexp.MustCompile(`, ([0-9]{1,5})x([0-9]{1,5})(?: \([0-9]+x[0-9]+\))?(?: \[|,|$)`)
 	streamAspect = regexp.MustCompile(` \[SAR ([0-9]{1,9}):([0-9]{1,9}) DAR `)
@@ -132,7 +136,8 @@ func (m *messages) parse(from, s string) {
 		return
 	}
 	if f := inputLine.FindStringSubmatch(s); f != nil {
-		m.format, m.length, m.all, m.codec, m.fps, m.aspect, m.size, m.turned, m.inside = f[1], 0, 0, "", 0, 0, [2]int{}, false, false
+		m.format, m.length, m.all, m.codec, m.fps, m.aspect, m.size, m.turned, m.inside = f[1], 0, 0, "", 0, 0,
+			[2]int{}, false, false
 		if closed(m.decode) {
 			m.decode = make(chan struct{})
 		}
@@ -262,7 +267,8 @@ func (m *messages) noVideo() string {
 func (m *messages) info() Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := Info{SourceWidth: m.size[0], SourceHeight: m.size[1], Codec: m.codec, FPS: m.fps, PixelAspect: m.aspect, Duration: m.length, HasVideo: true}
+	i := Info{SourceWidth: m.size[0], SourceHeight: m.size[1], Codec: m.codec, FPS: m.fps, PixelAspect: m.aspect,
+		Duration: m.length, HasVideo: true}
 	if m.turned {
 		i.SourceWidth, i.SourceHeight = i.SourceHeight, i.SourceWidth
 		i.PixelAspect = turned(i.PixelAspect)

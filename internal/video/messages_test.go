@@ -56,7 +56,8 @@ func TestMessagesDescribeTheInput(t *testing.T) {
 	if i := m.info(); i != want {
 		t.Errorf("%+v; want %+v", i, want)
 	}
-	if s := m.warnings(); s != "[h264 @ 0x55b0c3a385c0] non-existing PPS 0 referenced\n    Last message repeated 1 times\n[rtsp @ 0x55b0c3a33b40] rtsp://h/live: late\n" {
+	if s := m.warnings(); s != "[h264 @ 0x55b0c3a385c0] non-existing PPS 0 referenced\n    Last message repeated 1 "+
+		"times\n[rtsp @ 0x55b0c3a33b40] rtsp://h/live: late\n" {
 		t.Errorf("kept %q", s)
 	}
 }
@@ -66,9 +67,11 @@ func TestMessagesAboutAnEntry(t *testing.T) {
 	entry := []string{
 		"[h264 @ 0x55cc425d7840] [error] Codec (h264) not on whitelist 'none'",
 		"[rtsp @ 0x55cc425d3180] [warning] Stream #0: not enough frames to estimate rate; consider increasing probesize",
-		"[rtsp @ 0x55cc425d3180] [warning] Could not find codec parameters for stream 0 (Video: h264, 1 reference frame, none): unspecified size\nConsider increasing the value",
+		"[rtsp @ 0x55cc425d3180] [warning] Could not find codec parameters for stream 0 (Video: h264, 1 reference " +
+			"frame, none): unspecified size\nConsider increasing the value",
 	}
-	own := "[concat @ 0x55cc425d3180] [warning] Could not find codec parameters for stream 0 (Video: h264, none): unspecified size\nConsider increasing the value"
+	own := "[concat @ 0x55cc425d3180] [warning] Could not find codec parameters for stream 0 (Video: h264, none): " +
+		"unspecified size\nConsider increasing the value"
 	for _, script := range []bool{false, true} {
 		for _, text := range append(entry, own) {
 			m := newMessages(nil, newRedactor(""))
@@ -86,11 +89,13 @@ func TestMessagesAboutAnEntry(t *testing.T) {
 func TestMessagesAboutInputWithoutVideo(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "",
-		"[info] Input #0, tty, from 'x':\n[info]   Stream #0:0: Video: ansi, pal8, 640x400, 25 fps, 25 tbr, 25 tbn":                                                    "it is a text file",
-		"[info] Input #0, wav, from 'x':\n[info]   Stream #0:0: Audio: pcm_s16le, 8000 Hz, mono, s16, 64 kb/s":                                                         "it is wav with sound, subtitles or data only",
-		"[info] Input #0, mp3, from 'x':\n[info]   Stream #0:0: Audio: mp3, 44100 Hz\n[info]   Stream #0:1: Video: png, rgb24, 64x64, 90k tbr, 90k tbn (attached pic)": "it is mp3 with sound, subtitles or data only",
-		"[info] Input #0, rtsp, from 'x':\n[info]   Duration: N/A":                                                                                                     "it has no streams",
-		"[info] Input #0, mpegts, from 'x':\n[info]   Stream #0:0[0x100](und): Video: h264 ([27][0][0][0] / 0x001B), none, 90k tbr, 90k tbn":                           "",
+		"[info] Input #0, tty, from 'x':\n[info]   Stream #0:0: Video: ansi, pal8, 640x400, 25 fps, 25 tbr, 25 tbn": "it is a text file",
+		"[info] Input #0, wav, from 'x':\n[info]   Stream #0:0: Audio: pcm_s16le, 8000 Hz, mono, s16, 64 kb/s":      "it is wav with sound, subtitles or data only",
+		"[info] Input #0, mp3, from 'x':\n[info]   Stream #0:0: Audio: mp3, 44100 Hz\n[info]   Stream #0:1: Video: " +
+			"png, rgb24, 64x64, 90k tbr, 90k tbn (attached pic)": "it is mp3 with sound, subtitles or data only",
+		"[info] Input #0, rtsp, from 'x':\n[info]   Duration: N/A": "it has no streams",
+		"[info] Input #0, mpegts, from 'x':\n[info]   Stream #0:0[0x100](und): Video: h264 ([27][0][0][0] / " +
+			"0x001B), none, 90k tbr, 90k tbn": "",
 	} {
 		if got := said(text).noVideo(); got != want {
 			t.Errorf("%q: %q; want %q", text, got, want)
@@ -99,8 +104,10 @@ func TestMessagesAboutInputWithoutVideo(t *testing.T) {
 }
 
 func TestMessagesKeepTheLast(t *testing.T) {
-	m := said("[info] Input #0, mov,mp4,m4a,3gp,3g2,mj2, from 'x':\n[info]   Duration: 01:02:03.50, start: 0.000000, bitrate: 67 kb/s\n" +
-		"[info]   Stream #0:0[0x1](und): Video: h264 (High) (avc1 / 0x31637661), yuv420p(progressive), 320x240 [SAR 1:1 DAR 4:3], 64 kb/s, 12.5 fps, 30 tbr, 15360 tbn (default)\n" +
+	m := said("[info] Input #0, mov,mp4,m4a,3gp,3g2,mj2, from 'x':\n[info]   Duration: 01:02:03.50, start: " +
+		"0.000000, bitrate: 67 kb/s\n" +
+		"[info]   Stream #0:0[0x1](und): Video: h264 (High) (avc1 / 0x31637661), yuv420p(progressive), 320x240 [SAR " +
+		"1:1 DAR 4:3], 64 kb/s, 12.5 fps, 30 tbr, 15360 tbn (default)\n" +
 		strings.Repeat("[error] again\n", 5000) + "[error] x: partial file")
 	if s := m.warnings(); len(s) > maxKept || !strings.HasSuffix(s, "x: partial file\n") || !m.cutShort() {
 		t.Errorf("%d bytes, cut short: %v", len(s), m.cutShort())
@@ -116,7 +123,8 @@ func FuzzMessages(f *testing.F) {
 	f.Add(rtspSaid + graphSaid)
 	f.Fuzz(func(t *testing.T, text string) {
 		m := said(text)
-		if i := m.info(); len(m.warnings()) > maxKept+len(text) || i.FPS < 0 || i.Duration < 0 || i.SourceWidth < 0 || i.SourceHeight < 0 {
+		if i := m.info(); len(m.warnings()) > maxKept+len(text) || i.FPS < 0 || i.Duration < 0 || i.SourceWidth < 0 ||
+			i.SourceHeight < 0 {
 			t.Errorf("%+v", i)
 		}
 	})

@@ -35,7 +35,8 @@ func nutSample(t testing.TB, codec ...string) []byte {
 
 func TestNutOfOtherCodecs(t *testing.T) {
 	// MPEG-4 uses elided headers and short times, FFV1 has private data; the product uses neither, but both are NUT.
-	for _, codec := range [][]string{{"-c:v", "mpeg4", "-bf", "2"}, {"-c:v", "ffv1"}, {"-c:v", "mjpeg"}, {"-c:v", "rawvideo", "-pix_fmt", "rgb24"}} {
+	for _, codec := range [][]string{{"-c:v", "mpeg4", "-bf", "2"}, {"-c:v", "ffv1"}, {"-c:v", "mjpeg"},
+		{"-c:v", "rawvideo", "-pix_fmt", "rgb24"}} {
 		data := nutSample(t, codec...)
 		frames, _, err := drain(bytes.NewReader(data))
 		if err != io.EOF || frames != 50 {
@@ -62,7 +63,8 @@ func TestNutRejects(t *testing.T) {
 	if _, _, err := drain(bytes.NewReader(bytes.Repeat([]byte("RIFF"), 100))); !errors.Is(err, errNut) {
 		t.Errorf("another container: %v", err)
 	}
-	two := ffmpeg(t, "-f", "lavfi", "-i", "testsrc2=size=16x16:duration=1", "-f", "lavfi", "-i", "testsrc2=size=16x16:duration=1", "-map", "0", "-map", "1", "-c:v", "rawvideo", "-f", "nut", "pipe:1")
+	two := ffmpeg(t, "-f", "lavfi", "-i", "testsrc2=size=16x16:duration=1", "-f", "lavfi", "-i",
+		"testsrc2=size=16x16:duration=1", "-map", "0", "-map", "1", "-c:v", "rawvideo", "-f", "nut", "pipe:1")
 	if _, _, err := drain(bytes.NewReader(two)); !errors.Is(err, errNut) {
 		t.Errorf("two streams: %v", err)
 	}

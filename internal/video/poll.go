@@ -87,7 +87,8 @@ func (p *poller) get() error {
 	one := jpegReader{r: bytes.NewReader(body), max: math.MaxInt, clock: time.Now}
 	picture, of, _, err := one.next()
 	if err != nil {
-		return fail(NotVideo, "poll reads JPEG pictures, and this is %q of %d bytes", resp.Header.Get("Content-Type"), len(body))
+		return fail(NotVideo, "poll reads JPEG pictures, and this is %q of %d bytes", resp.Header.Get("Content-Type"),
+			len(body))
 	}
 	p.picture, p.of, p.tag = picture, of, resp.Header.Get("ETag")
 	return nil

@@ -37,7 +37,8 @@ var specialPurpose = func() (list []netip.Prefix) {
 // carrier-grade NAT, multicast, reserved, the host of a virtual machine, or an IPv6 form of such an IPv4 address.
 func IsPrivateAddr(a netip.Addr) bool {
 	a = embedded(a)
-	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() {
+	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() ||
+		a.IsMulticast() {
 		return true
 	}
 	for _, p := range specialPurpose {
@@ -60,7 +61,8 @@ func embedded(a netip.Addr) netip.Addr {
 		return netip.AddrFrom4([4]byte(b[12:16]))
 	case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
 		return netip.AddrFrom4([4]byte(b[2:6]))
-	case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0: // old "compatible" form, and the translated form
+	case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0:
+		// old "compatible" form, and the translated form
 		return netip.AddrFrom4([4]byte(b[12:16]))
 	}
 	return a
@@ -80,7 +82,8 @@ func CheckPublic(a netip.Addr) error {
 	}
 	own, err := interfaceAddrs()
 	if err != nil {
-		return fmt.Errorf("%v may be an address of this machine, which cannot be read (under systemd, RestrictAddressFamilies needs AF_NETLINK): %w", a, err)
+		return fmt.Errorf("%v may be an address of this machine, which cannot be read (under systemd, "+
+			"RestrictAddressFamilies needs AF_NETLINK): %w", a, err)
 	}
 	for _, o := range own {
 		if n, ok := o.(*net.IPNet); ok {

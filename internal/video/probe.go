@@ -86,8 +86,9 @@ type probed struct {
 }
 
 const (
-	probeEntries = "stream=codec_name,width,height,sample_aspect_ratio,avg_frame_rate,r_frame_rate,duration:stream_side_data=rotation:format=format_name,duration,nb_streams:error=code,string"
-	maxProbe     = 1 << 20
+	probeEntries = "stream=codec_name,width,height,sample_aspect_ratio,avg_frame_rate,r_frame_rate," +
+		"duration:stream_side_data=rotation:format=format_name,duration,nb_streams:error=code,string"
+	maxProbe = 1 << 20
 )
 
 // Probe describes a source with ffprobe, without decoding. Probe uses only URL, StartTimeout, Protocols, InputArgs,
@@ -149,10 +150,12 @@ func (s source) startError(program string, err error) error {
 func (s source) probe(ctx context.Context, o *Options, from *route, deadline time.Time) (Info, error) {
 	args, address := from.input(o)
 	args = slices.Concat([]string{"-hide_banner", "-loglevel", "warning"}, from.allowArgs(), args)
-	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
+	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i",
+		address)
 	// The kernel enforces the limit even while nobody reads.
 	limits := child.Limits{CPU: o.StartTimeout}
-	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red), Limits: limits}, o.Sandbox)
+	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red),
+		Limits: limits}, o.Sandbox)
 	if err != nil {
 		return Info{}, err
 	}
@@ -171,7 +174,8 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	}
 	var ended *child.ExitError
 	if errors.As(exit, &ended) && ended.Signal == syscall.SIGXCPU {
-		return Info{}, s.fail(TooSlow, fmt.Sprintf("ffprobe has used %v of processor time", p.CPU().Round(time.Millisecond)), exit)
+		return Info{}, s.fail(TooSlow, fmt.Sprintf("ffprobe has used %v of processor time",
+			p.CPU().Round(time.Millisecond)), exit)
 	}
 	var answer probed
 	if err := json.Unmarshal(out, &answer); err != nil {

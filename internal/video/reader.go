@@ -263,7 +263,8 @@ func (r *Reader) startProgram(deadline time.Time) error {
 	if err != nil {
 		return r.src.fail(Unsupported, err.Error(), err)
 	}
-	program := child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red)}
+	program := child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize,
+		OnStderr: logger(o.Log, r.src.red)}
 	o.Programs.Apply(&program, confine.Arguments(&program)...)
 	if r.program, err = child.Start(r.ctx, program); err != nil {
 		if r.ctx.Err() != nil {
@@ -275,7 +276,8 @@ func (r *Reader) startProgram(deadline time.Time) error {
 	is, out := sniff(r.program.Stdout)
 	_ = r.program.Stdout.SetReadDeadline(time.Time{})
 	if !time.Now().Before(deadline) {
-		return r.src.fail(Timeout, fmt.Sprintf("waited %v for output of the program", o.StartTimeout), os.ErrDeadlineExceeded)
+		return r.src.fail(Timeout, fmt.Sprintf("waited %v for output of the program", o.StartTimeout),
+			os.ErrDeadlineExceeded)
 	}
 	r.from.feed, err = newFeed(r.ctx, is, out, o.MaxFrameBytes)
 	return err
@@ -350,7 +352,8 @@ func (r *Reader) Next(dst []byte) (Frame, error) {
 	case r.closed.Load():
 		return Frame{}, ErrClosed
 	case len(dst) < r.size:
-		return Frame{}, fmt.Errorf("video: Next got %d bytes of memory; a frame of %d x %d %s needs %d", len(dst), r.info.Width, r.info.Height, r.opts.Format, r.size)
+		return Frame{}, fmt.Errorf("video: Next got %d bytes of memory; a frame of %d x %d %s needs %d", len(dst),
+			r.info.Width, r.info.Height, r.opts.Format, r.size)
 	}
 	f, n, err := r.Wait()
 	if err != nil {
@@ -411,14 +414,16 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	f = Frame{Index: r.index, PTS: pts, Width: r.info.Width, Height: r.info.Height}
 	if r.size == 0 {
 		if bytes > r.opts.MaxFrameBytes {
-			return f, 0, r.src.fail(Unsupported, fmt.Sprintf("a JPEG of %d bytes; Options.MaxFrameBytes allows %d", bytes, r.opts.MaxFrameBytes), nil)
+			return f, 0, r.src.fail(Unsupported, fmt.Sprintf("a JPEG of %d bytes; Options.MaxFrameBytes allows %d",
+				bytes, r.opts.MaxFrameBytes), nil)
 		}
 		return f, bytes, nil
 	}
 	now, ok, err := r.scale.frame(bytes)
 	switch {
 	case !ok:
-		return f, 0, r.src.fail(Unsupported, fmt.Sprintf("the picture changed its size: a frame of %d bytes after frames of %d", bytes, r.size), nil)
+		return f, 0, r.src.fail(Unsupported, fmt.Sprintf("the picture changed its size: a frame of %d bytes after "+
+			"frames of %d", bytes, r.size), nil)
 	case err != nil && r.opts.Log != nil:
 		r.opts.Log(err.Error())
 	}
@@ -564,7 +569,8 @@ func (r *Reader) classify(err error) error {
 	}
 	r.hardwareFailed = r.opts.Hardware.failed(r.hardware, stderr, r.src.red, exit)
 	if program != nil {
-		return r.src.failAfter(program.LastLines, EndedEarly, "after "+r.progress()+": the program ended: "+program.How(), exit)
+		return r.src.failAfter(program.LastLines, EndedEarly, "after "+r.progress()+": the program ended: "+
+			program.How(), exit)
 	}
 	switch {
 	case killedFromOutside(exit):
@@ -574,7 +580,8 @@ func (r *Reader) classify(err error) error {
 	case exit == nil && err == io.EOF && !r.truncated(stderr):
 		return io.EOF
 	case r.index > 0 || exit == nil:
-		return r.src.failAfter(stderr, EndedEarly, "after "+r.progress()+joined(endOf(lastLines(stderr, r.src.red))), exit)
+		return r.src.failAfter(stderr, EndedEarly, "after "+r.progress()+joined(endOf(lastLines(stderr, r.src.red))),
+			exit)
 	}
 	if why := r.said.noVideo(); why != "" {
 		return r.src.fail(NotVideo, why, exit)

@@ -72,7 +72,8 @@ func TestFramesAndTimesAreExact(t *testing.T) {
 			if info.Width != 320 || info.Height != 240 || !info.HasVideo {
 				t.Errorf("Info = %+v", info)
 			}
-			if info.FPS != 30 || info.Codec != "h264" || info.SourceWidth != 320 || info.SourceHeight != 240 || info.Duration != 2*time.Second {
+			if info.FPS != 30 || info.Codec != "h264" || info.SourceWidth != 320 || info.SourceHeight != 240 ||
+				info.Duration != 2*time.Second {
 				t.Errorf("Info = %+v", info)
 			}
 			if _, err := r.Next(make([]byte, r.FrameSize())); err != io.EOF {
@@ -102,7 +103,8 @@ func TestScale(t *testing.T) {
 		t.Skip("starts FFmpeg many times")
 	}
 	path := sample(t)
-	for _, c := range []struct{ w, h, gotW, gotH int }{{128, 96, 128, 96}, {160, 0, 160, 120}, {0, 60, 80, 60}, {33, 17, 33, 17}} {
+	for _, c := range []struct{ w, h, gotW, gotH int }{{128, 96, 128, 96}, {160, 0, 160, 120}, {0, 60, 80, 60},
+		{33, 17, 33, 17}} {
 		for _, format := range []Format{RGB24, Gray, NV12} {
 			r := open(t, Options{URL: path, Width: c.w, Height: c.h, Format: format})
 			if i := r.Info(); i.Width != c.gotW || i.Height != c.gotH || i.SourceWidth != 320 || i.SourceHeight != 240 {
@@ -163,7 +165,8 @@ func TestRotationIsApplied(t *testing.T) {
 
 func TestSizeChangeInMidStreamIsScaled(t *testing.T) {
 	small := clip(t, "s.ts", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=30:duration=1", "-c:v", "mpeg2video")
-	large := clip(t, "l.ts", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=30:duration=1", "-output_ts_offset", "1", "-c:v", "mpeg2video")
+	large := clip(t, "l.ts", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=30:duration=1", "-output_ts_offset", "1",
+		"-c:v", "mpeg2video")
 	a, err1 := os.ReadFile(small)
 	b, err2 := os.ReadFile(large)
 	if err1 != nil || err2 != nil {
@@ -215,7 +218,8 @@ func TestJPEGFrames(t *testing.T) {
 
 // The colours must survive the way through JPEG: a wrong range shows as a shift of some 16 levels.
 func TestJPEGRangeIsRight(t *testing.T) {
-	path := clip(t, "flat.mp4", "-f", "lavfi", "-i", "color=c=0x404040:size=64x64:rate=10:duration=1", "-c:v", "libx264", "-pix_fmt", "yuv420p")
+	path := clip(t, "flat.mp4", "-f", "lavfi", "-i", "color=c=0x404040:size=64x64:rate=10:duration=1", "-c:v",
+		"libx264", "-pix_fmt", "yuv420p")
 	f, err := open(t, Options{URL: path, Encoded: MJPEG, Quality: 95}).Next(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +239,8 @@ func TestJPEGRangeIsRight(t *testing.T) {
 
 func TestJPEGBound(t *testing.T) {
 	r := open(t, Options{URL: sample(t), Encoded: MJPEG, MaxFrameBytes: 1000})
-	if _, err := r.Next(nil); KindOf(err) != Unsupported || !strings.Contains(err.Error(), "MaxFrameBytes allows 1000") {
+	if _, err := r.Next(nil); KindOf(err) != Unsupported ||
+		!strings.Contains(err.Error(), "MaxFrameBytes allows 1000") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -260,7 +265,8 @@ func TestAwkwardFileNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	for _, name := range []string{"-i.mp4", "-version", "12:30.mp4", "a b'c\"d.mp4", "%d.mp4", "ü,;=[x].mp4", "pipe:0", "concat:x|y.mp4"} {
+	for _, name := range []string{"-i.mp4", "-version", "12:30.mp4", "a b'c\"d.mp4", "%d.mp4", "ü,;=[x].mp4", "pipe:0",
+		"concat:x|y.mp4"} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -283,14 +289,16 @@ func TestAwkwardFileNames(t *testing.T) {
 }
 
 func TestExecSource(t *testing.T) {
-	r := open(t, Options{URL: "exec:ffmpeg -nostdin -loglevel error -i '" + sample(t) + "' -c copy -f mpegts -", Width: 32, Height: 24})
+	r := open(t, Options{URL: "exec:ffmpeg -nostdin -loglevel error -i '" + sample(t) + "' -c copy -f mpegts -",
+		Width: 32, Height: 24})
 	if n := len(all(t, r)); n != 60 {
 		t.Errorf("%d frames; want 60", n)
 	}
 	_ = r.Close()
 
 	// The program is stopped with the reader.
-	r = open(t, Options{URL: "exec:ffmpeg -nostdin -loglevel error -stream_loop -1 -i '" + longSample(t) + "' -c copy -f mpegts -"})
+	r = open(t, Options{URL: "exec:ffmpeg -nostdin -loglevel error -stream_loop -1 -i '" + longSample(t) +
+		"' -c copy -f mpegts -"})
 	if _, err := r.Next(make([]byte, r.FrameSize())); err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +442,9 @@ func BenchmarkNext(b *testing.B) {
 func grows(t *testing.T) string {
 	var parts []string
 	for i, size := range []string{"160x120", "320x240"} {
-		parts = append(parts, clip(t, fmt.Sprintf("grows%d.ts", i), "-f", "lavfi", "-i", "testsrc2=rate=25:duration=1:size="+size, "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "0",
+		parts = append(parts, clip(t, fmt.Sprintf("grows%d.ts", i), "-f", "lavfi", "-i",
+			"testsrc2=rate=25:duration=1:size="+size, "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p",
+			"-bf", "0",
 			"-output_ts_offset", fmt.Sprint(i), "-f", "mpegts"))
 	}
 	return "exec:ffmpeg -nostdin -v error -i concat:" + strings.Join(parts, "|") + " -c copy -copyts -f mpegts -"

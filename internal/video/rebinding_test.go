@@ -63,7 +63,8 @@ func (a *answers) reply(t *testing.T, query []byte) []byte {
 		return nil
 	}
 	q := m.Questions[0]
-	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true}, Questions: m.Questions}
+	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true},
+		Questions: m.Questions}
 	if q.Type == dnsmessage.TypeA {
 		a.mu.Lock()
 		n := a.asked[q.Name.String()]
@@ -127,21 +128,24 @@ func TestNamesThatChangeTheirAddress(t *testing.T) {
 	}
 	resolveBy(t, hidden, allowed)
 	for _, scheme := range []string{"http", "https", "rtsp", "rtsps"} {
-		refuse(t, Options{URL: scheme + "://" + scheme + ".test:" + port + "/x", Allow: allowPublic}, Forbidden, errPrivate.Error())
+		refuse(t, Options{URL: scheme + "://" + scheme + ".test:" + port + "/x", Allow: allowPublic}, Forbidden,
+			errPrivate.Error())
 	}
 	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections to an address that is not allowed", n)
 	}
 	// Without Allow the connections succeed, so the test can fail.
 	resolveBy(t, allowed, hidden)
-	if n := len(all(t, open(t, Options{URL: "http://camera.test:" + port + "/redirect.ts"}))); n != 10 || connections.Load() == 0 {
+	if n := len(all(t, open(t, Options{URL: "http://camera.test:" + port + "/redirect.ts"}))); n != 10 ||
+		connections.Load() == 0 {
 		t.Errorf("%d frames of 10, %d connections", n, connections.Load())
 	}
 }
 
 // An IPv6 address that stands for a private IPv4 address is private.
 func FuzzPrivateAddr(f *testing.F) {
-	for _, a := range []string{"127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "100.64.0.1", "0.0.0.0", "8.8.8.8"} {
+	for _, a := range []string{"127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "100.64.0.1", "0.0.0.0",
+		"8.8.8.8"} {
 		b := netip.MustParseAddr(a).As4()
 		f.Add(b[:])
 	}
@@ -153,7 +157,8 @@ func FuzzPrivateAddr(f *testing.F) {
 		if !IsPrivateAddr(v4) {
 			return
 		}
-		for _, prefix := range [][]byte{{10: 0xff, 0xff}, {8: 0xff, 0xff, 0, 0}, {11: 0}, {0, 0x64, 0xff, 0x9b, 11: 0}} {
+		for _, prefix := range [][]byte{{10: 0xff, 0xff}, {8: 0xff, 0xff, 0, 0}, {11: 0},
+			{0, 0x64, 0xff, 0x9b, 11: 0}} {
 			a := netip.AddrFrom16([16]byte(append(prefix, b...)))
 			if !IsPrivateAddr(a) {
 				t.Errorf("%v stands for %v, and is public", a, v4)

@@ -17,11 +17,13 @@ var (
 	secretValue = regexp.MustCompile(`(?i)([?&;#][^=&;#\s"']*(?:` + secretWords + `)[^=&;#\s"']*=)[^&;#\s"']*`)
 	secretName  = regexp.MustCompile(`(?i)` + secretWords)
 	// secretOption matches a program's option with a name that suggests a secret, and headers, including the value.
-	secretOption = regexp.MustCompile(`(?i)(\s--?[\w-]*(?:` + secretWords + `|header)[\w-]*(?:=|\s+))(?:"[^"]*"|'[^']*'|[^\s"']+)`)
-	authHeader   = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
+	secretOption = regexp.MustCompile(`(?i)(\s--?[\w-]*(?:` + secretWords +
+		`|header)[\w-]*(?:=|\s+))(?:"[^"]*"|'[^']*'|[^\s"']+)`)
+	authHeader = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
 )
 
-const secretWords = `token|secret|passw|passphrase|pwd|auth|sig|key|credential|session|jwt|user|login|hdnts|hdnea|policy`
+const secretWords = `token|secret|passw|passphrase|pwd|auth|sig|key|credential|session|jwt|user|login|` +
+	`hdnts|hdnea|policy`
 
 // Redact hides user names, passwords, and the values of query parameters that look like secrets, in every address in
 // the text: a single address, or a whole log. Of an unparsable address only the scheme remains.

@@ -158,7 +158,8 @@ func (s *resizer) frame(bytes int) (now size, ok bool, err error) {
 		s.write()
 	default:
 		s.waiting, s.failed = false, true
-		err = fmt.Errorf("ffmpeg does not scale to %d x %d pixels while it runs: its pictures have %d x %d", s.sent.w, s.sent.h, s.now.w, s.now.h)
+		err = fmt.Errorf("ffmpeg does not scale to %d x %d pixels while it runs: its pictures have %d x %d", s.sent.w,
+			s.sent.h, s.now.w, s.now.h)
 	}
 	s.send()
 	return s.now, true, err

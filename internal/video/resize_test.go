@@ -38,7 +38,8 @@ func TestNeed(t *testing.T) {
 			t.Errorf("%+v of %d x %d: %d x %d, want %v", tt.need, tt.w, tt.h, w, h, tt.want)
 		}
 	}
-	if w, h := Largest(1280, 720, []Need{{Width: 320, Height: 240}, {Width: 416, Height: 416, Letterbox: true}}); w != 416 || h != 240 {
+	if w, h := Largest(1280, 720, []Need{{Width: 320, Height: 240}, {Width: 416, Height: 416, Letterbox: true}}); w !=
+		416 || h != 240 {
 		t.Errorf("the largest is %d x %d", w, h)
 	}
 	if w, h := Largest(1280, 720, nil); w != 1280 || h != 720 {
@@ -48,14 +49,17 @@ func TestNeed(t *testing.T) {
 		sw, sh := int(w%2000)+1, int(h%2000)+1
 		n := Need{Width: int(tw%700) + 1, Height: int(th%700) + 1, Letterbox: true}
 		nw, nh := n.In(sw, sh)
-		to := codec.Target{Width: n.Width, Height: n.Height, Color: codec.Gray, Fit: codec.Letterbox, SourceWidth: sw, SourceHeight: sh}
+		to := codec.Target{Width: n.Width, Height: n.Height, Color: codec.Gray, Fit: codec.Letterbox, SourceWidth: sw,
+			SourceHeight: sh}
 		var d codec.Decoder
-		placed, err := d.Convert(make([]byte, codec.Gray8.Size(nw, nh)), codec.Gray8, nw, nh, to, make([]byte, n.Width*n.Height))
+		placed, err := d.Convert(make([]byte, codec.Gray8.Size(nw, nh)), codec.Gray8, nw, nh, to,
+			make([]byte, n.Width*n.Height))
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The picture in the target is as large as the frame, unless the source is smaller.
-		return nw == sw || nh == sh || math.Abs(placed.ScaleX*float64(nw)-float64(sw)) < 1e-6 && math.Abs(placed.ScaleY*float64(nh)-float64(sh)) < 1e-6
+		return nw == sw || nh == sh || math.Abs(placed.ScaleX*float64(nw)-float64(sw)) < 1e-6 &&
+			math.Abs(placed.ScaleY*float64(nh)-float64(sh)) < 1e-6
 	}
 	if err := quick.Check(same, &quick.Config{MaxCount: 300}); err != nil {
 		t.Error(err)
@@ -120,12 +124,14 @@ func (w flushing) Write(b []byte) (int, error) {
 func TestResize(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
-		path := clip(t, "resize.mp4", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=100:duration=20", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
+		path := clip(t, "resize.mp4", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=100:duration=20", "-c:v",
+			"libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
 		resizing(t, Options{URL: path, Realtime: true}, [2]int{320, 240}, 10*time.Millisecond)
 	})
 	t.Run("exec", func(t *testing.T) {
 		t.Parallel()
-		resizing(t, Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v ffv1 -f nut -"}, [2]int{321, 241}, 20*time.Millisecond)
+		resizing(t, Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v " +
+			"ffv1 -f nut -"}, [2]int{321, 241}, 20*time.Millisecond)
 	})
 	// ffmpeg computes one side from the other side: a command for one side must not change both.
 	for name, o := range map[string]Options{"exec, width": {Width: 160}, "exec, height": {Height: 120}} {
@@ -163,7 +169,8 @@ func TestResize(t *testing.T) {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
-			cmd := exec.CommandContext(q.Context(), testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-re", "-i", path, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "-")
+			cmd := exec.CommandContext(q.Context(), testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-re",
+				"-i", path, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "-")
 			cmd.Stdout = flushing{w}
 			_ = cmd.Run() // until the reader leaves
 		}))
@@ -181,7 +188,8 @@ func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
 	}
 	var parts []string
 	for i, p := range []string{"size=320x240", "size=160x120", "size=320x240"} {
-		part := clip(t, fmt.Sprintf("part%d.ts", i), "-f", "lavfi", "-i", "testsrc2=rate=50:duration=2:"+p, "-c:v", "libx264", "-preset", "ultrafast", "-bf", "0", "-output_ts_offset", fmt.Sprint(2*i), "-f", "mpegts")
+		part := clip(t, fmt.Sprintf("part%d.ts", i), "-f", "lavfi", "-i", "testsrc2=rate=50:duration=2:"+p, "-c:v",
+			"libx264", "-preset", "ultrafast", "-bf", "0", "-output_ts_offset", fmt.Sprint(2*i), "-f", "mpegts")
 		parts = append(parts, part)
 	}
 	path := clip(t, "changes.ts", "-i", "concat:"+strings.Join(parts, "|"), "-c", "copy", "-copyts", "-f", "mpegts")
@@ -224,8 +232,10 @@ func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
 // rows of the wrong length. The left half of the pictures is white, the right half black.
 func TestTheSourceTurns(t *testing.T) {
 	part := func(size, offset string) string {
-		return clip(t, size+".ts", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size="+size, "-vf", "drawbox=w=iw/2:color=white:t=fill",
-			"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "0", "-output_ts_offset", offset, "-f", "mpegts")
+		return clip(t, size+".ts", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size="+size, "-vf",
+			"drawbox=w=iw/2:color=white:t=fill",
+			"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "0", "-output_ts_offset", offset,
+			"-f", "mpegts")
 	}
 	wide, tall := part("320x240", "0"), part("240x320", "2")
 	for _, tt := range []struct {
@@ -237,14 +247,17 @@ func TestTheSourceTurns(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			command := "exec:ffmpeg -nostdin -v error -re -i concat:" + wide + "|" + tall + " -c copy -copyts -f mpegts -"
-			r := open(t, Options{URL: command, Format: NV12, Needs: tt.needs, InputArgs: []string{"-analyzeduration", "200000"}})
+			command := "exec:ffmpeg -nostdin -v error -re -i concat:" + wide + "|" + tall +
+				" -c copy -copyts -f mpegts -"
+			r := open(t, Options{URL: command, Format: NV12, Needs: tt.needs,
+				InputArgs: []string{"-analyzeduration", "200000"}})
 			dst := make([]byte, r.FrameSize())
 			for last := 0; ; {
 				f, err := r.Next(dst)
 				if err != nil {
 					// Only the length of a reduced frame determines its size after the turn.
-					if again := KindOf(err) == EndedEarly; again != (last == 320) || !again && err != io.EOF || r.index < 45 {
+					if again := KindOf(err) == EndedEarly; again != (last == 320) || !again && err != io.EOF ||
+						r.index < 45 {
 						t.Errorf("after %d frames, the last %d wide: %v", r.index, last, err)
 					}
 					return
@@ -265,12 +278,14 @@ func TestTheSourceTurns(t *testing.T) {
 func TestWithoutCommandsTheSizeStays(t *testing.T) {
 	path := program(t, `exec ffmpeg "$@" </dev/null`)
 	logged := 0
-	r := open(t, Options{URL: "exec:ffmpeg -nostdin -v error -f lavfi -i testsrc=size=64x48:rate=100 -c:v ffv1 -f nut -", Format: NV12,
-		Needs: []Need{{Width: 16, Height: 16}}, FFmpeg: path, Log: func(line string) {
-			if strings.Contains(line, "does not scale to 16 x 16") {
-				logged++
-			}
-		}})
+	r := open(t,
+		Options{URL: "exec:ffmpeg -nostdin -v error -f lavfi -i testsrc=size=64x48:rate=100 -c:v ffv1 -f nut -",
+			Format: NV12,
+			Needs:  []Need{{Width: 16, Height: 16}}, FFmpeg: path, Log: func(line string) {
+				if strings.Contains(line, "does not scale to 16 x 16") {
+					logged++
+				}
+			}})
 	dst := make([]byte, r.FrameSize())
 	for range 3 * commandFrames {
 		f, err := r.Next(dst)

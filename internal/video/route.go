@@ -71,14 +71,16 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 		r.secret = hide
 	}
 	if o.Allow != nil && r.listener == nil {
-		return nil, src.fail(Unsupported, fmt.Sprintf("Options.Allow works for http, https, rtsp and rtsps, not for %s", scheme), nil)
+		return nil, src.fail(Unsupported, fmt.Sprintf(
+			"Options.Allow works for http, https, rtsp and rtsps, not for %s", scheme), nil)
 	}
 	return r, nil
 }
 
 // start starts ffmpeg or ffprobe, confined if confine is set, and writes a secret address to the program's descriptor
 // 3. The error is as for Open.
-func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec, confine bool) (*child.Process, error) {
+func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec,
+	confine bool) (*child.Process, error) {
 	spec.Env, spec.Grace = Environment(r.env...), stopGrace
 	if confine {
 		spec.Sandbox = r.sandbox(spec.Path)

@@ -43,7 +43,9 @@ func privateServer(t *testing.T) (address string, connections *atomic.Int32) {
 	}
 	connections = new(atomic.Int32)
 	segment := clip(t, "seg.ts", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-c:v", "mpeg2video")
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { http.ServeFile(w, q, segment) }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		http.ServeFile(w, q, segment)
+	}))
 	_ = s.Listener.Close()
 	s.Listener = counter{ln, connections}
 	s.Start()
@@ -113,18 +115,22 @@ func TestAllow(t *testing.T) {
 		case "/master.m3u8":
 			_, _ = io.WriteString(w, "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=100000\nhttp://"+private+"/x.m3u8\n")
 		case "/key.m3u8":
-			_, _ = io.WriteString(w, strings.Replace(list("/x.ts"), "#EXTINF", "#EXT-X-KEY:METHOD=AES-128,URI=\"http://"+private+"/key\"\n#EXTINF", 1))
+			_, _ = io.WriteString(w, strings.Replace(list("/x.ts"), "#EXTINF",
+				"#EXT-X-KEY:METHOD=AES-128,URI=\"http://"+private+"/key\"\n#EXTINF", 1))
 		}
 	}))
 	defer s.Close()
 	for _, u := range []string{
-		s.URL + "/redirect", secret(s.URL, "/redirect"), s.URL + "/secure", s.URL + "/list.m3u8", secret(s.URL, "/list.m3u8"), s.URL + "/secure.m3u8",
+		s.URL + "/redirect", secret(s.URL, "/redirect"), s.URL + "/secure", s.URL + "/list.m3u8",
+		secret(s.URL, "/list.m3u8"), s.URL + "/secure.m3u8",
 		s.URL + "/later.m3u8", s.URL + "/master.m3u8", s.URL + "/key.m3u8",
-		"http://" + private + "/x.ts", "https://" + private + "/x.ts", "rtsp://" + private + "/x", "rtsps://" + private + "/x", secret("rtsp://"+private, "/x"),
+		"http://" + private + "/x.ts", "https://" + private + "/x.ts", "rtsp://" + private + "/x",
+		"rtsps://" + private + "/x", secret("rtsp://"+private, "/x"),
 	} {
 		refuse(t, Options{URL: u, Allow: allowPublic}, Forbidden, errPrivate.Error())
 	}
-	refuse(t, Options{URL: rtspReplies(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: allowPublic}, Forbidden, "use that address")
+	refuse(t, Options{URL: rtspReplies(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: allowPublic},
+		Forbidden, "use that address")
 	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections to an address that is not allowed", n)
 	}
@@ -155,10 +161,12 @@ func TestAllowed(t *testing.T) {
 		t.Skip("starts FFmpeg many times")
 	}
 	dir := filepath.Dir(sample(t))
-	for _, s := range []*httptest.Server{httptest.NewServer(http.FileServer(http.Dir(dir))), httptest.NewTLSServer(http.FileServer(http.Dir(dir)))} {
+	for _, s := range []*httptest.Server{httptest.NewServer(http.FileServer(http.Dir(dir))),
+		httptest.NewTLSServer(http.FileServer(http.Dir(dir)))} {
 		defer s.Close()
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
-		for _, u := range []string{s.URL + "/" + filepath.Base(sample(t)), secret(s.URL, "/"+filepath.Base(sample(t)))} {
+		for _, u := range []string{s.URL + "/" + filepath.Base(sample(t)),
+			secret(s.URL, "/"+filepath.Base(sample(t)))} {
 			r := open(t, Options{URL: u, Allow: allowPublic, Width: 32, Height: 24})
 			if n := len(all(t, r)); n != 60 || r.Info().Duration == 0 {
 				t.Errorf("%s: %d frames, %+v", u, n, r.Info())
@@ -174,8 +182,10 @@ func TestAllowed(t *testing.T) {
 	}
 	_ = l.Close()
 	for _, scheme := range []string{"http", "https", "rtsp", "rtsps"} {
-		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: allowPublic}, Refused, "nothing accepts connections at this port")
-		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: allowPublic}, NotFound, "no host of this name was found")
+		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: allowPublic}, Refused,
+			"nothing accepts connections at this port")
+		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: allowPublic}, NotFound,
+			"no host of this name was found")
 	}
 	for _, u := range []string{"rtmp://127.0.0.1/x", sample(t), "/dev/video0", "exec:true"} {
 		refuse(t, Options{URL: u, Allow: allowPublic}, Unsupported, "Options.Allow")
@@ -198,7 +208,8 @@ func TestProxyIsForFFmpegOnly(t *testing.T) {
 	defer l.close()
 	ask := func(user *url.Userinfo) *http.Response {
 		c := http.Client{
-			Transport:     &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: user}), DisableKeepAlives: true},
+			Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: user}),
+				DisableKeepAlives: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		resp, err := c.Get("http://" + placeholderHost + "/x.mp4")
@@ -209,7 +220,8 @@ func TestProxyIsForFFmpegOnly(t *testing.T) {
 		return resp
 	}
 	for _, user := range []*url.Userinfo{nil, url.UserPassword("ffmpeg", "x"), url.UserPassword("ffmpeg", "")} {
-		if resp := ask(user); resp.StatusCode != http.StatusProxyAuthRequired || strings.Contains(fmt.Sprint(resp), "geheim") {
+		if resp := ask(user); resp.StatusCode != http.StatusProxyAuthRequired ||
+			strings.Contains(fmt.Sprint(resp), "geheim") {
 			t.Errorf("%v: %+v", user, resp)
 		}
 	}
@@ -237,14 +249,17 @@ func TestParentProxy(t *testing.T) {
 		}
 		p.parent = http.ProxyURL(parentURL)
 		c := http.Client{Transport: &http.Transport{
-			Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: url.UserPassword("ffmpeg", p.password)}), DisableKeepAlives: true,
+			Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr,
+				User: url.UserPassword("ffmpeg", p.password)}),
+			DisableKeepAlives: true,
 		}}
 		resp, err := c.Get(scheme + "://camera.invalid/x.mp4")
 		if err == nil {
 			_ = resp.Body.Close()
 		}
 		q := asked.Swap(nil)
-		if q == nil || !strings.HasPrefix(q.Host, "camera.invalid") || q.Header.Get("Proxy-Authorization") != "Basic bWU6Z2VoZWlt" {
+		if q == nil || !strings.HasPrefix(q.Host, "camera.invalid") ||
+			q.Header.Get("Proxy-Authorization") != "Basic bWU6Z2VoZWlt" {
 			t.Errorf("%s: %+v, %v", scheme, q, err)
 		}
 		l.close()
@@ -286,7 +301,8 @@ func readAsFFmpeg(b []byte) (status []string) {
 			if len(line) == 0 {
 				break
 			}
-			if fields := strings.Fields(string(line)); lines == 0 && len(fields) > 1 && strings.HasPrefix(fields[0], "RTSP/") {
+			if fields := strings.Fields(string(line)); lines == 0 && len(fields) > 1 &&
+				strings.HasPrefix(fields[0], "RTSP/") {
 				status = append(status, fields[1])
 			} else if rest, ok := bytes.CutPrefix(bytes.ToLower(line), []byte("content-length:")); ok && lines > 0 {
 				_, _ = fmt.Sscan(string(rest), &length)
@@ -302,10 +318,14 @@ func readAsFFmpeg(b []byte) (status []string) {
 func FuzzCopyReplies(f *testing.F) {
 	const ok, found = "RTSP/1.0 200 OK\r\nCSeq: 1\r\n", "RTSP/1.0 302 Found\r\nLocation: rtsp://127.0.0.2/\r\n\r\n"
 	for _, s := range []string{
-		ok + "\r\n" + found, ok + "Content-Length: 3\r\n\r\nabc" + found, "$\x00\x00\x02ab" + found, "$\x00\x00\x00" + found, "\r\n" + found, " " + found,
-		"RT\rSP/1.0 302 Found\r\n\r\n", "RTSP/1.0\t302 Found\r\n\r\n", "RTSP/1.0  302 Found\r\n\r\n", ok + "$\x00\x00\x02\r\n\r\n" + found,
-		ok + "Content-Length : 100\r\n\r\n" + found, ok + " Content-Length: 100\r\n\r\n" + found, ok + "Content-Length: 1\r\nContent-Length: 100\r\n\r\na" + found,
-		ok + "Content-Length: 100x\r\n\r\n" + found, "OPTIONS * RTSP/1.0\r\n\r\n" + found, ok + strings.Repeat("x", 5000) + "\r\n\r\n" + found, ok + "\r" + "\r\n" + found,
+		ok + "\r\n" + found, ok + "Content-Length: 3\r\n\r\nabc" + found, "$\x00\x00\x02ab" + found,
+		"$\x00\x00\x00" + found, "\r\n" + found, " " + found,
+		"RT\rSP/1.0 302 Found\r\n\r\n", "RTSP/1.0\t302 Found\r\n\r\n", "RTSP/1.0  302 Found\r\n\r\n",
+		ok + "$\x00\x00\x02\r\n\r\n" + found,
+		ok + "Content-Length : 100\r\n\r\n" + found, ok + " Content-Length: 100\r\n\r\n" + found,
+		ok + "Content-Length: 1\r\nContent-Length: 100\r\n\r\na" + found,
+		ok + "Content-Length: 100x\r\n\r\n" + found, "OPTIONS * RTSP/1.0\r\n\r\n" + found,
+		ok + strings.Repeat("x", 5000) + "\r\n\r\n" + found, ok + "\r" + "\r\n" + found,
 	} {
 		f.Add([]byte(s))
 	}
@@ -332,8 +352,10 @@ func TestSecretRTMPStartsSoon(t *testing.T) {
 	}
 	address := "rtmp://" + l.Addr().String() + "/live/x?token=abcdef12"
 	_ = l.Close()
-	publisher := exec.CommandContext(t.Context(), testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-video_size", "160x120", "-framerate", "15", "-i", "pipe:0",
-		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-threads", "1", "-flush_packets", "1", "-f", "flv", "-listen", "1", address)
+	publisher := exec.CommandContext(t.Context(), testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f",
+		"rawvideo", "-pix_fmt", "yuv420p", "-video_size", "160x120", "-framerate", "15", "-i", "pipe:0",
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-threads", "1", "-flush_packets", "1",
+		"-f", "flv", "-listen", "1", address)
 	in, err := publisher.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

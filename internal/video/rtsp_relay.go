@@ -55,7 +55,8 @@ func (r *relay) serve(ctx context.Context, conn *net.TCPConn) {
 		err := copyReplies(conn, bufio.NewReader(up), &playing)
 		switch {
 		case errors.Is(err, errRedirect):
-			r.fail(r.src.fail(Forbidden, "its server redirects to another address: use that address as the source", nil))
+			r.fail(r.src.fail(Forbidden, "its server redirects to another address: use that address as the source",
+				nil))
 		case errors.Is(err, errReply):
 			r.fail(r.src.fail(Unsupported, "its server's reply is not RTSP", nil))
 		}
@@ -131,7 +132,9 @@ func copyMessage(dst io.Writer, src *bufio.Reader) error {
 		}
 		text := bytes.TrimSuffix(line[:len(line)-1], []byte("\r"))
 		switch {
-		case bytes.ContainsFunc(text, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }), bytes.HasPrefix(text, []byte("$")):
+		case bytes.ContainsFunc(text, func(c rune) bool {
+			return c < ' ' && c != '\t' || c == 0x7f
+		}), bytes.HasPrefix(text, []byte("$")):
 			return errReply
 		case n == 0:
 			status := statusLine.FindSubmatch(text)

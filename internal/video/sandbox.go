@@ -51,7 +51,8 @@ func CheckSandbox(ctx context.Context) error {
 		return err
 	}
 	const program = "ffmpeg"
-	p, err := child.Start(ctx, child.Spec{Path: program, Args: []string{"-hide_banner", "-version"}, Env: Environment(), Sandbox: newSandbox(program)})
+	p, err := child.Start(ctx, child.Spec{Path: program, Args: []string{"-hide_banner", "-version"},
+		Env: Environment(), Sandbox: newSandbox(program)})
 	if err != nil {
 		return err
 	}

@@ -69,8 +69,10 @@ func TestSandboxes(t *testing.T) {
 		t.Error("a camera of this machine is confined")
 	}
 	for _, path := range newSandbox("ffmpeg").Read {
-		for _, open := range []string{"/etc/passwd", "/etc/shadow", "/etc/ssl/private", "/root", "/home", "/proc", "/dev", "/tmp", "/var", "/run"} {
-			if rest, ok := strings.CutPrefix(open, strings.TrimSuffix(path, "/")); ok && (rest == "" || rest[0] == '/') {
+		for _, open := range []string{"/etc/passwd", "/etc/shadow", "/etc/ssl/private", "/root", "/home", "/proc",
+			"/dev", "/tmp", "/var", "/run"} {
+			if rest, ok := strings.CutPrefix(open, strings.TrimSuffix(path, "/")); ok &&
+				(rest == "" || rest[0] == '/') {
 				t.Errorf("%s may be read, by %s", open, path)
 			}
 		}
@@ -123,15 +125,20 @@ func TestConfinedFFmpeg(t *testing.T) {
 	}{
 		{"a video", []string{"-i", hidden, "-f", "null", "-"}, nil},
 		{"bytes of a file", []string{"-f", "u8", "-ar", "1", "-ac", "1", "-i", text, "-f", "null", "-"}, nil},
-		{"bytes of /etc/passwd", []string{"-f", "u8", "-ar", "1", "-ac", "1", "-i", "/etc/passwd", "-f", "null", "-"}, nil},
+		{"bytes of /etc/passwd", []string{"-f", "u8", "-ar", "1", "-ac", "1", "-i", "/etc/passwd", "-f", "null", "-"},
+			nil},
 		{"a file that is written", append(slices.Clone(picture), "-f", "rawvideo", filepath.Join(dir, "out")), nil},
-		{"a connection", append(slices.Clone(picture), "-c:v", "mpeg1video", "-f", "mpegts", "tcp://"+ln.Addr().String()), nil},
-		{"a connection to another port than the proxy's", append(slices.Clone(picture), "-c:v", "mpeg1video", "-f", "mpegts", "tcp://"+ln.Addr().String()), &child.Sandbox{Connect: []uint16{uint16(port ^ 1)}}},
-		{"packets", append(slices.Clone(picture), "-c:v", "mpeg1video", "-f", "mpegts", "udp://"+udp.LocalAddr().String()), &child.Sandbox{Connect: []uint16{uint16(port)}}},
+		{"a connection", append(slices.Clone(picture), "-c:v", "mpeg1video", "-f", "mpegts",
+			"tcp://"+ln.Addr().String()), nil},
+		{"a connection to another port than the proxy's", append(slices.Clone(picture), "-c:v", "mpeg1video", "-f",
+			"mpegts", "tcp://"+ln.Addr().String()), &child.Sandbox{Connect: []uint16{uint16(port ^ 1)}}},
+		{"packets", append(slices.Clone(picture), "-c:v", "mpeg1video", "-f", "mpegts",
+			"udp://"+udp.LocalAddr().String()), &child.Sandbox{Connect: []uint16{uint16(port)}}},
 	} {
 		run := func(s *child.Sandbox) error {
 			p, err := child.Start(t.Context(), child.Spec{
-				Path: testneeds.Program(t, "ffmpeg"), Args: append([]string{"-nostdin", "-v", "error", "-y"}, c.args...), Env: Environment(), Sandbox: s,
+				Path: testneeds.Program(t, "ffmpeg"), Args: append([]string{"-nostdin", "-v", "error", "-y"},
+					c.args...), Env: Environment(), Sandbox: s,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -202,7 +209,8 @@ func TestPlaylistOfFilesIsConfined(t *testing.T) {
 	}
 	list := func(name, entry string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n"+entry+"\n#EXT-X-ENDLIST\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n"+entry+
+			"\n#EXT-X-ENDLIST\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path

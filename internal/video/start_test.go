@@ -55,8 +55,10 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 			if strings.HasPrefix(c.name, "secret") {
 				address, fps = address+"?token=geheim", 0 // the rate is measured
 			}
-			r := open(t, Options{URL: address, Format: Gray, InputArgs: []string{"-rtsp_transport", c.transport}, FFprobe: "/no/such/ffprobe"})
-			if i := r.Info(); i.Width != 320 || i.Height != 64 || i.SourceWidth != 320 || i.SourceHeight != 64 || i.Codec != "h264" || i.FPS != fps || i.Duration != 0 {
+			r := open(t, Options{URL: address, Format: Gray, InputArgs: []string{"-rtsp_transport", c.transport},
+				FFprobe: "/no/such/ffprobe"})
+			if i := r.Info(); i.Width != 320 || i.Height != 64 || i.SourceWidth != 320 || i.SourceHeight != 64 ||
+				i.Codec != "h264" || i.FPS != fps || i.Duration != 0 {
 				t.Errorf("%+v", i)
 			}
 			var got []int
@@ -154,7 +156,8 @@ exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate
 
 // A first frame whose time ffmpeg does not know (in one of 25 connections) comes one interval before the next frame.
 func TestFirstFrameWithoutATime(t *testing.T) {
-	r := open(t, Options{URL: "rtsp://127.0.0.1:9/", FFmpeg: withTimes(t, 25, 10, "if(N,(60+(N-1)/25)/TB,0)"), Format: NV12})
+	r := open(t, Options{URL: "rtsp://127.0.0.1:9/", FFmpeg: withTimes(t, 25, 10, "if(N,(60+(N-1)/25)/TB,0)"),
+		Format: NV12})
 	dst := make([]byte, r.FrameSize())
 	for i := range 4 {
 		if f, err := r.Next(dst); err != nil || f.PTS != time.Duration(i)*time.Second/25 {
@@ -166,7 +169,8 @@ func TestFirstFrameWithoutATime(t *testing.T) {
 // The rate of a camera with a secret address is measured only from frames with certain times.
 func TestRateAfterAFirstFrameWithoutATime(t *testing.T) {
 	for _, fps := range []float64{0, 5} {
-		r := open(t, Options{URL: "rtsp://127.0.0.1:9/?token=geheim", FFmpeg: withTimes(t, 5, 20, "if(N,(60+(N-1)/5)/TB,0)"), Format: NV12, FPS: fps})
+		r := open(t, Options{URL: "rtsp://127.0.0.1:9/?token=geheim",
+			FFmpeg: withTimes(t, 5, 20, "if(N,(60+(N-1)/5)/TB,0)"), Format: NV12, FPS: fps})
 		dst := make([]byte, r.FrameSize())
 		for i := range 20 {
 			f, err := r.Next(dst)
@@ -233,7 +237,8 @@ func TestLargePicturesOfASecretAddress(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a camera's key frames")
 	}
-	large := clip(t, "large.mp4", "-f", "lavfi", "-i", "color=black:size=7680x4320:rate=5:duration=2", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "5")
+	large := clip(t, "large.mp4", "-f", "lavfi", "-i", "color=black:size=7680x4320:rate=5:duration=2", "-c:v",
+		"libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "5")
 	camera := videotest.RunCamera(t, large)
 	measured := program(t, `ffmpeg "$@" 3<&3 & child=$!
 trap 'kill $child' TERM
@@ -246,7 +251,8 @@ wait $child`)
 			most.Store(max(most.Load(), kb))
 		}
 	}
-	_, err := Open(t.Context(), Options{URL: "rtsp://" + camera.Addr + "?token=geheim", Format: NV12, MaxPixels: 1 << 20, FFmpeg: measured, StartTimeout: time.Minute, Log: log})
+	_, err := Open(t.Context(), Options{URL: "rtsp://" + camera.Addr + "?token=geheim", Format: NV12,
+		MaxPixels: 1 << 20, FFmpeg: measured, StartTimeout: time.Minute, Log: log})
 	if KindOf(err) != TooLarge {
 		t.Error(err)
 	}

@@ -32,7 +32,8 @@ var (
 		"STEP", "(RTCTIME-ld(0))/1e6/TB",
 		"BACK", "max(2.5*ld(2),0.25/TB)", "FORTH", "(RTCTIME-ld(0))/1e6/TB+max(2.5*ld(2),0.25/TB)",
 		" ", "", "\t", "", "\n", "")
-	ofRecording = strings.NewReplacer("SINCE", "3600/TB", "STEP", "ld(2)", "BACK", "0", "FORTH", "3600/TB", " ", "", "\t", "", "\n", "")
+	ofRecording = strings.NewReplacer("SINCE", "3600/TB", "STEP", "ld(2)", "BACK", "0", "FORTH", "3600/TB", " ", "",
+		"\t", "", "\n", "")
 )
 
 // timelineExpr is an ffmpeg expression with these registers: 0 the arrival of the frame before, in µs; 1 the offset

@@ -74,7 +74,8 @@ func isLive(scheme string) bool {
 func parseSource(raw string) (scheme, target string, err error) {
 	switch {
 	case strings.TrimSpace(raw) == "":
-		return "", "", fmt.Errorf("video: the source is empty; want a file, a device or an address such as rtsp://HOST/PATH")
+		return "", "", fmt.Errorf("video: the source is empty; want a file, a device or an address such as " +
+			"rtsp://HOST/PATH")
 	case strings.IndexByte(raw, 0) >= 0 || strings.ContainsAny(raw, "\r\n"):
 		return "", "", fmt.Errorf("video: the source contains a line break or a zero byte")
 	}
@@ -101,13 +102,17 @@ func parseSource(raw string) (scheme, target string, err error) {
 		}
 		return SchemeExec, rest, nil
 	case SchemeHTTP, SchemeHTTPS, SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS:
-		if i := strings.IndexAny(strings.TrimPrefix(rest, "//"), "/?#"); i >= 0 && strings.Contains(strings.TrimPrefix(rest, "//")[i:], "@") {
-			return "", "", fmt.Errorf("video: the %s address has an @ behind a /, ? or #, so that its password cannot be told from its host: "+
-				"write %%40 for @, %%23 for #, %%2F for / and %%3F for ? in a user name or password, and %%40 for each @ of a path", word)
+		if i := strings.IndexAny(strings.TrimPrefix(rest, "//"), "/?#"); i >= 0 &&
+			strings.Contains(strings.TrimPrefix(rest, "//")[i:], "@") {
+			return "", "", fmt.Errorf("video: the %s address has an @ behind a /, ? or #, so that its password "+
+				"cannot be told from its host: "+
+				"write %%40 for @, %%23 for #, %%2F for / and %%3F for ? in a user name or password, and %%40 for "+
+				"each @ of a path", word)
 		}
 		u, err := url.Parse(word + ":" + rest)
 		if err != nil { // url.Error would repeat the password
-			return "", "", fmt.Errorf("video: the %s address cannot be parsed; special characters in a password are written as %%40 and the like", word)
+			return "", "", fmt.Errorf("video: the %s address cannot be parsed; special characters in a password are "+
+				"written as %%40 and the like", word)
 		}
 		if u.Opaque != "" || u.Hostname() == "" {
 			return "", "", fmt.Errorf("video: the %s address has no host; want %s://HOST/PATH", word, word)
@@ -126,11 +131,12 @@ type UnknownSchemeError struct{ Scheme string }
 
 // Error implements error.
 func (e *UnknownSchemeError) Error() string {
-	return fmt.Sprintf("video: %q is an unknown kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, v4l2 or exec (a file whose name has a colon is written as ./NAME)", e.Scheme)
+	return fmt.Sprintf("video: %q is an unknown kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, "+
+		"v4l2 or exec (a file whose name has a colon is written as ./NAME)", e.Scheme)
 }
 
-// cutScheme splits "word:rest", with the word in lower case. A single letter and a word with a slash, a blank or a digit
-// in front are no scheme.
+// cutScheme splits "word:rest", with the word in lower case. A single letter and a word with a slash, a blank or a
+// digit in front are no scheme.
 func cutScheme(raw string) (word, rest string, ok bool) {
 	word, rest, ok = strings.Cut(raw, ":")
 	if !ok || len(word) < 2 {

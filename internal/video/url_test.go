@@ -40,11 +40,16 @@ func TestClassifyURL(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{
-		"", "  ", "x\x00y", "x\ny", "concat:a|b", "pipe:0", "data:,x", "subfile,,start,0,end,9,,:x", "ftp://h/x", "gopher://h",
-		"http:h/x", "http://", "http:///x", "http://h h/", "http://a,b/", "http://u:geheim@h:port/", "rtsp://u:ge%zzheim@h/",
-		"file:", "file://", "file://host/x", "file:///", "file:///%00", "file:///%zz", "v4l2:", "v4l2:/etc/passwd", "exec:", "exec:  ",
+		"", "  ", "x\x00y", "x\ny", "concat:a|b", "pipe:0", "data:,x", "subfile,,start,0,end,9,,:x", "ftp://h/x",
+		"gopher://h",
+		"http:h/x", "http://", "http:///x", "http://h h/", "http://a,b/", "http://u:geheim@h:port/",
+		"rtsp://u:ge%zzheim@h/",
+		"file:", "file://", "file://host/x", "file:///", "file:///%00", "file:///%zz", "v4l2:", "v4l2:/etc/passwd",
+		"exec:", "exec:  ",
 		`http://127.0.0.1\@example.com/`,
-		"rtsp://admin:12#34heim@h/", "rtsp://admin:geheim/34@h/", "http://admin:geheim?34@h/x", "https://h/@geheim/x", "http://h/x@127.0.0.1/", "http://h?@127.0.0.1/", "http://h/?mail=geheim@h", "rtsp://admin:ge heim@h/", `rtsp://admin:ge"heim@h/`,
+		"rtsp://admin:12#34heim@h/", "rtsp://admin:geheim/34@h/", "http://admin:geheim?34@h/x", "https://h/@geheim/x",
+		"http://h/x@127.0.0.1/", "http://h?@127.0.0.1/", "http://h/?mail=geheim@h", "rtsp://admin:ge heim@h/",
+		`rtsp://admin:ge"heim@h/`,
 	} {
 		scheme, err := ClassifyURL(raw)
 		if err == nil {
@@ -56,7 +61,8 @@ func TestClassifyURL(t *testing.T) {
 }
 
 func TestEverySchemeHasItsProtocols(t *testing.T) {
-	for _, s := range []string{SchemeFile, SchemeHTTP, SchemeHTTPS, SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS, SchemeV4L2, SchemeExec} {
+	for _, s := range []string{SchemeFile, SchemeHTTP, SchemeHTTPS, SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS,
+		SchemeV4L2, SchemeExec} {
 		list := Protocols(s)
 		if len(list) == 0 {
 			t.Errorf("%s has none", s)
@@ -90,8 +96,10 @@ func TestHostOfATarget(t *testing.T) {
 func TestIsPrivateAddr(t *testing.T) {
 	for _, a := range []string{
 		"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::",
-		"10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00::1", "fc00::1",
-		"100.64.0.1", "100.127.255.255", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::7f00:1", "64:ff9b::7f00:1", "2002:7f00:1::",
+		"10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "fe80::1", "fe80::1%eth0",
+		"fd00::1", "fc00::1",
+		"100.64.0.1", "100.127.255.255", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::7f00:1", "64:ff9b::7f00:1",
+		"2002:7f00:1::",
 		"224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1", "198.18.0.1", "fec0::1", "2001::1",
 		"168.63.129.16",
 	} {
@@ -102,7 +110,8 @@ func TestIsPrivateAddr(t *testing.T) {
 	if !IsPrivateAddr(netip.Addr{}) {
 		t.Error("no address is public")
 	}
-	for _, a := range []string{"8.8.8.8", "172.32.0.1", "172.15.0.1", "100.63.0.1", "100.128.0.1", "192.169.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::"} {
+	for _, a := range []string{"8.8.8.8", "172.32.0.1", "172.15.0.1", "100.63.0.1", "100.128.0.1", "192.169.0.1",
+		"2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::"} {
 		if IsPrivateAddr(netip.MustParseAddr(a)) {
 			t.Errorf("%s is private", a)
 		}
@@ -120,11 +129,13 @@ func TestOwnAddressesAreNotPublic(t *testing.T) {
 		}, nil
 	}
 	for a, want := range map[string]string{
-		"8.8.8.8": "this machine", "::ffff:8.8.8.8": "this machine", "64:ff9b::808:808": "this machine", "2002:808:808::1": "this machine",
+		"8.8.8.8": "this machine", "::ffff:8.8.8.8": "this machine", "64:ff9b::808:808": "this machine",
+		"2002:808:808::1": "this machine",
 		"2606:4700::1111": "this machine", "2606:4700::1111%eth0": "this machine", "10.0.0.1": "private",
 		"8.8.8.9": "", "2606:4700::1112": "",
 	} {
-		if err := CheckPublic(netip.MustParseAddr(a)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := CheckPublic(netip.MustParseAddr(a)); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", a, err, want)
 		}
 	}
@@ -168,7 +179,8 @@ func TestRedact(t *testing.T) {
 		"exec:cam --password geheim -key=geheim -t 0 -o -":   "exec:cam --password *** -key=*** -t 0 -o -",
 		`exec:cam --header "X-Token: geheim" -o -`:           `exec:cam --header *** -o -`,
 	} {
-		if isAddress := strings.HasPrefix(in, "http") || strings.HasPrefix(in, "rtsp"); isAddress && (Redacted(in) || Redacted(want) != (in != want)) {
+		if isAddress := strings.HasPrefix(in, "http") || strings.HasPrefix(in, "rtsp"); isAddress && (Redacted(in) ||
+			Redacted(want) != (in != want)) {
 			t.Errorf("%q, %q: redacted %v, %v", in, want, Redacted(in), Redacted(want))
 		}
 		if got := Redact(in); got != want {
@@ -176,7 +188,8 @@ func TestRedact(t *testing.T) {
 		}
 	}
 	red := newRedactor("rtsp://admin:ge%40heim@h/s?auth=streng")
-	if got := red.text("user admin password ge@heim or ge%40heim, streng"); got != "user admin password *** or ***, ***" {
+	if got := red.text("user admin password ge@heim or ge%40heim, streng"); got !=
+		"user admin password *** or ***, ***" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -200,7 +213,8 @@ func TestSplitCommand(t *testing.T) {
 
 // Whatever the source, its error and ffmpeg's address agree with url.Parse about the host, and no secret is told.
 func FuzzParseSource(f *testing.F) {
-	for _, s := range []string{"clip.mp4", "http://u:geheim@h/x?token=geheim", "rtsp://[::1]:554/", "file:///x", "exec:a b", "v4l2:/dev/video0", `http://a\@b/`, "http://a@b@c:1/?@d"} {
+	for _, s := range []string{"clip.mp4", "http://u:geheim@h/x?token=geheim", "rtsp://[::1]:554/", "file:///x",
+		"exec:a b", "v4l2:/dev/video0", `http://a\@b/`, "http://a@b@c:1/?@d"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -223,7 +237,8 @@ func FuzzParseSource(f *testing.F) {
 				t.Errorf("%q: %q is read again as %q, %v", raw, target, again, err)
 			}
 			if u != nil && u.User != nil {
-				if p, ok := u.User.Password(); ok && len(p) > 8 && strings.Contains(newSource(raw).url, p) && !strings.Contains(u.Host+u.Path, p) {
+				if p, ok := u.User.Password(); ok && len(p) > 8 && strings.Contains(newSource(raw).url, p) &&
+					!strings.Contains(u.Host+u.Path, p) {
 					t.Errorf("%q: the redacted form %q contains the password", raw, newSource(raw).url)
 				}
 			}

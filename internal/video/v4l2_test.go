@@ -23,7 +23,8 @@ func TestCameraArgs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(o.ffmpegArgs(&route{scheme: SchemeV4L2, target: "/dev/video0", address: "/dev/video0"}, "", o.Width, o.Height), " "); !strings.Contains(got, c.want) {
+		if got := strings.Join(o.ffmpegArgs(&route{scheme: SchemeV4L2, target: "/dev/video0", address: "/dev/video0"},
+			"", o.Width, o.Height), " "); !strings.Contains(got, c.want) {
 			t.Errorf("%s; want %s", got, c.want)
 		}
 	}
@@ -32,7 +33,8 @@ func TestCameraArgs(t *testing.T) {
 // TestCameraFailures opens devices that are no cameras with the real ffmpeg. The test needs no camera and no kernel
 // module.
 func TestCameraFailures(t *testing.T) {
-	refuse(t, Options{URL: "/dev/video9999"}, NotFound, "nothing at this address (no such file; is the camera connected?")
+	refuse(t, Options{URL: "/dev/video9999"}, NotFound,
+		"nothing at this address (no such file; is the camera connected?")
 	refuse(t, Options{URL: "v4l2:/dev/null", Width: 64, Height: 48, FPS: 5}, NotVideo, "lower number")
 	for text, want := range map[string]Kind{
 		"[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_STREAMON): Device or resource busy":                      Busy,
@@ -57,7 +59,8 @@ echo '[AVIOContext @ 0x1] [verbose] Statistics: 5 bytes written' >&2
 echo '[verbose] 5 packets read' >&2
 `
 	testneeds.WriteProgram(t, script, text)
-	r, err := Open(t.Context(), Options{URL: "/dev/video0", FFmpeg: script, StartTimeout: time.Minute, StallTimeout: time.Minute})
+	r, err := Open(t.Context(), Options{URL: "/dev/video0", FFmpeg: script, StartTimeout: time.Minute,
+		StallTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,8 @@ echo '[verbose] 5 packets read' >&2
 			n++
 		}
 	}
-	if n != 5 || KindOf(err) != EndedEarly || !strings.HasSuffix(err.Error(), "unplugged?)") || OutputOf(err) != "ioctl(VIDIOC_DQBUF): No such device" {
+	if n != 5 || KindOf(err) != EndedEarly || !strings.HasSuffix(err.Error(), "unplugged?)") ||
+		OutputOf(err) != "ioctl(VIDIOC_DQBUF): No such device" {
 		t.Errorf("%d frames, %v", n, err)
 	}
 }

@@ -52,7 +52,8 @@ type waiting struct {
 
 // newWaiting returns the wait for frames returned at a rate of at most fps a second, 0 for no bound.
 func newWaiting(p *child.Process, maxTime time.Duration, fps float64, used func(time.Duration)) *waiting {
-	return &waiting{ffmpeg: p, setting: maxTime, max: maxTimeOfFrame(maxTime, fps), used: used, start: startProcessorTime}
+	return &waiting{ffmpeg: p, setting: maxTime, max: maxTimeOfFrame(maxTime, fps), used: used,
+		start: startProcessorTime}
 }
 
 // maxTimeOfFrame is ffmpeg's processor time without a frame. Below one frame a second, ffmpeg also decodes the frames
@@ -145,5 +146,6 @@ func (w *waiting) report() time.Duration {
 
 // tooMuch is the detail of the error of a source for errProcessorTime.
 func (w *waiting) tooMuch() string {
-	return fmt.Sprintf("ffmpeg has used %v of processor time without a picture, over limits.max_decode_time=%v: raise it, or use a video with fewer pixels", (w.report() - w.from).Round(time.Millisecond), w.setting)
+	return fmt.Sprintf("ffmpeg has used %v of processor time without a picture, over limits.max_decode_time=%v: "+
+		"raise it, or use a video with fewer pixels", (w.report() - w.from).Round(time.Millisecond), w.setting)
 }

@@ -81,10 +81,14 @@ while True: pass
 // A child that uses no processor time (its source sends nothing, or the processors are busy) waits for its deadline.
 func TestWaitingUsesNoProcessorTime(t *testing.T) {
 	needCPU(t)
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		<-q.Context().Done()
+	}))
 	defer silent.Close()
-	refuse(t, Options{URL: silent.URL + "/x.mp4", StartTimeout: 500 * time.Millisecond, MaxTime: time.Millisecond}, Timeout)
-	wait, _ := startWaiting(t, "import os, time\nos.write(1, b'x')\ntime.sleep(0.5)\nos.write(1, b'x')\nwhile True: time.sleep(0.01)", 100*time.Millisecond)
+	refuse(t, Options{URL: silent.URL + "/x.mp4", StartTimeout: 500 * time.Millisecond, MaxTime: time.Millisecond},
+		Timeout)
+	wait, _ := startWaiting(t, "import os, time\nos.write(1, b'x')\ntime.sleep(0.5)\nos.write(1, b'x')\nwhile True: "+
+		"time.sleep(0.01)", 100*time.Millisecond)
 	for range 2 {
 		if err := wait(); err != nil {
 			t.Fatal(err)
@@ -184,7 +188,9 @@ func TestDecodingWithoutPictures(t *testing.T) {
 	}
 
 	used.Store(0)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(videotest.IVF("VP90", 640, 360, list)) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(videotest.IVF("VP90", 640, 360, list))
+	}))
 	defer s.Close()
 	r := open(t, Options{URL: s.URL + "/x.ivf", MaxTime: most, Used: report})
 	n, err := readAll(r)
@@ -201,7 +207,8 @@ func TestDecodingWithoutPictures(t *testing.T) {
 
 // Frames dropped by FPS are decoded, and take time.
 func TestProcessorTimeOfFewFrames(t *testing.T) {
-	for fps, want := range map[float64]time.Duration{0: time.Second, 30: time.Second, 1: time.Second, 0.25: 4 * time.Second, 1e-300: 1 << 60} {
+	for fps, want := range map[float64]time.Duration{0: time.Second, 30: time.Second, 1: time.Second,
+		0.25: 4 * time.Second, 1e-300: 1 << 60} {
 		if got := maxTimeOfFrame(time.Second, fps); got < want || got > want && want < 1<<60 {
 			t.Errorf("%v frames a second: %v, want %v", fps, got, want)
 		}
@@ -210,7 +217,8 @@ func TestProcessorTimeOfFewFrames(t *testing.T) {
 
 // Before its first key frame, a camera may use processor time for as long as the time-out lasts.
 func TestProcessorTimeOfTheStart(t *testing.T) {
-	for scheme, want := range map[string]time.Duration{SchemeRTSP: 11 * time.Second, SchemeRTSPS: 11 * time.Second, SchemeHTTP: time.Second, SchemeHTTPS: time.Second} {
+	for scheme, want := range map[string]time.Duration{SchemeRTSP: 11 * time.Second, SchemeRTSPS: 11 * time.Second,
+		SchemeHTTP: time.Second, SchemeHTTPS: time.Second} {
 		if got := startTime(scheme, 10*time.Second); got != want {
 			t.Errorf("%s: %v, want %v", scheme, got, want)
 		}
@@ -223,9 +231,12 @@ func TestProbeIsBounded(t *testing.T) {
 	for script, want := range map[string]struct {
 		kind Kind
 		text string
-	}{`while [ "$(ulimit -t)" = unlimited ]; do :; done; echo "seconds: $(ulimit -t)" >&2`: {Unsupported, "seconds: 3"}, "kill -XCPU $$": {TooSlow, "processor time"}} {
+	}{`while [ "$(ulimit -t)" = unlimited ]; do :; done; echo "seconds: $(ulimit -t)" >&2`: {Unsupported,
+		"seconds: 3"}, "kill -XCPU $$": {TooSlow, "processor time"}} {
 		ffprobe := program(t, script)
-		if _, err := Probe(t.Context(), Options{URL: "x.mp4", FFprobe: ffprobe, StartTimeout: 2500 * time.Millisecond}); KindOf(err) != want.kind || !strings.Contains(err.Error()+OutputOf(err), want.text) {
+		if _, err := Probe(t.Context(), Options{URL: "x.mp4", FFprobe: ffprobe,
+			StartTimeout: 2500 * time.Millisecond}); KindOf(err) != want.kind ||
+			!strings.Contains(err.Error()+OutputOf(err), want.text) {
 			t.Errorf("%s: %v", script, err)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 
 // readByFFmpeg are the path endings of files and playlists with times; ffmpeg opens these without a look at their
 // beginning.
-var readByFFmpeg = []string{".m3u8", ".mpd", ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts", ".m2ts", ".flv", ".avi", ".ogv", ".mpg"}
+var readByFFmpeg = []string{".m3u8", ".mpd", ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts", ".m2ts", ".flv", ".avi",
+	".ogv", ".mpg"}
 
 // web reads an HTTP source in this process.
 type web struct {
@@ -74,7 +75,8 @@ func (w *web) get(ctx context.Context, header http.Header) (*http.Response, erro
 			}
 			return nil, err
 		}
-		if resp.StatusCode != http.StatusUnauthorized || again || w.user == nil || resp.Request.URL.Host != w.source.Host || !w.auth.read(resp.Header.Values("WWW-Authenticate")) {
+		if resp.StatusCode != http.StatusUnauthorized || again || w.user == nil ||
+			resp.Request.URL.Host != w.source.Host || !w.auth.read(resp.Header.Values("WWW-Authenticate")) {
 			return resp, nil
 		}
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
@@ -96,7 +98,9 @@ func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
 			cancel()
 			return nil, err
 		}
-		return startFeed(ctx, motionJPEG, closers{io.NopCloser(nil), cancel}, func(to io.Writer) error { return copyPictures(to, p) })
+		return startFeed(ctx, motionJPEG, closers{io.NopCloser(nil), cancel}, func(to io.Writer) error {
+			return copyPictures(to, p)
+		})
 	}
 	if slices.Contains(readByFFmpeg, strings.ToLower(path.Ext(w.source.Path))) {
 		cancel()
@@ -116,7 +120,8 @@ func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
 	is, body := timed, sniffed{}
 	switch {
 	case kind == "text/html":
-		err = w.src.fail(NotVideo, "its server answers with a web page (text/html), perhaps to log in: use the address of the stream itself", nil)
+		err = w.src.fail(NotVideo, "its server answers with a web page (text/html), perhaps to log in: use the "+
+			"address of the stream itself", nil)
 	case resp.ContentLength >= 0 && !isMultipart(kind): // a file
 	default:
 		if is, body = sniff(resp.Body); isMotionJPEG(kind) {

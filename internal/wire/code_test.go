@@ -19,7 +19,8 @@ import (
 func TestSameWords(t *testing.T) {
 	reasons := []string{}
 	for _, r := range []stream.CloseReason{
-		stream.ByClient, stream.ClientGone, stream.SlowConsumer, stream.Idle, stream.ByUnload, stream.ByDrain, stream.ByError, stream.SourceEnded,
+		stream.ByClient, stream.ClientGone, stream.SlowConsumer, stream.Idle, stream.ByUnload, stream.ByDrain,
+		stream.ByError, stream.SourceEnded,
 	} {
 		reasons = append(reasons, string(r))
 	}
@@ -27,8 +28,10 @@ func TestSameWords(t *testing.T) {
 		t.Errorf("reasons are %v, in stream %v", wire.CloseReasons, reasons)
 	}
 	for ours, theirs := range map[wire.Codec]stream.Codec{
-		wire.Opaque: stream.Opaque, wire.JPEG: stream.JPEG, wire.PNG: stream.PNG, wire.WebP: stream.WebP, wire.H264: stream.H264,
-		wire.VP8: stream.VP8, wire.VP9: stream.VP9, wire.AV1: stream.AV1, wire.RGB24: stream.RGB24, wire.NV12: stream.NV12,
+		wire.Opaque: stream.Opaque, wire.JPEG: stream.JPEG, wire.PNG: stream.PNG, wire.WebP: stream.WebP,
+		wire.H264: stream.H264,
+		wire.VP8:  stream.VP8, wire.VP9: stream.VP9, wire.AV1: stream.AV1, wire.RGB24: stream.RGB24,
+		wire.NV12:  stream.NV12,
 		wire.PCM16: stream.PCM16, wire.PCMFloat: stream.PCMFloat, wire.Tensors: stream.Tensors,
 	} {
 		if uint8(ours) != uint8(theirs) || ours.String() != theirs.String() {

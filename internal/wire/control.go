@@ -46,9 +46,11 @@ func kindsOf(all ...Message) kinds {
 	return ks
 }
 
-var fromClient = kindsOf(new(Open), new(Update), new(Pause), new(Resume), new(Flush), new(Close), new(Ping), new(Attach))
+var fromClient = kindsOf(new(Open), new(Update), new(Pause), new(Resume), new(Flush), new(Close), new(Ping),
+	new(Attach))
 
-var fromServer = kindsOf(new(Result), new(Drop), new(Credit), new(ErrorMessage), new(Ready), new(Opened), new(Advise), new(Stats),
+var fromServer = kindsOf(new(Result), new(Drop), new(Credit), new(ErrorMessage), new(Ready), new(Opened), new(Advise),
+	new(Stats),
 	new(GoAway), new(Pong), new(Closed), new(Attached))
 
 // envelope has the field read before the type of a message is known; address has the stream of a message with an
@@ -91,7 +93,8 @@ func (k kinds) parse(v value) (Message, error) {
 	kind, ok := k[e.Type]
 	if !ok {
 		names := slices.Sorted(maps.Keys(k))
-		return nil, unsupported(ErrType, "type", fmt.Sprintf("%q is unknown: want one of %s", clip(e.Type), strings.Join(names, ", ")))
+		return nil, unsupported(ErrType, "type", fmt.Sprintf("%q is unknown: want one of %s", clip(e.Type),
+			strings.Join(names, ", ")))
 	}
 	m := kind.empty()
 	return m, within(e.Type, kind.reader.read(v, reflect.ValueOf(m).Elem()))

@@ -18,7 +18,8 @@ var texts = []struct {
 	{Client, `{"type":"open","sid":1,"model":"spotter","codec":"jpeg","width":640,"height":480,` +
 		`"policy":{"mode":"latest","max_age_ms":500,"deadline_ms":200,"max_fps":12.5,"window":4},` +
 		`"outputs":"binary","stateful":true,"params":{"a":"x","b":true,"f":1.0,"n":-2}}`,
-		&Open{SID: 1, Model: "spotter", Codec: "jpeg", Width: 640, Height: 480, Policy: Policy{"latest", 500, 200, 12.5, 4},
+		&Open{SID: 1, Model: "spotter", Codec: "jpeg", Width: 640, Height: 480,
+			Policy:  Policy{"latest", 500, 200, 12.5, 4},
 			Outputs: "binary", Stateful: true, Params: Params{"a": "x", "b": true, "f": 1.0, "n": int64(-2)}}},
 	{Client, `{"type":"update","sid":2,"policy":{"max_fps":0.001},"outputs":"none","params":{"k":1}}`,
 		&Update{SID: 2, Policy: PolicyChange{MaxFPS: new(0.001)}, Outputs: "none", Params: Params{"k": int64(1)}}},
@@ -35,24 +36,33 @@ var texts = []struct {
 	{Server, `{"type":"ready","session":"s","resume_token":"t","resume_ms":30000,` +
 		`"limits":{"max_message":8388608,"max_text":65536,"max_streams":64,"max_window":1024}}`,
 		&Ready{"s", "t", 30000, Limits{8 << 20, 64 << 10, 64, 1024}}},
-	{Server, `{"type":"opened","sid":1,"credit_limit":2,"policy":{"mode":"every","window":2}}`, &Opened{1, 2, Policy{Mode: "every", Window: 2}}},
+	{Server, `{"type":"opened","sid":1,"credit_limit":2,"policy":{"mode":"every","window":2}}`,
+		&Opened{1, 2, Policy{Mode: "every", Window: 2}}},
 	{Server, `{"type":"credit","sid":1,"credit_limit":18446744073709551615}`, &Credit{1, math.MaxUint64, 0}},
 	{Server, `{"type":"credit","sid":1,"credit_limit":5,"ack":3}`, &Credit{1, 5, 3}},
-	{Server, `{"type":"result","sid":1,"seq":7,"ack":8,"credit_limit":12,"capture_us":-3,"model":"m","version":"1\"x","batch":3,"width":640,"height":480,"partial":true,"traceresponse":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
+	{Server, `{"type":"result","sid":1,"seq":7,"ack":8,"credit_limit":12,"capture_us":-3,"model":"m",` +
+		`"version":"1\"x","batch":3,"width":640,"height":480,"partial":true,` +
+		`"traceresponse":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
 		`"timing":{"received_us":10,"queue_us":11,"prepare_us":12,"run_us":13,"total_us":14},` +
 		`"outputs":[{"name":"y"}],"parameters":{"p":1}}`,
-		&Result{1, 7, 8, 12, -3, "m", `1"x`, 3, 640, 480, true, Timing{10, 11, 12, 13, 14}, traceparent, []byte(`[{"name":"y"}]`), []byte(`{"p":1}`)}},
-	{Server, `{"type":"drop","sid":1,"seqs":[[3,5],[7,7],[9,18446744073709551615]],"reason":"superseded","ack":9,"credit_limit":11}`,
+		&Result{1, 7, 8, 12, -3, "m", `1"x`, 3, 640, 480, true, Timing{10, 11, 12, 13, 14}, traceparent,
+			[]byte(`[{"name":"y"}]`), []byte(`{"p":1}`)}},
+	{Server, `{"type":"drop","sid":1,"seqs":[[3,5],[7,7],[9,18446744073709551615]],"reason":"superseded","ack":9,` +
+		`"credit_limit":11}`,
 		&Drop{1, []Range{{3, 5}, {7, 7}, {9, math.MaxUint64}}, "superseded", 9, 11}},
 	{Server, `{"type":"advise","sid":1,"fps":7.5,"width":320,"height":240,"quality":60,"keyframe":true}`,
 		&Advise{1, 7.5, 320, 240, 60, true}},
-	{Server, `{"type":"stats","sid":1,"counts":{"accepted":10,"results":6,"drops":3,"errors":1},"waiting":1,"fps":29.97,"age_us":4000}`,
+	{Server, `{"type":"stats","sid":1,"counts":{"accepted":10,"results":6,"drops":3,"errors":1},"waiting":1,` +
+		`"fps":29.97,"age_us":4000}`,
 		&Stats{1, Counts{0, 10, 6, 3, 1}, 1, 29.97, 4000}},
-	{Server, `{"type":"error","code":"flow_control","message":"more \u003c than","retryable":true,"retry_after_ms":20,"sid":0,"seq":0,"ack":1,"credit_limit":3,"traceresponse":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","fatal":true}`,
+	{Server, `{"type":"error","code":"flow_control","message":"more \u003c ` +
+		`than","retryable":true,"retry_after_ms":20,"sid":0,"seq":0,"ack":1,"credit_limit":3,` +
+		`"traceresponse":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","fatal":true}`,
 		&ErrorMessage{"flow_control", "more < than", true, 20, new(uint32), new(uint64), 1, 3, traceparent, true}},
 	{Server, `{"type":"goaway","time_left_ms":5000}`, &GoAway{5000}},
 	{Server, `{"type":"pong","t":5,"server_t":1700000000000000}`, &Pong{5, 1700000000000000}},
-	{Server, `{"type":"closed","sid":1,"reason":"client","totals":{"received":11,"accepted":10,"results":6,"drops":3,"errors":1}}`,
+	{Server, `{"type":"closed","sid":1,"reason":"client","totals":{"received":11,"accepted":10,"results":6,` +
+		`"drops":3,"errors":1}}`,
 		&Closed{1, "client", Counts{11, 10, 6, 3, 1}}},
 	{Server, `{"type":"attached","session":"s","resume_token":"t2","resume_ms":30000,` +
 		`"streams":[{"sid":1,"received_count":10,"received_seq":9,"credit_limit":12}]}`,
@@ -173,7 +183,8 @@ func TestBrokenTexts(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, m, e)
 		}
 	}
-	for _, text := range []string{long(MaxText), deep(MaxDepth - 1), `{"type":"pause","sid":1,"x":"` + strings.Repeat("[", 100) + `"}`} {
+	for _, text := range []string{long(MaxText), deep(MaxDepth - 1), `{"type":"pause","sid":1,"x":"` +
+		strings.Repeat("[", 100) + `"}`} {
 		if _, err := ParseControl([]byte(text), Client); err != nil {
 			t.Errorf("%.40s...: %v", text, err)
 		}
@@ -277,8 +288,10 @@ func TestEveryRuleOfControl(t *testing.T) {
 		{Client, `{"type":"attach","token":"t","streams":[{"sid":1},2]}`, ErrValue, "attach.streams[1]"},
 		{Client, `{"type":"attach","token":"t","streams":[{"sid":1},{}]}`, ErrMissing, "attach.streams[1].sid"},
 		{Client, `{"type":"attach","token":"t","streams":[{"sid":1},{"sid":1}]}`, ErrTwice, "attach.streams[1].sid"},
-		{Client, `{"type":"attach","token":"t","streams":[{"sid":1,"last_seq":-1}]}`, ErrValue, "attach.streams[0].last_seq"},
-		{Client, `{"type":"attach","token":"t","streams":[{"sid":1,"last_seq":18446744073709551616}]}`, ErrValue, "attach.streams[0].last_seq"},
+		{Client, `{"type":"attach","token":"t","streams":[{"sid":1,"last_seq":-1}]}`, ErrValue,
+			"attach.streams[0].last_seq"},
+		{Client, `{"type":"attach","token":"t","streams":[{"sid":1,"last_seq":18446744073709551616}]}`, ErrValue,
+			"attach.streams[0].last_seq"},
 
 		{Server, `{"type":"ready"}`, ErrMissing, "ready.session"},
 		{Server, `{"type":"ready","session":"s","resume_ms":-1}`, ErrValue, "ready.resume_ms"},
@@ -311,7 +324,8 @@ func TestEveryRuleOfControl(t *testing.T) {
 		{Server, `{"type":"closed","sid":1,"totals":{}}`, ErrMissing, "closed.totals.accepted"},
 		{Server, `{"type":"closed","sid":1,"reason":"","totals":{}}`, ErrValue, "closed.reason"},
 		{Server, `{"type":"attached","session":"s"}`, ErrMissing, "attached.resume_token"},
-		{Server, `{"type":"attached","session":"s","resume_token":"t","streams":[{"sid":1}]}`, ErrMissing, "attached.streams[0].received_count"},
+		{Server, `{"type":"attached","session":"s","resume_token":"t","streams":[{"sid":1}]}`, ErrMissing,
+			"attached.streams[0].received_count"},
 	} {
 		m, err := ParseControl([]byte(c.text), c.from)
 		if m != nil {
@@ -326,7 +340,8 @@ func TestEveryRuleOfControl(t *testing.T) {
 	}
 	_, err := ParseControl([]byte(`{"type":"rewind","sid":9}`), Client)
 	refusal(t, "unknown type", err, ErrType, "unsupported", "type")
-	if want := `type: "rewind" is unknown: want one of attach, close, flush, open, pause, ping, resume, update`; err.Error() != want {
+	if want :=
+		`type: "rewind" is unknown: want one of attach, close, flush, open, pause, ping, resume, update`; err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	_, err = ParseControl([]byte(policy(`"mode":"newest"`)), Client)
@@ -337,7 +352,8 @@ func TestEveryRuleOfControl(t *testing.T) {
 
 func TestParams(t *testing.T) {
 	p, err := ParseParams([]byte(` {"s":"\u00e9","i":-7,"f":7.0,"e":1e3,"b":false} `))
-	if want := (Params{"s": "é", "i": int64(-7), "f": 7.0, "e": 1000.0, "b": false}); err != nil || !reflect.DeepEqual(p, want) {
+	if want := (Params{"s": "é", "i": int64(-7), "f": 7.0, "e": 1000.0, "b": false}); err != nil ||
+		!reflect.DeepEqual(p, want) {
 		t.Fatalf("%v, %v", p, err)
 	}
 	for text, c := range map[string]struct {
@@ -358,11 +374,13 @@ func TestParams(t *testing.T) {
 		}
 	}
 	for _, p := range []Params{{"a": math.NaN()}, {"a": math.Inf(1)}, {"a": []int{1}}, {"a": nil}} {
-		if out, err := AppendControl([]byte("x"), &Open{Params: p}); err == nil || !strings.Contains(err.Error(), "params.a: ") || string(out) != "x" {
+		if out, err := AppendControl([]byte("x"), &Open{Params: p}); err == nil ||
+			!strings.Contains(err.Error(), "params.a: ") || string(out) != "x" {
 			t.Errorf("%v: %s, %v", p, out, err)
 		}
 	}
-	if out, err := AppendControl(nil, &Open{Params: Params{"n": 5}}); err != nil || string(out) != `{"type":"open","sid":0,"params":{"n":5}}` {
+	if out, err := AppendControl(nil, &Open{Params: Params{"n": 5}}); err != nil ||
+		string(out) != `{"type":"open","sid":0,"params":{"n":5}}` {
 		t.Errorf("%s, %v", out, err)
 	}
 }

@@ -89,9 +89,12 @@ func (m *Drop) check() error {
 	for i, r := range m.Seqs {
 		switch {
 		case r[0] > r[1]:
-			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d]: want the first seq of the range, then the last", r[0], r[1]))
+			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i),
+				fmt.Sprintf("is [%d,%d]: want the first seq of the range, then the last", r[0], r[1]))
 		case i > 0 && r[0] <= m.Seqs[i-1][1]:
-			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d] after [%d,%d]: want ascending ranges", r[0], r[1], m.Seqs[i-1][0], m.Seqs[i-1][1]))
+			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i),
+				fmt.Sprintf("is [%d,%d] after [%d,%d]: want ascending ranges", r[0], r[1], m.Seqs[i-1][0],
+					m.Seqs[i-1][1]))
 		}
 	}
 	return nil

@@ -53,10 +53,12 @@ func TestHotMessagesComeBack(t *testing.T) {
 		number := rapid.IntRange(0, MaxSide)
 		r := &Result{
 			SID: rapid.Uint32().Draw(t, "sid"), Seq: rapid.Uint64().Draw(t, "seq"), Ack: rapid.Uint64().Draw(t, "ack"),
-			Limit: rapid.Uint64().Draw(t, "limit"), CaptureUS: rapid.Int64().Draw(t, "capture"), Model: word.Draw(t, "model"), Version: word.Draw(t, "version"), Batch: number.Draw(t, "batch"),
+			Limit: rapid.Uint64().Draw(t, "limit"), CaptureUS: rapid.Int64().Draw(t, "capture"),
+			Model: word.Draw(t, "model"), Version: word.Draw(t, "version"), Batch: number.Draw(t, "batch"),
 			Width: number.Draw(t, "width"), Height: number.Draw(t, "height"), Partial: rapid.Bool().Draw(t, "partial"),
 		}
-		for _, p := range []*int64{&r.Timing.ReceivedUS, &r.Timing.QueueUS, &r.Timing.PrepareUS, &r.Timing.RunUS, &r.Timing.TotalUS} {
+		for _, p := range []*int64{&r.Timing.ReceivedUS, &r.Timing.QueueUS, &r.Timing.PrepareUS, &r.Timing.RunUS,
+			&r.Timing.TotalUS} {
 			*p = rapid.Int64Range(0, 3).Draw(t, "moment")
 		}
 		if rapid.Bool().Draw(t, "with outputs") {
@@ -71,7 +73,8 @@ func TestHotMessagesComeBack(t *testing.T) {
 		back(t, d)
 		back(t, &Credit{r.SID, r.Seq, r.Ack})
 
-		e := &ErrorMessage{Code: word.Draw(t, "code"), Message: word.Draw(t, "message"), Retryable: r.Partial, RetryAfterMS: r.Width}
+		e := &ErrorMessage{Code: word.Draw(t, "code"), Message: word.Draw(t, "message"), Retryable: r.Partial,
+			RetryAfterMS: r.Width}
 		if rapid.Bool().Draw(t, "of a frame") {
 			e.SID, e.Seq, e.Ack, e.Limit = &r.SID, &r.Seq, r.Ack, r.Limit
 		}
@@ -147,7 +150,8 @@ func TestAllocations(t *testing.T) {
 	h := golden["frame"].header
 	result := golden["result"].header
 	room := make([]byte, 0, 4096)
-	ack := &Result{SID: 1, Seq: 7, Ack: 8, CaptureUS: 9, Version: "1", Batch: 3, Width: 640, Height: 480, Timing: Timing{1, 2, 3, 4, 5}}
+	ack := &Result{SID: 1, Seq: 7, Ack: 8, CaptureUS: 9, Version: "1", Batch: 3, Width: 640, Height: 480,
+		Timing: Timing{1, 2, 3, 4, 5}}
 	dropped := &Drop{SID: 1, Reason: "superseded", Seqs: make([]Range, 0, 8)}
 	var credit Message = &Credit{1, 2, 3}
 	sid, seq := uint32(1), uint64(2)

@@ -34,7 +34,8 @@ func (x *Ext) parse(ext []byte) *Error {
 		}
 		typ, n := ext[0], int(binary.LittleEndian.Uint16(ext[1:]))
 		if n > len(ext)-tlvHead {
-			return invalid(ErrTLVLen, tlvName(typ), fmt.Sprintf("announces %d bytes, but %d follow", n, len(ext)-tlvHead))
+			return invalid(ErrTLVLen, tlvName(typ), fmt.Sprintf("announces %d bytes, but %d follow", n,
+				len(ext)-tlvHead))
 		}
 		switch typ {
 		case tlvTraceparent, tlvROI, tlvParams:
@@ -85,14 +86,16 @@ func (x *Ext) check() *Error {
 		}
 	}
 	if n := x.size(); n > math.MaxUint16 {
-		return tooLarge(ErrExtLen, "ext", fmt.Sprintf("has %d bytes: want at most %d; shorten the parameters", n, math.MaxUint16))
+		return tooLarge(ErrExtLen, "ext", fmt.Sprintf("has %d bytes: want at most %d; shorten the parameters", n,
+			math.MaxUint16))
 	}
 	return nil
 }
 
 func (x *Ext) checkTraceparent() *Error {
 	if n := len(x.Traceparent); n < traceparentMin {
-		return invalid(ErrTLVSize, tlvName(tlvTraceparent), fmt.Sprintf("has %d bytes: want the text of a traceparent, at least %d", n, traceparentMin))
+		return invalid(ErrTLVSize, tlvName(tlvTraceparent),
+			fmt.Sprintf("has %d bytes: want the text of a traceparent, at least %d", n, traceparentMin))
 	}
 	return nil
 }

@@ -95,7 +95,8 @@ type Header struct {
 // *Error, needs memory.
 func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
 	if len(msg) < HeaderLen {
-		return Header{}, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
+		return Header{}, nil, fatal(ErrShort, codeInvalid, "header",
+			fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
 	}
 	if msg[0] != Version {
 		return Header{}, nil, fatal(ErrVersion, codeVersion, "version", fmt.Sprintf("is %d: want %d", msg[0], Version))
@@ -129,7 +130,8 @@ func (h *Header) split(msg []byte, from Side) (ext, payload []byte, fault *Error
 	}
 	end := HeaderLen + int(binary.LittleEndian.Uint16(msg[28:]))
 	if end > len(msg) {
-		return nil, nil, invalid(ErrExtLen, "ext_len", fmt.Sprintf("is %d, but %d bytes follow the header", end-HeaderLen, len(msg)-HeaderLen))
+		return nil, nil, invalid(ErrExtLen, "ext_len", fmt.Sprintf("is %d, but %d bytes follow the header",
+			end-HeaderLen, len(msg)-HeaderLen))
 	}
 	return msg[HeaderLen:end:end], msg[end:], nil
 }
@@ -152,12 +154,14 @@ func (h *Header) checkFixed(from Side) *Error {
 	case h.Codec > Tensors:
 		return unsupported(ErrCodec, "codec", fmt.Sprintf("%d is unknown: want 0 to %d", h.Codec, Tensors))
 	case h.Flags&^allFlags != 0:
-		return unsupported(ErrFlags, "flags", fmt.Sprintf("%#02x has unknown bits: want none but %#02x", uint8(h.Flags), uint8(allFlags)))
+		return unsupported(ErrFlags, "flags", fmt.Sprintf("%#02x has unknown bits: want none but %#02x",
+			uint8(h.Flags), uint8(allFlags)))
 	case !h.paired():
 		return invalid(ErrPairing, "codec", fmt.Sprintf("%d (%s) does not go with kind %d", h.Codec, h.Codec, h.Kind))
 	case (h.Kind == KindResult) != (from == Server):
 		if from == Server {
-			return invalid(ErrDirection, "kind", fmt.Sprintf("a server does not send kind %d: want %d, result", h.Kind, KindResult))
+			return invalid(ErrDirection, "kind", fmt.Sprintf("a server does not send kind %d: want %d, result", h.Kind,
+				KindResult))
 		}
 		return invalid(ErrDirection, "kind", fmt.Sprintf("a client does not send kind %d, result", h.Kind))
 	}

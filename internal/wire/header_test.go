@@ -44,8 +44,9 @@ var golden = map[string]struct {
 		02 08 00  0a 00 14 00 2c 01 c8 00
 		04 0c 00 "{" 22 "size" 22 ": 42}"
 		ff d8`, Header{
-		Kind: KindFrame, Codec: JPEG, Flags: FlagKey | FlagMust, SID: 7, Seq: 0x0102030405060708, CaptureUS: 10_000_000_000,
-		Width: 640, Height: 480, DeadlineMS: 250,
+		Kind: KindFrame, Codec: JPEG, Flags: FlagKey | FlagMust, SID: 7, Seq: 0x0102030405060708,
+		CaptureUS: 10_000_000_000,
+		Width:     640, Height: 480, DeadlineMS: 250,
 		Ext: Ext{ROI: [4]uint16{10, 20, 300, 200}, HasROI: true, Params: []byte(`{"size": 42}`)},
 	}, "\xff\xd8"},
 	"config": {Client, `
@@ -63,12 +64,14 @@ var golden = map[string]struct {
 		00 00  00 00  3a 00  00 00
 		01 37 00 "` + traceparent + `"
 		00 00 00 00`,
-		Header{Kind: KindTensor, Codec: Tensors, Flags: FlagMust, SID: 2, Seq: 3, Ext: Ext{Traceparent: []byte(traceparent)}}, "\x00\x00\x00\x00"},
+		Header{Kind: KindTensor, Codec: Tensors, Flags: FlagMust, SID: 2, Seq: 3,
+			Ext: Ext{Traceparent: []byte(traceparent)}}, "\x00\x00\x00\x00"},
 	"audio": {Client, `
 		01 05 0a 0a  00 00 00 00  09 00 00 00 00 00 00 00  01 00 00 00 00 00 00 00
 		00 00  00 00  00 00  ff ff
 		ff 7f 00 80`,
-		Header{Kind: KindAudio, Codec: PCM16, Flags: FlagDiscontinuity | FlagEnd, Seq: 9, CaptureUS: 1, DeadlineMS: math.MaxUint16}, "\xff\x7f\x00\x80"},
+		Header{Kind: KindAudio, Codec: PCM16, Flags: FlagDiscontinuity | FlagEnd, Seq: 9, CaptureUS: 1,
+			DeadlineMS: math.MaxUint16}, "\xff\x7f\x00\x80"},
 }
 
 func TestGoldenMessages(t *testing.T) {
@@ -139,35 +142,41 @@ func TestEveryRuleOfTheHeader(t *testing.T) {
 		field string
 		fatal bool
 	}{
-		"empty":                     {nil, ErrShort, "invalid_argument", "header", true},
-		"a byte short":              {base[:31], ErrShort, "invalid_argument", "header", true},
-		"version 0":                 {at(0, 0), ErrVersion, "unsupported_version", "version", true},
-		"version 2":                 {at(0, 2), ErrVersion, "unsupported_version", "version", true},
-		"kind 0":                    {at(1, 0), ErrKind, "unsupported", "kind", false},
-		"kind 6":                    {at(1, 6), ErrKind, "unsupported", "kind", false},
-		"codec 13":                  {at(2, 13), ErrCodec, "unsupported", "codec", false},
-		"codec auto":                {at(2, 255), ErrCodec, "unsupported", "codec", false},
-		"flag 16":                   {at(3, 17), ErrFlags, "unsupported", "flags", false},
-		"frame of samples":          {at(2, 10), ErrPairing, "invalid_argument", "codec", false},
-		"frame of tensors":          {at(2, 12), ErrPairing, "invalid_argument", "codec", false},
-		"config of a still":         {at(1, 2), ErrPairing, "invalid_argument", "codec", false},
-		"tensor of a picture":       {at(1, 4), ErrPairing, "invalid_argument", "codec", false},
-		"audio of a picture":        {at(1, 5), ErrPairing, "invalid_argument", "codec", false},
-		"audio of tensors":          {at(1, 5, 2, 12), ErrPairing, "invalid_argument", "codec", false},
-		"result of a picture":       {at(1, 3), ErrPairing, "invalid_argument", "codec", false},
-		"result from a client":      {at(1, 3, 2, 12), ErrDirection, "invalid_argument", "kind", false},
-		"ext longer than message":   {at(28, 8), ErrExtLen, "invalid_argument", "ext_len", false},
-		"ext far longer":            {at(29, 255), ErrExtLen, "invalid_argument", "ext_len", false},
-		"entry without length":      {ext("09 00"), ErrTLVLen, "invalid_argument", "ext", false},
-		"entry longer than ext":     {ext("02 09 00 0000 0000 0100 0100"), ErrTLVLen, "invalid_argument", "ext.roi", false},
-		"unknown longer than ext":   {ext("63 01 00"), ErrTLVLen, "invalid_argument", "ext[type 99]", false},
-		"region twice":              {ext(roi + roi), ErrTLVTwice, "invalid_argument", "ext.roi", false},
-		"parameters twice":          {ext(`04 02 00 "{}" 04 02 00 "{}"`), ErrTLVTwice, "invalid_argument", "ext.params", false},
-		"traceparent twice":         {ext(`01 37 00 "` + traceparent + `" 01 37 00 "` + traceparent + `"`), ErrTLVTwice, "invalid_argument", "ext.traceparent", false},
-		"short region":              {ext("02 07 00 0000 0000 0100 01"), ErrTLVSize, "invalid_argument", "ext.roi", false},
-		"long region":               {ext("02 09 00 0000 0000 0100 0100 00"), ErrTLVSize, "invalid_argument", "ext.roi", false},
-		"empty parameters":          {ext("04 00 00"), ErrTLVSize, "invalid_argument", "ext.params", false},
-		"wrong behind unknown ones": {ext("03 01 00 00 ff 00 00 03 00 00 02 00 00"), ErrTLVSize, "invalid_argument", "ext.roi", false},
+		"empty":                   {nil, ErrShort, "invalid_argument", "header", true},
+		"a byte short":            {base[:31], ErrShort, "invalid_argument", "header", true},
+		"version 0":               {at(0, 0), ErrVersion, "unsupported_version", "version", true},
+		"version 2":               {at(0, 2), ErrVersion, "unsupported_version", "version", true},
+		"kind 0":                  {at(1, 0), ErrKind, "unsupported", "kind", false},
+		"kind 6":                  {at(1, 6), ErrKind, "unsupported", "kind", false},
+		"codec 13":                {at(2, 13), ErrCodec, "unsupported", "codec", false},
+		"codec auto":              {at(2, 255), ErrCodec, "unsupported", "codec", false},
+		"flag 16":                 {at(3, 17), ErrFlags, "unsupported", "flags", false},
+		"frame of samples":        {at(2, 10), ErrPairing, "invalid_argument", "codec", false},
+		"frame of tensors":        {at(2, 12), ErrPairing, "invalid_argument", "codec", false},
+		"config of a still":       {at(1, 2), ErrPairing, "invalid_argument", "codec", false},
+		"tensor of a picture":     {at(1, 4), ErrPairing, "invalid_argument", "codec", false},
+		"audio of a picture":      {at(1, 5), ErrPairing, "invalid_argument", "codec", false},
+		"audio of tensors":        {at(1, 5, 2, 12), ErrPairing, "invalid_argument", "codec", false},
+		"result of a picture":     {at(1, 3), ErrPairing, "invalid_argument", "codec", false},
+		"result from a client":    {at(1, 3, 2, 12), ErrDirection, "invalid_argument", "kind", false},
+		"ext longer than message": {at(28, 8), ErrExtLen, "invalid_argument", "ext_len", false},
+		"ext far longer":          {at(29, 255), ErrExtLen, "invalid_argument", "ext_len", false},
+		"entry without length":    {ext("09 00"), ErrTLVLen, "invalid_argument", "ext", false},
+		"entry longer than ext": {ext("02 09 00 0000 0000 0100 0100"), ErrTLVLen, "invalid_argument", "ext.roi",
+			false},
+		"unknown longer than ext": {ext("63 01 00"), ErrTLVLen, "invalid_argument", "ext[type 99]", false},
+		"region twice":            {ext(roi + roi), ErrTLVTwice, "invalid_argument", "ext.roi", false},
+		"parameters twice": {ext(`04 02 00 "{}" 04 02 00 "{}"`), ErrTLVTwice, "invalid_argument",
+			"ext.params", false},
+		"traceparent twice": {ext(`01 37 00 "` + traceparent + `" 01 37 00 "` + traceparent + `"`),
+			ErrTLVTwice, "invalid_argument", "ext.traceparent", false},
+		"short region": {ext("02 07 00 0000 0000 0100 01"), ErrTLVSize, "invalid_argument", "ext.roi",
+			false},
+		"long region": {ext("02 09 00 0000 0000 0100 0100 00"), ErrTLVSize, "invalid_argument",
+			"ext.roi", false},
+		"empty parameters": {ext("04 00 00"), ErrTLVSize, "invalid_argument", "ext.params", false},
+		"wrong behind unknown ones": {ext("03 01 00 00 ff 00 00 03 00 00 02 00 00"), ErrTLVSize, "invalid_argument",
+			"ext.roi", false},
 	} {
 		h, payload, err := ParseHeader(c.msg, Client)
 		refusal(t, name, err, c.rule, c.code, c.field)
@@ -283,7 +292,8 @@ func TestHeaderComesBack(t *testing.T) {
 		}
 		// Written into headroom, the header is the same, and the bytes around are untouched.
 		room := bytes.Repeat([]byte{0xee}, h.Size()+2)
-		if n := PutHeader(room[1:len(room)-1], &h); n != h.Size() || room[0] != 0xee || room[n+1] != 0xee || !bytes.Equal(room[1:n+1], msg[:n]) {
+		if n := PutHeader(room[1:len(room)-1], &h); n != h.Size() || room[0] != 0xee || room[n+1] != 0xee ||
+			!bytes.Equal(room[1:n+1], msg[:n]) {
 			t.Fatalf("in headroom: %x", room)
 		}
 	})

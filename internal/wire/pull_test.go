@@ -15,8 +15,10 @@ func TestOrdersAndCallsAreReadStrictly(t *testing.T) {
 		field string
 	}{
 		{`{"url":"rtsp://x/","model":"m"}`, nil, ""}, {`{"stop":true}`, nil, ""}, {`{}`, nil, ""},
-		{`{"url":"a","url":"b"}`, wire.ErrTwice, "url"}, {`{"URL":"a"}`, wire.ErrUnknown, "URL"}, {`{"url":"a","x":1}`, wire.ErrUnknown, "x"},
-		{`{"url":7}`, wire.ErrValue, "url"}, {`{"stop":null}`, wire.ErrValue, "stop"}, {`{"url":"a"}{}`, wire.ErrSyntax, ""}, {`[]`, wire.ErrSyntax, ""},
+		{`{"url":"a","url":"b"}`, wire.ErrTwice, "url"}, {`{"URL":"a"}`, wire.ErrUnknown, "URL"},
+		{`{"url":"a","x":1}`, wire.ErrUnknown, "x"},
+		{`{"url":7}`, wire.ErrValue, "url"}, {`{"stop":null}`, wire.ErrValue, "stop"},
+		{`{"url":"a"}{}`, wire.ErrSyntax, ""}, {`[]`, wire.ErrSyntax, ""},
 	} {
 		var o wire.PullOrder
 		check(t, c.text, wire.ParsePullOrder([]byte(c.text), &o), c.rule, c.field)
@@ -29,8 +31,10 @@ func TestOrdersAndCallsAreReadStrictly(t *testing.T) {
 	}{
 		{`{"model":"m","id":"7","parameters":{},"inputs":[{"name":"url","shape":[1],"data":["a"]}]}`, nil, "", "7"},
 		{`{"model":"m","id":1e3,"inputs":[]}`, nil, "", "1e3"}, {`{"model":"m","id":null}`, nil, "", ""},
-		{`{"model":"m","model":"n","id":"a"}`, wire.ErrTwice, "model", "a"}, {`{"inputs":[{"data":["a"],"data":[]}],"id":"b"}`, wire.ErrTwice, "inputs[0].data", "b"},
-		{`{"model":"m","id":[1]}`, wire.ErrValue, "id", ""}, {`{"inputs":[{"data":[1]}],"id":"\u0063"}`, wire.ErrValue, "inputs[0].data[0]", "c"},
+		{`{"model":"m","model":"n","id":"a"}`, wire.ErrTwice, "model", "a"},
+		{`{"inputs":[{"data":["a"],"data":[]}],"id":"b"}`, wire.ErrTwice, "inputs[0].data", "b"},
+		{`{"model":"m","id":[1]}`, wire.ErrValue, "id", ""}, {`{"inputs":[{"data":[1]}],"id":"\u0063"}`, wire.ErrValue,
+			"inputs[0].data[0]", "c"},
 		{`{"id":"d","id":"e"}`, wire.ErrTwice, "id", "d"}, {`{`, wire.ErrSyntax, "", ""},
 	} {
 		var call wire.Call

@@ -14,12 +14,14 @@ const TensorsPrefixLen = 4
 // tensors after the JSON. Both are views. The error is an *Error.
 func SplitTensors(payload []byte) (json, raw []byte, err error) {
 	if len(payload) < TensorsPrefixLen {
-		return nil, nil, invalid(ErrTensors, "payload", fmt.Sprintf("has %d bytes: want the length of its JSON in %d", len(payload), TensorsPrefixLen))
+		return nil, nil, invalid(ErrTensors, "payload", fmt.Sprintf("has %d bytes: want the length of its JSON in %d",
+			len(payload), TensorsPrefixLen))
 	}
 	n := binary.LittleEndian.Uint32(payload)
 	rest := payload[TensorsPrefixLen:]
 	if uint64(n) > uint64(len(rest)) {
-		return nil, nil, invalid(ErrTensors, "payload", fmt.Sprintf("announces %d bytes of JSON, but %d follow", n, len(rest)))
+		return nil, nil, invalid(ErrTensors, "payload", fmt.Sprintf("announces %d bytes of JSON, but %d follow", n,
+			len(rest)))
 	}
 	return rest[:n:n], rest[n:], nil
 }

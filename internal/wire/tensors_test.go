@@ -25,7 +25,8 @@ func TestTensorsComeBack(t *testing.T) {
 
 func TestTensorsThatDoNotFit(t *testing.T) {
 	for name, payload := range map[string]string{
-		"empty": "", "three bytes": "\x00\x00\x00", "one too many": "\x03\x00\x00\x00{}", "the most": "\xff\xff\xff\xff{}",
+		"empty": "", "three bytes": "\x00\x00\x00", "one too many": "\x03\x00\x00\x00{}",
+		"the most": "\xff\xff\xff\xff{}",
 	} {
 		_, _, err := SplitTensors([]byte(payload))
 		refusal(t, name, err, ErrTensors, "invalid_argument", "payload")

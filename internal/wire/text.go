@@ -23,7 +23,8 @@ func checkText(text []byte, most int) (value, *Error) {
 		return nil, invalid(ErrTextDepth, "", fmt.Sprintf("the text is nested more deeply than %d levels", MaxDepth))
 	case !json.Valid(text):
 		var raw json.RawMessage
-		return nil, fatal(ErrSyntax, codeInvalid, "", fmt.Sprintf("the text is not JSON: %v", json.Unmarshal(text, &raw)))
+		return nil, fatal(ErrSyntax, codeInvalid, "",
+			fmt.Sprintf("the text is not JSON: %v", json.Unmarshal(text, &raw)))
 	}
 	from := skip(text, 0)
 	if text[from] != '{' {

@@ -102,7 +102,8 @@ func checkValues(file *ast.File) error {
 		for _, n := range ast.Filter(ast.MappingValueType, d.Body) {
 			if m, ok := n.(*ast.MappingValueNode); ok && Null(m.Value) {
 				t := m.Key.GetToken()
-				return fail(t.Position.Line, "%.40[1]s: has no value: write %.40[1]s: [] for an empty list or %.40[1]s: {} for an empty section, or leave the key out", t.Value)
+				return fail(t.Position.Line, "%.40[1]s: has no value: write %.40[1]s: [] for an empty list or "+
+					"%.40[1]s: {} for an empty section, or leave the key out", t.Value)
 			}
 		}
 	}
@@ -173,7 +174,8 @@ func check(text []byte, most Limit) (aliases bool, err error) {
 		return false, fail(0, "has %d bytes: want at most %d", len(text), most.Bytes)
 	}
 	if i := bytes.IndexByte(text, 0); i >= 0 {
-		return false, fail(1+bytes.Count(text[:i], []byte("\n")), "has a zero byte: the file may be damaged, or still be written")
+		return false, fail(1+bytes.Count(text[:i], []byte("\n")),
+			"has a zero byte: the file may be damaged, or still be written")
 	}
 	var s scanner.Scanner
 	s.Init(string(text))

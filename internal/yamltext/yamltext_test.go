@@ -127,7 +127,8 @@ func TestOnlyReader(t *testing.T) {
 		}
 		for _, i := range f.Imports {
 			name, _ := strconv.Unquote(i.Path.Value)
-			if !strings.Contains(name, "yaml") || strings.HasPrefix(name, "millrace/") || slices.Contains(allowed, name) {
+			if !strings.Contains(name, "yaml") || strings.HasPrefix(name, "millrace/") ||
+				slices.Contains(allowed, name) {
 				continue
 			}
 			if found++; filepath.Dir(path) != filepath.Join("../..", "internal", "yamltext") {

@@ -126,7 +126,8 @@ type Share struct{ held atomic.Int64 }
 
 // [Pool.Receive], [Pool.CopyFor] and [Pool.ChargeTo] return ErrShare when a client would hold more than its share.
 // ErrShare is an [ErrBudget].
-var ErrShare error = &coded.Error{Code: coded.Overloaded, Field: "memory.client_share", Msg: "the client's requests hold its share of the memory: send fewer at once, or raise the setting", Err: ErrBudget}
+var ErrShare error = &coded.Error{Code: coded.Overloaded, Field: "memory.client_share",
+	Msg: "the client's requests hold its share of the memory: send fewer at once, or raise the setting", Err: ErrBudget}
 
 // LimitShares sets the limit of every Share in percent of the budget. LimitShares must be called before the first
 // Receive.

@@ -22,7 +22,8 @@ func TestReceiveChargesWhatArrives(t *testing.T) {
 	}
 	st := p.Stats()
 	if most := int64(holders * (firstCharge + firstCharge/2)); st.Leased > most || st.Leases != holders {
-		t.Errorf("%d bytes are held by %d leases that nothing has arrived for, want at most %d", st.Leased, st.Leases, most)
+		t.Errorf("%d bytes are held by %d leases that nothing has arrived for, want at most %d", st.Leased, st.Leases,
+			most)
 	}
 	if u := p.uncharged.Load(); u == 0 || u > budget/8 {
 		t.Errorf("%d bytes are not charged, want at most %d", u, budget/8)
@@ -252,7 +253,8 @@ func TestShares(t *testing.T) {
 	for err == nil {
 		err = arrive(&greedy, 7<<20)
 	}
-	if n := greedy.held.Load(); !errors.Is(err, ErrBudget) || err != ErrShare || n > p.maxShare || n < p.maxShare-9<<20 || n != p.Stats().Leased || p.Stats().Denied == 0 {
+	if n := greedy.held.Load(); !errors.Is(err, ErrBudget) || err != ErrShare || n > p.maxShare ||
+		n < p.maxShare-9<<20 || n != p.Stats().Leased || p.Stats().Denied == 0 {
 		t.Errorf("%v, %d bytes are held, %+v", err, n, p.Stats())
 	}
 	if err := arrive(&other, 15<<20); err != nil {

@@ -12,7 +12,8 @@ import (
 const Headroom = 1024
 
 // ErrBudget is returned by [Pool.Lease] and [Pool.Reserve] when the byte budget of the pool is exceeded.
-var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget", "no memory is left: try later, or raise the setting")
+var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget",
+	"no memory is left: try later, or raise the setting")
 
 // Buf is a leased byte buffer with a reference count. The zero value is not usable: see [Pool.Lease] and
 // [Pool.Renew].

@@ -63,7 +63,8 @@ func TestWithin(t *testing.T) {
 
 func TestRename(t *testing.T) {
 	names := map[string]string{"roi": "ext.roi"}
-	if got := coded.Rename(coded.Errorf(coded.Unsupported, "roi", "is left out"), names).Error(); got != "ext.roi: is left out" {
+	if got := coded.Rename(coded.Errorf(coded.Unsupported, "roi", "is left out"),
+		names).Error(); got != "ext.roi: is left out" {
 		t.Errorf("%q", got)
 	}
 	other := coded.Errorf(coded.Unsupported, "codec", "is not known")
@@ -74,7 +75,8 @@ func TestRename(t *testing.T) {
 
 // Each of several joined errors gets its protocol name, also when wrapped in other errors.
 func TestRenameJoined(t *testing.T) {
-	two := errors.Join(coded.Errorf(coded.InvalidArgument, "a", "is wrong"), errors.New("plain"), coded.Errorf(coded.InvalidArgument, "b", "is wrong"))
+	two := errors.Join(coded.Errorf(coded.InvalidArgument, "a", "is wrong"), errors.New("plain"),
+		coded.Errorf(coded.InvalidArgument, "b", "is wrong"))
 	for _, err := range []error{two, fmt.Errorf("load: %w", two)} {
 		if got, want := coded.Within("x", err).Error(), "x.a: is wrong\nplain\nx.b: is wrong"; got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -83,7 +85,8 @@ func TestRenameJoined(t *testing.T) {
 	if all, before := coded.Joined(fmt.Errorf("load: %w", two)); len(all) != 3 || before != "load: " {
 		t.Errorf("%v, %q", all, before)
 	}
-	for _, err := range []error{nil, io.EOF, coded.Errorf(coded.Internal, "", "first: %w", two), fmt.Errorf("%w, because %w", io.EOF, io.EOF)} {
+	for _, err := range []error{nil, io.EOF, coded.Errorf(coded.Internal, "", "first: %w", two),
+		fmt.Errorf("%w, because %w", io.EOF, io.EOF)} {
 		if all, _ := coded.Joined(err); all != nil {
 			t.Errorf("%v: joined of %v", err, all)
 		}

@@ -22,7 +22,8 @@ func frameOf(mem *buf.Pool, codec stream.Codec, from, n int) stream.Frame {
 	l, _ := mem.Copy(data)
 	f := stream.Frame{Codec: codec, Lease: l, Payload: l.Bytes()}
 	if codec == stream.Tensors {
-		f.Payload, f.Inputs = nil, []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{n}, Data: l.Bytes()}}
+		f.Payload, f.Inputs = nil, []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{n},
+			Data: l.Bytes()}}
 	}
 	return f
 }
@@ -31,10 +32,12 @@ func frameOf(mem *buf.Pool, codec stream.Codec, from, n int) stream.Frame {
 func TestWindowsByHops(t *testing.T) {
 	for _, codec := range []stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors} {
 		for _, hop := range []int{1, 2, 4, 5, 7, 9} {
-			for _, pieces := range [][]int{{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {3, 5, 2, 8, 6}, {12, 12}, {4, 4, 4, 4, 4, 4}, {5, 1, 7, 3, 8}} {
+			for _, pieces := range [][]int{{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+				{3, 5, 2, 8, 6}, {12, 12}, {4, 4, 4, 4, 4, 4}, {5, 1, 7, 3, 8}} {
 				mem := buf.NewPool(0)
 				w := &Window{Length: 4, Hop: hop, Memory: mem}
-				m := &stream.Model{Name: "m", MaxBatch: 32, Assembly: w, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: []int{4}}}}
+				m := &stream.Model{Name: "m", MaxBatch: 32, Assembly: w,
+					Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: []int{4}}}}
 				a := w.NewAssembler(m, false)
 				var got, want []string
 				sent := 0
@@ -74,7 +77,8 @@ func TestPicturesByHops(t *testing.T) {
 	for _, hop := range []int{1, 2, 3, 5} {
 		mem := buf.NewPool(0)
 		w := &Window{Length: 3, Hop: hop, Memory: mem}
-		m := &stream.Model{Name: "m", MaxBatch: 4, Assembly: w, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 1}}}}
+		m := &stream.Model{Name: "m", MaxBatch: 4, Assembly: w, Image: &stream.ImageSpec{},
+			Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 1}}}}
 		a := w.NewAssembler(m, false)
 		var got, want []string
 		for i := range 14 {
@@ -110,7 +114,8 @@ func TestPicturesByHops(t *testing.T) {
 func TestSameWindows(t *testing.T) {
 	model := func(change func(*stream.Model, *Window)) *stream.Model {
 		w := &Window{Length: 4, Hop: 2}
-		m := &stream.Model{Assembly: w, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: []int{4, 2}}}}
+		m := &stream.Model{Assembly: w, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Float32,
+			Shape: []int{4, 2}}}}
 		change(m, w)
 		return m
 	}
@@ -120,17 +125,20 @@ func TestSameWindows(t *testing.T) {
 		a, b func(*stream.Model, *Window)
 		want bool
 	}{
-		"equal":        {none, none, true},
-		"length":       {none, func(_ *stream.Model, w *Window) { w.Length = 5 }, false},
-		"hop":          {none, func(_ *stream.Model, w *Window) { w.Hop = 3 }, false},
-		"none":         {none, func(m *stream.Model, _ *Window) { m.Assembly = nil }, false},
-		"none before":  {func(m *stream.Model, _ *Window) { m.Assembly = nil }, none, false},
-		"pictures":     {none, image, false},
-		"both":         {image, image, true},
-		"both, resize": {image, func(m *stream.Model, w *Window) { image(m, w); m.Inputs[0].Shape = []int{4, 9} }, true},
-		"name":         {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Name = "y" }, false},
-		"datatype":     {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Datatype = stream.Uint8 }, false},
-		"shape":        {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Shape = []int{4, 3} }, false},
+		"equal":       {none, none, true},
+		"length":      {none, func(_ *stream.Model, w *Window) { w.Length = 5 }, false},
+		"hop":         {none, func(_ *stream.Model, w *Window) { w.Hop = 3 }, false},
+		"none":        {none, func(m *stream.Model, _ *Window) { m.Assembly = nil }, false},
+		"none before": {func(m *stream.Model, _ *Window) { m.Assembly = nil }, none, false},
+		"pictures":    {none, image, false},
+		"both":        {image, image, true},
+		"both, resize": {image, func(m *stream.Model, w *Window) {
+			image(m, w)
+			m.Inputs[0].Shape = []int{4, 9}
+		}, true},
+		"name":     {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Name = "y" }, false},
+		"datatype": {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Datatype = stream.Uint8 }, false},
+		"shape":    {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Shape = []int{4, 3} }, false},
 	} {
 		if got := sameWindows(model(c.a), model(c.b)); got != c.want {
 			t.Errorf("%s: %v", name, got)

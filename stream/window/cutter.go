@@ -66,10 +66,12 @@ func (c *cutter) cut(f *stream.Frame) (windows int, last int64, parts *stream.As
 	}
 	switch windows = c.completes(n); {
 	case windows > m.MaxBatch:
-		return 0, 0, nil, stream.Errorf(stream.TooLarge, "window.hop", "is %d, so that a frame of %d completes %d windows, and model %s takes %d at once (batching.max_size): send at most %d in one frame",
+		return 0, 0, nil, stream.Errorf(stream.TooLarge, "window.hop", "is %d, so that a frame of %d completes %d "+
+			"windows, and model %s takes %d at once (batching.max_size): send at most %d in one frame",
 			w.Hop, n, windows, m.Name, m.MaxBatch, m.MaxBatch*w.Hop)
 	case windows == 0 && c.oneShot:
-		return 0, 0, nil, stream.Errorf(stream.InvalidArgument, "window.length", "is %d and this request has %d: send a whole window, or open a stream", w.Length, n)
+		return 0, 0, nil, stream.Errorf(stream.InvalidArgument, "window.length",
+			"is %d and this request has %d: send a whole window, or open a stream", w.Length, n)
 	}
 	last = c.next + int64(max(windows-1, 0))*int64(w.Hop) + int64(w.Length) - 1
 	if m.Image != nil {

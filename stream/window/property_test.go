@@ -254,7 +254,8 @@ func (c *cutting) checkFinished(t *rapid.T) {
 // Whatever the window lengths and dropped windows, the windows come from the complete input.
 func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		coding := rapid.SampledFrom([]stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors, stream.JPEG}).Draw(t, "coding")
+		coding := rapid.SampledFrom([]stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors, stream.JPEG}).Draw(t,
+			"coding")
 		channels := 1
 		if coding != stream.JPEG {
 			channels = rapid.IntRange(1, 3).Draw(t, "channels")

@@ -62,7 +62,8 @@ func TestWindowsWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.sink.all
-	if len(r) != 2 || r[0].Outcome != stream.Dropped || r[0].Reason != stream.Memory || r[1].Params["window"] != "filling" {
+	if len(r) != 2 || r[0].Outcome != stream.Dropped || r[0].Reason != stream.Memory ||
+		r[1].Params["window"] != "filling" {
 		t.Fatalf("%+v", r)
 	}
 	c.Close(stream.ByClient)
@@ -87,7 +88,8 @@ func TestSwapToOtherWindows(t *testing.T) {
 	if err := c.Submit(c.frame(c.samples(5))); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.sink.all; len(r) != 2 || stream.CodeOf(r[0].Err) != stream.Conflict || r[1].Params["window"] != "filling" {
+	if r := c.sink.all; len(r) != 2 || stream.CodeOf(r[0].Err) != stream.Conflict ||
+		r[1].Params["window"] != "filling" {
 		t.Fatalf("%+v", r)
 	}
 	c.Close(stream.ByClient)
@@ -111,20 +113,36 @@ func TestFramesThatWindowsDoNotTake(t *testing.T) {
 		oneShot bool
 		want    string
 	}{
-		{"half a sample", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 7)}, false, "frame: has 7 bytes, and one sample of pcm16 has 6 for model m: send whole samples"},
-		{"nothing", rows, stream.Frame{Codec: stream.PCMFloat}, false, "frame: has 0 bytes, and one sample of pcmf32 has 12 for model m: send whole samples"},
-		{"a picture", rows, stream.Frame{Codec: stream.JPEG, Payload: make([]byte, 7)}, false, "codec: model m takes samples and rows, not jpeg frames: send pcm16, pcmf32 or tensors"},
-		{"sound for a model of maps", &deep, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 12)}, false, "codec: model m takes no audio: its input x is FP32 [4 3 2]. Send tensors of n rows"},
-		{"sound for pictures", image, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 12)}, false, "codec: model m takes pictures, not pcm16: send jpeg, png, webp, rgb24 or nv12"},
-		{"other features", rows, three(2, 4), false, "inputs.x.shape: is [2 4], model m wants rows, [-1 3], which it cuts into windows of 4 (-1 = any)"},
-		{"no rows", rows, three(0, 3), false, "inputs.x.shape: is [0 3], model m wants rows, [-1 3], which it cuts into windows of 4 (-1 = any)"},
-		{"another name", rows, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("y", stream.Float32, 2, 3)}}, false, `inputs: want one tensor, "x", of rows for the windows of model m`},
-		{"another type", rows, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Uint8, 2, 3)}}, false, "inputs.x.datatype: is UINT8, model m wants FP32"},
-		{"too much", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 60)}, false, "window.hop: is 2, so that a frame of 10 completes 4 windows, and model m takes 2 at once (batching.max_size): send at most 4 in one frame"},
-		{"whole windows of a wrong length", rows, three(1, 5, 3), false, "inputs.x.shape: is [1 5 3], model m wants [-1 4 3] (-1 = any)"},
-		{"a request with too little", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 18)}, true, "window.length: is 4 and this request has 3: send a whole window, or open a stream"},
+		{"half a sample", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 7)}, false,
+			"frame: has 7 bytes, and one sample of pcm16 has 6 for model m: send whole samples"},
+		{"nothing", rows, stream.Frame{Codec: stream.PCMFloat}, false,
+			"frame: has 0 bytes, and one sample of pcmf32 has 12 for model m: send whole samples"},
+		{"a picture", rows, stream.Frame{Codec: stream.JPEG, Payload: make([]byte, 7)}, false,
+			"codec: model m takes samples and rows, not jpeg frames: send pcm16, pcmf32 or tensors"},
+		{"sound for a model of maps", &deep, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 12)}, false,
+			"codec: model m takes no audio: its input x is FP32 [4 3 2]. Send tensors of n rows"},
+		{"sound for pictures", image, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 12)}, false,
+			"codec: model m takes pictures, not pcm16: send jpeg, png, webp, rgb24 or nv12"},
+		{"other features", rows, three(2, 4), false,
+			"inputs.x.shape: is [2 4], model m wants rows, [-1 3], which it cuts into windows of 4 (-1 = any)"},
+		{"no rows", rows, three(0, 3), false,
+			"inputs.x.shape: is [0 3], model m wants rows, [-1 3], which it cuts into windows of 4 (-1 = any)"},
+		{"another name", rows, stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{tensor("y", stream.Float32, 2, 3)}}, false,
+			`inputs: want one tensor, "x", of rows for the windows of model m`},
+		{"another type", rows, stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{tensor("x", stream.Uint8, 2, 3)}}, false,
+			"inputs.x.datatype: is UINT8, model m wants FP32"},
+		{"too much", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 60)}, false,
+			"window.hop: is 2, so that a frame of 10 completes 4 windows, and model m takes 2 at once " +
+				"(batching.max_size): send at most 4 in one frame"},
+		{"whole windows of a wrong length", rows, three(1, 5, 3), false,
+			"inputs.x.shape: is [1 5 3], model m wants [-1 4 3] (-1 = any)"},
+		{"a request with too little", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 18)}, true,
+			"window.length: is 4 and this request has 3: send a whole window, or open a stream"},
 		{"a request with rows", rows, three(3, 3), true, "inputs.x.shape: is [3 3], model m wants [-1 4 3] (-1 = any)"},
-		{"one picture", image, stream.Frame{Codec: stream.JPEG, Payload: []byte("jpeg")}, true, "window.length: is 4 and this request has 1: send a whole window, or open a stream"},
+		{"one picture", image, stream.Frame{Codec: stream.JPEG, Payload: []byte("jpeg")}, true,
+			"window.length: is 4 and this request has 1: send a whole window, or open a stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sink := &results{}
@@ -143,7 +161,8 @@ func TestFramesThatWindowsDoNotTake(t *testing.T) {
 // One-shot requests contain whole windows, and leave nothing for the next request.
 func TestRequestsOfTheirOwn(t *testing.T) {
 	c := newCutting(4, 2, 1, stream.PCM16, 3, stream.Policy{})
-	c.Stream = stream.New(c.model, c.ep, c.sink, stream.Options{OneShot: true, Policy: stream.Policy{Mode: stream.Every}})
+	c.Stream = stream.New(c.model, c.ep, c.sink,
+		stream.Options{OneShot: true, Policy: stream.Policy{Mode: stream.Every}})
 	for range 2 {
 		vs := c.samples(7)
 		if err := c.Submit(c.frame(vs)); err != nil {

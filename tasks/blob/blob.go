@@ -54,7 +54,8 @@ func (i Info) Check(r io.Reader) error {
 		return err
 	}
 	if got := (Info{n, sum(h)}); got != i {
-		return stream.Errorf(stream.Internal, "", "a stored file is damaged: %d bytes with SHA-256 %s, not %d bytes with %s",
+		return stream.Errorf(stream.Internal, "",
+			"a stored file is damaged: %d bytes with SHA-256 %s, not %d bytes with %s",
 			got.Size, got.SHA256, i.Size, i.SHA256)
 	}
 	return nil

@@ -161,7 +161,8 @@ func (f *Files) place(name, key string, size int64) error {
 	return f.syncFolder(dir)
 }
 
-// makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder above.
+// makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder
+// above.
 func (f *Files) makeFolders(dir string) error {
 	err := f.root.Mkdir(dir, 0o700)
 	switch {

@@ -109,7 +109,8 @@ func TestUnfinished(t *testing.T) {
 // TestKeys: keys that leave the folder, or name its own files, are refused.
 func TestKeys(t *testing.T) {
 	f := openFiles(t, t.TempDir())
-	for _, key := range []string{"", ".", "..", "../a", "/a", "a/../../b", "a//b", ".writing/1", "a/.b", `a\b`, "a\x00"} {
+	for _, key := range []string{"", ".", "..", "../a", "/a", "a/../../b", "a//b", ".writing/1", "a/.b", `a\b`,
+		"a\x00"} {
 		if _, err := f.Create(t.Context(), key); coded.CodeOf(err) != coded.InvalidArgument {
 			t.Errorf("create %q: %v", key, err)
 		}

@@ -73,7 +73,9 @@ func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, v
 	if n := descriptors(silentOpen + otherDescriptors); n < silentOpen+otherDescriptors {
 		b.step("only %d descriptors may be open, and so %d silent connections:", n, n-otherDescriptors)
 	}
-	s, err := startServer(fmt.Sprintf("auth: {keys: %q}\ntrusted_proxies: [192.0.2.1]\nlimits: {max_connections: %d}\nmemory: {budget: %d}\nmodels: [{name: motion, source: motion, instances: 2}, {name: same, source: identity}]\n", file, silentOpen+otherDescriptors, attackedBudget))
+	s, err := startServer(fmt.Sprintf("auth: {keys: %q}\ntrusted_proxies: [192.0.2.1]\nlimits: {max_connections: "+
+		"%d}\nmemory: {budget: %d}\nmodels: [{name: motion, source: motion, instances: 2}, {name: same, source: "+
+		"identity}]\n", file, silentOpen+otherDescriptors, attackedBudget))
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,8 @@ func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, v
 	length := max(6*b.round, 200*time.Millisecond)
 	lead := 4 * b.round // until all attackers are at work
 	cfg := load.Config{
-		URL: "http://" + s.addr, Model: "motion", Streams: attackedStreams, Rate: videoRate, Dir: pictures, Header: map[string]string{"Authorization": "Bearer " + keys[0]},
+		URL: "http://" + s.addr, Model: "motion", Streams: attackedStreams, Rate: videoRate, Dir: pictures,
+		Header:   map[string]string{"Authorization": "Bearer " + keys[0]},
 		Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"policy": "latest"},
 	}
 	name := "all attackers"
@@ -113,7 +116,8 @@ func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, v
 		var did answer
 		go func() {
 			var err error
-			did, err = hostile.do(job{Assault: &assault{Kinds: kinds, Addr: s.addr, Key: keys[1], Video: video, For: lead + length + lead/2}})
+			did, err = hostile.do(job{Assault: &assault{Kinds: kinds, Addr: s.addr, Key: keys[1], Video: video,
+				For: lead + length + lead/2}})
 			ended <- err
 		}()
 		time.Sleep(lead)
@@ -136,14 +140,18 @@ func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, v
 		kept, slower = append(kept, y.FPS/x.FPS), append(slower, y.Latency.P99/x.Latency.P99)
 		p99s = append(p99s, y.Latency.P99)
 		if y.Unaccounted != 0 || y.Unexpected != 0 || len(y.Lost) > 0 {
-			return fmt.Errorf("the client's streams: %d frames without an ending, %d endings too many, lost: %v", y.Unaccounted, y.Unexpected, y.Lost)
+			return fmt.Errorf("the client's streams: %d frames without an ending, %d endings too many, lost: %v",
+				y.Unaccounted, y.Unexpected, y.Lost)
 		}
 	}
-	row := Row{Name: name + ": frames answered to another client, beside them against without", Unit: "frames/s", Bare: median(alone), Millrace: median(beside), Ratio: median(kept)}
+	row := Row{Name: name + ": frames answered to another client, beside them against without", Unit: "frames/s",
+		Bare: median(alone), Millrace: median(beside), Ratio: median(kept)}
 	b.add(row.atLeast(keptFrames))
-	row = Row{Name: name + ": p99 of its answers", Unit: "ms", Millrace: median(p99s), Bare: median(p99s) / median(slower), Ratio: median(slower)}
+	row = Row{Name: name + ": p99 of its answers", Unit: "ms", Millrace: median(p99s),
+		Bare: median(p99s) / median(slower), Ratio: median(slower)}
 	b.add(row.atMost(slowerBy))
-	row = Row{Name: name + ": most resident memory of the server and its ffmpegs", Unit: "MB", Bare: before / 1e6, Millrace: most / 1e6, Limit: fmt.Sprintf("<= %.0f", attackedLimit/1e6), Met: most <= attackedLimit}
+	row = Row{Name: name + ": most resident memory of the server and its ffmpegs", Unit: "MB", Bare: before / 1e6,
+		Millrace: most / 1e6, Limit: fmt.Sprintf("<= %.0f", attackedLimit/1e6), Met: most <= attackedLimit}
 	b.add(row)
 	return nil
 }

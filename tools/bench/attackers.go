@@ -182,7 +182,8 @@ func slowRequests(ctx context.Context, a *attack) {
 			return err
 		}
 		defer c.Close()
-		text := fmt.Sprintf("POST /v2/models/motion/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: image/jpeg\r\nContent-Length: 1000000\r\n\r\n", a.Key)
+		text := fmt.Sprintf("POST /v2/models/motion/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+
+			"%s\r\nContent-Type: image/jpeg\r\nContent-Length: 1000000\r\n\r\n", a.Key)
 		if i%2 == 0 {
 			_, err = io.WriteString(c, text)
 			text = "\xff\xd8\xff"
@@ -207,7 +208,8 @@ func announcedBodies(ctx context.Context, a *attack) {
 			return err
 		}
 		defer c.Close()
-		_, err = fmt.Fprintf(c, "POST /v2/models/motion/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: image/jpeg\r\nContent-Length: 64000000\r\n\r\n%s", a.Key, make([]byte, 14<<10))
+		_, err = fmt.Fprintf(c, "POST /v2/models/motion/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+
+			"%s\r\nContent-Type: image/jpeg\r\nContent-Length: 64000000\r\n\r\n%s", a.Key, make([]byte, 14<<10))
 		if err != nil {
 			return err
 		}
@@ -229,7 +231,9 @@ func unreadJSON(ctx context.Context, a *attack) {
 		defer c.Close()
 		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 		defer stop()
-		if _, err = fmt.Fprintf(c, "POST /v2/models/same/infer?outputs=json HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", a.Key, len(payload)); err != nil {
+		if _, err = fmt.Fprintf(c, "POST /v2/models/same/infer?outputs=json HTTP/1.1\r\nHost: "+
+			"127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: application/octet-stream\r\nContent-Length: "+
+			"%d\r\n\r\n", a.Key, len(payload)); err != nil {
 			return err
 		}
 		if _, err = c.Write(payload); err != nil {
@@ -295,7 +299,8 @@ func manyDecoders(ctx context.Context, a *attack) {
 			return err
 		}
 		defer session.Close()
-		o := client.StreamOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Latest}, OnReply: func(client.Reply) {}}
+		o := client.StreamOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Latest},
+			OnReply: func(client.Reply) {}}
 		for range 64 {
 			a.done.Add(1)
 			if _, err := session.Open(ctx, "motion", o); err != nil {
@@ -321,14 +326,18 @@ func manyDecoders(ctx context.Context, a *attack) {
 func manyLoads(ctx context.Context, a *attack) {
 	c := a.client()
 	several(ctx, 4, func(int) error {
-		return a.post(ctx, c, "/v2/repository/models/same/load", "application/json", fmt.Appendf(nil, `{"parameters":{"delay":"%dns"}}`, a.done.Load()+1))
+		return a.post(ctx, c, "/v2/repository/models/same/load", "application/json",
+			fmt.Appendf(nil, `{"parameters":{"delay":"%dns"}}`, a.done.Load()+1))
 	})
 }
 
 // pingFloods sends pings of WebSocket and texts of the protocol without end.
 func pingFloods(ctx context.Context, a *attack) {
 	several(ctx, 4, func(i int) error {
-		d := websocket.Dialer{HandshakeTimeout: 5 * time.Second, NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) { return a.dial(ctx, i) }}
+		d := websocket.Dialer{HandshakeTimeout: 5 * time.Second, NetDialContext: func(ctx context.Context, network,
+			addr string) (net.Conn, error) {
+			return a.dial(ctx, i)
+		}}
 		header := http.Header{"Authorization": {"Bearer " + a.Key}}
 		url := "ws://" + a.Addr + "/v2/models/motion/stream"
 		if i%2 == 1 {

@@ -32,7 +32,8 @@ func bomb(b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	pictures := map[string][]byte{"vga.jpg": photo(640, 480), "PNG of 4096x4096": flatPNG(4096, 4096, 6), "JPEG of 8192x8192, 100 scans": scansJPEG(8192, 100), "JPEG of 1920x1080": photo(1920, 1080)}
+	pictures := map[string][]byte{"vga.jpg": photo(640, 480), "PNG of 4096x4096": flatPNG(4096, 4096, 6),
+		"JPEG of 8192x8192, 100 scans": scansJPEG(8192, 100), "JPEG of 1920x1080": photo(1920, 1080)}
 	for name, data := range pictures {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			return err
@@ -54,12 +55,14 @@ func bomb(b *bench) error {
 	defer bad.end()
 	length := max(6*b.round, 200*time.Millisecond)
 	stream := load.Config{
-		URL: "http://" + t.addr, Model: "find", Streams: 1, Rate: bombRate, File: filepath.Join(dir, "vga.jpg"), Duration: length, Warmup: length / 6, Grace: 10 * time.Second,
+		URL: "http://" + t.addr, Model: "find", Streams: 1, Rate: bombRate, File: filepath.Join(dir, "vga.jpg"),
+		Duration: length, Warmup: length / 6, Grace: 10 * time.Second,
 		Options: map[string]string{"policy": "latest"}, Header: map[string]string{"X-Forwarded-For": "192.0.2.1"},
 	}
 	for _, name := range []string{"PNG of 4096x4096", "JPEG of 8192x8192, 100 scans", "JPEG of 1920x1080"} {
 		attack := load.Config{
-			URL: stream.URL, Protocol: load.RESTProtocol, Model: "find", Streams: bombClients, Window: 1, File: filepath.Join(dir, name), Duration: length + length/3, Grace: 30 * time.Second,
+			URL: stream.URL, Protocol: load.RESTProtocol, Model: "find", Streams: bombClients, Window: 1,
+			File: filepath.Join(dir, name), Duration: length + length/3, Grace: 30 * time.Second,
 			Header: map[string]string{"X-Forwarded-For": "192.0.2.2"},
 		}
 		var alone, beside, ratios []float64
@@ -76,7 +79,8 @@ func bomb(b *bench) error {
 				if err == nil {
 					bombs += r[0].Answered
 					if r[0].Answered == 0 {
-						err = fmt.Errorf("%s: no picture was answered: %v %v %v", name, r[0].Errors, r[0].Drops, r[0].Lost)
+						err = fmt.Errorf("%s: no picture was answered: %v %v %v", name, r[0].Errors, r[0].Drops,
+							r[0].Lost)
 					}
 				}
 				attacked <- err
@@ -89,10 +93,12 @@ func bomb(b *bench) error {
 			alone, beside = append(alone, without[0].FPS), append(beside, with[0].FPS)
 			ratios = append(ratios, with[0].FPS/without[0].FPS)
 		}
-		row := Row{Name: fmt.Sprintf("stream beside %d clients with a %s", bombClients, name), Unit: "frames/s", Bare: median(alone), Millrace: median(beside), Ratio: median(ratios), Limit: ">= 0.9"}
+		row := Row{Name: fmt.Sprintf("stream beside %d clients with a %s", bombClients, name), Unit: "frames/s",
+			Bare: median(alone), Millrace: median(beside), Ratio: median(ratios), Limit: ">= 0.9"}
 		row.Met = row.Ratio >= 0.9
 		b.add(row)
-		b.add(Row{Name: "pictures of theirs that were answered", Unit: "a round", Millrace: float64(bombs) / float64(len(ratios))})
+		b.add(Row{Name: "pictures of theirs that were answered", Unit: "a round", Millrace: float64(bombs) /
+			float64(len(ratios))})
 	}
 	return t.end()
 }

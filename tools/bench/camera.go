@@ -36,7 +36,8 @@ func newCamera(frames [][]byte, fps float64) (*camera, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &camera{ln: ln, frames: frames, every: time.Duration(float64(time.Second) / fps), conns: map[net.Conn]struct{}{}}
+	c := &camera{ln: ln, frames: frames, every: time.Duration(float64(time.Second) / fps),
+		conns: map[net.Conn]struct{}{}}
 	c.wg.Go(func() {
 		for {
 			conn, err := ln.Accept()
@@ -119,7 +120,8 @@ func (c *camera) serve(conn net.Conn) {
 			continue
 		}
 		frame := c.frames[n%len(c.frames)]
-		if _, err = fmt.Fprintf(conn, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n", len(frame)); err == nil {
+		if _, err = fmt.Fprintf(conn, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n",
+			len(frame)); err == nil {
 			_, err = conn.Write(append(frame[:len(frame):len(frame)], "\r\n"...))
 		}
 	}

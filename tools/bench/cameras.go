@@ -55,7 +55,8 @@ func (b *bench) withCPUModel(do func(name string, t *target, model string) error
 }
 
 // cnnTarget is how the small CNN gets a picture.
-var cnnTarget = codec.Target{Width: cnnSide, Height: cnnSide, Color: codec.RGB, Layout: codec.NCHW, Type: codec.FP32, Norm: codec.Norm{Scale: scale}}
+var cnnTarget = codec.Target{Width: cnnSide, Height: cnnSide, Color: codec.RGB, Layout: codec.NCHW, Type: codec.FP32,
+	Norm: codec.Norm{Scale: scale}}
 
 // classify is the task of decoding a frame into a batch of one row and running the batch.
 func (l *loop) classify() (do func([]byte) error, end func(), err error) {
@@ -87,7 +88,8 @@ func (b *bench) cameras(t *target, f *clip, model, title string, each float64, c
 	for _, streams := range counts {
 		cfg := load.Config{
 			URL: "http://" + t.addr, Model: model, Streams: streams, Rate: videoRate, Dir: f.dir,
-			Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"policy": "latest"},
+			Duration: length, Warmup: length / 6, Grace: 5 * time.Second,
+			Options: map[string]string{"policy": "latest"},
 		}
 		var age, fps, batch, shed []float64
 		var sum endings
@@ -106,7 +108,8 @@ func (b *bench) cameras(t *target, f *clip, model, title string, each float64, c
 			oldest = 1000./videoRate + 3*median(batch)*each
 		}
 		name := fmt.Sprintf("%d streams of JPEG video at %d fps, %s: ", streams, videoRate, title)
-		b.add(Row{Name: fmt.Sprintf("%sanswers (mean batch %.1f, %.0f %% shed)", name, median(batch), 100*median(shed)), Unit: "frames/s",
+		b.add(Row{Name: fmt.Sprintf("%sanswers (mean batch %.1f, %.0f %% shed)", name, median(batch),
+			100*median(shed)), Unit: "frames/s",
 			Bare: float64(streams * videoRate), Millrace: median(fps), Ratio: median(fps) / float64(streams*videoRate)})
 		old := Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: oldest, Millrace: median(age)}
 		old.Ratio = old.Millrace / oldest

@@ -167,11 +167,16 @@ func compare(of []*watcher, from, mid, to time.Time) (p beforeAndAfter, err erro
 func (b *bench) addPairs(pairs []beforeAndAfter) {
 	var fps0, fps1, age0, age1, worst, ageRatio []float64
 	for _, p := range pairs {
-		fps0, fps1, age0, age1 = append(fps0, p.fps[0]), append(fps1, p.fps[1]), append(age0, p.age[0]), append(age1, p.age[1])
+		fps0, fps1, age0, age1 = append(fps0, p.fps[0]), append(fps1, p.fps[1]), append(age0, p.age[0]),
+			append(age1, p.age[1])
 		worst, ageRatio = append(worst, p.worst), append(ageRatio, p.age[1]/p.age[0])
 	}
-	name := fmt.Sprintf("%d cameras, MJPEG %dx%d at %d fps, 1 killed, 1 stalled: the other %d, ", watchedCameras, smallW, smallH, watchedFPS, watchedCameras-2)
-	b.add(Row{Name: name + "answers", Unit: "frames/s", Bare: median(fps0), Millrace: median(fps1), Ratio: median(fps1) / median(fps0)})
-	b.add(Row{Name: name + "the worst of them", Unit: "of its fps", Bare: 1, Millrace: median(worst), Ratio: median(worst)}.atLeast(0.95))
-	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: median(age0), Millrace: median(age1), Ratio: median(ageRatio)}.atMost(1.5))
+	name := fmt.Sprintf("%d cameras, MJPEG %dx%d at %d fps, 1 killed, 1 stalled: the other %d, ", watchedCameras,
+		smallW, smallH, watchedFPS, watchedCameras-2)
+	b.add(Row{Name: name + "answers", Unit: "frames/s", Bare: median(fps0), Millrace: median(fps1),
+		Ratio: median(fps1) / median(fps0)})
+	b.add(Row{Name: name + "the worst of them", Unit: "of its fps", Bare: 1, Millrace: median(worst),
+		Ratio: median(worst)}.atLeast(0.95))
+	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: median(age0), Millrace: median(age1),
+		Ratio: median(ageRatio)}.atMost(1.5))
 }

@@ -44,7 +44,8 @@ func capacity(b *bench) error {
 
 // cnnLines configure the small CNN.
 func cnnLines(m *onnxModels) string {
-	return fmt.Sprintf("models: [{name: cnn, source: %q, instances: %d, threads: %d, batching: {max_size: %d}, input: {image: {scale: %g}}}]\n",
+	return fmt.Sprintf("models: [{name: cnn, source: %q, instances: %d, threads: %d, batching: {max_size: %d}, "+
+		"input: {image: {scale: %g}}}]\n",
 		m.cnn, onnxInstances, onnxThreads, onnxBatch, scale[0])
 }
 
@@ -71,7 +72,8 @@ func (b *bench) mostCameras(f footage, with, models, settings string, rate float
 			tooMany = n
 		}
 	}
-	b.add(Row{Name: fmt.Sprintf("%s cameras %s, answered within %d ms at p99 (%.0f ms)", f.name(), with, capacityAge, best.age), Unit: "cameras", Millrace: float64(most)})
+	b.add(Row{Name: fmt.Sprintf("%s cameras %s, answered within %d ms at p99 (%.0f ms)", f.name(), with, capacityAge,
+		best.age), Unit: "cameras", Millrace: float64(most)})
 	return nil
 }
 

@@ -55,7 +55,8 @@ func (b *bench) chunksOf(s *serverProcess, f footage) error {
 		return err
 	}
 	defer c.end()
-	if _, err := c.do(job{Play: &play{Addr: s.addr, Model: "motion", Codec: f.codec, Dir: dir, Streams: videoStreams}}); err != nil {
+	if _, err := c.do(job{Play: &play{Addr: s.addr, Model: "motion", Codec: f.codec, Dir: dir,
+		Streams: videoStreams}}); err != nil {
 		return err
 	}
 	if _, err := c.do(job{Pump: b.round}); err != nil { // until everything is allocated
@@ -96,7 +97,8 @@ func (b *bench) chunksOf(s *serverProcess, f footage) error {
 			}
 		}
 		decodes, models = append(decodes, decode), append(models, model)
-		servers, ffmpegs, totals = append(servers, ours.server), append(ffmpegs, ours.ffmpeg), append(totals, ours.total())
+		servers, ffmpegs, totals = append(servers, ours.server), append(ffmpegs, ours.ffmpeg),
+			append(totals, ours.total())
 		sheds, ratios = append(sheds, ours.shed), append(ratios, ours.total()/(decode+model))
 	}
 	name := fmt.Sprintf("%s chunks, %d streams at %d fps", f.name(), videoStreams, videoRate)

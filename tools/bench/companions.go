@@ -19,8 +19,9 @@ const (
 // canceledCompanions compares the latency of callers sharing batches with cancelled requests, waiting or running,
 // with the latency of callers alone. The time of a batch is the same for every number of rows.
 func canceledCompanions(b *bench) error {
-	s, err := serve(nil, workers.Config{Name: "delay", Source: "delay", Batching: workers.Batching{MaxSize: companions + leavers},
-		Params: stream.Params{"fixed": companionBatch.String(), "per_item": "0s"}})
+	s, err := serve(nil, workers.Config{Name: "delay", Source: "delay",
+		Batching: workers.Batching{MaxSize: companions + leavers},
+		Params:   stream.Params{"fixed": companionBatch.String(), "per_item": "0s"}})
 	if err != nil {
 		return err
 	}

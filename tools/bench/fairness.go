@@ -47,22 +47,26 @@ func fairness(b *bench) error {
 	// As many bursts as the model can answer frames; only the newest frame of each burst counts.
 	bursty := at("delay", overloadStreams, burst*capacity/overloadStreams)
 	bursty.Burst = burst
-	if _, err := b.shares(c, fmt.Sprintf("delay at %dx, bursts of %d, streams: %d", burst, burst, overloadStreams), bursty); err != nil {
+	if _, err := b.shares(c, fmt.Sprintf("delay at %dx, bursts of %d, streams: %d", burst, burst, overloadStreams),
+		bursty); err != nil {
 		return err
 	}
 	slow := 2 * capacity / (overloadStreams - 1 + greedyFactor)
-	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the others' rate", overloadStreams, greedyFactor),
+	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the others' rate", overloadStreams,
+		greedyFactor),
 		at("delay", overloadStreams-1, slow), at("delay", 1, greedyFactor*slow)); err != nil {
 		return err
 	}
 	name := fmt.Sprintf("delay at 2x, streams: %d stateful beside %d stateless", overloadStreams, overloadStreams)
-	all, err := b.shares(c, name, at("stateful", overloadStreams, 2*capacity/overloadStreams), at("delay", overloadStreams, 2*capacity/overloadStreams))
+	all, err := b.shares(c, name, at("stateful", overloadStreams, 2*capacity/overloadStreams),
+		at("delay", overloadStreams, 2*capacity/overloadStreams))
 	if err != nil {
 		return err
 	}
 	// fair among themselves, whatever the other model's share
 	for i, which := range []string{"stateful", "stateless"} {
-		b.add(Row{Name: name + ": answers of the " + which, Unit: "frames/s", Bare: capacity, Millrace: all[i].FPS, Ratio: all[i].FPS / capacity})
+		b.add(Row{Name: name + ": answers of the " + which, Unit: "frames/s", Bare: capacity, Millrace: all[i].FPS,
+			Ratio: all[i].FPS / capacity})
 	}
 	return nil
 }
@@ -90,7 +94,8 @@ func (b *bench) shares(c *child, name string, cfgs ...load.Config) ([]*load.Repo
 	for _, g := range groups {
 		got = append(got, g.ofShare()...)
 	}
-	jain := Row{Name: name + ": Jain's index", Unit: "of 1", Millrace: load.Fairness(got), Limit: fmt.Sprintf(">= %.2f", minFairness)}
+	jain := Row{Name: name + ": Jain's index", Unit: "of 1", Millrace: load.Fairness(got),
+		Limit: fmt.Sprintf(">= %.2f", minFairness)}
 	jain.Met = jain.Millrace >= minFairness
 	b.add(jain)
 	b.add(Row{Name: name + ": least share", Unit: "of the fair one", Millrace: slices.Min(got)})

@@ -51,20 +51,23 @@ func (b *bench) footageOf(codec string, w, h int) (footage, error) {
 	scene := filepath.Join(b.dir, fmt.Sprintf("%dx%d", w, h))
 	drawn := filepath.Join(scene, "motion.mp4")
 	if _, err := os.Stat(drawn); err != nil {
-		_, err := draw.Write(context.Background(), draw.Settings{Width: w, Height: h, Seconds: float64(footageSeconds), FPS: videoRate, Seed: 1}, "ffmpeg", scene, io.Discard)
+		_, err := draw.Write(context.Background(), draw.Settings{Width: w, Height: h, Seconds: float64(footageSeconds),
+			FPS: videoRate, Seed: 1}, "ffmpeg", scene, io.Discard)
 		if err != nil {
 			return f, err
 		}
 	}
 	rate := fmt.Sprintf("%dk", 2000*w*h/(1280*720))
 	args := append([]string{"-i", drawn, "-vf", "noise=alls=6:allf=t"}, encoders[codec]...)
-	args = append(args, "-b:v", rate, "-maxrate", rate, "-bufsize", rate, "-g", fmt.Sprint(footageSeconds*videoRate), "-pix_fmt", "yuv420p", f.path)
+	args = append(args, "-b:v", rate, "-maxrate", rate, "-bufsize", rate, "-g", fmt.Sprint(footageSeconds*videoRate),
+		"-pix_fmt", "yuv420p", f.path)
 	return f, ffmpeg(args...)
 }
 
 // ffmpeg runs the program ffmpeg without output.
 func ffmpeg(args ...string) error {
-	said, err := exec.Command("ffmpeg", append([]string{"-nostdin", "-hide_banner", "-loglevel", "error"}, args...)...).CombinedOutput()
+	said, err := exec.Command("ffmpeg", append([]string{"-nostdin", "-hide_banner", "-loglevel", "error"},
+		args...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ffmpeg %v: %w: %s", args, err, bytes.TrimSpace(said))
 	}
@@ -114,7 +117,8 @@ func (f footage) decode(copies int, paced bool, frames int) (float64, error) {
 		if paced {
 			args = append(args, "-re")
 		}
-		cmd := exec.Command("ffmpeg", append(args, "-threads", "1", "-i", f.path, "-frames:v", fmt.Sprint(frames), "-f", "null", "-")...)
+		cmd := exec.Command("ffmpeg", append(args, "-threads", "1", "-i", f.path, "-frames:v", fmt.Sprint(frames),
+			"-f", "null", "-")...)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("%v: %w: %s", cmd, err, bytes.TrimSpace(said))
 		}

@@ -20,7 +20,8 @@ func graphModel() workers.Config {
 	if err != nil {
 		panic(err)
 	}
-	return workers.Config{Name: "graph", Source: "graph", Params: stream.Params{"steps": string(steps), "outputs": `["y"]`}}
+	return workers.Config{Name: "graph", Source: "graph", Params: stream.Params{"steps": string(steps),
+		"outputs": `["y"]`}}
 }
 
 // graphCall compares the time of a call of a graph of three steps with the time of three calls, one after the other,
@@ -42,7 +43,8 @@ func graphCall(b *bench) error {
 			})
 		}
 	}
-	row, err := b.pair("graph of three identity steps, against three native calls", "ns", call("identity", 3), call("graph", 1))
+	row, err := b.pair("graph of three identity steps, against three native calls", "ns", call("identity", 3),
+		call("graph", 1))
 	if err != nil {
 		return err
 	}

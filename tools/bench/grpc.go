@@ -24,9 +24,11 @@ type bareGRPC struct {
 }
 
 func echo(in *pb.ModelInferRequest) *pb.ModelInferResponse {
-	out := &pb.ModelInferResponse{ModelName: in.ModelName, ModelVersion: "1", Id: in.Id, RawOutputContents: in.RawInputContents}
+	out := &pb.ModelInferResponse{ModelName: in.ModelName, ModelVersion: "1", Id: in.Id,
+		RawOutputContents: in.RawInputContents}
 	for _, t := range in.Inputs {
-		out.Outputs = append(out.Outputs, &pb.ModelInferResponse_InferOutputTensor{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape})
+		out.Outputs = append(out.Outputs, &pb.ModelInferResponse_InferOutputTensor{Name: t.Name, Datatype: t.Datatype,
+			Shape: t.Shape})
 	}
 	return out
 }
@@ -43,7 +45,9 @@ func (bareGRPC) ModelStreamInfer(s grpc.BidiStreamingServer[pb.ModelInferRequest
 		}
 		if err == nil {
 			out := echo(in)
-			out.Parameters = map[string]*pb.InferParameter{"triton_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}} // as in every answer of a stream
+			// as in every answer of a stream
+			out.Parameters = map[string]*pb.InferParameter{
+				"triton_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}
 			err = s.Send(&pb.ModelStreamInferResponse{InferResponse: out})
 		}
 		if err != nil {
@@ -60,7 +64,8 @@ type grpcClients struct {
 
 func dialGRPC(addr string, size int) (*grpcClients, error) {
 	c := &grpcClients{in: &pb.ModelInferRequest{ModelName: "identity",
-		Inputs:           []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(size)}}},
+		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8",
+			Shape: []int64{1, int64(size)}}},
 		RawInputContents: [][]byte{make([]byte, size)},
 	}}
 	for range grpcConns {
@@ -81,12 +86,15 @@ func (c *grpcClients) close() {
 }
 
 // each runs one loop for each connection.
-func (c *grpcClients) each(d time.Duration, one func(conn *grpc.ClientConn, more func() bool, done func(int)) error) (float64, error) {
+func (c *grpcClients) each(d time.Duration, one func(conn *grpc.ClientConn, more func() bool,
+	done func(int)) error) (float64, error) {
 	conns := make(chan *grpc.ClientConn, len(c.conns))
 	for _, conn := range c.conns {
 		conns <- conn
 	}
-	return throughputOf(len(c.conns), d, func(more func() bool, done func(int)) error { return one(<-conns, more, done) })
+	return throughputOf(len(c.conns), d, func(more func() bool, done func(int)) error {
+		return one(<-conns, more, done)
+	})
 }
 
 // unary returns replies a second.
@@ -95,7 +103,8 @@ func (c *grpcClients) unary(d time.Duration) (float64, error) {
 		client := pb.NewGRPCInferenceServiceClient(conn)
 		for more() {
 			out, err := client.ModelInfer(context.Background(), c.in)
-			if err == nil && (len(out.RawOutputContents) != 1 || len(out.RawOutputContents[0]) != len(c.in.RawInputContents[0])) {
+			if err == nil && (len(out.RawOutputContents) != 1 ||
+				len(out.RawOutputContents[0]) != len(c.in.RawInputContents[0])) {
 				err = fmt.Errorf("an answer of another size: %.200v", out)
 			}
 			if err != nil {
@@ -157,7 +166,9 @@ func grpcCalls(b *bench) error {
 	pb.RegisterGRPCInferenceServiceServer(bare, bareGRPC{})
 	go bare.Serve(ln) // ends with Stop
 	defer bare.Stop()
-	ours, err := serve(func(c *server.Config) { c.HTTP, c.GRPC = server.Off, "127.0.0.1:0" }, workers.Config{Name: "identity", Source: "identity", Instances: 2})
+	ours, err := serve(func(c *server.Config) {
+		c.HTTP, c.GRPC = server.Off, "127.0.0.1:0"
+	}, workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err
 	}
@@ -181,7 +192,8 @@ func grpcCalls(b *bench) error {
 	return ours.end()
 }
 
-func (b *bench) grpcPair(name, bare, ours string, size int, rate func(*grpcClients, time.Duration) (float64, error)) (Row, error) {
+func (b *bench) grpcPair(name, bare, ours string, size int, rate func(*grpcClients, time.Duration) (float64,
+	error)) (Row, error) {
 	x, err := dialGRPC(bare, size)
 	if err != nil {
 		return Row{}, err
@@ -192,5 +204,7 @@ func (b *bench) grpcPair(name, bare, ours string, size int, rate func(*grpcClien
 		return Row{}, err
 	}
 	defer y.close()
-	return b.pair(name, "requests/s", func(d time.Duration) (float64, error) { return rate(x, d) }, func(d time.Duration) (float64, error) { return rate(y, d) })
+	return b.pair(name, "requests/s", func(d time.Duration) (float64, error) {
+		return rate(x, d)
+	}, func(d time.Duration) (float64, error) { return rate(y, d) })
 }

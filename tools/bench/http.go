@@ -93,7 +93,8 @@ func rest(b *bench) error {
 		body := make([]byte, c.size)
 		query := fmt.Sprintf("?datatype=UINT8&shape=1,%d&outputs=%s", c.size, c.outputs)
 		x := newRequester(bare+c.bare, fiber.MIMEOctetStream, body, nil)
-		y := newRequester(b.server.infer("identity", query), fiber.MIMEOctetStream, body, map[string]string{"Inference-Header-Content-Length": "0"})
+		y := newRequester(b.server.infer("identity", query), fiber.MIMEOctetStream, body,
+			map[string]string{"Inference-Header-Content-Length": "0"})
 		row, err := b.pair("REST tensor, "+c.name+", "+c.does, "requests/s", x.rate, y.rate)
 		x.client.CloseIdleConnections()
 		y.client.CloseIdleConnections()

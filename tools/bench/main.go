@@ -84,15 +84,20 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, grpc, json, native, graph, companions, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, python, pythonjson, metrics, auth, tls, memory, reloads, unread, attack, bomb, overload, and, only when named, attacks, pythonvideo, pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity")
-	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, grpc, json, native, graph, "+
+		"companions, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, python, pythonjson, metrics, auth, "+
+		"tls, memory, reloads, unread, attack, bomb, overload, and, only when named, attacks, pythonvideo, "+
+		"pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity")
+	round := f.Duration("round", 500*time.Millisecond,
+		"how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload and many take a third of them, cameras-dead half")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
 	match, err := regexp.Compile(*only)
 	if err != nil || *round <= 0 || *rounds < 1 || f.NArg() > 0 {
-		fmt.Fprintln(errs, "millrace-bench: -rows is a regular expression, -round and -rounds are above 0, and there are no arguments")
+		fmt.Fprintln(errs, "millrace-bench: -rows is a regular expression, -round and -rounds are above 0, and "+
+			"there are no arguments")
 		return 2
 	}
 	table, err := measure(options{round: *round, rounds: *rounds, only: match, progress: errs})
@@ -115,7 +120,8 @@ func run(args []string, out, errs io.Writer) int {
 // measure runs the selected parts. measure returns the measured rows, and the errors of failed parts.
 func measure(o options) (*Table, error) {
 	b := &bench{options: o, table: &Table{
-		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),
+		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0),
+		Date: time.Now().UTC().Format(time.DateOnly),
 	}}
 	heap := processors.OwnHeap(math.MaxInt64) // for the bare loops, too
 	defer heap.Close()

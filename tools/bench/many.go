@@ -41,7 +41,8 @@ func many(b *bench) error {
 	}
 	t, err := serve(func(c *server.Config) {
 		unbounded := 0 // the streams belong to a single client
-		c.Limits.MaxSessions, c.Quotas.Sessions, c.Quotas.Streams = 2*(manyIdle+spareDescriptors), &unbounded, &unbounded
+		c.Limits.MaxSessions, c.Quotas.Sessions, c.Quotas.Streams = 2*(manyIdle+spareDescriptors), &unbounded,
+			&unbounded
 	},
 		delayModel("delay", stream.Params{}), workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
@@ -86,7 +87,8 @@ func (b *bench) lowRate(t *target, name, protocol string) error {
 		return err
 	}
 	name = fmt.Sprintf("%d streams at 1 fps, %s: ", manyLive, name)
-	b.add(Row{Name: name + "resident memory of one, highest", Unit: "KB", Millrace: (most - before) / 1024 / float64(manyLive)})
+	b.add(Row{Name: name + "resident memory of one, highest", Unit: "KB", Millrace: (most - before) / 1024 /
+		float64(manyLive)})
 	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Millrace: all[0].Latency.P99})
 	var sum endings
 	sum.add(all[0])
@@ -107,7 +109,8 @@ func (b *bench) idleStreamsOf(t *target, name, protocol string, streams int) err
 	}
 	goroutines := runtime.NumGoroutine()
 	began := time.Now()
-	if _, err := c.do(job{Hold: &hold{Addr: t.addr, Model: "identity", V1: protocol == load.V1Protocol, Streams: streams}}); err != nil {
+	if _, err := c.do(job{Hold: &hold{Addr: t.addr, Model: "identity", V1: protocol == load.V1Protocol,
+		Streams: streams}}); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -117,10 +120,12 @@ func (b *bench) idleStreamsOf(t *target, name, protocol string, streams int) err
 	}
 	more := runtime.NumGoroutine() - goroutines
 	name = fmt.Sprintf("%d idle streams, %s: ", streams, name)
-	memory := Row{Name: name + "resident memory of one", Unit: "KB", Millrace: (after - before) / 1024 / float64(streams), Limit: "<= 30"}
+	memory := Row{Name: name + "resident memory of one", Unit: "KB", Millrace: (after - before) / 1024 /
+		float64(streams), Limit: "<= 30"}
 	memory.Met = memory.Millrace <= 30
 	b.add(memory)
-	running := Row{Name: name + "goroutines of one", Millrace: float64(more) / float64(streams), Limit: fmt.Sprintf("<= %d", goroutinesOfOneStream)}
+	running := Row{Name: name + "goroutines of one", Millrace: float64(more) / float64(streams),
+		Limit: fmt.Sprintf("<= %d", goroutinesOfOneStream)}
 	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // 1 % for goroutines shared by all streams
 	b.add(running)
 	b.add(Row{Name: name + "opened", Unit: "streams/s", Millrace: float64(streams) / took.Seconds()})
@@ -142,7 +147,8 @@ func (b *bench) opening(t *target, name, protocol string) error {
 	cfg := with(b.opaqueLoad(t, "delay", runningStreams), "policy", "latest")
 	cfg.Protocol, cfg.Rate = protocol, runningFPS
 	cfg.Duration, cfg.Warmup = 8*b.round, b.round
-	churn := &hold{Addr: t.addr, Model: "delay", V1: protocol == load.V1Protocol, Streams: opensKept, Rate: opensPerSecond, For: cfg.Duration}
+	churn := &hold{Addr: t.addr, Model: "delay", V1: protocol == load.V1Protocol, Streams: opensKept,
+		Rate: opensPerSecond, For: cfg.Duration}
 	var quiet, busy, ratios, rates []float64
 	var sum endings
 	for range max(b.rounds/3, 1) {
@@ -175,7 +181,8 @@ func (b *bench) opening(t *target, name, protocol string) error {
 		quiet, busy, ratios = append(quiet, age[0]), append(busy, age[1]), append(ratios, age[1]/age[0])
 	}
 	name = fmt.Sprintf("%d streams at %d fps, %.0f/s opened, %s: ", runningStreams, runningFPS, median(rates), name)
-	row := Row{Name: name + "p99 age, none opened before", Unit: "ms", Bare: median(quiet), Millrace: median(busy), Ratio: median(ratios)}
+	row := Row{Name: name + "p99 age, none opened before", Unit: "ms", Bare: median(quiet), Millrace: median(busy),
+		Ratio: median(ratios)}
 	b.add(row.atMost(2))
 	b.add(sum.row(name))
 	return nil

@@ -31,10 +31,12 @@ func memory(b *bench) error {
 		}
 	}
 	// Both include allocations of the WebSocket library.
-	own := Row{Name: "allocations a frame, WebSocket 30 KB", Unit: "allocations", Bare: median(allocs[0]), Millrace: median(allocs[1]), Limit: "<= bare + 5"}
+	own := Row{Name: "allocations a frame, WebSocket 30 KB", Unit: "allocations", Bare: median(allocs[0]),
+		Millrace: median(allocs[1]), Limit: "<= bare + 5"}
 	own.Met = own.Millrace-own.Bare <= 5
 	b.add(own)
-	own = Row{Name: "bytes allocated a frame, WebSocket 30 KB", Unit: "bytes", Bare: median(bytes[0]), Millrace: median(bytes[1]), Limit: "<= bare + 1024"}
+	own = Row{Name: "bytes allocated a frame, WebSocket 30 KB", Unit: "bytes", Bare: median(bytes[0]),
+		Millrace: median(bytes[1]), Limit: "<= bare + 1024"}
 	own.Met = own.Millrace-own.Bare <= 1024
 	b.add(own)
 

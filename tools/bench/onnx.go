@@ -57,8 +57,9 @@ func (m *onnxModels) remove() { os.RemoveAll(m.dir) }
 
 // onnxModel configures a file as run by the bare loops.
 func onnxModel(name, path string, maxSize int) workers.Config {
-	return workers.Config{Name: name, Source: path, Instances: onnxInstances, Batching: workers.Batching{MaxSize: maxSize},
-		Params: stream.Params{"threads": int64(onnxThreads)}}
+	return workers.Config{Name: name, Source: path, Instances: onnxInstances,
+		Batching: workers.Batching{MaxSize: maxSize},
+		Params:   stream.Params{"threads": int64(onnxThreads)}}
 }
 
 // withONNX starts a server of models of m, and ends the server after do. The server also starts the library for the
@@ -115,7 +116,8 @@ func onnxCalls(b *bench) error {
 		b.add(row)
 		return nil
 	}, func(m *onnxModels) []workers.Config {
-		return []workers.Config{onnxModel("mlp", m.mlp, onnxBatch), onnxModel("mlp1", m.mlp, 1), onnxModel("cnn", m.cnn, onnxBatch)}
+		return []workers.Config{onnxModel("mlp", m.mlp, onnxBatch), onnxModel("mlp1", m.mlp, 1),
+			onnxModel("cnn", m.cnn, onnxBatch)}
 	})
 }
 
@@ -139,7 +141,8 @@ func tensor(name string, shape ...int) stream.Tensor {
 	for _, d := range shape {
 		size *= d
 	}
-	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: append([]int{1}, shape...), Data: make([]byte, size)}
+	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: append([]int{1}, shape...),
+		Data: make([]byte, size)}
 }
 
 // meter computes the mean size of batches.

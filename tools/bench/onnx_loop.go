@@ -23,7 +23,8 @@ func openLoop(path string, in, out stream.Tensor) (*loop, error) {
 		return nil, err
 	}
 	defer o.Destroy()
-	err = errors.Join(o.SetIntraOpNumThreads(onnxThreads), o.SetInterOpNumThreads(1), o.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"))
+	err = errors.Join(o.SetIntraOpNumThreads(onnxThreads), o.SetInterOpNumThreads(1),
+		o.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"))
 	if err != nil {
 		return nil, err
 	}

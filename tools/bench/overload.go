@@ -34,13 +34,15 @@ func overload(b *bench) error {
 		return err
 	}
 	defer c.end()
-	p := &overloaded{name: "delay", cfg: b.opaqueLoad(b.server, "delay", overloadStreams), service: delayService, rounds: max(b.rounds/3, 1)}
+	p := &overloaded{name: "delay", cfg: b.opaqueLoad(b.server, "delay", overloadStreams), service: delayService,
+		rounds: max(b.rounds/3, 1)}
 	r, err := c.capacity(p.cfg)
 	if err != nil {
 		return err
 	}
 	ideal := 2 * delayBatch * 1000 / delayService
-	b.add(Row{Name: fmt.Sprintf("delay, closed loop: capacity (mean batch %.1f)", r.MeanBatch), Unit: "frames/s", Bare: ideal, Millrace: r.FPS, Ratio: r.FPS / ideal})
+	b.add(Row{Name: fmt.Sprintf("delay, closed loop: capacity (mean batch %.1f)", r.MeanBatch), Unit: "frames/s",
+		Bare: ideal, Millrace: r.FPS, Ratio: r.FPS / ideal})
 	return b.offerMultiples(c, p, r.FPS)
 }
 
@@ -134,7 +136,8 @@ func (b *bench) offerMultiple(c *child, p *overloaded, capacity, times float64) 
 
 // memoryRow compares the memory of the last round with the first, in bytes.
 func memoryRow(name string, rounds []float64) Row {
-	row := Row{Name: name + ", first and last round", Unit: "MB", Bare: rounds[0] / (1 << 20), Millrace: rounds[len(rounds)-1] / (1 << 20), Limit: "<= first + 10%"}
+	row := Row{Name: name + ", first and last round", Unit: "MB", Bare: rounds[0] / (1 << 20),
+		Millrace: rounds[len(rounds)-1] / (1 << 20), Limit: "<= first + 10%"}
 	row.Met = row.Millrace <= row.Bare*1.1
 	return row
 }
@@ -202,7 +205,8 @@ func overloadCPU(b *bench) error {
 			return err
 		}
 		name = fmt.Sprintf("%s, JPEG %dx%d", name, smallW, smallH)
-		b.add(Row{Name: fmt.Sprintf("%s, closed loop: capacity (mean batch %.1f)", name, r.MeanBatch), Unit: "frames/s", Millrace: r.FPS})
+		b.add(Row{Name: fmt.Sprintf("%s, closed loop: capacity (mean batch %.1f)", name, r.MeanBatch),
+			Unit: "frames/s", Millrace: r.FPS})
 		return b.offerMultiples(c, &overloaded{name: name, cfg: cfg, rounds: 1}, r.FPS)
 	})
 }

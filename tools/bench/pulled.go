@@ -45,7 +45,8 @@ func pulled(b *bench) error {
 			}
 			if paced {
 				mb := (p.pss - idle) / 1e6 / float64(c.cameras)
-				row := Row{Name: fmt.Sprintf("%s pulled, %d cameras: memory of one, its ffmpeg included", f.name(), c.cameras), Unit: "MB", Millrace: mb}
+				row := Row{Name: fmt.Sprintf("%s pulled, %d cameras: memory of one, its ffmpeg included", f.name(),
+					c.cameras), Unit: "MB", Millrace: mb}
 				if c.memory > 0 {
 					row.Limit, row.Met = fmt.Sprintf("<= %.0f", c.memory), mb <= c.memory
 				}
@@ -116,7 +117,8 @@ func (p *pulledVideo) measure() error {
 			}
 		}
 		decodes, models, scripts = append(decodes, decode), append(models, model), append(scripts, script)
-		servers, ffmpegs, totals = append(servers, ours.server), append(ffmpegs, ours.ffmpeg), append(totals, ours.total())
+		servers, ffmpegs, totals = append(servers, ours.server), append(ffmpegs, ours.ffmpeg),
+			append(totals, ours.total())
 		sheds, pss = append(sheds, ours.shed), append(pss, ours.pss)
 		ratios, toScript = append(ratios, ours.total()/(decode+model)), append(toScript, ours.total()/script)
 	}
@@ -135,7 +137,8 @@ func (p *pulledVideo) measure() error {
 	row.Name = fmt.Sprintf("%s (server %s + ffmpeg %s), against decoding %s + motion %s", name,
 		figure(median(servers)), figure(median(ffmpegs)), figure(median(decodes)), figure(median(models)))
 	p.add(row.atMost(1.30))
-	row = Row{Name: name + ", against OpenCV", Unit: "ms", Bare: median(scripts), Millrace: median(totals), Limit: "<= 0.60"}
+	row = Row{Name: name + ", against OpenCV", Unit: "ms", Bare: median(scripts), Millrace: median(totals),
+		Limit: "<= 0.60"}
 	if p.python == "" {
 		row.Name += " (" + errNoOpenCV.Error() + ")"
 	} else {
@@ -155,7 +158,8 @@ func (p *pulledVideo) serve() (c cost, err error) {
 	var lines strings.Builder
 	lines.WriteString(motionModel + "streams:\n")
 	for i := range p.cameras {
-		fmt.Fprintf(&lines, "  - {name: camera%d, source: %q, model: motion, policy: %s, loop: true}\n", i, p.footage.path, policy)
+		fmt.Fprintf(&lines, "  - {name: camera%d, source: %q, model: motion, policy: %s, loop: true}\n", i,
+			p.footage.path, policy)
 	}
 	s, err := startServer(lines.String())
 	if err != nil {

@@ -34,7 +34,9 @@ func (b *bench) pythonProgram() (string, error) {
 
 // withPython starts a server with models of the services, and ends the server after do. models gets a function that
 // configures a model from its name, the class of the service, and the number of instances.
-func (b *bench) withPython(adjust func(*server.Config), models func(model func(name, class string, instances int, p stream.Params) workers.Config) []workers.Config, do func(*target) error) error {
+func (b *bench) withPython(adjust func(*server.Config),
+	models func(model func(name, class string, instances int, p stream.Params) workers.Config) []workers.Config,
+	do func(*target) error) error {
 	path, err := b.pythonProgram()
 	if err != nil {
 		return err
@@ -72,12 +74,14 @@ func python(b *bench) error {
 	}, func(t *target) error {
 		ours := func(d time.Duration) (float64, error) { return t.pythonCallers("shared", d) }
 		piped := func(d time.Duration) (float64, error) { return t.pythonCallers("piped", d) }
-		row, err := b.pair("Python identity, 4 x 300 KB, against a bare loop with the same child", "rows/s", bare.rate, ours)
+		row, err := b.pair("Python identity, 4 x 300 KB, against a bare loop with the same child", "rows/s", bare.rate,
+			ours)
 		if err != nil {
 			return err
 		}
 		b.add(row.atLeast(0.90))
-		if row, err = b.pair("Python identity, 4 x 300 KB, shared memory against the socket", "rows/s", piped, ours); err != nil {
+		if row, err = b.pair("Python identity, 4 x 300 KB, shared memory against the socket", "rows/s", piped,
+			ours); err != nil {
 			return err
 		}
 		b.add(row.atLeast(3))
@@ -89,7 +93,8 @@ func python(b *bench) error {
 func (t *target) pythonCallers(model string, d time.Duration) (float64, error) {
 	client, ctx := t.Native(), context.Background()
 	return throughputOf(pythonCallers, d, func(more func() bool, done func(int)) error {
-		in := []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, pythonBytes}, Data: make([]byte, pythonBytes)}}
+		in := []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, pythonBytes},
+			Data: make([]byte, pythonBytes)}}
 		for more() {
 			r, err := client.Infer(ctx, model, in)
 			if err != nil {
@@ -122,7 +127,8 @@ func pythonSleep(b *bench) error {
 				rates = append(rates, r)
 			}
 			ideal := 30 * float64(c.replicas)
-			row := Row{Name: fmt.Sprintf("Python service that sleeps 1/30 s, %d replicas", c.replicas), Unit: "requests/s", Bare: ideal, Millrace: median(rates)}
+			row := Row{Name: fmt.Sprintf("Python service that sleeps 1/30 s, %d replicas", c.replicas),
+				Unit: "requests/s", Bare: ideal, Millrace: median(rates)}
 			row.Ratio = row.Millrace / ideal
 			row.Limit, row.Met = fmt.Sprintf(">= %g/s", c.least), row.Millrace >= c.least
 			b.add(row)
@@ -156,7 +162,8 @@ func pythonJSON(b *bench) error {
 				return err
 			}
 			bare := newRequester("http://"+addr+"/infer", "application/json", body, nil)
-			row, err := b.pair(fmt.Sprintf("Python service with little JSON, against FastAPI and uvicorn (%s)", c.name), "requests/s", bare.rate, ours.rate)
+			row, err := b.pair(fmt.Sprintf("Python service with little JSON, against FastAPI and uvicorn (%s)",
+				c.name), "requests/s", bare.rate, ours.rate)
 			end()
 			if err != nil {
 				return err
@@ -193,7 +200,8 @@ func pythonRestart(b *bench) error {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				return err
 			}
-			for next := pid; next == pid || err != nil; next, err = ask() { // the first answers are errors: the worker is gone
+			// the first answers are errors: the worker is gone
+			for next := pid; next == pid || err != nil; next, err = ask() {
 				if time.Since(began) > 30*time.Second {
 					return fmt.Errorf("the worker did not return: %w", err)
 				}
@@ -202,8 +210,10 @@ func pythonRestart(b *bench) error {
 			times = append(times, float64(time.Since(began)-setup)/float64(time.Millisecond))
 			time.Sleep(2 * time.Second) // so that the back-off of restarts begins anew
 		}
-		row := Row{Name: "Python worker killed: time until the next answer, beyond its setup of 300 ms", Unit: "ms", Millrace: median(times)}
-		row.Limit, row.Met = fmt.Sprintf("< %d ms", limit/time.Millisecond), row.Millrace < float64(limit/time.Millisecond)
+		row := Row{Name: "Python worker killed: time until the next answer, beyond its setup of 300 ms", Unit: "ms",
+			Millrace: median(times)}
+		row.Limit, row.Met = fmt.Sprintf("< %d ms", limit/time.Millisecond),
+			row.Millrace < float64(limit/time.Millisecond)
 		b.add(row)
 		return nil
 	})

@@ -53,7 +53,8 @@ func startBarePython(path, class string, rows, n int) (p *barePython, err error)
 	if err != nil {
 		return nil, err
 	}
-	p = &barePython{conn: c.(*net.UnixConn), in: bufio.NewReader(c), rows: rows, payload: make([]byte, rows*n), copied: make([]byte, rows*n)}
+	p = &barePython{conn: c.(*net.UnixConn), in: bufio.NewReader(c), rows: rows, payload: make([]byte, rows*n),
+		copied: make([]byte, rows*n)}
 	p.cmd = exec.Command("/usr/bin/python3", "-u", filepath.Join(dir, filepath.FromSlash(files.Child)))
 	p.cmd.Env = append(os.Environ(), "MILLRACE_SOCKET=3", "PYTHONDONTWRITEBYTECODE=1")
 	p.cmd.ExtraFiles, p.cmd.Stderr = []*os.File{theirs}, os.Stderr
@@ -66,7 +67,8 @@ func startBarePython(path, class string, rows, n int) (p *barePython, err error)
 		}
 	}(p)
 	hello, err := json.Marshal(map[string]any{
-		"type": "hello", "protocol": 1, "name": "bare", "version": "1", "instance": 0, "parameters": map[string]any{}, "max_batch": rows, "shared_memory": true,
+		"type": "hello", "protocol": 1, "name": "bare", "version": "1", "instance": 0, "parameters": map[string]any{},
+		"max_batch": rows, "shared_memory": true,
 		"max_result": 1 << 30, "declared": map[string]any{"inputs": []any{}, "outputs": []any{}},
 		"options": map[string]any{"source": path, "class": class, "argv": []string{}},
 	})
@@ -85,7 +87,9 @@ func startBarePython(path, class string, rows, n int) (p *barePython, err error)
 		}
 	}
 	requests := strings.TrimSuffix(strings.Repeat(`{"rows":1},`, rows), ",")
-	p.message = fmt.Appendf(nil, `{"type":"batch","id":1,"results":{"segment":2,"offset":0,"size":%[5]d},"inputs":[{"name":"x","datatype":"UINT8","shape":[%[2]d,%[3]d],"segment":1,"offset":0,"size":%[1]d}],"requests":[%[4]s]}`,
+	p.message = fmt.Appendf(nil, `{"type":"batch","id":1,"results":{"segment":2,"offset":0,"size":%[5]d},`+
+		`"inputs":[{"name":"x","datatype":"UINT8","shape":[%[2]d,%[3]d],"segment":1,"offset":0,"size":%[1]d}],`+
+		`"requests":[%[4]s]}`,
 		rows*n, rows, n, requests, room)
 	return p, nil
 }
@@ -103,7 +107,8 @@ func (p *barePython) share(id, n int) error {
 	if p.memory[id-1], err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return err
 	}
-	return p.send([]byte(`{"type":"segment","id":`+strconv.Itoa(id)+`,"size":`+strconv.Itoa(n)+`,"writable":`+strconv.FormatBool(id == 2)+`}`), unix.UnixRights(fd))
+	return p.send([]byte(`{"type":"segment","id":`+strconv.Itoa(id)+`,"size":`+strconv.Itoa(n)+`,"writable":`+
+		strconv.FormatBool(id == 2)+`}`), unix.UnixRights(fd))
 }
 
 func (p *barePython) send(text, rights []byte) error {
@@ -179,7 +184,8 @@ func startUvicorn(path, app string) (addr string, end func(), err error) {
 		return "", nil, err
 	}
 	module := strings.TrimSuffix(filepath.Base(path), ".py")
-	cmd := exec.Command("/usr/bin/python3", "-m", "uvicorn", module+":"+app, "--port", port, "--no-access-log", "--log-level", "error")
+	cmd := exec.Command("/usr/bin/python3", "-m", "uvicorn", module+":"+app, "--port", port, "--no-access-log",
+		"--log-level", "error")
 	cmd.Dir, cmd.Stderr = filepath.Dir(path), os.Stderr
 	if err := cmd.Start(); err != nil {
 		return "", nil, err

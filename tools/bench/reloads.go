@@ -24,9 +24,11 @@ func reloads(b *bench) (err error) {
 	ctx := context.Background()
 	models := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0), Log: slog.New(slog.DiscardHandler)})
 	defer func() { err = errors.Join(err, models.Close(ctx)) }()
-	row := Row{Name: "resident memory after 1,000 reloads of an ONNX model, against after 10", Unit: "bytes", Limit: "<= 1.2 x"}
+	row := Row{Name: "resident memory after 1,000 reloads of an ONNX model, against after 10", Unit: "bytes",
+		Limit: "<= 1.2 x"}
 	for i := 1; i <= manyReloads; i++ {
-		if _, err := models.LoadConfig(ctx, workers.Config{Name: "m", Kind: "onnx", Source: path}.WithDefaults(), true); err != nil {
+		if _, err := models.LoadConfig(ctx, workers.Config{Name: "m", Kind: "onnx", Source: path}.WithDefaults(),
+			true); err != nil {
 			return err
 		}
 		if err := models.Unload(ctx, "m", ""); err != nil {

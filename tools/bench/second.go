@@ -65,9 +65,11 @@ func secondModel(b *bench) error {
 				}
 			}
 			more := 2*with[1].total() - with[0].total() // each frame is answered twice
-			alone, one, added, ratios = append(alone, bare), append(one, with[0].total()), append(added, more), append(ratios, more/bare)
+			alone, one, added, ratios = append(alone, bare), append(one, with[0].total()), append(added, more),
+				append(ratios, more/bare)
 		}
-		row := Row{Name: fmt.Sprintf("%s, %d live cameras at %d fps: CPU a frame that the small CNN adds to motion (%s), against it alone", f.name(), cameras, videoRate, figure(median(one))),
+		row := Row{Name: fmt.Sprintf("%s, %d live cameras at %d fps: CPU a frame that the small CNN adds to motion "+
+			"(%s), against it alone", f.name(), cameras, videoRate, figure(median(one))),
 			Unit: "ms", Bare: median(alone), Millrace: median(added), Ratio: median(ratios)}
 		b.add(row.atMost(1.15))
 		return nil
@@ -110,7 +112,8 @@ func serveLive(f footage) (*liveServer, error) {
 	s := &liveServer{url: "http://" + ln.Addr().String()}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "video/mp2t")
-		cmd := exec.CommandContext(r.Context(), "ffmpeg", "-nostdin", "-loglevel", "error", "-re", "-stream_loop", "-1", "-i", f.path, "-c", "copy",
+		cmd := exec.CommandContext(r.Context(), "ffmpeg", "-nostdin", "-loglevel", "error", "-re", "-stream_loop",
+			"-1", "-i", f.path, "-c", "copy",
 			"-flush_packets", "1", "-f", "mpegts", "pipe:1")
 		cmd.Stdout = flushing{w, http.NewResponseController(w)}
 		_ = cmd.Run() // ends with the connection
@@ -136,7 +139,8 @@ func (b *bench) liveCost(lines string, camera *liveServer, cameras int, models .
 	text.WriteString(lines + "sources: {allow_private: true}\nstreams:\n")
 	for i := range cameras {
 		for _, m := range models {
-			fmt.Fprintf(&text, "  - {name: %s%d, source: %q, model: %s}\n", m, i, fmt.Sprintf("%s/%d.ts", camera.url, i), m)
+			fmt.Fprintf(&text, "  - {name: %s%d, source: %q, model: %s}\n", m, i,
+				fmt.Sprintf("%s/%d.ts", camera.url, i), m)
 		}
 	}
 	s, err := startServer(text.String())

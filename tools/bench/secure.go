@@ -38,7 +38,8 @@ func authentication(b *bench) error {
 		header := map[string]string{"Inference-Header-Content-Length": "0", fiber.HeaderAuthorization: "Bearer " + key}
 		x := newRequester(b.server.infer("identity", query), fiber.MIMEOctetStream, make([]byte, c.size), header)
 		y := newRequester(guarded.infer("identity", query), fiber.MIMEOctetStream, make([]byte, c.size), header)
-		row, err := b.pair("REST tensor, "+c.name+", with keys and quotas against without", "requests/s", x.rate, y.rate)
+		row, err := b.pair("REST tensor, "+c.name+", with keys and quotas against without", "requests/s", x.rate,
+			y.rate)
 		x.client.CloseIdleConnections()
 		y.client.CloseIdleConnections()
 		if err != nil {
@@ -46,7 +47,9 @@ func authentication(b *bench) error {
 		}
 		b.add(row.atLeast(0.97))
 	}
-	row, err := b.compareEchoWith("WebSocket echo, 30 KB, with keys and quotas against without", 30<<10, b.server.stream("identity", wsQuery), guarded.stream("identity", wsQuery), http.Header{fiber.HeaderAuthorization: {"Bearer " + key}})
+	row, err := b.compareEchoWith("WebSocket echo, 30 KB, with keys and quotas against without", 30<<10,
+		b.server.stream("identity", wsQuery), guarded.stream("identity", wsQuery),
+		http.Header{fiber.HeaderAuthorization: {"Bearer " + key}})
 	if err != nil {
 		return err
 	}
@@ -58,7 +61,9 @@ func authentication(b *bench) error {
 // are one process, so that each frame is encrypted twice and decrypted twice; encryption alone limits the row of 30
 // KB to 0.54 (docs/adr/012-websocket.md).
 func encrypted(b *bench) error {
-	safe, err := serve(func(c *server.Config) { c.TLS = config.TLS{SelfSigned: true} }, workers.Config{Name: "identity", Source: "identity", Instances: 2})
+	safe, err := serve(func(c *server.Config) {
+		c.TLS = config.TLS{SelfSigned: true}
+	}, workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err
 	}
@@ -80,7 +85,8 @@ func encrypted(b *bench) error {
 		return err
 	}
 	defer end()
-	row, err := b.compareEcho("WebSocket echo, 30 KB, both over TLS", 30<<10, bare, strings.Replace(safe.stream("identity", wsQuery), "ws:", "wss:", 1))
+	row, err := b.compareEcho("WebSocket echo, 30 KB, both over TLS", 30<<10, bare,
+		strings.Replace(safe.stream("identity", wsQuery), "ws:", "wss:", 1))
 	if err != nil {
 		return err
 	}

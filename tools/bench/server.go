@@ -36,7 +36,8 @@ func (b *bench) start() (err error) {
 
 func delayModel(name string, p stream.Params) workers.Config {
 	p["fixed"], p["per_item"] = fmt.Sprintf("%gms", delayFixed), fmt.Sprintf("%gms", delayPerItem)
-	return workers.Config{Name: name, Source: "delay", Instances: 2, Batching: workers.Batching{MaxSize: delayBatch}, Params: p}
+	return workers.Config{Name: name, Source: "delay", Instances: 2, Batching: workers.Batching{MaxSize: delayBatch},
+		Params: p}
 }
 
 func (b *bench) stop() error { return b.server.end() }

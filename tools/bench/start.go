@@ -21,7 +21,8 @@ type startCamera struct {
 }
 
 func (c startCamera) name() string {
-	return fmt.Sprintf("RTSP over %s, H.264 %dx%d, a key frame each %d s: ", c.transport, startWidth, startHeight, c.key)
+	return fmt.Sprintf("RTSP over %s, H.264 %dx%d, a key frame each %d s: ", c.transport, startWidth, startHeight,
+		c.key)
 }
 
 // startCameras are the cameras of the rows; startWidth and startHeight are the size of their pictures, 25 per second.
@@ -83,7 +84,8 @@ func (b *bench) firstAnswers(s *serverProcess, c startCamera) error {
 		waits = append(waits, (since-key).Seconds()*1000)
 		ages = append(ages, (since-key-pts).Seconds()*1000)
 	}
-	wait := Row{Name: c.name() + "time to the first answer, from the first key frame", Unit: "ms", Millrace: median(waits), Limit: "<= 1000"}
+	wait := Row{Name: c.name() + "time to the first answer, from the first key frame", Unit: "ms",
+		Millrace: median(waits), Limit: "<= 1000"}
 	wait.Met = wait.Millrace <= 1000
 	b.add(wait)
 	b.add(Row{Name: c.name() + "age of the first answer", Unit: "ms", Millrace: median(ages)})
@@ -95,7 +97,8 @@ func (b *bench) firstAnswers(s *serverProcess, c startCamera) error {
 func (s *serverProcess) firstAnswer(camera, transport string) (pts time.Duration, at time.Time, err error) {
 	const name = "camera"
 	base := "http://" + s.addr + "/v2/streams"
-	body, err := json.Marshal(map[string]string{"name": name, "source": "rtsp://" + camera, "rtsp_transport": transport, "model": "motion"})
+	body, err := json.Marshal(map[string]string{"name": name, "source": "rtsp://" + camera,
+		"rtsp_transport": transport, "model": "motion"})
 	if err != nil {
 		return 0, at, err
 	}

@@ -78,7 +78,9 @@ func (t *Table) write(out io.Writer) {
 	fmt.Fprintf(out, "%s %s, %d processors, %s; clients and server share them\n", t.Go, t.OS, t.CPUs, t.Date)
 	fmt.Fprintln(out, "ratio: millrace/bare; cpu: ratio of the work per processor time")
 	if t.Others > 0.05 {
-		fmt.Fprintf(out, "other programs used %.0f %% of the processors during the run: repeat it on an idle machine\n", 100*t.Others)
+		fmt.Fprintf(out,
+			"other programs used %.0f %% of the processors during the run: repeat it on an idle machine\n",
+			100*t.Others)
 	}
 }
 

@@ -92,7 +92,8 @@ func startUnobserved() (*unobserved, error) {
 	}
 	gate := ingest.NewGate(p, access.Everybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
-		client, err := gate.Enter(c.UserContext(), access.Credentials{Conn: c.Context().Conn()}, access.Need{Role: role.Infer})
+		client, err := gate.Enter(c.UserContext(), access.Credentials{Conn: c.Context().Conn()},
+			access.Need{Role: role.Infer})
 		if err != nil {
 			return err
 		}
@@ -128,7 +129,9 @@ func startUnobserved() (*unobserved, error) {
 // metricsOn compares a server with metrics, 1 % of traces, tail rules and an exporter with a server without the hooks
 // of all four.
 func metricsOn(b *bench) error {
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
 	defer collector.Close()
 	full, err := serve(func(c *server.Config) {
 		c.Parts = append(c.Parts, &export.Config{Exporter: export.OTLPHTTP, Endpoint: collector.URL})

@@ -30,7 +30,8 @@ func unread(b *bench) error {
 		{"REST", func(addr string) (net.Conn, error) { return unreadHTTP(addr, "infer", payload) }},
 		{"events", func(addr string) (net.Conn, error) { return unreadHTTP(addr, "infer_stream", payload) }},
 		{"WebSocket", func(addr string) (net.Conn, error) {
-			ws, _, err := websocket.DefaultDialer.Dial("ws://"+addr+"/v2/models/same/stream?codec=opaque&policy=every", nil)
+			ws, _, err := websocket.DefaultDialer.Dial("ws://"+addr+"/v2/models/same/stream?codec=opaque&policy=every",
+				nil)
 			if err != nil {
 				return nil, err
 			}
@@ -41,7 +42,8 @@ func unread(b *bench) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		row := Row{Name: fmt.Sprintf("resident memory with %d clients that never read, %s", unreadClients, c.name), Unit: "of the budget", Millrace: used, Limit: "<= 1.3"}
+		row := Row{Name: fmt.Sprintf("resident memory with %d clients that never read, %s", unreadClients, c.name),
+			Unit: "of the budget", Millrace: used, Limit: "<= 1.3"}
 		row.Met = used <= 1.3
 		b.add(row)
 	}
@@ -51,7 +53,9 @@ func unread(b *bench) error {
 // unreadMemory returns the largest resident memory of this process while clients do not read, minus the memory of a
 // server without clients, as a share of the budget.
 func unreadMemory(ask func(addr string) (net.Conn, error)) (float64, error) {
-	t, err := serve(func(c *server.Config) { c.Memory.Budget, c.OwnProcess = unreadBudget, true }, workers.Config{Name: "same", Source: "identity"})
+	t, err := serve(func(c *server.Config) {
+		c.Memory.Budget, c.OwnProcess = unreadBudget, true
+	}, workers.Config{Name: "same", Source: "identity"})
 	if err != nil {
 		return 0, err
 	}
@@ -92,7 +96,8 @@ func unreadHTTP(addr, call string, payload []byte) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(c, "POST /v2/models/same/%s?outputs=json HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", call, len(payload))
+	_, err = fmt.Fprintf(c, "POST /v2/models/same/%s?outputs=json HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "+
+		"application/octet-stream\r\nContent-Length: %d\r\n\r\n", call, len(payload))
 	if err == nil {
 		_, err = c.Write(payload)
 	}

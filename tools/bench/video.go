@@ -52,7 +52,8 @@ func (b *bench) perPicture(with string, t *target, model string, f *clip, bare t
 	for _, way := range []struct {
 		name string
 		cfg  load.Config
-	}{{fmt.Sprintf("%d streams at %d fps", videoStreams, videoRate), live}, {fmt.Sprintf("%d streams, as fast as can be", videoStreams), full}} {
+	}{{fmt.Sprintf("%d streams at %d fps", videoStreams, videoRate), live},
+		{fmt.Sprintf("%d streams, as fast as can be", videoStreams), full}} {
 		ours := func(d time.Duration) (float64, error) {
 			cfg := way.cfg
 			cfg.URL, cfg.Model, cfg.Streams, cfg.Dir, cfg.Duration = "http://"+t.addr, model, videoStreams, f.dir, d
@@ -68,7 +69,9 @@ func (b *bench) perPicture(with string, t *target, model string, f *clip, bare t
 			}
 			return used.Seconds() * 1000 / float64(r.Answered), nil
 		}
-		bareCPU := func(d time.Duration) (float64, error) { return bareCPU(f.frames, way.cfg.Rate*videoStreams, d, bare) }
+		bareCPU := func(d time.Duration) (float64, error) {
+			return bareCPU(f.frames, way.cfg.Rate*videoStreams, d, bare)
+		}
 		row, err := long.pair(name+way.name, "ms", bareCPU, ours)
 		if err != nil {
 			return err
@@ -136,7 +139,8 @@ func detectMotion() (do func([]byte) error, end func(), err error) {
 		return nil, nil, err
 	}
 	set := detector.Settings()
-	t := codec.Target{Width: set.Width, Height: set.Height, Color: codec.Gray, Layout: codec.NHWC, Type: codec.UINT8, Fit: codec.Stretch}
+	t := codec.Target{Width: set.Width, Height: set.Height, Color: codec.Gray, Layout: codec.NHWC, Type: codec.UINT8,
+		Fit: codec.Stretch}
 	dec := codec.NewDecoder(codec.Limits{})
 	gray := make([]byte, set.Width*set.Height)
 	return func(frame []byte) error {

@@ -70,7 +70,8 @@ func (w *watcher) line(text []byte, now time.Time) {
 	case m.Error != nil:
 		w.err = fmt.Errorf("a frame failed: %s", m.Error)
 	case m.Received > 0:
-		w.seen = append(w.seen, arrival{now, now.Sub(time.UnixMicro(m.Received)), time.Duration(m.PTS) * time.Microsecond})
+		w.seen = append(w.seen, arrival{now, now.Sub(time.UnixMicro(m.Received)),
+			time.Duration(m.PTS) * time.Microsecond})
 	}
 }
 

@@ -78,26 +78,27 @@ func echoServer(encrypted bool) (url string, end func(), err error) {
 		return "", nil, err
 	}
 	up := websocket.Upgrader{}
-	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer ws.Close()
-		var msg []byte
-		for {
-			kind, r, err := ws.NextReader()
+	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ws, err := up.Upgrade(w, r, nil)
 			if err != nil {
 				return
 			}
-			if msg, err = readInto(r, msg[:0]); err != nil {
-				return
+			defer ws.Close()
+			var msg []byte
+			for {
+				kind, r, err := ws.NextReader()
+				if err != nil {
+					return
+				}
+				if msg, err = readInto(r, msg[:0]); err != nil {
+					return
+				}
+				if ws.WriteMessage(kind, msg) != nil {
+					return
+				}
 			}
-			if ws.WriteMessage(kind, msg) != nil {
-				return
-			}
-		}
-	})}
+		})}
 	scheme := "ws://"
 	if encrypted {
 		cert := httptest.NewUnstartedServer(nil)
@@ -141,7 +142,8 @@ func openEchoClient(url string, size, conns int, header http.Header) (*echoClien
 		return nil, err
 	}
 	p := &echoClient{msg: msg, size: size}
-	dialTLS := records.Dialer(new(net.Dialer).DialContext, &tls.Config{InsecureSkipVerify: true}) // of a server in this process
+	// of a server in this process
+	dialTLS := records.Dialer(new(net.Dialer).DialContext, &tls.Config{InsecureSkipVerify: true})
 	for range conns {
 		d := &websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second, NetDialTLSContext: dialTLS}
 		c, _, err := d.Dial(url, header)

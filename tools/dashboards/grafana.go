@@ -83,7 +83,8 @@ func (d *dashboard) grafana() string {
 	id, y := 0, 0
 	for _, r := range d.rows {
 		id++
-		panels = append(panels, object{"id": id, "type": "row", "title": r.title, "gridPos": object{"x": 0, "y": y, "w": gridWidth, "h": 1}, "panels": []any{}})
+		panels = append(panels, object{"id": id, "type": "row", "title": r.title,
+			"gridPos": object{"x": 0, "y": y, "w": gridWidth, "h": 1}, "panels": []any{}})
 		y++
 		x, high := 0, 0
 		for _, p := range r.panels {
@@ -98,19 +99,26 @@ func (d *dashboard) grafana() string {
 		y += high
 	}
 	list := []object{
-		{"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": object{"text": "Prometheus", "value": prometheusUID}},
-		{"name": "jaeger", "label": "Jaeger", "type": "textbox", "query": "http://localhost:16686", "current": object{"text": "http://localhost:16686", "value": "http://localhost:16686"}},
+		{"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
+			"current": object{"text": "Prometheus", "value": prometheusUID}},
+		{"name": "jaeger", "label": "Jaeger", "type": "textbox", "query": "http://localhost:16686",
+			"current": object{"text": "http://localhost:16686", "value": "http://localhost:16686"}},
 	}
 	for _, v := range d.variables {
 		list = append(list, object{
-			"name": v.name, "label": v.name, "type": "query", "datasource": source, "query": object{"query": v.values, "refId": v.name}, "definition": v.values,
-			"multi": true, "includeAll": true, "allValue": ".+", "refresh": 2, "sort": 1, "current": object{"text": "All", "value": "$__all"},
+			"name": v.name, "label": v.name, "type": "query", "datasource": source,
+			"query": object{"query": v.values, "refId": v.name}, "definition": v.values,
+			"multi": true, "includeAll": true, "allValue": ".+", "refresh": 2, "sort": 1,
+			"current": object{"text": "All", "value": "$__all"},
 		})
 	}
 	out, err := json.MarshalIndent(object{
-		"uid": d.uid, "title": d.title, "description": d.about, "tags": []string{"millrace"}, "schemaVersion": 39, "editable": true, "timezone": "browser",
-		"time": object{"from": "now-30m", "to": "now"}, "refresh": "10s", "templating": object{"list": list}, "panels": panels,
-		"links": []object{{"type": "dashboards", "tags": []string{"millrace"}, "title": "Millrace", "asDropdown": false, "includeVars": true, "keepTime": true}},
+		"uid": d.uid, "title": d.title, "description": d.about, "tags": []string{"millrace"}, "schemaVersion": 39,
+		"editable": true, "timezone": "browser",
+		"time": object{"from": "now-30m", "to": "now"}, "refresh": "10s", "templating": object{"list": list},
+		"panels": panels,
+		"links": []object{{"type": "dashboards", "tags": []string{"millrace"}, "title": "Millrace",
+			"asDropdown": false, "includeVars": true, "keepTime": true}},
 	}, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("generate: %s: %v", d.uid, err))
@@ -137,7 +145,8 @@ func (p *panel) grafana(id int, at object) object {
 	var targets []object
 	for i, q := range p.queries {
 		targets = append(targets, object{
-			"refId": string(rune('A' + i)), "datasource": source, "expr": q.expr, "legendFormat": q.legend, "range": p.kind != "stat", "instant": p.kind == "stat", "exemplar": p.exemplars,
+			"refId": string(rune('A' + i)), "datasource": source, "expr": q.expr, "legendFormat": q.legend,
+			"range": p.kind != "stat", "instant": p.kind == "stat", "exemplar": p.exemplars,
 		})
 	}
 	defaults := object{"unit": p.unit, "min": 0}
@@ -151,11 +160,13 @@ func (p *panel) grafana(id int, at object) object {
 		if p.queries[0].legend != "" {
 			mode = "name"
 		}
-		o["options"] = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}, "textMode": mode, "graphMode": "none"}
+		o["options"] = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}, "textMode": mode,
+			"graphMode": "none"}
 		return o
 	}
 	defaults["custom"] = object{"fillOpacity": 8, "showPoints": "never"}
-	o["options"] = object{"legend": object{"displayMode": "list", "placement": "bottom"}, "tooltip": object{"mode": "multi", "sort": "desc"}}
+	o["options"] = object{"legend": object{"displayMode": "list", "placement": "bottom"},
+		"tooltip": object{"mode": "multi", "sort": "desc"}}
 	return o
 }
 

@@ -34,7 +34,8 @@ func draw(t *testing.T, p *peer, d *dashboard, from, to time.Time) {
 	var b strings.Builder
 	y := 0
 	for _, r := range d.rows {
-		fmt.Fprintf(&b, `<text x="8" y="%d" class="row">%s</text>`+"\n", pictureHead+y*gridRow+18, html.EscapeString(r.title))
+		fmt.Fprintf(&b, `<text x="8" y="%d" class="row">%s</text>`+"\n", pictureHead+y*gridRow+18,
+			html.EscapeString(r.title))
 		y++
 		x, high := 0, 0
 		for _, panel := range r.panels {
@@ -49,7 +50,8 @@ func draw(t *testing.T, p *peer, d *dashboard, from, to time.Time) {
 		y += high
 	}
 	width, height := gridWidth*gridColumn, pictureHead+y*gridRow+8
-	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">
+	svg := fmt.Sprintf(
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">
 <style>.row{font-size:14px;font-weight:bold}.title{font-weight:bold}.small{font-size:10px;fill:#555}.value{font-size:19px}.box{fill:#fff;stroke:#ccc}</style>
 <rect width="%d" height="%d" fill="#f4f5f6"/>
 <text x="8" y="24" font-size="18" font-weight="bold">%s</text>
@@ -68,7 +70,8 @@ type rect struct{ x, y, w, h int }
 
 func drawPanel(t *testing.T, b *strings.Builder, p *peer, panel *panel, box rect, from, to time.Time) {
 	t.Helper()
-	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" rx="3" class="box"/><text x="%d" y="%d" class="title">%s</text>`+"\n",
+	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" rx="3" class="box"/><text x="%d" y="%d" `+
+		`class="title">%s</text>`+"\n",
 		box.x, box.y, box.w, box.h, box.x+8, box.y+16, html.EscapeString(panel.title))
 	if panel.kind == "text" {
 		text := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(panel.text, "$1")
@@ -85,7 +88,8 @@ func drawPanel(t *testing.T, b *strings.Builder, p *peer, panel *panel, box rect
 		} else if len(lines) > 0 {
 			value = shown(lines[0].points[len(lines[0].points)-1][1], panel.unit)
 		}
-		fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle" class="value">%s</text>`+"\n", box.x+box.w/2, box.y+box.h/2+14, html.EscapeString(value))
+		fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle" class="value">%s</text>`+"\n", box.x+box.w/2,
+			box.y+box.h/2+14, html.EscapeString(value))
 		return
 	}
 	top := 0.0
@@ -99,15 +103,19 @@ func drawPanel(t *testing.T, b *strings.Builder, p *peer, panel *panel, box rect
 	}
 	legend := legendLine * min(len(lines), maxLegend)
 	plot := rect{box.x + 8, box.y + 36, box.w - 16, box.h - 44 - legend}
-	fmt.Fprintf(b, `<text x="%d" y="%d" class="small">%s</text><line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#ddd"/><line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#999"/>`+"\n",
-		plot.x, plot.y-5, shown(top, panel.unit), plot.x, plot.y, plot.x+plot.w, plot.y, plot.x, plot.y+plot.h, plot.x+plot.w, plot.y+plot.h)
+	fmt.Fprintf(b, `<text x="%d" y="%d" class="small">%s</text><line x1="%d" y1="%d" x2="%d" y2="%d" `+
+		`stroke="#ddd"/><line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#999"/>`+"\n",
+		plot.x, plot.y-5, shown(top, panel.unit), plot.x, plot.y, plot.x+plot.w, plot.y, plot.x, plot.y+plot.h,
+		plot.x+plot.w, plot.y+plot.h)
 	for i, l := range lines {
 		var points []string
 		for _, v := range l.points {
-			points = append(points, fmt.Sprintf("%.0f,%.1f", float64(plot.x)+v[0]*float64(plot.w), float64(plot.y+plot.h)-v[1]/top*float64(plot.h)))
+			points = append(points, fmt.Sprintf("%.0f,%.1f", float64(plot.x)+v[0]*float64(plot.w),
+				float64(plot.y+plot.h)-v[1]/top*float64(plot.h)))
 		}
 		colour := colours[i%len(colours)]
-		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", colour, strings.Join(points, " "))
+		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", colour,
+			strings.Join(points, " "))
 		if i >= maxLegend {
 			continue
 		}
@@ -116,7 +124,8 @@ func drawPanel(t *testing.T, b *strings.Builder, p *peer, panel *panel, box rect
 			name = fmt.Sprintf("%s, and %d more", name, len(lines)-maxLegend)
 		}
 		at := plot.y + plot.h + 4 + legendLine*(i+1)
-		fmt.Fprintf(b, `<rect x="%d" y="%d" width="10" height="3" fill="%s"/><text x="%d" y="%d" class="small">%s</text>`+"\n", plot.x, at-5, colour, plot.x+14, at, html.EscapeString(name))
+		fmt.Fprintf(b, `<rect x="%d" y="%d" width="10" height="3" fill="%s"/><text x="%d" y="%d" `+
+			`class="small">%s</text>`+"\n", plot.x, at-5, colour, plot.x+14, at, html.EscapeString(name))
 	}
 }
 
@@ -139,13 +148,17 @@ func (panel *panel) lines(t *testing.T, p *peer, from, to time.Time) (out []line
 			}
 		}
 		err := p.get("query_range", url.Values{
-			"query": {resolve(q.expr)}, "start": {strconv.FormatInt(from.Unix(), 10)}, "end": {strconv.FormatInt(to.Unix(), 10)}, "step": {fmt.Sprintf("%.2f", max(1, length/points))},
+			"query": {resolve(q.expr)}, "start": {strconv.FormatInt(from.Unix(), 10)},
+			"end": {strconv.FormatInt(to.Unix(), 10)}, "step": {fmt.Sprintf("%.2f", max(1, length/points))},
 		}, &data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range data.Result {
-			l := line{name: regexp.MustCompile(`\{\{(\w+)\}\}`).ReplaceAllStringFunc(q.legend, func(label string) string { return r.Metric[strings.Trim(label, "{}")] })}
+			l := line{name: regexp.MustCompile(`\{\{(\w+)\}\}`).ReplaceAllStringFunc(q.legend,
+				func(label string) string {
+					return r.Metric[strings.Trim(label, "{}")]
+				})}
 			for _, v := range r.Values {
 				at, _ := v[0].(float64)
 				n, err := strconv.ParseFloat(fmt.Sprint(v[1]), 64)

@@ -28,13 +28,15 @@ const runbookURL = "/docs/runbooks.md"
 // rulesFile returns the rules in the format of Prometheus.
 func rulesFile(alerts []alert) string {
 	var b strings.Builder
-	b.WriteString("# Written by go generate -C tools ./dashboards from rules.go.\ngroups:\n  - name: millrace-ratios\n    rules:\n")
+	b.WriteString("# Written by go generate -C tools ./dashboards from rules.go.\ngroups:\n  - name: " +
+		"millrace-ratios\n    rules:\n")
 	for _, r := range recordings() {
 		fmt.Fprintf(&b, "      - record: %s\n        expr: %s\n", r.name, quote(r.expr))
 	}
 	b.WriteString("  - name: millrace-alerts\n    rules:\n")
 	for _, a := range alerts {
-		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        labels: {severity: %s}\n        annotations:\n          summary: %s\n          runbook_url: %s\n",
+		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        labels: {severity: %s}\n     "+
+			"   annotations:\n          summary: %s\n          runbook_url: %s\n",
 			a.name, quote(a.expr), a.hold, a.severity, quote(a.summary), quote(runbookURL+"#"+strings.ToLower(a.name)))
 	}
 	return b.String()
@@ -48,10 +50,12 @@ func runbooks() string {
 	var b strings.Builder
 	b.WriteString(`# Runbooks
 <!-- Written by go generate -C tools ./dashboards from rules.go. -->
-What to do when an alert of ` + "`deploy/prometheus/rules.yml`" + ` fires: ` + "`critical`" + ` at once, ` + "`warning`" + ` today. [dashboards.md](dashboards.md) shows the panels that are named here.
+What to do when an alert of ` + "`deploy/prometheus/rules.yml`" + ` fires: ` + "`critical`" + ` at once, ` +
+		"`warning`" + ` today. [dashboards.md](dashboards.md) shows the panels that are named here.
 `)
 	for _, a := range alerts {
-		fmt.Fprintf(&b, "\n## %s\n%s. Fires when, for %s:\n\n    %s\n\n%s\n\n%s\n", a.name, strings.ToUpper(a.severity[:1])+a.severity[1:], a.hold, a.expr, a.meaning, a.steps)
+		fmt.Fprintf(&b, "\n## %s\n%s. Fires when, for %s:\n\n    %s\n\n%s\n\n%s\n", a.name,
+			strings.ToUpper(a.severity[:1])+a.severity[1:], a.hold, a.expr, a.meaning, a.steps)
 	}
 	return b.String()
 }

@@ -34,8 +34,9 @@ import (
 )
 
 var (
-	pictures = flag.String("pictures", "", "the folder for pictures of the dashboards, drawn from the answers of Prometheus")
-	minutes  = flag.Float64("minutes", 0, "how long to run the load before the pictures are drawn")
+	pictures = flag.String("pictures", "", "the folder for pictures of the dashboards, drawn from the answers of "+
+		"Prometheus")
+	minutes = flag.Float64("minutes", 0, "how long to run the load before the pictures are drawn")
 )
 
 const prometheusYML = "../../deploy/prometheus/prometheus.yml"
@@ -66,7 +67,8 @@ func TestDashboards(t *testing.T) {
 	begun := time.Now()
 	for _, c := range []load.Config{
 		{Model: "echo", Protocol: load.V1Protocol, Streams: 4, Rate: 50},
-		{Model: "slow", Protocol: load.V1Protocol, Streams: 6, Rate: 30, Options: map[string]string{"policy": "latest", "max_age_ms": "60"}},
+		{Model: "slow", Protocol: load.V1Protocol, Streams: 6, Rate: 30, Options: map[string]string{"policy": "latest",
+			"max_age_ms": "60"}},
 		{Model: "find", Protocol: load.WebSocketProtocol, Streams: 1, Rate: 10}, // not pictures: errors
 		{Model: "echo", Protocol: load.RESTProtocol, Streams: 1, Rate: 10},
 	} {
@@ -82,7 +84,8 @@ func TestDashboards(t *testing.T) {
 	}
 	wg.Go(func() { // requests for a model that is not loaded
 		for ctx.Err() == nil {
-			if resp, err := http.Post("http://"+s.Addr("http")+"/v2/models/missing/infer", "application/json", strings.NewReader("{}")); err == nil {
+			if resp, err := http.Post("http://"+s.Addr("http")+"/v2/models/missing/infer", "application/json",
+				strings.NewReader("{}")); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
 			}
@@ -104,7 +107,8 @@ func TestDashboards(t *testing.T) {
 	for _, r := range recordings() {
 		open = append(open, check{"recording rule", r.name})
 	}
-	for _, name := range []string{"MillraceDown", "MillraceSourceDown", "MillraceStreamUnanswered", "MillraceErrorsFast", "MillraceErrorsSlow"} {
+	for _, name := range []string{"MillraceDown", "MillraceSourceDown", "MillraceStreamUnanswered",
+		"MillraceErrorsFast", "MillraceErrorsSlow"} {
 		open = append(open, check{"alert", `ALERTS{alertname="` + name + `",alertstate="firing"}`})
 	}
 	for len(open) > 0 {
@@ -221,7 +225,8 @@ func startPrometheus(t *testing.T, dir, millrace string) *peer {
 		t.Fatal(err)
 	}
 	for _, change := range [][2]string{
-		{`"millrace:8000"`, `"` + millrace + `", "127.0.0.1:9"`}, {`"localhost:9090"`, `"` + p.addr + `"`}, {"scrape_interval: 5s", "scrape_interval: 1s"}, {"evaluation_interval: 5s", "evaluation_interval: 1s"},
+		{`"millrace:8000"`, `"` + millrace + `", "127.0.0.1:9"`}, {`"localhost:9090"`, `"` + p.addr + `"`},
+		{"scrape_interval: 5s", "scrape_interval: 1s"}, {"evaluation_interval: 5s", "evaluation_interval: 1s"},
 	} {
 		if !bytes.Contains(text, []byte(change[0])) {
 			t.Fatalf("%s is not in %s", change[0], prometheusYML)
@@ -238,7 +243,8 @@ func startPrometheus(t *testing.T, dir, millrace string) *peer {
 		}
 	}
 	var out bytes.Buffer
-	cmd := exec.Command(testneeds.Program(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	cmd := exec.Command(testneeds.Program(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+p.addr, "--enable-feature=exemplar-storage,native-histograms", "--log.level=warn")
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {
@@ -337,9 +343,11 @@ func (p *peer) checkExemplars(t *testing.T) {
 		Exemplars []struct{ Labels map[string]string }
 	}
 	err := p.get("query_exemplars", url.Values{
-		"query": {resolve(quantile(0.99, "millrace_answered_age_seconds", ofModel))}, "start": {fmt.Sprint(time.Now().Add(-time.Minute).Unix())}, "end": {fmt.Sprint(time.Now().Unix() + 1)},
+		"query": {resolve(quantile(0.99, "millrace_answered_age_seconds", ofModel))},
+		"start": {fmt.Sprint(time.Now().Add(-time.Minute).Unix())}, "end": {fmt.Sprint(time.Now().Unix() + 1)},
 	}, &data)
-	if err != nil || len(data) == 0 || len(data[0].Exemplars) == 0 || len(data[0].Exemplars[0].Labels["trace_id"]) != 32 {
+	if err != nil || len(data) == 0 || len(data[0].Exemplars) == 0 ||
+		len(data[0].Exemplars[0].Labels["trace_id"]) != 32 {
 		t.Errorf("no exemplars with trace ids: %v, %v", data, err)
 	}
 }
@@ -356,7 +364,8 @@ func TestComposeFiles(t *testing.T) {
 	for _, err := range server.Exposed(t.Context(), cfg) {
 		t.Errorf("the server would not start: %v", err)
 	}
-	if out, err := exec.Command(testneeds.Program(t, "promtool"), "check", "config", prometheusYML).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "promtool"), "check", "config",
+		prometheusYML).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile("../../deploy/compose.yaml")
@@ -375,7 +384,8 @@ func TestComposeFiles(t *testing.T) {
 	for _, name := range []string{"millrace", "prometheus", "grafana", "jaeger"} {
 		s, ok := compose.Services[name]
 		// The image of this repository is loaded, not pulled.
-		if !ok || s.Image != "localhost/millrace:latest" && !regexp.MustCompile(`^[a-z/]+:v?[0-9]+\.[0-9]+\.[0-9]+$`).MatchString(s.Image) {
+		if !ok || s.Image != "localhost/millrace:latest" &&
+			!regexp.MustCompile(`^[a-z/]+:v?[0-9]+\.[0-9]+\.[0-9]+$`).MatchString(s.Image) {
 			t.Errorf("%s is missing or its image has no full version: %q", name, s.Image)
 		}
 		for _, path := range s.Volumes {
@@ -399,16 +409,34 @@ func TestAlerts(t *testing.T) {
 	}
 	write("rules.yml", rulesFile(alerts))
 	well := []string{
-		`up{job="millrace",instance="a"} 1x120`, `millrace_model_ready{model="m",version="1"} 1x120`, `millrace_frames_accepted_total{model="m",version="1"} 0+1000x120`,
-		`millrace_frame_errors_total{model="m",version="1",code="internal"} 0x120`, `millrace_frames_total{model="m",version="1",outcome="result"} 0+1000x120`, `millrace_goodput_frames_total{model="m",version="1"} 0+1000x120`,
-		`millrace_queue_oldest_age_seconds{model="m",version="1"} 0.1x120`, `millrace_workers{model="m",version="1",state="quarantined"} 0x120`, `millrace_worker_restarts_total{model="m",version="1"} 3x120`,
-		`millrace_memory_denied_total 7x120`, `millrace_dropped_frames_total{model="m",version="1",reason="memory"} 7x120`, `millrace_dropped_frames_total{model="m",version="1",reason="superseded"} 0+100x120`,
-		`millrace_connections_refused_total{listener="http",reason="total"} 1x120`, `millrace_accept_failures_total{listener="http"} 1x120`, `millrace_sessions_closed_total{reason="slow_consumer"} 1x120`,
-		`millrace_stream_state{instance="a",stream="door",state="running"} 1x120`, `millrace_stream_state{instance="a",stream="door",state="waiting"} 0x120`, `millrace_stream_paused{instance="a",stream="door"} 0x120`,
-		`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="m"} 0+60x120`, `millrace_stream_last_result_timestamp_seconds{instance="a",stream="off",model="m"} 0x120`, `millrace_stream_paused{instance="a",stream="off"} 1x120`,
-		`millrace_stream_delivered_results_total{instance="a",stream="door",model="m"} 0+600x120`, `millrace_stream_delivered_results_total{instance="a",stream="off",model="m"} 0x120`, `millrace_stream_delivered_results_total{instance="a"} 0x120`,
-		`millrace_stream_delivered_results_total{instance="a",stream="empty",model="m"} 0x120`, `millrace_stream_state{instance="a",stream="empty",state="ended"} 1x120`,
-		`millrace_stream_lost_total{stream="door",at="webhook"} 5x120`, `millrace_stream_lost_total{stream="door",at="watchers"} 0+5x120`, `millrace_spans_lost_total{reason="full"} 9x120`, `prometheus_build_info{version="2.42.0+ds"} 1x120`,
+		`up{job="millrace",instance="a"} 1x120`, `millrace_model_ready{model="m",version="1"} 1x120`,
+		`millrace_frames_accepted_total{model="m",version="1"} 0+1000x120`,
+		`millrace_frame_errors_total{model="m",version="1",code="internal"} 0x120`,
+		`millrace_frames_total{model="m",version="1",outcome="result"} 0+1000x120`,
+		`millrace_goodput_frames_total{model="m",version="1"} 0+1000x120`,
+		`millrace_queue_oldest_age_seconds{model="m",version="1"} 0.1x120`,
+		`millrace_workers{model="m",version="1",state="quarantined"} 0x120`,
+		`millrace_worker_restarts_total{model="m",version="1"} 3x120`,
+		`millrace_memory_denied_total 7x120`,
+		`millrace_dropped_frames_total{model="m",version="1",reason="memory"} 7x120`,
+		`millrace_dropped_frames_total{model="m",version="1",reason="superseded"} 0+100x120`,
+		`millrace_connections_refused_total{listener="http",reason="total"} 1x120`,
+		`millrace_accept_failures_total{listener="http"} 1x120`,
+		`millrace_sessions_closed_total{reason="slow_consumer"} 1x120`,
+		`millrace_stream_state{instance="a",stream="door",state="running"} 1x120`,
+		`millrace_stream_state{instance="a",stream="door",state="waiting"} 0x120`,
+		`millrace_stream_paused{instance="a",stream="door"} 0x120`,
+		`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="m"} 0+60x120`,
+		`millrace_stream_last_result_timestamp_seconds{instance="a",stream="off",model="m"} 0x120`,
+		`millrace_stream_paused{instance="a",stream="off"} 1x120`,
+		`millrace_stream_delivered_results_total{instance="a",stream="door",model="m"} 0+600x120`,
+		`millrace_stream_delivered_results_total{instance="a",stream="off",model="m"} 0x120`,
+		`millrace_stream_delivered_results_total{instance="a"} 0x120`,
+		`millrace_stream_delivered_results_total{instance="a",stream="empty",model="m"} 0x120`,
+		`millrace_stream_state{instance="a",stream="empty",state="ended"} 1x120`,
+		`millrace_stream_lost_total{stream="door",at="webhook"} 5x120`,
+		`millrace_stream_lost_total{stream="door",at="watchers"} 0+5x120`,
+		`millrace_spans_lost_total{reason="full"} 9x120`, `prometheus_build_info{version="2.42.0+ds"} 1x120`,
 		`prometheus_build_info{version="3.5.0"} 1x120`,
 	}
 	var b strings.Builder
@@ -424,7 +452,9 @@ func TestAlerts(t *testing.T) {
 			}
 			fmt.Fprintf(&b, "      - {series: %s, values: %s}\n", quote(series), quote(values))
 		}
-		fmt.Fprintf(&b, "    promql_expr_test:\n      - expr: 'count(ALERTS{alertname=~\"%s\",alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples:", alert, at)
+		fmt.Fprintf(&b, "    promql_expr_test:\n      - expr: "+
+			"'count(ALERTS{alertname=~\"%s\",alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples:",
+			alert, at)
 		if fires {
 			b.WriteString("\n          - {labels: '{}', value: 1}\n")
 		} else {
@@ -435,7 +465,8 @@ func TestAlerts(t *testing.T) {
 		add(a.name, a.input, "25m", a.name, true)
 	}
 	add("well", well, "100m", ".+", false)
-	if out, err := exec.Command(testneeds.Program(t, "promtool"), "test", "rules", write("tests.yml", b.String())).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "promtool"), "test", "rules",
+		write("tests.yml", b.String())).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -443,7 +474,8 @@ func TestAlerts(t *testing.T) {
 // TestPromtoolChecksMetrics: `promtool check metrics` finds nothing to mend.
 func TestPromtoolChecksMetrics(t *testing.T) {
 	s := startServer(t, t.TempDir())
-	if _, err := load.Run(t.Context(), load.Config{URL: "http://" + s.Addr("http"), Model: "echo", Protocol: load.RESTProtocol, Frames: 2, Duration: 10 * time.Second}); err != nil {
+	if _, err := load.Run(t.Context(), load.Config{URL: "http://" + s.Addr("http"), Model: "echo",
+		Protocol: load.RESTProtocol, Frames: 2, Duration: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.Get("http://" + s.Addr("http") + "/metrics")

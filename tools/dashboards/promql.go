@@ -29,7 +29,8 @@ func rate(counter string, by ...string) string {
 
 // quantile returns a quantile of a histogram, by labels.
 func quantile(q float64, name, selector string, by ...string) string {
-	return fmt.Sprintf("histogram_quantile(%v, sum%s (rate(%s%s[%s]))) or histogram_quantile(%v, sum%s (rate(%s_bucket%s[%s])))",
+	return fmt.Sprintf("histogram_quantile(%v, sum%s (rate(%s%s[%s]))) or histogram_quantile(%v, sum%s "+
+		"(rate(%s_bucket%s[%s])))",
 		q, grouped(by), name, selector, window, q, grouped(append([]string{"le"}, by...)), name, selector, window)
 }
 

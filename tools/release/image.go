@@ -69,7 +69,8 @@ func (t tree) write(out io.Writer, at time.Time) error {
 	w := tar.NewWriter(out)
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		e := t[name]
-		h := &tar.Header{Name: name, ModTime: at, Uid: e.uid, Gid: e.uid, Mode: int64(e.mode.Perm()), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		h := &tar.Header{Name: name, ModTime: at, Uid: e.uid, Gid: e.uid, Mode: int64(e.mode.Perm()),
+			Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 		content := e.text
 		switch {
 		case e.mode.IsDir():
@@ -209,7 +210,8 @@ func systemTree(debs, release string) (tree, error) {
 		return nil, err
 	}
 	t := tree{}
-	for _, name := range []string{"ffmpeg/usr/bin/ffmpeg", "ffmpeg/usr/bin/ffprobe", "base-files/etc/os-release", "base-files/etc/debian_version"} {
+	for _, name := range []string{"ffmpeg/usr/bin/ffmpeg", "ffmpeg/usr/bin/ffprobe", "base-files/etc/os-release",
+		"base-files/etc/debian_version"} {
 		if err := p.add(t, name); err != nil {
 			return nil, err
 		}
@@ -233,7 +235,8 @@ func systemTree(debs, release string) (tree, error) {
 		bundle = append(append(bundle, bytes.TrimSpace(text)...), '\n')
 	}
 	t.text("etc/ssl/certs/ca-certificates.crt", string(bundle))
-	t.text("etc/passwd", fmt.Sprintf("root:x:0:0:root:/:/sbin/nologin\nmillrace:x:%[1]d:%[1]d:millrace:/var/lib/millrace:/sbin/nologin\n", imageUser))
+	t.text("etc/passwd", fmt.Sprintf("root:x:0:0:root:/:/sbin/nologin\nmillrace:x:%[1]d:%[1]d:millrace:/var/lib/"+
+		"millrace:/sbin/nologin\n", imageUser))
 	t.text("etc/group", fmt.Sprintf("root:x:0:\nmillrace:x:%d:\n", imageUser))
 	t.text("etc/nsswitch.conf", "hosts: files dns\n")
 	for _, name := range []string{"dev", "proc", "sys", "run", "etc/millrace"} {
@@ -248,8 +251,10 @@ func systemTree(debs, release string) (tree, error) {
 func programTree(release string) (tree, error) {
 	t := tree{}
 	for _, f := range []struct{ name, at string }{
-		{"millrace", "usr/local/bin"}, {"libonnxruntime.so.1", "usr/local/lib/millrace"}, {"libstdc++.so.6", "usr/local/lib/millrace"}, {"libgcc_s.so.1", "usr/local/lib/millrace"},
-		{"LICENSE", "usr/share/doc/millrace"}, {"LICENSES.txt", "usr/share/doc/millrace"}, {"CHANGELOG.md", "usr/share/doc/millrace"}, {"sbom.cdx.json", "usr/share/doc/millrace"},
+		{"millrace", "usr/local/bin"}, {"libonnxruntime.so.1", "usr/local/lib/millrace"},
+		{"libstdc++.so.6", "usr/local/lib/millrace"}, {"libgcc_s.so.1", "usr/local/lib/millrace"},
+		{"LICENSE", "usr/share/doc/millrace"}, {"LICENSES.txt", "usr/share/doc/millrace"},
+		{"CHANGELOG.md", "usr/share/doc/millrace"}, {"sbom.cdx.json", "usr/share/doc/millrace"},
 	} {
 		if err := t.file(f.at+"/"+f.name, filepath.Join(release, f.name)); err != nil {
 			return nil, err
@@ -314,9 +319,11 @@ func writeImage(out io.Writer, arch, version, debs, release string, at time.Time
 	}
 	created := at.UTC().Format(time.RFC3339)
 	labels := map[string]string{
-		"org.opencontainers.image.title": "Millrace", "org.opencontainers.image.description": "Millrace inference server, with ffmpeg and ONNX Runtime",
-		"org.opencontainers.image.version": version, "org.opencontainers.image.created": created,
-		"org.opencontainers.image.licenses":      "Apache-2.0 AND MIT AND GPL-2.0-or-later", // Millrace, ONNX Runtime, Debian's ffmpeg; all are in /usr/share/doc
+		"org.opencontainers.image.title":       "Millrace",
+		"org.opencontainers.image.description": "Millrace inference server, with ffmpeg and ONNX Runtime",
+		"org.opencontainers.image.version":     version, "org.opencontainers.image.created": created,
+		// Millrace, ONNX Runtime, Debian's ffmpeg; all are in /usr/share/doc
+		"org.opencontainers.image.licenses":      "Apache-2.0 AND MIT AND GPL-2.0-or-later",
 		"org.opencontainers.image.base.name":     "debian:bookworm",
 		"org.opencontainers.image.ref.name":      version,
 		"org.opencontainers.image.documentation": "docs/containers.md",
@@ -327,14 +334,19 @@ func writeImage(out io.Writer, arch, version, debs, release string, at time.Time
 		"config": map[string]any{
 			"User": user, "WorkingDir": "/var/lib/millrace", "StopSignal": "SIGTERM", "Labels": labels,
 			"Env":        []string{"PATH=/usr/local/bin:/usr/bin", "HOME=/var/lib/millrace"},
-			"Entrypoint": []string{"/usr/local/bin/millrace"}, "Cmd": []string{"serve", "--http", "0.0.0.0:8000", "--grpc", "0.0.0.0:8001"},
-			"ExposedPorts": map[string]any{"8000/tcp": struct{}{}, "8001/tcp": struct{}{}}, "Volumes": map[string]any{"/var/lib/millrace": struct{}{}},
-			"Healthcheck": map[string]any{"Test": []string{"CMD", "/usr/local/bin/millrace", "health"}, "Interval": 10 * time.Second, "Timeout": 6 * time.Second, "StartPeriod": time.Minute, "Retries": 3},
+			"Entrypoint": []string{"/usr/local/bin/millrace"}, "Cmd": []string{"serve", "--http", "0.0.0.0:8000",
+				"--grpc", "0.0.0.0:8001"},
+			"ExposedPorts": map[string]any{"8000/tcp": struct{}{}, "8001/tcp": struct{}{}},
+			"Volumes":      map[string]any{"/var/lib/millrace": struct{}{}},
+			"Healthcheck": map[string]any{"Test": []string{"CMD", "/usr/local/bin/millrace", "health"},
+				"Interval": 10 * time.Second, "Timeout": 6 * time.Second, "StartPeriod": time.Minute, "Retries": 3},
 		},
-		"rootfs":  map[string]any{"type": "layers", "diff_ids": ids},
-		"history": []map[string]any{{"created": created, "created_by": "ffmpeg and libraries of Debian"}, {"created": created, "created_by": "millrace " + version}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
+		"history": []map[string]any{{"created": created, "created_by": "ffmpeg and libraries of Debian"},
+			{"created": created, "created_by": "millrace " + version}},
 	}))
-	manifest := newBlob("manifest.v1+json", asJSON(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": layers}))
+	manifest := newBlob("manifest.v1+json", asJSON(map[string]any{"schemaVersion": 2,
+		"mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": layers}))
 	name := "localhost/millrace:" + version
 	t := tree{}
 	paths := []string{}
@@ -345,11 +357,15 @@ func writeImage(out io.Writer, arch, version, debs, release string, at time.Time
 		paths = append(paths, l.at())
 	}
 	t.text("oci-layout", `{"imageLayoutVersion":"1.0.0"}`)
-	t.text("index.json", string(asJSON(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{map[string]any{
-		"mediaType": manifest.MediaType, "size": manifest.Size, "digest": manifest.Digest, "platform": map[string]string{"architecture": arch, "os": "linux"},
-		"annotations": map[string]string{"org.opencontainers.image.ref.name": version, "io.containerd.image.name": name},
-	}}})))
-	t.text("manifest.json", string(asJSON([]any{map[string]any{"Config": config.at(), "RepoTags": []string{name, "localhost/millrace:latest"}, "Layers": paths}})))
+	t.text("index.json", string(asJSON(map[string]any{"schemaVersion": 2,
+		"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{map[string]any{
+			"mediaType": manifest.MediaType, "size": manifest.Size, "digest": manifest.Digest,
+			"platform": map[string]string{"architecture": arch, "os": "linux"},
+			"annotations": map[string]string{"org.opencontainers.image.ref.name": version,
+				"io.containerd.image.name": name},
+		}}})))
+	t.text("manifest.json", string(asJSON([]any{map[string]any{"Config": config.at(),
+		"RepoTags": []string{name, "localhost/millrace:latest"}, "Layers": paths}})))
 	return t.write(out, at)
 }
 

@@ -87,8 +87,9 @@ func TestImage(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"base-files/etc/os-release": "ID=debian\n", "base-files/etc/debian_version": "12\n", "ca-certificates/usr/share/ca-certificates/mozilla/one.crt": "ONE\n",
-		"unused/usr/lib/libunused.so.1": "", "unused/control": "",
+		"base-files/etc/os-release": "ID=debian\n", "base-files/etc/debian_version": "12\n",
+		"ca-certificates/usr/share/ca-certificates/mozilla/one.crt": "ONE\n",
+		"unused/usr/lib/libunused.so.1":                             "", "unused/control": "",
 	} {
 		put(filepath.Join(debs, name), text)
 	}
@@ -96,7 +97,8 @@ func TestImage(t *testing.T) {
 		put(filepath.Join(debs, pkg, "control"), "Package: "+pkg+"\n")
 		put(filepath.Join(debs, pkg, "usr/share/doc", pkg, "copyright"), "free\n")
 	}
-	for _, name := range []string{"millrace", "libonnxruntime.so.1", "libstdc++.so.6", "libgcc_s.so.1", "LICENSE", "LICENSES.txt", "CHANGELOG.md", "sbom.cdx.json"} {
+	for _, name := range []string{"millrace", "libonnxruntime.so.1", "libstdc++.so.6", "libgcc_s.so.1", "LICENSE",
+		"LICENSES.txt", "CHANGELOG.md", "sbom.cdx.json"} {
 		put(filepath.Join(release, name), read(program))
 	}
 	var first, second bytes.Buffer
@@ -142,7 +144,9 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := config.Config
-	if c.User != "65532:65532" || c.Entrypoint[0] != "/usr/local/bin/millrace" || strings.Join(c.Healthcheck.Test, " ") != "CMD /usr/local/bin/millrace health" || c.Labels["org.opencontainers.image.version"] != "v1" {
+	if c.User != "65532:65532" || c.Entrypoint[0] != "/usr/local/bin/millrace" ||
+		strings.Join(c.Healthcheck.Test, " ") != "CMD /usr/local/bin/millrace health" ||
+		c.Labels["org.opencontainers.image.version"] != "v1" {
 		t.Errorf("%+v", c)
 	}
 	all := map[string]*tar.Header{}
@@ -157,12 +161,15 @@ func TestImage(t *testing.T) {
 		}
 		heads, _ := untar(t, plain)
 		for name, h := range heads {
-			if all[name] = h; h.Mode&0o6000 != 0 || h.Typeflag != tar.TypeSymlink && h.Mode&0o022 != 0 && name != "tmp/" || h.Uid != 0 && name != "var/lib/millrace/" {
+			if all[name] = h; h.Mode&0o6000 != 0 || h.Typeflag != tar.TypeSymlink && h.Mode&0o022 != 0 &&
+				name != "tmp/" || h.Uid != 0 && name != "var/lib/millrace/" {
 				t.Errorf("%s: mode %o, user %d", name, h.Mode, h.Uid)
 			}
 		}
 	}
-	for _, name := range append(libraries, "usr/bin/ffmpeg", "usr/local/bin/millrace", "etc/ssl/certs/ca-certificates.crt", "usr/share/doc/libc6/copyright", "var/lib/dpkg/status.d/ffmpeg", "usr/share/doc/millrace/LICENSES.txt") {
+	for _, name := range append(libraries, "usr/bin/ffmpeg", "usr/local/bin/millrace",
+		"etc/ssl/certs/ca-certificates.crt", "usr/share/doc/libc6/copyright", "var/lib/dpkg/status.d/ffmpeg",
+		"usr/share/doc/millrace/LICENSES.txt") {
 		if all[name] == nil {
 			t.Errorf("%s is not in the image", name)
 		}
@@ -173,7 +180,8 @@ func TestImage(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(debs, "libc6/lib")); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeImage(io.Discard, "amd64", "v1", debs, release, at); err == nil || !strings.Contains(err.Error(), "which no package has") {
+	if err := writeImage(io.Discard, "amd64", "v1", debs, release, at); err == nil ||
+		!strings.Contains(err.Error(), "which no package has") {
 		t.Errorf("without libraries: %v", err)
 	}
 }

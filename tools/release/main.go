@@ -107,7 +107,8 @@ func examine(list []module) error {
 		}
 		for _, f := range files {
 			name := strings.ToUpper(f.Name())
-			if !f.Type().IsRegular() || !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "NOTICE") {
+			if !f.Type().IsRegular() || !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") &&
+				!strings.HasPrefix(name, "NOTICE") {
 				continue
 			}
 			path := filepath.Join(m.Dir, f.Name())
@@ -133,7 +134,8 @@ func identify(text string) string {
 	switch {
 	case has("Apache License", "Version 2.0"):
 		return "Apache-2.0"
-	case has("Permission is hereby granted, free of charge", "The above copyright notice and this permission notice shall be included"):
+	case has("Permission is hereby granted, free of charge",
+		"The above copyright notice and this permission notice shall be included"):
 		return "MIT"
 	case has("Permission to use, copy, modify, and", "with or without fee is hereby granted"):
 		return "ISC"
@@ -157,7 +159,8 @@ func report(out io.Writer, list []module) error {
 		}
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("%s: none of the licences Apache-2.0, MIT, ISC, BSD-3-Clause and BSD-2-Clause was found: use another module, or teach tools/release its licence", strings.Join(bad, ", "))
+		return fmt.Errorf("%s: none of the licences Apache-2.0, MIT, ISC, BSD-3-Clause and BSD-2-Clause was found: "+
+			"use another module, or teach tools/release its licence", strings.Join(bad, ", "))
 	}
 	return nil
 }
@@ -170,7 +173,8 @@ func notices(out io.Writer, list []module) error {
 			if err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(out, "== %s %s: %s\n\n%s\n\n", m.Path, m.Version, filepath.Base(file), bytes.TrimSpace(text)); err != nil {
+			if _, err := fmt.Fprintf(out, "== %s %s: %s\n\n%s\n\n", m.Path, m.Version, filepath.Base(file),
+				bytes.TrimSpace(text)); err != nil {
 				return err
 			}
 		}
@@ -217,7 +221,8 @@ func sbom(out io.Writer, version string, list []module) error {
 		if len(f) != 3 {
 			return fmt.Errorf("MILLRACE_LIBRARIES: %q is not NAME=VERSION=SPDX", lib)
 		}
-		parts = append(parts, licensed("library", f[0], f[1], "pkg:generic/"+f[0]+"@"+f[1], strings.ReplaceAll(f[2], "_", " ")))
+		parts = append(parts, licensed("library", f[0], f[1], "pkg:generic/"+f[0]+"@"+f[1],
+			strings.ReplaceAll(f[2], "_", " ")))
 	}
 	self := licensed("application", "millrace", version, "", "Apache-2.0")
 	refs := make([]string, 0, len(parts))

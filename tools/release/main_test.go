@@ -18,14 +18,16 @@ func TestIdentify(t *testing.T) {
 	if got := identify(string(own)); got != "Apache-2.0" {
 		t.Errorf("%q", got)
 	}
-	for _, text := range []string{"", "All rights reserved.", "GNU GENERAL PUBLIC LICENSE Version 2", "Mozilla Public License Version 2.0"} {
+	for _, text := range []string{"", "All rights reserved.", "GNU GENERAL PUBLIC LICENSE Version 2",
+		"Mozilla Public License Version 2.0"} {
 		if got := identify(text); got != "" {
 			t.Errorf("%q is %s", text, got)
 		}
 	}
 	var out bytes.Buffer
 	err = report(&out, []module{{Path: "good", licence: "MIT"}, {Path: "bad"}})
-	if err == nil || !strings.Contains(err.Error(), "bad: none of the licences") || strings.Contains(err.Error(), "good") {
+	if err == nil || !strings.Contains(err.Error(), "bad: none of the licences") ||
+		strings.Contains(err.Error(), "good") {
 		t.Errorf("%v", err)
 	}
 }
@@ -60,7 +62,8 @@ func TestModules(t *testing.T) {
 	if err := json.Unmarshal(first.Bytes(), &bom); err != nil || len(bom.Components) != len(list)+1 {
 		t.Fatalf("%v: %d components of %d modules and one library", err, len(bom.Components), len(list))
 	}
-	if c := bom.Components[len(list)]; c.Name != "libgcc" || len(c.Licences) != 1 || c.Licences[0].Expression != "GPL-3.0-or-later WITH GCC-exception-3.1" {
+	if c := bom.Components[len(list)]; c.Name != "libgcc" || len(c.Licences) != 1 ||
+		c.Licences[0].Expression != "GPL-3.0-or-later WITH GCC-exception-3.1" {
 		t.Errorf("%+v", c)
 	}
 	out.Reset()

@@ -101,13 +101,15 @@ func (a *account) compare(l Line) (wrong []string) {
 	wrong = append(wrong, l.Served.balance(a.model)...)
 	between := func(what string, told, counted uint64) {
 		if counted < told || counted > told+l.Lost {
-			bad("clients were told %d %s, /metrics has %d, and %d frames were lost on broken connections", told, what, counted, l.Lost)
+			bad("clients were told %d %s, /metrics has %d, and %d frames were lost on broken connections", told, what,
+				counted, l.Lost)
 		}
 	}
 	between("endings", l.Told.ended(), l.Served.Accepted)
 	between("results", l.Told.Result, l.Served.Result)
 	if n := l.Served.Errors["invalid_argument"]; a.cut && n > l.Told.Errors["invalid_argument"] {
-		bad("/metrics has %d errors invalid_argument, though clients sent correct frames: a frame that did not arrive completely is not counted", n)
+		bad("/metrics has %d errors invalid_argument, though clients sent correct frames: a frame that did not "+
+			"arrive completely is not counted", n)
 	}
 	if a.oneShot {
 		between("errors", sum(l.Told.Drops)+sum(l.Told.Errors), sum(l.Served.Drops)+sum(l.Served.Errors))
@@ -129,7 +131,8 @@ func (a *account) compare(l Line) (wrong []string) {
 // balance returns an error unless each accepted frame has one ending.
 func (s served) balance(model string) (wrong []string) {
 	if s.InFlight != 0 || s.Accepted != s.ended() {
-		wrong = append(wrong, fmt.Sprintf("%s: /metrics has %d accepted frames, %d endings and %d in flight", model, s.Accepted, s.ended(), s.InFlight))
+		wrong = append(wrong, fmt.Sprintf("%s: /metrics has %d accepted frames, %d endings and %d in flight", model,
+			s.Accepted, s.ended(), s.InFlight))
 	}
 	return wrong
 }

@@ -115,7 +115,8 @@ func (c *camera) serve(w http.ResponseWriter, q *http.Request) {
 		if c.damaged.Load() {
 			p = spoil(p, rng)
 		}
-		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p), p); err != nil {
+		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p),
+			p); err != nil {
 			return
 		}
 		w.(http.Flusher).Flush()

@@ -33,7 +33,8 @@ func mlpCall(*rand.Rand) *pb.ModelInferRequest {
 }
 
 func oneTensor(name, datatype string, shape []int64, data []byte) *pb.ModelInferRequest {
-	return &pb.ModelInferRequest{Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: name, Datatype: datatype, Shape: shape}}, RawInputContents: [][]byte{data}}
+	return &pb.ModelInferRequest{Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: name, Datatype: datatype,
+		Shape: shape}}, RawInputContents: [][]byte{data}}
 }
 
 func (v *visitor) connect() (*grpc.ClientConn, error) {
@@ -77,7 +78,8 @@ func streamCallRound(ctx context.Context, v *visitor, rng *rand.Rand) error {
 	}
 	defer conn.Close()
 	policy := []string{"latest", "every"}[rng.IntN(2)]
-	call, err := pb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(ctx, "millrace-stream-policy", policy))
+	call, err := pb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(ctx,
+		"millrace-stream-policy", policy))
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,8 @@ func streamCallRound(ctx context.Context, v *visitor, rng *rand.Rand) error {
 }
 
 // responses counts endings until the call ends, and returns their number.
-func (v *visitor) responses(call grpc.BidiStreamingClient[pb.ModelInferRequest, pb.ModelStreamInferResponse]) (told int, err error) {
+func (v *visitor) responses(call grpc.BidiStreamingClient[pb.ModelInferRequest,
+	pb.ModelStreamInferResponse]) (told int, err error) {
 	for ; ; told++ {
 		r, err := call.Recv()
 		if err == io.EOF {

@@ -17,7 +17,8 @@ import (
 func plainRound(policy string, size int) func(context.Context, *visitor, *rand.Rand) error {
 	frame := make([]byte, size)
 	return func(ctx context.Context, v *visitor, rng *rand.Rand) error {
-		c, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+v.http+"/v2/models/"+v.account.model+"/stream?codec=opaque&outputs=binary&policy="+policy, nil)
+		c, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+v.http+"/v2/models/"+v.account.model+
+			"/stream?codec=opaque&outputs=binary&policy="+policy, nil)
 		if err != nil {
 			if resp != nil {
 				text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
@@ -47,7 +48,8 @@ func plainRound(policy string, size int) func(context.Context, *visitor, *rand.R
 			v.account.lose(sent - told)
 			return err
 		}
-		_ = c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+		_ = c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			time.Now().Add(time.Second))
 		_, _, _ = c.ReadMessage() // the server's close
 		return nil
 	}

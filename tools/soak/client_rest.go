@@ -28,14 +28,16 @@ func text(rng *rand.Rand) string {
 }
 
 func wordsRequest(rng *rand.Rand) restRequest {
-	return restRequest{"application/json", "", fmt.Sprintf(`{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[%q]}]}`, text(rng))}
+	return restRequest{"application/json", "",
+		fmt.Sprintf(`{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[%q]}]}`, text(rng))}
 }
 
 // bytesRequest makes requests of so many bytes.
 func bytesRequest(n int) func(*rand.Rand) restRequest {
 	body := string(bytes.Repeat([]byte{'x'}, n))
 	return func(*rand.Rand) restRequest {
-		return restRequest{"application/octet-stream", fmt.Sprintf("?datatype=UINT8&shape=1,%d&outputs=binary", n), body}
+		return restRequest{"application/octet-stream", fmt.Sprintf("?datatype=UINT8&shape=1,%d&outputs=binary", n),
+			body}
 	}
 }
 
@@ -57,7 +59,8 @@ func mlpRequest(rng *rand.Rand) restRequest {
 		row[i] = rng.Float32()
 	}
 	data, _ := json.Marshal(row)
-	return restRequest{"application/json", "", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":%s}]}`, mlpWidth, data)}
+	return restRequest{"application/json", "",
+		fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":%s}]}`, mlpWidth, data)}
 }
 
 // restRounds makes rounds of requests over REST.
@@ -78,7 +81,8 @@ func restRounds(next func(*rand.Rand) restRequest) func(context.Context, *visito
 
 // request sends a request and counts the ending.
 func (v *visitor) request(ctx context.Context, c *http.Client, q restRequest) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.http+"/v2/models/"+v.account.model+"/infer"+q.query, bytes.NewReader([]byte(q.body)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.http+"/v2/models/"+v.account.model+
+		"/infer"+q.query, bytes.NewReader([]byte(q.body)))
 	if err != nil {
 		return err
 	}

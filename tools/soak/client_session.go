@@ -19,7 +19,8 @@ func opaqueFrame(n int) func() client.Frame {
 func tensorFrame(name string) func() client.Frame {
 	data := make([]byte, 64)
 	return func() client.Frame {
-		return client.Frame{Inputs: []stream.Tensor{{Name: name, Datatype: stream.Uint8, Shape: []int{1, len(data)}, Data: data}}}
+		return client.Frame{Inputs: []stream.Tensor{{Name: name, Datatype: stream.Uint8, Shape: []int{1, len(data)},
+			Data: data}}}
 	}
 }
 
@@ -38,7 +39,8 @@ func sessionRound(next func() client.Frame) func(context.Context, *visitor, *ran
 		defer s.Close()
 		var streams []*client.Stream
 		for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
-			st, err := s.Open(ctx, v.account.model, client.StreamOptions{Policy: stream.Policy{Mode: mode}, OnReply: v.reply})
+			st, err := s.Open(ctx, v.account.model, client.StreamOptions{Policy: stream.Policy{Mode: mode},
+				OnReply: v.reply})
 			if err != nil {
 				return err
 			}

@@ -67,9 +67,11 @@ func (r *run) visitors() []*visitor {
 	direct := func(a *account) *account { r.accounts = append(r.accounts, a); return a }
 	oneShot := func(model string) *account { a := newAccount(model); a.oneShot = true; return direct(a) }
 	cut := func(a *account) *account { a.cut = true; return a }
-	words, sleep, coming, shown := oneShot(wordsModel), oneShot(sleepModel), oneShot(comingModel), oneShot(picturesModel)
+	words, sleep, coming, shown := oneShot(wordsModel), oneShot(sleepModel), oneShot(comingModel),
+		oneShot(picturesModel)
 	coming.unloaded = true
-	every, latest, session, graph, calls := direct(newAccount(everyModel)), direct(newAccount(latestModel)), direct(newAccount(sessionModel)), direct(newAccount(graphModel)), direct(newAccount(callsModel))
+	every, latest, session, graph, calls := direct(newAccount(everyModel)), direct(newAccount(latestModel)),
+		direct(newAccount(sessionModel)), direct(newAccount(graphModel)), direct(newAccount(callsModel))
 	calls.uncoded = true
 	all := []*visitor{
 		{name: "REST, Python", account: words, round: restRounds(wordsRequest)},
@@ -88,12 +90,14 @@ func (r *run) visitors() []*visitor {
 		{name: "REST, cut", account: cut(oneShot(cutREST)), round: restRounds(bytesRequest(100_000))},
 		{name: "gRPC, cut", account: cut(oneShot(cutGRPC)), round: callRounds(bytesCall(100_000))},
 		{name: "WebSocket, cut", account: cut(direct(newAccount(cutPlain))), round: plainRound("latest", 50_000)},
-		{name: "millrace.v1, cut", account: cut(direct(newAccount(cutSession))), round: sessionRound(opaqueFrame(50_000))},
+		{name: "millrace.v1, cut", account: cut(direct(newAccount(cutSession))),
+			round: sessionRound(opaqueFrame(50_000))},
 		{name: "WebSocket, slow", account: cut(direct(newAccount(slowModel))), round: plainRound("every", 200_000)},
 	}
 	if r.site.onnx {
 		mlp := oneShot(onnxModel)
-		all = append(all, &visitor{name: "REST, ONNX", account: mlp, round: restRounds(mlpRequest)}, &visitor{name: "gRPC, ONNX", account: mlp, round: callRounds(mlpCall)})
+		all = append(all, &visitor{name: "REST, ONNX", account: mlp, round: restRounds(mlpRequest)},
+			&visitor{name: "gRPC, ONNX", account: mlp, round: callRounds(mlpCall)})
 	}
 	for _, v := range all {
 		v.http, v.grpc = r.server.http, r.server.grpc

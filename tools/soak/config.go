@@ -62,11 +62,13 @@ func newSite(dir string) (*site, error) {
 	}
 	if _, err := onnx.Library(); err == nil {
 		s.onnx = true
-		if err := os.WriteFile(filepath.Join(dir, "mlp.onnx"), onnxfile.MLP(mlpWidth, 2*mlpWidth, mlpWidth, 2), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "mlp.onnx"), onnxfile.MLP(mlpWidth, 2*mlpWidth, mlpWidth, 2),
+			0o600); err != nil {
 			return nil, err
 		}
 	}
-	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=128x96:rate=10:duration=20", "-pix_fmt", "yuv420p", s.clips).CombinedOutput()
+	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i",
+		"testsrc2=size=128x96:rate=10:duration=20", "-pix_fmt", "yuv420p", s.clips).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("ffmpeg, which makes the clip of a stream, failed (install ffmpeg): %w: %s", err, out)
 	}
@@ -114,7 +116,8 @@ func (s *site) config(f form) string {
 	for _, name := range []string{cutREST, cutGRPC, cutPlain, cutSession} {
 		line("  - {name: %s, source: delay, fixed: 30ms}", name)
 	}
-	line("  - {name: %s, source: graph, steps: [{model: left, input: {x: a}, output: {x: b}}, {model: right, input: {x: b}, output: {x: c}}], outputs: [c]}", graphModel)
+	line("  - {name: %s, source: graph, steps: [{model: left, input: {x: a}, output: {x: b}}, {model: right, input: "+
+		"{x: b}, output: {x: c}}], outputs: [c]}", graphModel)
 	line("  - {name: %s, source: motion}", picturesModel)
 	line("  - {name: %s, source: motion, batching: {max_size: %d}}", findModel, map[bool]int{false: 4, true: 2}[f.find])
 	line("  - {name: %s, source: motion}", seenModel)
@@ -125,9 +128,11 @@ func (s *site) config(f form) string {
 		line("  - {name: guest, source: identity}")
 	}
 	line("streams:")
-	line("  - {name: %s, source: %s, loop: true, model: %s, fps: 10, sinks: {file: %s}}", loopStream, s.clips, findModel, s.file(loopStream))
+	line("  - {name: %s, source: %s, loop: true, model: %s, fps: 10, sinks: {file: %s}}", loopStream, s.clips,
+		findModel, s.file(loopStream))
 	line("  - {name: %s, source: %q, model: %s, policy: every, sinks: {file: %s, webhook: %q}}", programStream,
-		"exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc2=size=64x48:rate=10 -c:v mjpeg -f mpjpeg -", findModel, s.file(programStream), s.hook)
+		"exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc2=size=64x48:rate=10 -c:v mjpeg -f mpjpeg -", findModel,
+		s.file(programStream), s.hook)
 	line("  - {name: %s, source: %q, model: %s, sinks: {webhook: %q}}", cameraStream, s.camera, findModel, s.hook)
 	if f.guest {
 		line("  - {name: %s, source: %q, model: %s, sinks: {webhook: %q}}", guestStream, s.camera, seenModel, s.hook)

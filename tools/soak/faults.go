@@ -28,10 +28,19 @@ type fault struct {
 var faults = []fault{
 	{"a Python process is killed", (*run).killPython},
 	{"an ffmpeg is killed", (*run).killFFmpeg},
-	{"connections of REST and WebSocket are reset", func(r *run, _ context.Context, rng *rand.Rand) error { r.cutHTTP.cut(rng, 0.7); return nil }},
-	{"connections of gRPC are reset", func(r *run, _ context.Context, rng *rand.Rand) error { r.cutGRPC.cut(rng, 0.7); return nil }},
+	{"connections of REST and WebSocket are reset", func(r *run, _ context.Context, rng *rand.Rand) error {
+		r.cutHTTP.cut(rng, 0.7)
+		return nil
+	}},
+	{"connections of gRPC are reset", func(r *run, _ context.Context, rng *rand.Rand) error {
+		r.cutGRPC.cut(rng, 0.7)
+		return nil
+	}},
 	{"a client stops reading", (*run).stopReading},
-	{"clients that stopped reading are reset", func(r *run, _ context.Context, rng *rand.Rand) error { r.slow.cut(rng, 1); return nil }},
+	{"clients that stopped reading are reset", func(r *run, _ context.Context, rng *rand.Rand) error {
+		r.slow.cut(rng, 1)
+		return nil
+	}},
 	{"a model is swapped", (*run).swapModel},
 	{"a model is unloaded and loaded", (*run).unloadModel},
 	{"a model's workers are added or removed", (*run).scaleModel},
@@ -45,8 +54,12 @@ var faults = []fault{
 	{"a camera sends nothing", (*run).cameraSilent},
 	{"a camera sends damaged pictures", (*run).cameraDamaged},
 	{"a stream is added", func(r *run, ctx context.Context, rng *rand.Rand) error { return r.guests.add(ctx, rng) }},
-	{"a stream is removed", func(r *run, ctx context.Context, rng *rand.Rand) error { return r.guests.remove(ctx, rng) }},
-	{"a stream is changed", func(r *run, ctx context.Context, rng *rand.Rand) error { return r.guests.change(ctx, rng) }},
+	{"a stream is removed", func(r *run, ctx context.Context, rng *rand.Rand) error {
+		return r.guests.remove(ctx, rng)
+	}},
+	{"a stream is changed", func(r *run, ctx context.Context, rng *rand.Rand) error {
+		return r.guests.change(ctx, rng)
+	}},
 	{"the file of a sink is renamed", (*run).renameFile},
 	{"watchers come, read slowly and leave", (*run).watchStream},
 	{"connections with bytes of no protocol", (*run).garbage},
@@ -92,8 +105,8 @@ func (r *run) after(d time.Duration, heal func()) {
 func (r *run) killPython(_ context.Context, rng *rand.Rand) error { return r.kill("python", rng) }
 func (r *run) killFFmpeg(_ context.Context, rng *rand.Rand) error { return r.kill("ffmpeg", rng) }
 
-// kill kills a process of the server whose program name begins with program. Without such a process, kill does nothing:
-// the server may be restarting the process.
+// kill kills a process of the server whose program name begins with program. Without such a process, kill does
+// nothing: the server may be restarting the process.
 func (r *run) kill(program string, rng *rand.Rand) error {
 	var pids []int
 	for _, d := range descendants(r.server.pid()) {
@@ -118,7 +131,8 @@ func (r *run) stopReading(_ context.Context, rng *rand.Rand) error {
 
 // swapModel swaps a model with the same or other parameters: the model's streams stay open.
 func (r *run) swapModel(ctx context.Context, rng *rand.Rand) error {
-	models := []string{sleepModel, everyModel, sessionModel, graphModel, "left", wordsModel, cutSession, findModel, picturesModel}
+	models := []string{sleepModel, everyModel, sessionModel, graphModel, "left", wordsModel, cutSession, findModel,
+		picturesModel}
 	if r.site.onnx {
 		models = append(models, onnxModel)
 	}
@@ -159,11 +173,13 @@ func (r *run) scaleModel(ctx context.Context, rng *rand.Rand) error {
 
 // loadBroken sends an invalid model: the load must fail.
 func (r *run) loadBroken(ctx context.Context, _ *rand.Rand) error {
-	body, err := json.Marshal(map[string]any{"parameters": map[string]any{"config": `{"backend":"onnxruntime"}`, "file:1/model.onnx": "bm8gbW9kZWw="}})
+	body, err := json.Marshal(map[string]any{"parameters": map[string]any{"config": `{"backend":"onnxruntime"}`,
+		"file:1/model.onnx": "bm8gbW9kZWw="}})
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.server.http+"/v2/repository/models/broken/load", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://"+r.server.http+"/v2/repository/models/broken/load", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -316,9 +332,11 @@ func (r *run) garbage(ctx context.Context, rng *rand.Rand) error {
 	for i := range random {
 		random[i] = byte(rng.IntN(256))
 	}
-	half := "POST /v2/models/" + comingModel + "/infer HTTP/1.1\r\nHost: " + r.server.http + "\r\nContent-Length: 1000\r\n\r\nabc"
+	half := "POST /v2/models/" + comingModel + "/infer HTTP/1.1\r\nHost: " + r.server.http +
+		"\r\nContent-Length: 1000\r\n\r\nabc"
 	for _, to := range []struct{ addr, text string }{
-		{r.server.http, string(random)}, {r.server.grpc, string(random)}, {r.server.http, half}, {r.server.grpc, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + string(random)},
+		{r.server.http, string(random)}, {r.server.grpc, string(random)}, {r.server.http, half},
+		{r.server.grpc, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + string(random)},
 	} {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "tcp", to.addr)

@@ -22,7 +22,8 @@ type guests struct {
 func (g *guests) add(ctx context.Context, rng *rand.Rand) error {
 	g.number++
 	name := fmt.Sprintf("guest-%d", g.number)
-	c := client.StreamConfig{Name: name, Source: g.run.cameras[1].address(), Model: seenModel, FPS: float64(rng.IntN(3) * 4), Sinks: map[string]any{"webhook": g.run.receiver.URL}}
+	c := client.StreamConfig{Name: name, Source: g.run.cameras[1].address(), Model: seenModel,
+		FPS: float64(rng.IntN(3) * 4), Sinks: map[string]any{"webhook": g.run.receiver.URL}}
 	if _, err := g.run.api.AddServerStream(ctx, c); err != nil {
 		return err
 	}
@@ -66,7 +67,9 @@ func (g *guests) finish(ctx context.Context, name string) error {
 	if _, err := g.run.api.ChangeServerStream(ctx, name, client.StreamChange{Source: &gone}); err != nil {
 		return err
 	}
-	s, err := g.run.stream(ctx, name, sinkPatience, func(s *client.ServerStream) bool { return s.State == "waiting" && ended(s) && delivered(s) })
+	s, err := g.run.stream(ctx, name, sinkPatience, func(s *client.ServerStream) bool {
+		return s.State == "waiting" && ended(s) && delivered(s)
+	})
 	if err != nil {
 		return err
 	}
@@ -81,7 +84,8 @@ func (g *guests) change(ctx context.Context, rng *rand.Rand) error {
 	g.mu.Unlock()
 	name := names[rng.IntN(len(names))]
 	fps, window, paused := float64(rng.IntN(3)*3), rng.IntN(4), rng.IntN(2) == 0
-	if _, err := g.run.api.ChangeServerStream(ctx, name, client.StreamChange{MaxFPS: &fps, Window: &window, Paused: &paused}); err != nil {
+	if _, err := g.run.api.ChangeServerStream(ctx, name, client.StreamChange{MaxFPS: &fps, Window: &window,
+		Paused: &paused}); err != nil {
 		return err
 	}
 	resumed := false

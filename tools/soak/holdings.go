@@ -21,13 +21,15 @@ type holdings struct {
 }
 
 func (h holdings) String() string {
-	return fmt.Sprintf("%d file descriptors, %d goroutines, %d sessions, %d leases of memory, child processes %v, %d temporary files",
+	return fmt.Sprintf("%d file descriptors, %d goroutines, %d sessions, %d leases of memory, child processes %v, "+
+		"%d temporary files",
 		h.descriptors, h.goroutines, h.sessions, h.leases, h.children, len(h.temporary))
 }
 
 // exceeds reports whether h exceeds before in any count, or has other child processes or temporary files.
 func (h holdings) exceeds(before holdings) bool {
-	return h.descriptors > before.descriptors || h.goroutines > before.goroutines || h.sessions > before.sessions || h.leases > before.leases ||
+	return h.descriptors > before.descriptors || h.goroutines > before.goroutines || h.sessions > before.sessions ||
+		h.leases > before.leases ||
 		!maps.Equal(h.children, before.children) || !slices.Equal(h.temporary, before.temporary)
 }
 
@@ -42,7 +44,8 @@ func (r *run) holdings(ctx context.Context) (least holdings, err error) {
 	if err := r.running(ctx); err != nil {
 		return least, err
 	}
-	for limit := time.Now().Add(sampleTime); time.Now().Before(limit) && ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+	for limit := time.Now().Add(sampleTime); time.Now().Before(limit) &&
+		ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
 		now, err := r.held(ctx)
 		if err != nil {
 			return least, err
@@ -61,7 +64,8 @@ func (r *run) held(ctx context.Context) (h holdings, err error) {
 		return h, err
 	}
 	h = holdings{descriptors: descriptors(r.server.pid()), goroutines: int(m.sum("go_goroutines")),
-		sessions: int(m.sum("millrace_sessions")), leases: int(m.sum("millrace_memory_leases")), children: map[string]int{},
+		sessions: int(m.sum("millrace_sessions")), leases: int(m.sum("millrace_memory_leases")),
+		children:  map[string]int{},
 		temporary: entries(r.site.path("tmp")), groups: m.by("group", "millrace_goroutines")}
 	for _, d := range descendants(r.server.pid()) {
 		program, _, _ := strings.Cut(d.command, " ")
@@ -90,7 +94,8 @@ func (r *run) compare(ctx context.Context, before holdings, report *Report) {
 	fmt.Fprintf(r.progress, "%s  at the end: %s\n", r.clock(), now)
 	report.Before, report.After = before.String(), now.String()
 	if now.exceeds(before) {
-		r.problem(fmt.Errorf("the server holds %s; at the beginning it held %s; goroutines by group: %v, at the beginning %v; temporary files: %v", now, before, now.groups, before.groups, now.temporary))
+		r.problem(fmt.Errorf("the server holds %s; at the beginning it held %s; goroutines by group: %v, at the "+
+			"beginning %v; temporary files: %v", now, before, now.groups, before.groups, now.temporary))
 	}
 	m, err := r.scrape(ctx)
 	if err != nil {

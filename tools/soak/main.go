@@ -44,15 +44,18 @@ func soak(ctx context.Context, args []string, out, errs io.Writer) int {
 	f.StringVar(&o.binary, "server", "bin/millrace", "the server's `program`, as make build makes it")
 	f.DurationVar(&o.duration, "for", 30*time.Minute, "how long clients run with faults; 0: not at all")
 	f.Uint64Var(&o.seed, "seed", 1, "draws the faults and what clients send")
-	f.Float64Var(&o.ratio, "ratio", 1.3, "the most that resident memory at the end may be of that after two minutes; 0: any")
-	f.IntVar(&o.reloads, "reloads", 0, "swap an ONNX model so often, and compare resident memory with that after 10 times; 0: not at all")
+	f.Float64Var(&o.ratio, "ratio", 1.3, "the most that resident memory at the end may be of that after two "+
+		"minutes; 0: any")
+	f.IntVar(&o.reloads, "reloads", 0, "swap an ONNX model so often, and compare resident memory with that after 10 "+
+		"times; 0: not at all")
 	f.StringVar(&o.keep, "keep", "", "a `file` for the server's log of a run that fails")
 	asJSON := f.Bool("json", false, "print the report as JSON")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
 	if o.duration < 0 || o.ratio < 0 || o.reloads < 0 || o.reloads > 0 && o.reloads <= fewReloads || f.NArg() > 0 {
-		fmt.Fprintf(errs, "millrace-soak: -for and -ratio are 0 or above, -reloads is 0 or above %d, and there are no arguments\n", fewReloads)
+		fmt.Fprintf(errs, "millrace-soak: -for and -ratio are 0 or above, -reloads is 0 or above %d, and there are "+
+			"no arguments\n", fewReloads)
 		return 2
 	}
 	path, err := filepath.Abs(o.binary) // the server runs in a folder of its own
@@ -96,7 +99,9 @@ func (o options) run(ctx context.Context) (report *Report, err error) {
 			return nil, err
 		}
 		if !report.Reloads.Met {
-			report.Problems = append(report.Problems, fmt.Sprintf("resident memory after %d reloads is %.2f times that after %d", o.reloads, report.Reloads.Ratio, fewReloads))
+			report.Problems = append(report.Problems,
+				fmt.Sprintf("resident memory after %d reloads is %.2f times that after %d", o.reloads,
+					report.Reloads.Ratio, fewReloads))
 		}
 	}
 	if ctx.Err() != nil {

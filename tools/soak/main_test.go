@@ -32,25 +32,41 @@ func TestCompare(t *testing.T) {
 	}{
 		"equal": {line: Line{Sent: 6, Told: outcome{3, ends{"stale": 2}, ends{"internal": 1}},
 			Served: served{outcome{3, ends{"stale": 2}, ends{"internal": 1}}, 6, 0}}},
-		"a drop that a request was told as an error": {account: &account{oneShot: true}, line: Line{Sent: 1, Told: outcome{0, nil, ends{"timeout": 1}},
-			Served: served{outcome{0, ends{"stale": 1}, nil}, 1, 0}}},
-		"errors without a code": {account: &account{uncoded: true}, line: Line{Sent: 1, Told: outcome{0, nil, ends{"error": 1}},
-			Served: served{outcome{0, nil, ends{"internal": 1}}, 1, 0}}},
-		"lost on a broken connection, before the server": {account: &account{cut: true}, line: Line{Sent: 2, Lost: 1, Told: outcome{1, nil, nil}, Served: served{outcome{1, nil, nil}, 1, 0}}},
-		"lost on a broken connection, after the server":  {account: &account{cut: true}, line: Line{Sent: 2, Lost: 1, Told: outcome{1, nil, nil}, Served: served{outcome{2, nil, nil}, 2, 0}}},
+		"a drop that a request was told as an error": {account: &account{oneShot: true},
+			line: Line{Sent: 1, Told: outcome{0, nil, ends{"timeout": 1}},
+				Served: served{outcome{0, ends{"stale": 1}, nil}, 1, 0}}},
+		"errors without a code": {account: &account{uncoded: true},
+			line: Line{Sent: 1, Told: outcome{0, nil, ends{"error": 1}},
+				Served: served{outcome{0, nil, ends{"internal": 1}}, 1, 0}}},
+		"lost on a broken connection, before the server": {account: &account{cut: true},
+			line: Line{Sent: 2, Lost: 1, Told: outcome{1, nil, nil}, Served: served{outcome{1, nil, nil}, 1, 0}}},
+		"lost on a broken connection, after the server": {account: &account{cut: true},
+			line: Line{Sent: 2, Lost: 1, Told: outcome{1, nil, nil}, Served: served{outcome{2, nil, nil}, 2, 0}}},
 
-		"a frame without an ending":   {line: Line{Sent: 2, Told: outcome{1, nil, nil}, Served: served{outcome{1, nil, nil}, 1, 0}}, wrong: "clients sent 2 frames and have 1 endings"},
-		"lost without a cut":          {line: Line{Sent: 1, Lost: 1}, wrong: "1 frames of clients that kept their connections"},
-		"a result more at the server": {line: Line{Sent: 1, Told: outcome{1, nil, nil}, Served: served{outcome{2, nil, nil}, 2, 0}}, wrong: "told 1 results, /metrics has 2"},
-		"a result less at the server": {account: &account{cut: true}, line: Line{Sent: 3, Lost: 1, Told: outcome{2, nil, nil}, Served: served{outcome{1, nil, nil}, 1, 0}}, wrong: "told 2 results, /metrics has 1"},
-		"another reason": {line: Line{Sent: 1, Told: outcome{0, ends{"stale": 1}, nil}, Served: served{outcome{0, ends{"rate": 1}, nil}, 1, 0}},
+		"a frame without an ending": {line: Line{Sent: 2, Told: outcome{1, nil, nil},
+			Served: served{outcome{1, nil, nil}, 1, 0}}, wrong: "clients sent 2 frames and have 1 endings"},
+		"lost without a cut": {line: Line{Sent: 1, Lost: 1},
+			wrong: "1 frames of clients that kept their connections"},
+		"a result more at the server": {line: Line{Sent: 1, Told: outcome{1, nil, nil},
+			Served: served{outcome{2, nil, nil}, 2, 0}}, wrong: "told 1 results, /metrics has 2"},
+		"a result less at the server": {account: &account{cut: true},
+			line:  Line{Sent: 3, Lost: 1, Told: outcome{2, nil, nil}, Served: served{outcome{1, nil, nil}, 1, 0}},
+			wrong: "told 2 results, /metrics has 1"},
+		"another reason": {line: Line{Sent: 1, Told: outcome{0, ends{"stale": 1}, nil},
+			Served: served{outcome{0, ends{"rate": 1}, nil}, 1, 0}},
 			wrong: "told 1 drops as stale, /metrics has 0"},
-		"another code": {line: Line{Sent: 1, Told: outcome{0, nil, ends{"timeout": 1}}, Served: served{outcome{0, nil, ends{"internal": 1}}, 1, 0}},
+		"another code": {line: Line{Sent: 1, Told: outcome{0, nil, ends{"timeout": 1}},
+			Served: served{outcome{0, nil, ends{"internal": 1}}, 1, 0}},
 			wrong: "told 0 errors internal, /metrics has 1"},
-		"a frame that was cut": {account: &account{cut: true, oneShot: true}, line: Line{Sent: 1, Lost: 1, Served: served{outcome{0, nil, ends{"invalid_argument": 1}}, 1, 0}},
+		"a frame that was cut": {account: &account{cut: true, oneShot: true},
+			line:  Line{Sent: 1, Lost: 1, Served: served{outcome{0, nil, ends{"invalid_argument": 1}}, 1, 0}},
 			wrong: "/metrics has 1 errors invalid_argument"},
-		"in flight":         {account: &account{cut: true}, line: Line{Sent: 1, Lost: 1, Served: served{outcome{}, 1, 1}}, wrong: "1 accepted frames, 0 endings and 1 in flight"},
-		"without an ending": {account: &account{cut: true}, line: Line{Sent: 1, Lost: 1, Served: served{outcome{}, 1, 0}}, wrong: "1 accepted frames, 0 endings and 0 in flight"},
+		"in flight": {account: &account{cut: true},
+			line:  Line{Sent: 1, Lost: 1, Served: served{outcome{}, 1, 1}},
+			wrong: "1 accepted frames, 0 endings and 1 in flight"},
+		"without an ending": {account: &account{cut: true},
+			line:  Line{Sent: 1, Lost: 1, Served: served{outcome{}, 1, 0}},
+			wrong: "1 accepted frames, 0 endings and 0 in flight"},
 	} {
 		if c.account == nil {
 			c.account = &account{}
@@ -88,7 +104,8 @@ millrace_frames_in_flight{model="m",version="2"} 1
 		t.Fatal(err)
 	}
 	s := m.served("m")
-	if s.Accepted != 9 || s.Result != 5 || s.InFlight != 1 || listing(s.Drops) != "stale 1" || listing(s.Errors) != "timeout 2" {
+	if s.Accepted != 9 || s.Result != 5 || s.InFlight != 1 || listing(s.Drops) != "stale 1" ||
+		listing(s.Errors) != "timeout 2" {
 		t.Errorf("%+v", s)
 	}
 	s.add(m.served("other"))
@@ -236,7 +253,8 @@ func TestReceiver(t *testing.T) {
 	defer r.Close()
 	post := func(name string, want int) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL, strings.NewReader(`{"stream":"s","results":[{},{}]}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL,
+			strings.NewReader(`{"stream":"s","results":[{},{}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,8 +305,10 @@ func TestLines(t *testing.T) {
 		t.Errorf("%d lines, %v, want 4", n, err)
 	}
 	for name, text := range map[string]string{
-		"cut": strings.TrimSuffix(line("s", "a", 4), "}\n"), "without an end": strings.TrimSuffix(line("s", "a", 4), "\n"),
-		"of another stream": line("t", "a", 4), "out of order": line("s", "a", 4) + line("s", "a", 4), "no result": "{}\n",
+		"cut": strings.TrimSuffix(line("s", "a", 4), "}\n"), "without an end": strings.TrimSuffix(line("s", "a", 4),
+			"\n"),
+		"of another stream": line("t", "a", 4), "out of order": line("s", "a", 4) + line("s", "a", 4),
+		"no result": "{}\n",
 	} {
 		write(text)
 		if n, err := lines(path, "s"); err == nil {

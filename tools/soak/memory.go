@@ -50,8 +50,10 @@ func (r *run) printProgress(since time.Duration, bytes uint64) {
 		all.Served.Accepted += sum(l.Told.Drops) // only for the sum
 		all.Served.InFlight += sum(l.Told.Errors)
 	}
-	fmt.Fprintf(r.progress, "%s  %.0f of %.0f s, %d faults; %d frames: %d results, %d drops, %d errors, %d lost on broken connections; %d MiB, %d descriptors, %d child processes\n",
-		r.clock(), since.Seconds(), r.duration.Seconds(), r.faults.Load(), all.Sent, all.Told.Result, all.Served.Accepted, all.Served.InFlight, all.Lost,
+	fmt.Fprintf(r.progress, "%s  %.0f of %.0f s, %d faults; %d frames: %d results, %d drops, %d errors, %d lost on "+
+		"broken connections; %d MiB, %d descriptors, %d child processes\n",
+		r.clock(), since.Seconds(), r.duration.Seconds(), r.faults.Load(), all.Sent, all.Told.Result,
+		all.Served.Accepted, all.Served.InFlight, all.Lost,
 		bytes>>20, descriptors(r.server.pid()), len(descendants(r.server.pid())))
 }
 
@@ -84,6 +86,8 @@ func (r *run) measure(report *Report) {
 		report.MemoryMost = max(report.MemoryMost, float64(s.bytes))
 	}
 	if r.ratio > 0 && report.MemoryRatio > r.ratio {
-		report.Problems = append(report.Problems, fmt.Sprintf("resident memory at the end is %.2f times that after two minutes; the limit is %.2f", report.MemoryRatio, r.ratio))
+		report.Problems = append(report.Problems,
+			fmt.Sprintf("resident memory at the end is %.2f times that after two minutes; the limit is %.2f",
+				report.MemoryRatio, r.ratio))
 	}
 }

@@ -29,7 +29,8 @@ type Reloads struct {
 }
 
 func (r *Reloads) write(out io.Writer) {
-	fmt.Fprintf(out, "resident memory after %d swaps of an ONNX model: %.1f MiB, after %d %.1f MiB: %.2f times, limit %.1f\n",
+	fmt.Fprintf(out, "resident memory after %d swaps of an ONNX model: %.1f MiB, after %d %.1f MiB: %.2f times, "+
+		"limit %.1f\n",
 		r.Swaps, r.Many/mib, fewReloads, r.Few/mib, r.Ratio, reloadRatio)
 }
 
@@ -47,7 +48,8 @@ func reloads(ctx context.Context, o options) (r *Reloads, err error) {
 	if err := os.WriteFile(s.path("m.onnx"), onnxfile.MLP(256, 512, 256, 2), 0o600); err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nlog: {file: %s}\nmodels:\n  - {name: m, source: %s}\n", s.path("log"), s.path("m.onnx"))
+	text := fmt.Sprintf("http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nlog: {file: %s}\nmodels:\n  - {name: m, source: %s}\n",
+		s.path("log"), s.path("m.onnx"))
 	if err := os.WriteFile(s.path("millrace.yaml"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -91,7 +93,8 @@ const settledFor = 10 * time.Second
 // settled returns the least resident memory within a time.
 func (p *program) settled(ctx context.Context) (float64, error) {
 	least := 0.
-	for limit := time.Now().Add(settledFor); time.Now().Before(limit) && ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+	for limit := time.Now().Add(settledFor); time.Now().Before(limit) &&
+		ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		bytes, err := resident(p.pid())
 		if err != nil {
 			return 0, err

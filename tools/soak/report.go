@@ -37,16 +37,21 @@ const mib = 1 << 20
 // write writes the report as a table.
 func (r *Report) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "model\tsent\tresults\tdrops\terrors\tlost\taccepted\tresults\tdrops\terrors\tdrops by reason; errors by code")
+	fmt.Fprintln(w, "model\tsent\tresults\tdrops\terrors\tlost\taccepted\tresults\tdrops\terrors\tdrops by reason; "+
+		"errors by code")
 	for _, l := range r.Models {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s; %s\n", l.Model, l.Sent, l.Told.Result, sum(l.Told.Drops), sum(l.Told.Errors), l.Lost,
-			l.Served.Accepted, l.Served.Result, sum(l.Served.Drops), sum(l.Served.Errors), listing(l.Served.Drops), listing(l.Served.Errors))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s; %s\n", l.Model, l.Sent, l.Told.Result,
+			sum(l.Told.Drops), sum(l.Told.Errors), l.Lost,
+			l.Served.Accepted, l.Served.Result, sum(l.Served.Drops), sum(l.Served.Errors), listing(l.Served.Drops),
+			listing(l.Served.Errors))
 	}
 	fmt.Fprintln(w, "(clients)\t\t\t\t\t\t(/metrics)")
 	fmt.Fprintln(w)
-	fmt.Fprintln(w, "stream\tframes\tresults\tdrops\terrors\tlines in files\tresults at the webhook\tretries\topened again")
+	fmt.Fprintln(w, "stream\tframes\tresults\tdrops\terrors\tlines in files\tresults at the "+
+		"webhook\tretries\topened again")
 	for _, l := range r.Streams {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", l.Name, l.Frames, l.Results, l.Drops, l.Errors, l.File, l.Webhook, l.Retries, l.Opened)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", l.Name, l.Frames, l.Results, l.Drops, l.Errors, l.File,
+			l.Webhook, l.Retries, l.Opened)
 	}
 	fmt.Fprintln(w)
 	for _, f := range r.ByFault {
@@ -55,7 +60,9 @@ func (r *Report) write(out io.Writer) {
 	_ = w.Flush()
 	fmt.Fprintf(out, "\nheld at the beginning: %s\nheld at the end: %s\n", r.Before, r.After)
 	if r.MemoryRatio > 0 {
-		fmt.Fprintf(out, "resident memory: %.1f MiB after two minutes, %.1f MiB at the end: %.2f times; most %.1f MiB\n", r.MemoryEarly/mib, r.MemoryLate/mib, r.MemoryRatio, r.MemoryMost/mib)
+		fmt.Fprintf(out,
+			"resident memory: %.1f MiB after two minutes, %.1f MiB at the end: %.2f times; most %.1f MiB\n",
+			r.MemoryEarly/mib, r.MemoryLate/mib, r.MemoryRatio, r.MemoryMost/mib)
 	}
 	if r.Reloads != nil {
 		r.Reloads.write(out)
@@ -63,5 +70,6 @@ func (r *Report) write(out io.Writer) {
 	for _, p := range r.Problems {
 		fmt.Fprintln(out, "FAILED", p)
 	}
-	fmt.Fprintf(out, "%d faults in %.0f s, %d failures; -seed %d repeats the run\n", r.Faults, r.Seconds, len(r.Problems), r.Seed)
+	fmt.Fprintf(out, "%d faults in %.0f s, %d failures; -seed %d repeats the run\n", r.Faults, r.Seconds,
+		len(r.Problems), r.Seed)
 }

@@ -82,7 +82,8 @@ func (r *run) start(dir string) (err error) {
 	if r.api, err = client.New(r.server.http); err != nil {
 		return err
 	}
-	for to, target := range map[**proxy]string{&r.cutHTTP: r.server.http, &r.cutGRPC: r.server.grpc, &r.slow: r.server.http} {
+	for to, target := range map[**proxy]string{&r.cutHTTP: r.server.http, &r.cutGRPC: r.server.grpc,
+		&r.slow: r.server.http} {
 		if *to, err = newProxy(target); err != nil {
 			return err
 		}
@@ -152,7 +153,8 @@ func (r *run) do(ctx context.Context) (*Report, error) {
 }
 
 // load lets the clients run for a time, with faults if disturb is not nil.
-func (r *run) load(ctx context.Context, visitors []*visitor, d time.Duration, seed uint64, disturb func(context.Context, *rand.Rand)) {
+func (r *run) load(ctx context.Context, visitors []*visitor, d time.Duration, seed uint64,
+	disturb func(context.Context, *rand.Rand)) {
 	timed, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -31,7 +31,8 @@ const startTime = time.Minute
 
 // serve starts the server with the configuration in the folder of the site.
 func serve(binary string, s *site) (*program, error) {
-	p := &program{cmd: exec.Command(binary, "serve", "--config", s.path("millrace.yaml")), log: &logFile{path: s.path("log")}, stderr: &tail{}, done: make(chan error, 1)}
+	p := &program{cmd: exec.Command(binary, "serve", "--config", s.path("millrace.yaml")),
+		log: &logFile{path: s.path("log")}, stderr: &tail{}, done: make(chan error, 1)}
 	p.cmd.Dir, p.cmd.Stderr = s.dir, p.stderr
 	p.cmd.Env = append(os.Environ(), "TMPDIR="+s.path("tmp"))
 	out, err := p.cmd.StdoutPipe()

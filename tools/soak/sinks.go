@@ -117,11 +117,14 @@ func linesOf(name, stream string) (n uint64, err error) {
 			Stream, Model string
 			Seq           *int64
 		}
-		if jsonErr := json.Unmarshal([]byte(text), &l); err != nil || jsonErr != nil || l.Seq == nil || l.Stream != stream {
-			return n, fmt.Errorf("%s: line %d is no result of stream %s: %v %v: %.200s", name, n+1, stream, err, jsonErr, strings.TrimSpace(text))
+		if jsonErr := json.Unmarshal([]byte(text), &l); err != nil || jsonErr != nil || l.Seq == nil ||
+			l.Stream != stream {
+			return n, fmt.Errorf("%s: line %d is no result of stream %s: %v %v: %.200s", name, n+1, stream, err,
+				jsonErr, strings.TrimSpace(text))
 		}
 		if before, ok := last[l.Model]; ok && *l.Seq <= before {
-			return n, fmt.Errorf("%s: line %d of model %s has the number %d after %d", name, n+1, l.Model, *l.Seq, before)
+			return n, fmt.Errorf("%s: line %d of model %s has the number %d after %d", name, n+1, l.Model, *l.Seq,
+				before)
 		}
 		last[l.Model] = *l.Seq
 	}

@@ -37,7 +37,9 @@ func (r *run) settle(ctx context.Context, report *Report) error {
 		}
 	}
 	for _, name := range stayers {
-		s, err := r.stream(ctx, name, sinkPatience, func(s *client.ServerStream) bool { return s.State == "waiting" && ended(s) && delivered(s) })
+		s, err := r.stream(ctx, name, sinkPatience, func(s *client.ServerStream) bool {
+			return s.State == "waiting" && ended(s) && delivered(s)
+		})
 		if err != nil {
 			return err
 		}
@@ -52,7 +54,8 @@ func (r *run) settle(ctx context.Context, report *Report) error {
 }
 
 // stream waits until a stream is as wanted.
-func (r *run) stream(ctx context.Context, name string, d time.Duration, wanted func(*client.ServerStream) bool) (s client.ServerStream, err error) {
+func (r *run) stream(ctx context.Context, name string, d time.Duration,
+	wanted func(*client.ServerStream) bool) (s client.ServerStream, err error) {
 	for limit := time.Now().Add(d); ; pause(ctx, 100*time.Millisecond) {
 		if s, err = r.api.ServerStream(ctx, name); err != nil || wanted(&s) {
 			return s, err
@@ -87,17 +90,20 @@ func delivered(s *client.ServerStream) bool {
 
 // streamLine compares the counts of a settled stream with the counts of its sinks.
 func (r *run) streamLine(s client.ServerStream) StreamLine {
-	l := StreamLine{Name: s.Name, Frames: s.Frames, Results: s.Results, Errors: s.Errors, Drops: drops(&s), Lost: s.Lost.Frames, Opened: s.Restarts}
+	l := StreamLine{Name: s.Name, Frames: s.Frames, Results: s.Results, Errors: s.Errors, Drops: drops(&s),
+		Lost: s.Lost.Frames, Opened: s.Restarts}
 	if k, ok := s.Sinks["file"]; ok {
 		n, err := lines(r.site.file(s.Name), s.Name)
 		r.problem(err)
 		if l.File = n; n != k.Sent || k.Lost > 0 {
-			r.problem(fmt.Errorf("stream %s: its files have %d results, the server has written %d and lost %d", s.Name, n, k.Sent, k.Lost))
+			r.problem(fmt.Errorf("stream %s: its files have %d results, the server has written %d and lost %d", s.Name,
+				n, k.Sent, k.Lost))
 		}
 	}
 	if k, ok := s.Sinks["webhook"]; ok {
 		if l.Webhook, l.Retries = r.receiver.got(s.Name), k.Retries; l.Webhook != k.Sent {
-			r.problem(fmt.Errorf("stream %s: the receiver of its webhook has accepted %d results, the server has delivered %d and lost %d", s.Name, l.Webhook, k.Sent, k.Lost))
+			r.problem(fmt.Errorf("stream %s: the receiver of its webhook has accepted %d results, the server has "+
+				"delivered %d and lost %d", s.Name, l.Webhook, k.Sent, k.Lost))
 		}
 	}
 	return l
@@ -111,14 +117,17 @@ func (r *run) compareStreams(m metrics, streams []StreamLine) {
 		got := func(outcome string) uint64 {
 			return uint64(m.sum("millrace_stream_frames_total", "stream", l.Name, "outcome", outcome))
 		}
-		if got("result") != l.Results || got("drop") != l.Drops || got("error") != l.Errors || uint64(m.sum("millrace_stream_read_frames_total", "stream", l.Name)) != l.Frames {
-			r.problem(fmt.Errorf("stream %s: its report has %+v, /metrics has %d results, %d drops, %d errors", l.Name, l, got("result"), got("drop"), got("error")))
+		if got("result") != l.Results || got("drop") != l.Drops || got("error") != l.Errors ||
+			uint64(m.sum("millrace_stream_read_frames_total", "stream", l.Name)) != l.Frames {
+			r.problem(fmt.Errorf("stream %s: its report has %+v, /metrics has %d results, %d drops, %d errors", l.Name,
+				l, got("result"), got("drop"), got("error")))
 		}
 		results, drops, errors = results+l.Results, drops+l.Drops, errors+l.Errors
 	}
 	s := m.served(findModel)
 	if s.Result != results || sum(s.Drops) != drops || sum(s.Errors) != errors {
-		r.problem(fmt.Errorf("model %s: its streams have %d results, %d drops, %d errors, /metrics has %+v", findModel, results, drops, errors, s))
+		r.problem(fmt.Errorf("model %s: its streams have %d results, %d drops, %d errors, /metrics has %+v", findModel,
+			results, drops, errors, s))
 	}
 }
 
@@ -144,7 +153,9 @@ func (r *run) running(ctx context.Context) error {
 			return err
 		}
 		before := s.Results
-		if _, err := r.stream(ctx, name, sinkPatience, func(s *client.ServerStream) bool { return s.State == "running" && s.Results > before }); err != nil {
+		if _, err := r.stream(ctx, name, sinkPatience, func(s *client.ServerStream) bool {
+			return s.State == "running" && s.Results > before
+		}); err != nil {
 			return err
 		}
 	}

@@ -67,7 +67,8 @@ func lost(e *export.Exporter) map[export.Reason]uint64 {
 
 // outcome hands the 4 spans of a frame, changed by change, to an exporter and waits until
 // none waits.
-func outcome(t *testing.T, cfg export.Config, change ...func(*tracetest.SpanStub)) (exported uint64, reasons map[export.Reason]uint64, log string) {
+func outcome(t *testing.T, cfg export.Config,
+	change ...func(*tracetest.SpanStub)) (exported uint64, reasons map[export.Reason]uint64, log string) {
 	t.Helper()
 	var text bytes.Buffer
 	cfg.Delay = time.Millisecond
@@ -107,7 +108,8 @@ func invalid(stub *tracetest.SpanStub) {
 
 // otlpReply returns the body of an answer that rejects n spans.
 func otlpReply(n int64) []byte {
-	body, _ := proto.Marshal(&coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: n, ErrorMessage: "too old"}})
+	body, _ := proto.Marshal(&coltracepb.ExportTraceServiceResponse{
+		PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: n, ErrorMessage: "too old"}})
 	return body
 }
 
@@ -130,18 +132,25 @@ func TestAnswersOverHTTP(t *testing.T) {
 		log     string
 	}{
 		{"accepted", both, answers(202, "", ""), nil, 4, nil, ""},
-		{"another server", both, answers(200, "text/html", "<html>It works!</html>"), nil, 0, map[export.Reason]uint64{export.Refused: 4}, "is not that of a collector"},
-		{"no such path", both, answers(404, "text/plain", "no such page"), nil, 0, map[export.Reason]uint64{export.Refused: 4}, "404 Not Found"},
-		{"not authorised", both, answers(401, "text/plain", ""), nil, 0, map[export.Reason]uint64{export.Refused: 4}, "401 Unauthorized"},
-		{"protobuf that is none", both[:1], answers(200, "application/x-protobuf", "\xff\xff\xff"), nil, 0, map[export.Reason]uint64{export.Refused: 4}, "is not that of a collector"},
-		{"some rejected", both[:1], answers(200, "application/x-protobuf", string(otlpReply(3))), nil, 1, map[export.Reason]uint64{export.Refused: 3}, "too old"},
-		{"more rejected than sent", both[:1], answers(200, "application/x-protobuf", string(otlpReply(9))), nil, 0, map[export.Reason]uint64{export.Refused: 4}, "too old"},
+		{"another server", both, answers(200, "text/html", "<html>It works!</html>"), nil, 0,
+			map[export.Reason]uint64{export.Refused: 4}, "is not that of a collector"},
+		{"no such path", both, answers(404, "text/plain", "no such page"), nil, 0,
+			map[export.Reason]uint64{export.Refused: 4}, "404 Not Found"},
+		{"not authorised", both, answers(401, "text/plain", ""), nil, 0, map[export.Reason]uint64{export.Refused: 4},
+			"401 Unauthorized"},
+		{"protobuf that is none", both[:1], answers(200, "application/x-protobuf", "\xff\xff\xff"), nil, 0,
+			map[export.Reason]uint64{export.Refused: 4}, "is not that of a collector"},
+		{"some rejected", both[:1], answers(200, "application/x-protobuf", string(otlpReply(3))), nil, 1,
+			map[export.Reason]uint64{export.Refused: 3}, "too old"},
+		{"more rejected than sent", both[:1], answers(200, "application/x-protobuf", string(otlpReply(9))), nil, 0,
+			map[export.Reason]uint64{export.Refused: 4}, "too old"},
 		{"bodies up to a size", both, func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); len(body) > 50_000 {
 				w.WriteHeader(http.StatusRequestEntityTooLarge)
 			}
 		}, large, 3, map[export.Reason]uint64{export.TooLarge: 1}, "413"},
-		{"a span that cannot be encoded", both[:1], answers(200, "", ""), invalid, 3, map[export.Reason]uint64{export.Refused: 1}, "UTF-8"},
+		{"a span that cannot be encoded", both[:1], answers(200, "", ""), invalid, 3,
+			map[export.Reason]uint64{export.Refused: 1}, "UTF-8"},
 		{"an endless answer", both, func(w http.ResponseWriter, r *http.Request) {
 			for {
 				if _, err := w.Write(make([]byte, 10_000)); err != nil {
@@ -149,8 +158,11 @@ func TestAnswersOverHTTP(t *testing.T) {
 				}
 			}
 		}, nil, 0, map[export.Reason]uint64{export.Refused: 4}, "is not that of a collector"},
-		{"no answer", both, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil, 0, map[export.Reason]uint64{export.Failed: 4}, "EOF"},
-		{"busy for longer than retry_for", both, answers(503, "", "later"), nil, 0, map[export.Reason]uint64{export.Refused: 4}, "503 Service Unavailable"},
+		{"no answer", both, func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}, nil, 0, map[export.Reason]uint64{export.Failed: 4}, "EOF"},
+		{"busy for longer than retry_for", both, answers(503, "", "later"), nil, 0,
+			map[export.Reason]uint64{export.Refused: 4}, "503 Service Unavailable"},
 	} {
 		for _, kind := range c.kinds {
 			t.Run(c.name+"/"+kind, func(t *testing.T) {
@@ -162,9 +174,11 @@ func TestAnswersOverHTTP(t *testing.T) {
 				if c.change != nil {
 					change = c.change
 				}
-				exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: server.URL, Retry: time.Millisecond}, change)
+				exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: server.URL,
+					Retry: time.Millisecond}, change)
 				if exported != c.want || !maps.Equal(reasons, c.lost) || !strings.Contains(log, c.log) {
-					t.Errorf("exported %d, lost %v, want %d, %v; log %q, want %q", exported, reasons, c.want, c.lost, log, c.log)
+					t.Errorf("exported %d, lost %v, want %d, %v; log %q, want %q", exported, reasons, c.want, c.lost,
+						log, c.log)
 				}
 			})
 		}
@@ -207,14 +221,18 @@ func TestRetryAfterIsTheWait(t *testing.T) {
 // Headers, which may be secret, go to the endpoint alone, and not into the log.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	for _, kind := range []string{export.OTLPHTTP, export.JaegerCollector} {
-		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Error("the redirect was followed") }))
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			t.Error("the redirect was followed")
+		}))
 		var token atomic.Value
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			token.Store(r.Header.Get("Authorization"))
 			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 		}))
-		exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: server.URL, Headers: []string{"Authorization=Bearer hidden"}})
-		if exported != 0 || reasons[export.Refused] != 4 || token.Load() != "Bearer hidden" || strings.Contains(log, "hidden") {
+		exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: server.URL,
+			Headers: []string{"Authorization=Bearer hidden"}})
+		if exported != 0 || reasons[export.Refused] != 4 || token.Load() != "Bearer hidden" ||
+			strings.Contains(log, "hidden") {
 			t.Errorf("%s: exported %d, lost %v, token %q, log %q", kind, exported, reasons, token.Load(), log)
 		}
 		server.Close()
@@ -224,7 +242,10 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 // Without a collector, or with another server at its address, each span is counted.
 func TestNoCollector(t *testing.T) {
-	garbage := listen(t, func(c net.Conn) { _, _ = c.Write([]byte("220 mail.example ESMTP\r\n")); _, _ = io.Copy(io.Discard, c) })
+	garbage := listen(t, func(c net.Conn) {
+		_, _ = c.Write([]byte("220 mail.example ESMTP\r\n"))
+		_, _ = io.Copy(io.Discard, c)
+	})
 	silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -247,7 +268,8 @@ func TestNoCollector(t *testing.T) {
 			}
 			t.Run(c.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: endpoint, Retry: time.Millisecond, Timeout: 100 * time.Millisecond})
+				exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: endpoint,
+					Retry: time.Millisecond, Timeout: 100 * time.Millisecond})
 				if exported != 0 || !maps.Equal(reasons, map[export.Reason]uint64{export.Failed: 4}) {
 					t.Errorf("exported %d, lost %v", exported, reasons)
 				}
@@ -287,10 +309,12 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 // traceServer is an OTLP server over gRPC with answers chosen by the test.
 type traceServer struct {
 	coltracepb.UnimplementedTraceServiceServer
-	answer func(ctx context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error)
+	answer func(ctx context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse,
+		error)
 }
 
-func (s *traceServer) Export(ctx context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+func (s *traceServer) Export(ctx context.Context,
+	r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
 	return s.answer(ctx, r)
 }
 
@@ -312,7 +336,8 @@ func serveGRPC(t *testing.T, s *traceServer, options ...grpc.ServerOption) strin
 
 func TestAnswersOverGRPC(t *testing.T) {
 	says := func(err error) *traceServer {
-		return &traceServer{answer: func(context.Context, *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+		return &traceServer{answer: func(context.Context,
+			*coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
 			return &coltracepb.ExportTraceServiceResponse{}, err
 		}}
 	}
@@ -327,17 +352,26 @@ func TestAnswersOverGRPC(t *testing.T) {
 	}{
 		{name: "accepted", server: says(nil), want: 4},
 		{name: "another service", lost: map[export.Reason]uint64{export.Refused: 4}, log: "Unimplemented"},
-		{name: "not authorised", server: says(status.Error(codes.Unauthenticated, "no token")), lost: map[export.Reason]uint64{export.Refused: 4}, log: "no token"},
-		{name: "full", server: says(status.Error(codes.ResourceExhausted, "quota")), lost: map[export.Reason]uint64{export.Refused: 4}, log: "quota"},
-		{name: "busy for longer than retry_for", server: says(status.Error(codes.Unavailable, "later")), lost: map[export.Reason]uint64{export.Failed: 4}, log: "later"},
-		{name: "some rejected", server: &traceServer{answer: func(context.Context, *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
-			return &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: 3, ErrorMessage: "too old"}}, nil
+		{name: "not authorised", server: says(status.Error(codes.Unauthenticated, "no token")),
+			lost: map[export.Reason]uint64{export.Refused: 4}, log: "no token"},
+		{name: "full", server: says(status.Error(codes.ResourceExhausted, "quota")),
+			lost: map[export.Reason]uint64{export.Refused: 4}, log: "quota"},
+		{name: "busy for longer than retry_for", server: says(status.Error(codes.Unavailable, "later")),
+			lost: map[export.Reason]uint64{export.Failed: 4}, log: "later"},
+		{name: "some rejected", server: &traceServer{answer: func(context.Context,
+			*coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+			return &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{
+				RejectedSpans: 3, ErrorMessage: "too old"}}, nil
 		}}, want: 1, lost: map[export.Reason]uint64{export.Refused: 3}, log: "too old"},
-		{name: "a warning", server: &traceServer{answer: func(context.Context, *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
-			return &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{ErrorMessage: "deprecated"}}, nil
+		{name: "a warning", server: &traceServer{answer: func(context.Context,
+			*coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+			return &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{
+				ErrorMessage: "deprecated"}}, nil
 		}}, want: 4},
-		{name: "messages up to a size", server: says(nil), options: []grpc.ServerOption{grpc.MaxRecvMsgSize(50_000)}, change: large, want: 3, lost: map[export.Reason]uint64{export.TooLarge: 1}, log: "larger than max"},
-		{name: "a span that cannot be encoded", server: says(nil), change: invalid, want: 3, lost: map[export.Reason]uint64{export.Refused: 1}, log: "UTF-8"},
+		{name: "messages up to a size", server: says(nil), options: []grpc.ServerOption{grpc.MaxRecvMsgSize(50_000)},
+			change: large, want: 3, lost: map[export.Reason]uint64{export.TooLarge: 1}, log: "larger than max"},
+		{name: "a span that cannot be encoded", server: says(nil), change: invalid, want: 3,
+			lost: map[export.Reason]uint64{export.Refused: 1}, log: "UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -345,9 +379,11 @@ func TestAnswersOverGRPC(t *testing.T) {
 			if c.change != nil {
 				change = c.change
 			}
-			exported, reasons, log := outcome(t, export.Config{Exporter: export.OTLPGRPC, Endpoint: serveGRPC(t, c.server, c.options...), Retry: time.Millisecond}, change)
+			exported, reasons, log := outcome(t, export.Config{Exporter: export.OTLPGRPC,
+				Endpoint: serveGRPC(t, c.server, c.options...), Retry: time.Millisecond}, change)
 			if exported != c.want || !maps.Equal(reasons, c.lost) || !strings.Contains(log, c.log) {
-				t.Errorf("exported %d, lost %v, want %d, %v; log %q, want %q", exported, reasons, c.want, c.lost, log, c.log)
+				t.Errorf("exported %d, lost %v, want %d, %v; log %q, want %q", exported, reasons, c.want, c.lost, log,
+					c.log)
 			}
 		})
 	}
@@ -357,11 +393,13 @@ func TestAnswersOverGRPC(t *testing.T) {
 func TestBusyCollectorOverGRPC(t *testing.T) {
 	var n atomic.Int64
 	var token atomic.Value
-	server := serveGRPC(t, &traceServer{answer: func(ctx context.Context, _ *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	server := serveGRPC(t, &traceServer{answer: func(ctx context.Context,
+		_ *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		token.Store(strings.Join(md.Get("authorization"), " "))
 		if n.Add(1) == 1 {
-			s, err := status.New(codes.ResourceExhausted, "full").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Millisecond)})
+			s, err := status.New(codes.ResourceExhausted,
+				"full").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Millisecond)})
 			if err != nil {
 				t.Error(err)
 			}
@@ -369,7 +407,8 @@ func TestBusyCollectorOverGRPC(t *testing.T) {
 		}
 		return &coltracepb.ExportTraceServiceResponse{}, nil
 	}})
-	exported, reasons, _ := outcome(t, export.Config{Exporter: export.OTLPGRPC, Endpoint: server, Headers: []string{"Authorization=Bearer hidden"}})
+	exported, reasons, _ := outcome(t, export.Config{Exporter: export.OTLPGRPC, Endpoint: server,
+		Headers: []string{"Authorization=Bearer hidden"}})
 	if exported != 4 || len(reasons) > 0 || n.Load() != 2 || token.Load() != "Bearer hidden" {
 		t.Errorf("exported %d, lost %v after %d messages with the token %q", exported, reasons, n.Load(), token.Load())
 	}
@@ -400,7 +439,8 @@ func TestPacketsAreBounded(t *testing.T) {
 		}
 		stubs := make(tracetest.SpanStubs, 100)
 		for i := range stubs {
-			stubs[i] = tracetest.SpanStub{Name: fmt.Sprint(i), SpanContext: newSpan(newID()), Resource: cfg.Resource("1"),
+			stubs[i] = tracetest.SpanStub{Name: fmt.Sprint(i), SpanContext: newSpan(newID()),
+				Resource:   cfg.Resource("1"),
 				Attributes: []attribute.KeyValue{attribute.String("a", strings.Repeat("x", i*7))}}
 		}
 		tooLarge := stubs[99]
@@ -530,8 +570,9 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -545,8 +586,10 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) issue(t *testing.T) (cert, key string) {
 	t.Helper()
 	k, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "peer"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "peer"},
+		NotAfter:    time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &k.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -577,17 +620,21 @@ func TestTLS(t *testing.T) {
 	clients.AddCert(trusted.cert)
 	// With TLS 1.3 a client learns after the handshake that its certificate is missing, and a write may fail earlier.
 	// With TLS 1.2 the handshake fails, and the log always contains the reason.
-	conf := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}
+	conf := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients,
+		ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12,
+		MaxVersion: tls.VersionTLS12}
 	overHTTP := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	overHTTP.TLS = conf.Clone()
 	overHTTP.TLS.NextProtos = nil
 	overHTTP.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	overHTTP.StartTLS()
 	defer overHTTP.Close()
-	overGRPC := serveGRPC(t, &traceServer{answer: func(context.Context, *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	overGRPC := serveGRPC(t, &traceServer{answer: func(context.Context,
+		*coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
 		return &coltracepb.ExportTraceServiceResponse{}, nil
 	}}, grpc.Creds(credentials.NewTLS(conf)))
-	for kind, endpoint := range map[string]string{export.OTLPHTTP: overHTTP.URL, export.JaegerCollector: overHTTP.URL, export.OTLPGRPC: "https://" + overGRPC} {
+	for kind, endpoint := range map[string]string{export.OTLPHTTP: overHTTP.URL, export.JaegerCollector: overHTTP.URL,
+		export.OTLPGRPC: "https://" + overGRPC} {
 		for _, c := range []struct {
 			name string
 			tls  export.TLS
@@ -595,11 +642,14 @@ func TestTLS(t *testing.T) {
 		}{
 			{"its authority and a certificate", export.TLS{CA: trusted.file, Cert: cert, Key: key}, ""},
 			{"not verified", export.TLS{Insecure: true, Cert: cert, Key: key}, ""},
-			{"another authority", export.TLS{CA: other.file, Cert: cert, Key: key}, "certificate signed by unknown authority"},
-			{"the authorities of the system", export.TLS{Cert: cert, Key: key}, "certificate signed by unknown authority"},
+			{"another authority", export.TLS{CA: other.file, Cert: cert, Key: key},
+				"certificate signed by unknown authority"},
+			{"the authorities of the system", export.TLS{Cert: cert, Key: key},
+				"certificate signed by unknown authority"},
 			{"without a certificate", export.TLS{CA: trusted.file}, "remote error: tls: handshake failure"},
 		} {
-			exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: endpoint, TLS: c.tls, Retry: time.Millisecond})
+			exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: endpoint, TLS: c.tls,
+				Retry: time.Millisecond})
 			switch {
 			case c.log == "" && (exported != 4 || len(reasons) > 0):
 				t.Errorf("%s, %s: exported %d, lost %v, log %q", kind, c.name, exported, reasons, log)

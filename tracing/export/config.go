@@ -123,7 +123,8 @@ func (c Config) endpoint() (*url.URL, error) {
 	if c.Exporter == JaegerAgent {
 		text = strings.TrimPrefix(text, "udp://")
 		if strings.Contains(text, "://") {
-			return nil, bad("endpoint", "%.140q is not an address of a Jaeger agent: want HOST:PORT, such as 127.0.0.1:6831; URLs are for jaeger-collector and otlp", text)
+			return nil, bad("endpoint", "%.140q is not an address of a Jaeger agent: want HOST:PORT, such as "+
+				"127.0.0.1:6831; URLs are for jaeger-collector and otlp", text)
 		}
 		text = "udp://" + text
 	} else if !strings.Contains(text, "://") {
@@ -190,7 +191,8 @@ func parseURL(name, text string) (*url.URL, error) {
 	}
 	switch {
 	case u.User != nil:
-		return nil, bad(name, "has a user or a password: set a header, such as authorization=Basic ..., in tracing.headers")
+		return nil, bad(name, "has a user or a password: set a header, such as authorization=Basic ..., in "+
+			"tracing.headers")
 	case u.Hostname() == "":
 		return nil, bad(name, "%.140q names no host: want HOST:PORT or http://HOST:PORT", text)
 	case u.Fragment != "":
@@ -226,7 +228,8 @@ func pairs(name string, list []string) (map[string]string, error) {
 }
 
 // reserved are the headers owned by the protocols.
-var reserved = []string{"connection", "content-encoding", "content-length", "content-type", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+var reserved = []string{"connection", "content-encoding", "content-length", "content-type", "host", "te", "trailer",
+	"transfer-encoding", "upgrade"}
 
 // headers returns the headers by their names in lower case.
 func (c Config) headers() (map[string]string, error) {

@@ -26,7 +26,8 @@ func TestEndpoints(t *testing.T) {
 		{JaegerAgent, "agent", "udp://agent:6831"},
 		{JaegerAgent, "udp://agent:7000", "udp://agent:7000"},
 		{JaegerCollector, "", "http://127.0.0.1:14268/api/traces"},
-		{JaegerCollector, "http://c:14268/api/traces?format=jaeger.thrift", "http://c:14268/api/traces?format=jaeger.thrift"},
+		{JaegerCollector, "http://c:14268/api/traces?format=jaeger.thrift",
+			"http://c:14268/api/traces?format=jaeger.thrift"},
 	} {
 		cfg := Config{Exporter: c.exporter, Endpoint: c.endpoint}
 		if err := cfg.Validate(); err != nil {
@@ -55,31 +56,52 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		want string // of the message
 	}{
 		{"two ports", Config{Exporter: OTLPGRPC, Endpoint: "a:1:2"}, "tracing.endpoint"},
-		{"a port of 0", Config{Exporter: OTLPGRPC, Endpoint: "a:0"}, "tracing.endpoint: \"http://a:0\" has the port 0: want 1 to 65535"},
+		{"a port of 0", Config{Exporter: OTLPGRPC, Endpoint: "a:0"},
+			"tracing.endpoint: \"http://a:0\" has the port 0: want 1 to 65535"},
 		{"a port beyond the last", Config{Exporter: OTLPHTTP, Endpoint: "http://a:65536"}, "tracing.endpoint"},
 		{"no port after the colon", Config{Exporter: OTLPHTTP, Endpoint: "http://a:"}, "tracing.endpoint"},
-		{"no host", Config{Exporter: OTLPHTTP, Endpoint: "http://:4318"}, "tracing.endpoint: \"http://:4318\" names no host"},
+		{"no host", Config{Exporter: OTLPHTTP, Endpoint: "http://:4318"},
+			"tracing.endpoint: \"http://:4318\" names no host"},
 		{"another scheme", Config{Exporter: OTLPHTTP, Endpoint: "ftp://a:1"}, "want http or https"},
-		{"a user", Config{Exporter: OTLPHTTP, Endpoint: "http://me:secret@a:1"}, "tracing.endpoint: has a user or a password"},
-		{"a path of gRPC", Config{Exporter: OTLPGRPC, Endpoint: "http://a:1/v1/traces"}, "tracing.endpoint: \"http://a:1/v1/traces\" has a path, which otlp-grpc does not use"},
+		{"a user", Config{Exporter: OTLPHTTP, Endpoint: "http://me:secret@a:1"},
+			"tracing.endpoint: has a user or a password"},
+		{"a path of gRPC", Config{Exporter: OTLPGRPC, Endpoint: "http://a:1/v1/traces"},
+			"tracing.endpoint: \"http://a:1/v1/traces\" has a path, which otlp-grpc does not use"},
 		{"a query of OTLP", Config{Exporter: OTLPHTTP, Endpoint: "http://a:1/?x=1"}, "has a query"},
-		{"a URL of an agent", Config{Exporter: JaegerAgent, Endpoint: "http://a:1"}, "is not an address of a Jaeger agent"},
-		{"an endpoint of stdout", Config{Exporter: Stdout, Endpoint: "a:1"}, "tracing.endpoint: is not used by tracing.exporter stdout"},
-		{"an endpoint without an exporter", Config{Endpoint: "a:1"}, "tracing.endpoint: is not used by tracing.exporter off"},
-		{"a header without a value", Config{Exporter: OTLPHTTP, Headers: []string{"a=b", "token"}}, "tracing.headers[1]: is not NAME=VALUE"},
-		{"a header twice", Config{Exporter: OTLPHTTP, Headers: []string{"A=b", "a=c"}}, "tracing.headers: \"a\" is there twice"},
-		{"a header with a line end", Config{Exporter: OTLPHTTP, Headers: []string{"a=b\nc"}}, "tracing.headers: the value of \"a\""},
-		{"a header of the protocol", Config{Exporter: OTLPHTTP, Headers: []string{"Content-Type=x"}}, "is set by the exporter"},
-		{"headers over UDP", Config{Exporter: JaegerAgent, Headers: []string{"a=b"}}, "tracing.headers: are not used by tracing.exporter jaeger-agent"},
-		{"an attribute without a name", Config{Exporter: Stdout, Attributes: []string{"=b"}}, "tracing.resource_attributes[0]: is not NAME=VALUE"},
-		{"a certificate without TLS", Config{Exporter: OTLPGRPC, TLS: TLS{CA: empty}}, "tracing.tls: is set, but the connection is not encrypted"},
-		{"an empty file of certificates", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{CA: empty}}, "has no PEM certificate"},
-		{"a missing file", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{CA: empty + "x"}}, "tracing.tls.ca: open "},
-		{"a certificate without its key", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{Cert: empty}}, "tracing.tls.key: is missing"},
-		{"a key without its certificate", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{Key: empty}}, "tracing.tls.cert: is missing"},
-		{"a broken certificate", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{Cert: empty, Key: empty}}, "tracing.tls.cert: "},
-		{"verified and not", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{CA: empty, Insecure: true}}, "tracing.tls.insecure_skip_verify: and tracing.tls.ca exclude each other"},
-		{"a batch larger than the queue", Config{Exporter: Stdout, QueueSize: 10, BatchSize: 11}, "tracing.batch_size: 11 is more than tracing.queue_size, 10"},
+		{"a URL of an agent", Config{Exporter: JaegerAgent, Endpoint: "http://a:1"},
+			"is not an address of a Jaeger agent"},
+		{"an endpoint of stdout", Config{Exporter: Stdout, Endpoint: "a:1"},
+			"tracing.endpoint: is not used by tracing.exporter stdout"},
+		{"an endpoint without an exporter", Config{Endpoint: "a:1"},
+			"tracing.endpoint: is not used by tracing.exporter off"},
+		{"a header without a value", Config{Exporter: OTLPHTTP, Headers: []string{"a=b", "token"}},
+			"tracing.headers[1]: is not NAME=VALUE"},
+		{"a header twice", Config{Exporter: OTLPHTTP, Headers: []string{"A=b", "a=c"}},
+			"tracing.headers: \"a\" is there twice"},
+		{"a header with a line end", Config{Exporter: OTLPHTTP, Headers: []string{"a=b\nc"}},
+			"tracing.headers: the value of \"a\""},
+		{"a header of the protocol", Config{Exporter: OTLPHTTP, Headers: []string{"Content-Type=x"}},
+			"is set by the exporter"},
+		{"headers over UDP", Config{Exporter: JaegerAgent, Headers: []string{"a=b"}},
+			"tracing.headers: are not used by tracing.exporter jaeger-agent"},
+		{"an attribute without a name", Config{Exporter: Stdout, Attributes: []string{"=b"}},
+			"tracing.resource_attributes[0]: is not NAME=VALUE"},
+		{"a certificate without TLS", Config{Exporter: OTLPGRPC, TLS: TLS{CA: empty}},
+			"tracing.tls: is set, but the connection is not encrypted"},
+		{"an empty file of certificates", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{CA: empty}},
+			"has no PEM certificate"},
+		{"a missing file", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{CA: empty + "x"}},
+			"tracing.tls.ca: open "},
+		{"a certificate without its key", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{Cert: empty}},
+			"tracing.tls.key: is missing"},
+		{"a key without its certificate", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{Key: empty}},
+			"tracing.tls.cert: is missing"},
+		{"a broken certificate", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{Cert: empty, Key: empty}},
+			"tracing.tls.cert: "},
+		{"verified and not", Config{Exporter: OTLPGRPC, Endpoint: https, TLS: TLS{CA: empty, Insecure: true}},
+			"tracing.tls.insecure_skip_verify: and tracing.tls.ca exclude each other"},
+		{"a batch larger than the queue", Config{Exporter: Stdout, QueueSize: 10, BatchSize: 11},
+			"tracing.batch_size: 11 is more than tracing.queue_size, 10"},
 		{"a sampler without a scheme", Config{SamplerEndpoint: "a:5778"}, "tracing.sampler_endpoint"},
 	} {
 		err := c.cfg.Validate()
@@ -110,7 +132,8 @@ func TestResource(t *testing.T) {
 	for _, kv := range r.Attributes() {
 		got[string(kv.Key)] = kv.Value.AsString()
 	}
-	if len(got) != 3 || got["service.name"] != "millrace" || got["service.version"] != "1.2" || got["deployment.environment.name"] != "test" {
+	if len(got) != 3 || got["service.name"] != "millrace" || got["service.version"] != "1.2" ||
+		got["deployment.environment.name"] != "test" {
 		t.Errorf("%v", got)
 	}
 }

@@ -117,7 +117,8 @@ func New(cfg Config, log *slog.Logger) (*Exporter, error) {
 }
 
 func start(cfg Config, s sender, log *slog.Logger) *Exporter {
-	e := &Exporter{cfg: cfg, log: log, sender: s, work: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), lost: map[Reason]uint64{}}
+	e := &Exporter{cfg: cfg, log: log, sender: s, work: make(chan struct{}, 1), closing: make(chan struct{}),
+		ended: make(chan struct{}), lost: map[Reason]uint64{}}
 	if u, err := cfg.endpoint(); err == nil && u != nil {
 		e.endpoint = withoutQuery(u)
 	}
@@ -386,6 +387,7 @@ func (e *Exporter) logLost(f *failure) {
 // logRetry logs that spans wait because the collector does not take spans.
 func (e *Exporter) logRetry(err error) {
 	e.failing = true
-	e.log.Warn("the collector of traces does not take spans; they wait", "exporter", e.cfg.Exporter, "endpoint", e.endpoint,
+	e.log.Warn("the collector of traces does not take spans; they wait", "exporter", e.cfg.Exporter, "endpoint",
+		e.endpoint,
 		"error", err, "advice", advice[Failed])
 }

@@ -100,7 +100,8 @@ func wantStats(t *testing.T, e *Exporter, exported uint64, waiting int, lost map
 	got := e.Stats()
 	maps.DeleteFunc(got.Lost, func(_ Reason, n uint64) bool { return n == 0 })
 	if got.Exported != exported || got.Waiting != waiting || !maps.Equal(got.Lost, lost) {
-		t.Errorf("exported %d, waiting %d, lost %v; want %d, %d, %v", got.Exported, got.Waiting, got.Lost, exported, waiting, lost)
+		t.Errorf("exported %d, waiting %d, lost %v; want %d, %d, %v", got.Exported, got.Waiting, got.Lost, exported,
+			waiting, lost)
 	}
 }
 
@@ -158,7 +159,10 @@ func TestBatchHasOneResource(t *testing.T) {
 func TestEnqueueDoesNotBlockAndCountsWhatHasNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		e, s, log := begin(Config{QueueSize: 10, BatchSize: 4}, func(context.Context, []sdktrace.ReadOnlySpan) error { <-release; return nil })
+		e, s, log := begin(Config{QueueSize: 10, BatchSize: 4}, func(context.Context, []sdktrace.ReadOnlySpan) error {
+			<-release
+			return nil
+		})
 		e.Enqueue(spans("a", 4))
 		synctest.Wait() // the sender has these, and does not return
 		for range 5 {
@@ -173,7 +177,8 @@ func TestEnqueueDoesNotBlockAndCountsWhatHasNoRoom(t *testing.T) {
 		if got := fmt.Sprint(s.sizes()); got != "[4 4 2]" {
 			t.Errorf("batches of %s", got)
 		}
-		if text := log.String(); !strings.Contains(text, "spans were lost") || !strings.Contains(text, "queue_full=9") || !strings.Contains(text, "tracing.queue_size") {
+		if text := log.String(); !strings.Contains(text, "spans were lost") ||
+			!strings.Contains(text, "queue_full=9") || !strings.Contains(text, "tracing.queue_size") {
 			t.Errorf("log %q", text)
 		}
 		_ = e.Close(t.Context())
@@ -209,7 +214,8 @@ func TestBatchIsSentAgainUntilTheCollectorTakesIt(t *testing.T) {
 		if wait := s.at[5].Sub(s.at[4]); wait > 200*time.Millisecond {
 			t.Errorf("the first wait after a success: %v", wait)
 		}
-		if text := log.String(); !strings.Contains(text, "they wait") || !strings.Contains(text, "connection refused") || !strings.Contains(text, "exported again") {
+		if text := log.String(); !strings.Contains(text, "they wait") ||
+			!strings.Contains(text, "connection refused") || !strings.Contains(text, "exported again") {
 			t.Errorf("log %q", text)
 		}
 		_ = e.Close(t.Context())
@@ -218,9 +224,10 @@ func TestBatchIsSentAgainUntilTheCollectorTakesIt(t *testing.T) {
 
 func TestBatchIsLostAfterRetryFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, s, log := begin(Config{Retry: 5 * time.Second, Delay: time.Millisecond}, func(context.Context, []sdktrace.ReadOnlySpan) error {
-			return errors.New("connection refused")
-		})
+		e, s, log := begin(Config{Retry: 5 * time.Second, Delay: time.Millisecond},
+			func(context.Context, []sdktrace.ReadOnlySpan) error {
+				return errors.New("connection refused")
+			})
 		began := time.Now()
 		e.Enqueue(spans("a", 3))
 		time.Sleep(time.Minute)
@@ -229,7 +236,8 @@ func TestBatchIsLostAfterRetryFor(t *testing.T) {
 		if d := s.at[len(s.at)-1].Sub(began); d > 5*time.Second+time.Millisecond || len(s.at) < 4 {
 			t.Errorf("%d attempts, the last after %v", len(s.at), d)
 		}
-		if text := log.String(); !strings.Contains(text, "failed=3") || !strings.Contains(text, advice[Failed]) || !strings.Contains(text, "endpoint=http://127.0.0.1:4318/v1/traces") {
+		if text := log.String(); !strings.Contains(text, "failed=3") || !strings.Contains(text, advice[Failed]) ||
+			!strings.Contains(text, "endpoint=http://127.0.0.1:4318/v1/traces") {
 			t.Errorf("log %q", text)
 		}
 		_ = e.Close(t.Context())
@@ -279,7 +287,8 @@ func TestOneTooLargeSpanCostsNoOther(t *testing.T) {
 func TestPartsOfABatchAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, _ := begin(Config{}, func(context.Context, []sdktrace.ReadOnlySpan) error {
-			return fmt.Errorf("wrapped: %w", &failure{err: errors.New("some"), reason: Refused, lost: map[Reason]int{Refused: 2, TooLarge: 1}})
+			return fmt.Errorf("wrapped: %w", &failure{err: errors.New("some"), reason: Refused,
+				lost: map[Reason]int{Refused: 2, TooLarge: 1}})
 		})
 		e.Enqueue(spans("a", 10))
 		_ = e.Close(t.Context())
@@ -289,12 +298,13 @@ func TestPartsOfABatchAreCounted(t *testing.T) {
 
 func TestPanicOfASenderLosesOnlyItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, _, log := begin(Config{Delay: time.Millisecond}, func(_ context.Context, batch []sdktrace.ReadOnlySpan) error {
-			if batch[0].Name() == "a0" {
-				panic("at once")
-			}
-			return nil
-		})
+		e, _, log := begin(Config{Delay: time.Millisecond},
+			func(_ context.Context, batch []sdktrace.ReadOnlySpan) error {
+				if batch[0].Name() == "a0" {
+					panic("at once")
+				}
+				return nil
+			})
 		e.Enqueue(spans("a", 2))
 		time.Sleep(time.Minute)
 		e.Enqueue(spans("b", 3))
@@ -308,10 +318,11 @@ func TestPanicOfASenderLosesOnlyItsBatch(t *testing.T) {
 
 func TestTimedOutBatchIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, s, _ := begin(Config{Timeout: 2 * time.Second, Delay: time.Millisecond}, func(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		e, s, _ := begin(Config{Timeout: 2 * time.Second, Delay: time.Millisecond},
+			func(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
 		e.Enqueue(spans("a", 2))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -348,7 +359,9 @@ func TestCloseSendsWhatWaits(t *testing.T) {
 
 func TestCloseTriesEachBatchOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, s, _ := begin(Config{BatchSize: 4}, func(context.Context, []sdktrace.ReadOnlySpan) error { return errors.New("connection refused") })
+		e, s, _ := begin(Config{BatchSize: 4}, func(context.Context, []sdktrace.ReadOnlySpan) error {
+			return errors.New("connection refused")
+		})
 		e.Enqueue(spans("a", 9))
 		synctest.Wait() // the first batch waits for its second attempt
 		if err := e.Close(t.Context()); err != nil {
@@ -363,10 +376,11 @@ func TestCloseTriesEachBatchOnce(t *testing.T) {
 
 func TestCloseGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, _, log := begin(Config{BatchSize: 4, Timeout: time.Minute}, func(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		e, _, log := begin(Config{BatchSize: 4, Timeout: time.Minute},
+			func(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
 		e.Enqueue(spans("a", 9))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

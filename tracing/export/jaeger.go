@@ -83,7 +83,8 @@ func (a *udpAgent) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		if n > room {
 			lost[TooLarge]++
 			if errs == nil {
-				errs = fmt.Errorf("a span of %d bytes does not fit into a packet of tracing.packet_size, %d", n, a.limit)
+				errs = fmt.Errorf("a span of %d bytes does not fit into a packet of tracing.packet_size, %d", n,
+					a.limit)
 			}
 			continue
 		}
@@ -222,14 +223,16 @@ func thriftSpan(s sdktrace.ReadOnlySpan) *jaeger.Span {
 	}
 	if parent := s.Parent().SpanID(); parent.IsValid() {
 		span.ParentSpanId = spanID(parent)
-		span.References = append(span.References, &jaeger.SpanRef{RefType: jaeger.SpanRefType_CHILD_OF, TraceIdHigh: high, TraceIdLow: low, SpanId: span.ParentSpanId})
+		span.References = append(span.References, &jaeger.SpanRef{RefType: jaeger.SpanRefType_CHILD_OF,
+			TraceIdHigh: high, TraceIdLow: low, SpanId: span.ParentSpanId})
 	}
 	for _, l := range s.Links() {
 		h, w := traceID(l.SpanContext.TraceID())
 		if span.ParentSpanId == 0 && h == high && w == low {
 			continue // Jaeger would make the link the parent
 		}
-		span.References = append(span.References, &jaeger.SpanRef{RefType: jaeger.SpanRefType_FOLLOWS_FROM, TraceIdHigh: h, TraceIdLow: w, SpanId: spanID(l.SpanContext.SpanID())})
+		span.References = append(span.References, &jaeger.SpanRef{RefType: jaeger.SpanRefType_FOLLOWS_FROM,
+			TraceIdHigh: h, TraceIdLow: w, SpanId: spanID(l.SpanContext.SpanID())})
 	}
 	for _, kv := range s.Attributes() {
 		span.Tags = append(span.Tags, tag(kv))
@@ -245,7 +248,8 @@ func thriftSpan(s sdktrace.ReadOnlySpan) *jaeger.Span {
 	}
 	switch status := s.Status(); status.Code {
 	case otelcodes.Error:
-		span.Tags = append(span.Tags, tag(attribute.String("otel.status_code", "ERROR")), tag(attribute.Bool("error", true)))
+		span.Tags = append(span.Tags, tag(attribute.String("otel.status_code", "ERROR")),
+			tag(attribute.Bool("error", true)))
 		if status.Description != "" {
 			span.Tags = append(span.Tags, tag(attribute.String("otel.status_description", status.Description)))
 		}

@@ -47,21 +47,25 @@ func frame(cfg export.Config, links ...trace.SpanContext) (id trace.TraceID, spa
 	root, wait, run, part := newSpan(id), newSpan(id), newSpan(id), newSpan(id)
 	stub := func(name string, self, parent trace.SpanContext, from, to float64) tracetest.SpanStub {
 		return tracetest.SpanStub{
-			Name: name, SpanContext: self, Parent: parent, StartTime: at(from), EndTime: at(to), SpanKind: trace.SpanKindInternal,
+			Name: name, SpanContext: self, Parent: parent, StartTime: at(from), EndTime: at(to),
+			SpanKind: trace.SpanKindInternal,
 			Resource: cfg.Resource("1.2"), InstrumentationScope: instrumentation.Scope{Name: "millrace"},
 		}
 	}
 	first := stub("root", root, trace.SpanContext{}, 0, 1000.9)
 	first.SpanKind = trace.SpanKindServer
-	first.Attributes = []attribute.KeyValue{attribute.String("a.text", "täxt"), attribute.Int("a.whole", 42), attribute.Float64("a.number", 0.25),
+	first.Attributes = []attribute.KeyValue{attribute.String("a.text", "täxt"), attribute.Int("a.whole", 42),
+		attribute.Float64("a.number", 0.25),
 		attribute.Bool("a.flag", true), attribute.StringSlice("a.list", []string{"x", "y"})}
 	first.Status = sdktrace.Status{Code: codes.Error, Description: "it failed"}
-	first.Events = []sdktrace.Event{{Name: "exception", Time: at(500), Attributes: []attribute.KeyValue{attribute.String("exception.type", "timeout")}}}
+	first.Events = []sdktrace.Event{{Name: "exception", Time: at(500),
+		Attributes: []attribute.KeyValue{attribute.String("exception.type", "timeout")}}}
 	last := stub("part", part, run, 400.7, 1000.8)
 	for _, l := range links {
 		last.Links = append(last.Links, sdktrace.Link{SpanContext: l})
 	}
-	return id, tracetest.SpanStubs{first, stub("wait", wait, root, 0.4, 300.6), stub("run", run, root, 300.6, 1000.9), last}.Snapshots()
+	return id, tracetest.SpanStubs{first, stub("wait", wait, root, 0.4, 300.6), stub("run", run, root, 300.6, 1000.9),
+		last}.Snapshots()
 }
 
 func newExporter(t *testing.T, cfg export.Config) *export.Exporter {
@@ -80,7 +84,8 @@ func TestJaegerTakesSpansOfEachExporter(t *testing.T) {
 	server := jaegertest.Start(t, jaegertest.Options{})
 	for kind, address := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			cfg := export.Config{Exporter: kind, Endpoint: address(server), ServiceName: kind, Attributes: []string{"site=cellar"}}
+			cfg := export.Config{Exporter: kind, Endpoint: address(server), ServiceName: kind,
+				Attributes: []string{"site=cellar"}}
 			e := newExporter(t, cfg)
 			other := newSpan(newID())
 			id, spans := frame(cfg, other, newSpan(newID()))
@@ -94,8 +99,10 @@ func TestJaegerTakesSpansOfEachExporter(t *testing.T) {
 			got := server.Wait(t, id.String(), 4)
 			checkTree(t, got)
 			root, _ := got.Span("root")
-			for key, want := range map[string]any{"a.text": "täxt", "a.whole": 42.0, "a.number": 0.25, "a.flag": true, "a.list": `["x","y"]`,
-				"span.kind": "server", "otel.scope.name": "millrace", "error": true, "otel.status_code": "ERROR", "otel.status_description": "it failed"} {
+			for key, want := range map[string]any{"a.text": "täxt", "a.whole": 42.0, "a.number": 0.25, "a.flag": true,
+				"a.list":    `["x","y"]`,
+				"span.kind": "server", "otel.scope.name": "millrace", "error": true, "otel.status_code": "ERROR",
+				"otel.status_description": "it failed"} {
 				if root.Tags[key] != want {
 					t.Errorf("tag %s: %v, want %v", key, root.Tags[key], want)
 				}
@@ -103,11 +110,13 @@ func TestJaegerTakesSpansOfEachExporter(t *testing.T) {
 			if root.Service != kind || root.Resource["site"] != "cellar" || root.Resource["service.version"] != "1.2" {
 				t.Errorf("service %s with %v", root.Service, root.Resource)
 			}
-			if len(root.Events) != 1 || root.Events[0]["event"] != "exception" || root.Events[0]["exception.type"] != "timeout" {
+			if len(root.Events) != 1 || root.Events[0]["event"] != "exception" ||
+				root.Events[0]["exception.type"] != "timeout" {
 				t.Errorf("events %v", root.Events)
 			}
 			part, _ := got.Span("part")
-			if len(part.Links) != 2 || part.Links[0] != (jaegertest.Link{TraceID: other.TraceID().String(), SpanID: other.SpanID().String()}) {
+			if len(part.Links) != 2 || part.Links[0] != (jaegertest.Link{TraceID: other.TraceID().String(),
+				SpanID: other.SpanID().String()}) {
 				t.Errorf("links %v, want the first to %v", part.Links, other)
 			}
 		})
@@ -212,7 +221,8 @@ func TestSpansWaitForJaeger(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			port := freePort(t)
-			cfg := export.Config{Exporter: kind, Endpoint: fmt.Sprintf("127.0.0.1:%d", port), ServiceName: kind, Delay: time.Millisecond}
+			cfg := export.Config{Exporter: kind, Endpoint: fmt.Sprintf("127.0.0.1:%d", port), ServiceName: kind,
+				Delay: time.Millisecond}
 			e := newExporter(t, cfg)
 			id, spans := frame(cfg)
 			e.Enqueue(spans)
@@ -239,7 +249,8 @@ func TestRemoteSampler(t *testing.T) {
 		for i := range 1000 {
 			var id trace.TraceID
 			id[0], id[8], id[9] = 1, byte(i*65536/1000>>8), byte(i*65536/1000) // the sampler compares the low half
-			if s.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: id, Name: "frame"}).Decision == sdktrace.RecordAndSample {
+			if s.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: id,
+				Name: "frame"}).Decision == sdktrace.RecordAndSample {
 				n++
 			}
 		}

@@ -81,7 +81,8 @@ func rejected(p *coltracepb.ExportTracePartialSuccess) error {
 	if n <= 0 {
 		return nil // the message is a warning
 	}
-	return &failure{err: fmt.Errorf("the collector did not take %d spans: %.300s", n, p.GetErrorMessage()), reason: Refused, lost: map[Reason]int{Refused: int(n)}}
+	return &failure{err: fmt.Errorf("the collector did not take %d spans: %.300s", n, p.GetErrorMessage()),
+		reason: Refused, lost: map[Reason]int{Refused: int(n)}}
 }
 
 // otlp is an exporter of the SDK. The SDK's errors do not tell the fate of the spans; otlp replaces each error
@@ -111,8 +112,10 @@ func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	conn, err := grpc.NewClient(address(endpoint),
 		grpc.WithTransportCredentials(creds),
 		// A failed connection is tried again at least as often as a batch.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: cfg.Timeout}),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.Config{BaseDelay: 100 * time.Millisecond,
+			Multiplier: 2, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: cfg.Timeout}),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if err == nil {
 				answer, _ = reply.(*coltracepb.ExportTraceServiceResponse)
@@ -122,8 +125,10 @@ func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithGRPCConn(conn), otlptracegrpc.WithHeaders(headers),
-		otlptracegrpc.WithTimeout(cfg.Timeout), otlptracegrpc.WithMaxRequestSize(0), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))
+	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithGRPCConn(conn),
+		otlptracegrpc.WithHeaders(headers),
+		otlptracegrpc.WithTimeout(cfg.Timeout), otlptracegrpc.WithMaxRequestSize(0),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -175,16 +180,22 @@ func newOTLPHTTP(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	seen := &observed{next: client.Transport}
 	client.Transport = seen
 	opts := []otlptracehttp.Option{
-		otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithHTTPClient(client), otlptracehttp.WithHeaders(headers),
+		otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithHTTPClient(client),
+		otlptracehttp.WithHeaders(headers),
 		otlptracehttp.WithTLSClientConfig(nil), // the HTTP client has the configuration
-		otlptracehttp.WithTimeout(cfg.Timeout), otlptracehttp.WithMaxRequestSize(0), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}),
-		otlptracehttp.WithCompression(otlptracehttp.NoCompression), otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
+		otlptracehttp.WithTimeout(cfg.Timeout), otlptracehttp.WithMaxRequestSize(0),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}),
+		otlptracehttp.WithCompression(otlptracehttp.NoCompression),
+		otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
 	}
 	exporter, err := otlptracehttp.New(context.Background(), opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &otlp{Exporter: exporter, closeConn: func() error { client.CloseIdleConnections(); return nil }, outcome: seen.outcome}, nil
+	return &otlp{Exporter: exporter, closeConn: func() error {
+		client.CloseIdleConnections()
+		return nil
+	}, outcome: seen.outcome}, nil
 }
 
 // newHTTPClient returns a client that does not follow redirects: a redirect would send the headers, which may be
@@ -192,7 +203,9 @@ func newOTLPHTTP(cfg Config, endpoint *url.URL, headers map[string]string, encry
 func newHTTPClient(encryption *tls.Config) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig, t.MaxIdleConnsPerHost = encryption, 1
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // observed remembers the newest answer passing through.
@@ -266,7 +279,8 @@ func (o *observed) outcome(err error) error {
 
 // httpFailure translates a status of HTTP; nil for 2xx.
 func httpFailure(answer *http.Response, body []byte) error {
-	f := &failure{err: fmt.Errorf("the collector answered %s: %.300q", answer.Status, bytes.TrimSpace(body)), reason: Refused}
+	f := &failure{err: fmt.Errorf("the collector answered %s: %.300q", answer.Status, bytes.TrimSpace(body)),
+		reason: Refused}
 	switch code := answer.StatusCode; code {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		f.retry = true
@@ -285,5 +299,6 @@ func httpFailure(answer *http.Response, body []byte) error {
 
 // notACollector is the failure of a batch answered by another kind of server.
 func notACollector(answer *http.Response) error {
-	return &failure{err: fmt.Errorf("the answer, %s of type %.60q, is not that of a collector", answer.Status, answer.Header.Get("Content-Type")), reason: Refused}
+	return &failure{err: fmt.Errorf("the answer, %s of type %.60q, is not that of a collector", answer.Status,
+		answer.Header.Get("Content-Type")), reason: Refused}
 }

@@ -86,7 +86,8 @@ func (s *strategies) Fetch(service string) ([]byte, error) {
 		return nil, fmt.Errorf("tracing.sampler_endpoint: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("tracing.sampler_endpoint: %s answered %s: %.300q", withoutQuery(&s.url), answer.Status, body)
+		return nil, fmt.Errorf("tracing.sampler_endpoint: %s answered %s: %.300q", withoutQuery(&s.url), answer.Status,
+			body)
 	}
 	return body, nil
 }

@@ -47,9 +47,15 @@ func TestSamplerKeepsItsStrategy(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write([]byte(never))
 		}, "404 Not Found"},
-		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, "302 Found"},
-		{"a page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "failed to parse"},
-		{"an empty object", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }, "unsupported sampling strategy"},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/", http.StatusFound)
+		}, "302 Found"},
+		{"a page", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<html>"))
+		}, "failed to parse"},
+		{"an empty object", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("{}"))
+		}, "unsupported sampling strategy"},
 		{"an endless answer", func(w http.ResponseWriter, _ *http.Request) {
 			for {
 				if _, err := w.Write([]byte(strings.Repeat(" ", 10_000))); err != nil {
@@ -62,12 +68,14 @@ func TestSamplerKeepsItsStrategy(t *testing.T) {
 			server := httptest.NewServer(c.answer)
 			defer server.Close()
 			log := &guarded{}
-			s, err := export.NewRemoteSampler(export.Config{SamplerEndpoint: server.URL, Timeout: time.Minute}, sdktrace.AlwaysSample(), slog.New(slog.NewTextHandler(log, nil)))
+			s, err := export.NewRemoteSampler(export.Config{SamplerEndpoint: server.URL, Timeout: time.Minute},
+				sdktrace.AlwaysSample(), slog.New(slog.NewTextHandler(log, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.UpdateSampler()
-			if d := s.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: newID()}).Decision; d != sdktrace.RecordAndSample {
+			if d := s.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(),
+				TraceID: newID()}).Decision; d != sdktrace.RecordAndSample {
 				t.Errorf("decision %v", d)
 			}
 			s.Close()
@@ -86,7 +94,8 @@ func TestClosedSamplerDoesNotWaitForItsServer(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	s, err := export.NewRemoteSampler(export.Config{SamplerEndpoint: server.URL, Timeout: 5 * time.Minute}, sdktrace.AlwaysSample(), slog.New(slog.DiscardHandler))
+	s, err := export.NewRemoteSampler(export.Config{SamplerEndpoint: server.URL, Timeout: 5 * time.Minute},
+		sdktrace.AlwaysSample(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +104,8 @@ func TestClosedSamplerDoesNotWaitForItsServer(t *testing.T) {
 }
 
 func TestWrongSamplerEndpoint(t *testing.T) {
-	if _, err := export.NewRemoteSampler(export.Config{SamplerEndpoint: "127.0.0.1:5778"}, sdktrace.AlwaysSample(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tracing.sampler_endpoint") {
+	if _, err := export.NewRemoteSampler(export.Config{SamplerEndpoint: "127.0.0.1:5778"}, sdktrace.AlwaysSample(),
+		slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tracing.sampler_endpoint") {
 		t.Errorf("%v", err)
 	}
 }

@@ -42,9 +42,11 @@ type tree struct {
 }
 
 // add adds a span and returns its id. The span ends no earlier than its start.
-func (b *tree) add(name string, parent stream.SpanID, from, to stream.Instant, attributes ...attribute.KeyValue) stream.SpanID {
+func (b *tree) add(name string, parent stream.SpanID, from, to stream.Instant,
+	attributes ...attribute.KeyValue) stream.SpanID {
 	id := stream.NewSpanID()
-	b.spans = append(b.spans, span{name: name, id: id, parent: parent, from: from, to: max(from, to), attributes: attributes})
+	b.spans = append(b.spans, span{name: name, id: id, parent: parent, from: from, to: max(from, to),
+		attributes: attributes})
 	return id
 }
 
@@ -79,10 +81,12 @@ func (t *Tracer) export(spans []sdktrace.ReadOnlySpan) {
 func (k *record) tree() *tree {
 	r, at := k.r, &k.r.Timing
 	options := r.Stream.Options()
-	b := &tree{context: &r.TraceContext, result: r.Result(), options: &options, model: k.m, batch: k.batch, why: k.why, spans: make([]span, 1, 10)}
+	b := &tree{context: &r.TraceContext, result: r.Result(), options: &options, model: k.m, batch: k.batch, why: k.why,
+		spans: make([]span, 1, 10)}
 	from := cmp.Or(r.Arrived, at.Received)
 	b.spans[0] = span{
-		name: k.m.name(&options), id: r.Span, parent: r.Parent, from: from, to: max(from, k.ended, k.written), attributes: k.attributes(),
+		name: k.m.name(&options), id: r.Span, parent: r.Parent, from: from, to: max(from, k.ended, k.written),
+		attributes: k.attributes(),
 	}
 	if r.Arrived != 0 {
 		b.add("receive", r.Span, r.Arrived, at.Received, attribute.Int("millrace.frame.bytes", r.Bytes))
@@ -107,7 +111,8 @@ func (k *record) batchSpans(b *tree) {
 	if k.batch != nil {
 		batch := &b.spans[len(b.spans)-1]
 		batch.link = k.batch
-		batch.attributes = []attribute.KeyValue{attribute.Int("millrace.batch.rows", k.batch.rows), attribute.Int("millrace.batch.requests", k.batch.requests)}
+		batch.attributes = []attribute.KeyValue{attribute.Int("millrace.batch.rows", k.batch.rows),
+			attribute.Int("millrace.batch.requests", k.batch.requests)}
 		prepare = max(prepare, k.batch.gathered)
 	}
 	ready := min(cmp.Or(at.Started, k.ended), k.ended) // the frame may have ended before its batch ran
@@ -142,7 +147,8 @@ func (k *record) stepSpans(b *tree, run stream.SpanID) {
 		if st.Outcome == stream.Pending {
 			outcome = "skipped"
 		}
-		s := span{name: "step " + st.Name, id: st.Span, parent: run, from: st.From, to: max(st.From, st.To), attributes: []attribute.KeyValue{attribute.String("millrace.outcome", outcome)}}
+		s := span{name: "step " + st.Name, id: st.Span, parent: run, from: st.From, to: max(st.From, st.To),
+			attributes: []attribute.KeyValue{attribute.String("millrace.outcome", outcome)}}
 		switch st.Outcome {
 		case stream.Dropped:
 			s.attributes = append(s.attributes, attribute.String("millrace.drop.reason", string(st.Reason)))
@@ -157,7 +163,8 @@ func (k *record) stepSpans(b *tree, run stream.SpanID) {
 func (x *refusal) tree() *tree {
 	f, res := &x.frame, &x.result
 	out := append([]attribute.KeyValue(nil), x.m.attributes...)
-	out = append(out, attribute.Bool("millrace.refused", true), attribute.Int64("millrace.seq", int64(f.Seq)), attribute.String("millrace.outcome", res.Outcome.String()))
+	out = append(out, attribute.Bool("millrace.refused", true), attribute.Int64("millrace.seq", int64(f.Seq)),
+		attribute.String("millrace.outcome", res.Outcome.String()))
 	out = append(out, protocolAttributes(&x.options)...)
 	if user := cmp.Or(f.Account.Name(), x.options.Account.Name()); user != "" {
 		out = append(out, semconv.EnduserID(clip(user)))
@@ -172,7 +179,8 @@ func (x *refusal) tree() *tree {
 		name: x.m.name(&x.options), id: res.Span, parent: f.Parent, from: cmp.Or(f.Arrived, x.at), to: x.at,
 		attributes: append(out, baggageAttributes(f.Carried)...),
 	}
-	return &tree{context: &f.TraceContext, result: res, options: &x.options, model: x.m, why: x.why, spans: []span{root}}
+	return &tree{context: &f.TraceContext, result: res, options: &x.options, model: x.m, why: x.why,
+		spans: []span{root}}
 }
 
 // name returns the name of a root span.
@@ -310,7 +318,8 @@ func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 	}
 	context := func(id stream.SpanID, remote bool) trace.SpanContext {
 		return trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: trace.TraceID(b.context.Trace), SpanID: trace.SpanID(id), TraceFlags: trace.FlagsSampled, TraceState: state, Remote: remote,
+			TraceID: trace.TraceID(b.context.Trace), SpanID: trace.SpanID(id), TraceFlags: trace.FlagsSampled,
+			TraceState: state, Remote: remote,
 		})
 	}
 	children := map[stream.SpanID]int{}
@@ -321,8 +330,10 @@ func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 	for i := range b.spans {
 		s := &b.spans[i]
 		stub := tracetest.SpanStub{
-			Name: s.name, SpanContext: context(s.id, false), SpanKind: trace.SpanKindInternal, StartTime: s.from.Wall(), EndTime: s.to.Wall(),
-			Attributes: s.attributes, ChildSpanCount: children[s.id], Resource: t.o.Resource, InstrumentationScope: scope,
+			Name: s.name, SpanContext: context(s.id, false), SpanKind: trace.SpanKindInternal,
+			StartTime: s.from.Wall(), EndTime: s.to.Wall(),
+			Attributes: s.attributes, ChildSpanCount: children[s.id], Resource: t.o.Resource,
+			InstrumentationScope: scope,
 		}
 		if s.parent != (stream.SpanID{}) {
 			stub.Parent = context(s.parent, i == 0)
@@ -346,14 +357,18 @@ func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 // batchSpan returns the span of a batch.
 func (t *Tracer) batchSpan(b *batchRun) sdktrace.ReadOnlySpan {
 	stub := tracetest.SpanStub{
-		Name: "batch " + b.m.model.Name, SpanKind: trace.SpanKindInternal, Resource: t.o.Resource, InstrumentationScope: scope,
-		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(b.trace), SpanID: trace.SpanID(b.span), TraceFlags: trace.FlagsSampled}),
-		StartTime:   b.gathered.Wall(), EndTime: b.ended.Wall(), DroppedLinks: b.requests - len(b.members),
+		Name: "batch " + b.m.model.Name, SpanKind: trace.SpanKindInternal, Resource: t.o.Resource,
+		InstrumentationScope: scope,
+		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(b.trace),
+			SpanID: trace.SpanID(b.span), TraceFlags: trace.FlagsSampled}),
+		StartTime: b.gathered.Wall(), EndTime: b.ended.Wall(), DroppedLinks: b.requests - len(b.members),
 	}
 	stub.Attributes = append(stub.Attributes, b.m.attributes...)
-	stub.Attributes = append(stub.Attributes, attribute.Int("millrace.batch.rows", b.rows), attribute.Int("millrace.batch.requests", b.requests))
+	stub.Attributes = append(stub.Attributes, attribute.Int("millrace.batch.rows", b.rows),
+		attribute.Int("millrace.batch.requests", b.requests))
 	if b.started > b.gathered {
-		stub.Attributes = append(stub.Attributes, attribute.Int64("millrace.batch.prepare_us", b.started.Sub(b.gathered).Microseconds()))
+		stub.Attributes = append(stub.Attributes, attribute.Int64("millrace.batch.prepare_us",
+			b.started.Sub(b.gathered).Microseconds()))
 	}
 	if b.err != nil {
 		stub.Status = sdktrace.Status{Code: codes.Error, Description: clip(b.err.Error())}

@@ -34,7 +34,9 @@ func (c Config) Validate() error {
 	}
 	u, err := url.Parse(strings.ReplaceAll(c.UIURL, traceIDMark, "0"))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return coded.Errorf(coded.InvalidArgument, section+".ui_url", "%.140q is not an address of a web page: want http://HOST:PORT, or a URL with %s in it", c.UIURL, traceIDMark)
+		return coded.Errorf(coded.InvalidArgument, section+".ui_url",
+			"%.140q is not an address of a web page: want http://HOST:PORT, or a URL with %s in it", c.UIURL,
+			traceIDMark)
 	}
 	return nil
 }

@@ -111,7 +111,8 @@ func (s *sampler) wants(c *stream.TraceContext, name string) bool {
 	case "rate":
 		return s.rate.take()
 	case "jaeger-remote":
-		return s.remote.ShouldSample(sdktrace.SamplingParameters{TraceID: trace.TraceID(c.Trace), Name: name, Kind: trace.SpanKindServer}).Decision == sdktrace.RecordAndSample
+		return s.remote.ShouldSample(sdktrace.SamplingParameters{TraceID: trace.TraceID(c.Trace), Name: name,
+			Kind: trace.SpanKindServer}).Decision == sdktrace.RecordAndSample
 	case "parent":
 		if c.Decision != stream.Undecided {
 			return c.Decision == stream.Sampled

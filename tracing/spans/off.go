@@ -41,7 +41,8 @@ func refuse(set, defaults any) error {
 	if reflect.DeepEqual(set, defaults) {
 		return nil
 	}
-	return coded.Errorf(coded.Unsupported, section, "this program was built without tracing (build tag notracing): leave the settings of %s out", section)
+	return coded.Errorf(coded.Unsupported, section,
+		"this program was built without tracing (build tag notracing): leave the settings of %s out", section)
 }
 
 // Tracer is nil in a program without tracing.

@@ -80,7 +80,8 @@ type member struct {
 func newBatchRun(m *model, b workers.BatchRun) *batchRun {
 	run := &batchRun{
 		m: m, trace: stream.NewTraceID(), span: stream.NewSpanID(),
-		gathered: b.Batch.Gathered, started: b.Started, ended: b.Ended, rows: b.Batch.Rows, requests: len(b.Batch.Requests), err: b.Err,
+		gathered: b.Batch.Gathered, started: b.Started, ended: b.Ended, rows: b.Batch.Rows,
+		requests: len(b.Batch.Requests), err: b.Err,
 	}
 	run.members = make([]member, 0, min(run.requests, maxMembers))
 	for _, r := range b.Batch.Requests[:cap(run.members)] {

@@ -133,10 +133,14 @@ func (b *tree) summary(c *Config) *Kept {
 	res, root := b.result, &b.spans[0]
 	id := hex.EncodeToString(res.Trace[:])
 	out := &Kept{
-		TraceID: id, SpanID: spanID(root.id), ParentID: spanID(root.parent), Time: root.from.Wall().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
-		Model: b.model.model.Name, Version: b.model.model.Version, Protocol: b.options.Protocol, Stream: b.options.Name, Seq: res.Seq,
-		Outcome: res.Outcome.String(), Reason: string(res.Reason), Kept: b.why.names(), DurationUS: micro(root.to.Sub(root.from)),
-		BatchRows: res.BatchSize, URL: c.link(id), Spans: make([]KeptSpan, len(b.spans)), Batch: []Member{}, began: root.from,
+		TraceID: id, SpanID: spanID(root.id), ParentID: spanID(root.parent),
+		Time:  root.from.Wall().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
+		Model: b.model.model.Name, Version: b.model.model.Version, Protocol: b.options.Protocol,
+		Stream: b.options.Name, Seq: res.Seq,
+		Outcome: res.Outcome.String(), Reason: string(res.Reason), Kept: b.why.names(),
+		DurationUS: micro(root.to.Sub(root.from)),
+		BatchRows:  res.BatchSize, URL: c.link(id), Spans: make([]KeptSpan, len(b.spans)), Batch: []Member{},
+		began: root.from,
 	}
 	if res.Err != nil {
 		out.Code, out.Message = string(stream.CodeOf(res.Err)), clip(res.Err.Error())
@@ -144,7 +148,8 @@ func (b *tree) summary(c *Config) *Kept {
 	for i := range b.spans {
 		s := &b.spans[i]
 		in := KeptSpan{
-			Name: s.name, SpanID: spanID(s.id), ParentID: spanID(s.parent), StartUS: micro(s.from.Sub(root.from)), DurationUS: micro(s.to.Sub(s.from)),
+			Name: s.name, SpanID: spanID(s.id), ParentID: spanID(s.parent), StartUS: micro(s.from.Sub(root.from)),
+			DurationUS: micro(s.to.Sub(s.from)),
 			Attributes: make(map[string]any, len(s.attributes)),
 		}
 		for _, a := range s.attributes {

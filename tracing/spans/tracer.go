@@ -62,7 +62,8 @@ type job struct {
 
 // New returns a tracer with a goroutine until Close.
 func New(o Options) *Tracer {
-	t := &Tracer{o: o, cfg: o.Config.filled(), jobs: make(chan job, queueLen), stop: make(chan struct{}), done: make(chan struct{})}
+	t := &Tracer{o: o, cfg: o.Config.filled(), jobs: make(chan job, queueLen), stop: make(chan struct{}),
+		done: make(chan struct{})}
 	t.sampler = newSampler(&t.cfg, o.Remote)
 	t.tail.set(&t.cfg)
 	t.shown.size = *t.cfg.Shown
@@ -110,7 +111,8 @@ func (t *Tracer) SetRatio(ratio float64) error {
 	case t == nil:
 		return stream.Errorf(stream.Unsupported, "trace_rate", "cannot be set: traces are turned off")
 	}
-	return stream.Errorf(stream.Unsupported, "trace_rate", "cannot be set: tracing.sampler is %s, which has no ratio", t.sampler.kind)
+	return stream.Errorf(stream.Unsupported, "trace_rate", "cannot be set: tracing.sampler is %s, which has no ratio",
+		t.sampler.kind)
 }
 
 // fill lets the rules keep frames for another second.

@@ -57,7 +57,8 @@ type bench struct {
 func newBench(t testing.TB, c Config, policy stream.Policy) *bench {
 	b := &bench{t: t, out: memory{tracetest.NewInMemoryExporter()}}
 	b.tracer = New(Options{Config: c, Exporter: b.out, Resource: resource.Empty()})
-	m := &stream.Model{Name: "find", Version: "2", Platform: "test", Any: true, Ragged: true, MaxBatch: 8, Params: stream.Params{"fixed": "5ms"}}
+	m := &stream.Model{Name: "find", Version: "2", Platform: "test", Any: true, Ragged: true, MaxBatch: 8,
+		Params: stream.Params{"fixed": "5ms"}}
 	b.hooks = b.tracer.Model(m)
 	b.stream = stream.New(m, queue{b.hooks}, sink{}, stream.Options{Policy: policy, Protocol: "ws", Name: "door"})
 	return b
@@ -119,21 +120,27 @@ var always = Config{Sampler: "ratio", Ratio: new(1.0)}
 // The batch's span and its members' root spans are linked in both directions; each span lies within its parent.
 func TestSpans(t *testing.T) {
 	b := newBench(t, always, stream.Policy{Mode: stream.Every, Window: 8})
-	parent := stream.TraceContext{Trace: stream.NewTraceID(), Parent: stream.NewSpanID(), Decision: stream.Sampled, Carried: &stream.Carried{State: "a=1", Baggage: "k=v"}}
-	first, second := b.submit(stream.Frame{Seq: 1, Codec: stream.Opaque, Payload: []byte("abcd"), TraceContext: parent}), b.submit(stream.Frame{Seq: 2})
+	parent := stream.TraceContext{Trace: stream.NewTraceID(), Parent: stream.NewSpanID(), Decision: stream.Sampled,
+		Carried: &stream.Carried{State: "a=1", Baggage: "k=v"}}
+	first, second := b.submit(stream.Frame{Seq: 1, Codec: stream.Opaque, Payload: []byte("abcd"),
+		TraceContext: parent}), b.submit(stream.Frame{Seq: 2})
 	b.run(answer, first, second)
 	all := b.spans()
 	batch := find(t, all, "batch find")
-	if len(batch.Links) != 2 || batch.Links[0].SpanContext.TraceID() != trace.TraceID(parent.Trace) || batch.Parent.IsValid() || value(batch, "millrace.batch.rows") != "2" {
+	if len(batch.Links) != 2 || batch.Links[0].SpanContext.TraceID() != trace.TraceID(parent.Trace) ||
+		batch.Parent.IsValid() || value(batch, "millrace.batch.rows") != "2" {
 		t.Errorf("the batch: %+v", batch)
 	}
 	root := find(t, all, "ws find")
-	if root.Parent.SpanID() != trace.SpanID(parent.Parent) || !root.Parent.IsRemote() || root.SpanKind != trace.SpanKindServer || root.SpanContext.TraceState().String() != "a=1" {
+	if root.Parent.SpanID() != trace.SpanID(parent.Parent) || !root.Parent.IsRemote() ||
+		root.SpanKind != trace.SpanKindServer || root.SpanContext.TraceState().String() != "a=1" {
 		t.Errorf("the root: %+v", root)
 	}
 	for key, want := range map[string]string{
-		"millrace.model": "find", "millrace.model.version": "2", "millrace.protocol": "ws", "network.protocol.name": "websocket", "millrace.stream": "door",
-		"millrace.batch.rows": "2", "millrace.frame.bytes": "4", "millrace.result.bytes": "3", "millrace.policy.mode": "every", "millrace.load.fixed": "5ms", "baggage.k": "v",
+		"millrace.model": "find", "millrace.model.version": "2", "millrace.protocol": "ws",
+		"network.protocol.name": "websocket", "millrace.stream": "door",
+		"millrace.batch.rows": "2", "millrace.frame.bytes": "4", "millrace.result.bytes": "3",
+		"millrace.policy.mode": "every", "millrace.load.fixed": "5ms", "baggage.k": "v",
 		"millrace.outcome": "result",
 	} {
 		if got := value(root, key); got != want {
@@ -150,7 +157,8 @@ func TestSpans(t *testing.T) {
 	}
 	for _, s := range all {
 		if p, ok := byID[s.Parent.SpanID()]; ok && (s.StartTime.Before(p.StartTime) || s.EndTime.After(p.EndTime)) {
-			t.Errorf("%s, %v to %v, is not within %s, %v to %v", s.Name, s.StartTime, s.EndTime, p.Name, p.StartTime, p.EndTime)
+			t.Errorf("%s, %v to %v, is not within %s, %v to %v", s.Name, s.StartTime, s.EndTime, p.Name, p.StartTime,
+				p.EndTime)
 		}
 	}
 }
@@ -175,10 +183,12 @@ func TestOutcomes(t *testing.T) {
 			dropped = s
 		}
 	}
-	if failed.Status.Code != codes.Error || value(failed, "error.type") != "timeout" || value(failed, "millrace.kept") != `["failed"]` {
+	if failed.Status.Code != codes.Error || value(failed, "error.type") != "timeout" ||
+		value(failed, "millrace.kept") != `["failed"]` {
 		t.Errorf("failed: %+v", failed)
 	}
-	if dropped.Status.Code != codes.Unset || value(dropped, "millrace.drop.reason") != "superseded" || value(dropped, "millrace.kept") != `["dropped"]` {
+	if dropped.Status.Code != codes.Unset || value(dropped, "millrace.drop.reason") != "superseded" ||
+		value(dropped, "millrace.kept") != `["dropped"]` {
 		t.Errorf("dropped: %+v", dropped)
 	}
 }
@@ -207,7 +217,8 @@ func TestFindWaitsForSpans(t *testing.T) {
 		id := hex.EncodeToString(r.Trace[:])
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for _, other := range []string{id, strings.Repeat("0", 32), "x", strings.Repeat("0", 99)} { // the frame has not ended: none is kept
+		// the frame has not ended: none is kept
+		for _, other := range []string{id, strings.Repeat("0", 32), "x", strings.Repeat("0", 99)} {
 			if k := b.tracer.Find(ctx, other); k != nil {
 				t.Errorf("%s: %+v", other, k)
 			}
@@ -239,9 +250,12 @@ func TestFindWaitsForSpans(t *testing.T) {
 // A rule keeps no more than its limit per second, and counts further frames.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Config{Ratio: new(1.0), Sampler: "ratio", MaxRate: 3, TailRate: 2}, stream.Policy{Mode: stream.Every})
+		b := newBench(t, Config{Ratio: new(1.0), Sampler: "ratio", MaxRate: 3, TailRate: 2},
+			stream.Policy{Mode: stream.Every})
 		fail := func() {
-			b.run(func(r *stream.Request) { r.Fail(stream.Errorf(stream.Internal, "", "no")) }, b.submit(stream.Frame{}))
+			b.run(func(r *stream.Request) {
+				r.Fail(stream.Errorf(stream.Internal, "", "no"))
+			}, b.submit(stream.Frame{}))
 		}
 		for range 10 {
 			fail()
@@ -285,7 +299,8 @@ func TestSamplers(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 		// The SDK's sampler by ratio decides alike.
-		sdk := sdktrace.TraceIDRatioBased(0.5).ShouldSample(sdktrace.SamplingParameters{TraceID: trace.TraceID(c.context.Trace)}).Decision == sdktrace.RecordAndSample
+		sdk := sdktrace.TraceIDRatioBased(0.5).ShouldSample(
+			sdktrace.SamplingParameters{TraceID: trace.TraceID(c.context.Trace)}).Decision == sdktrace.RecordAndSample
 		if strings.HasPrefix(c.sampler, "ratio") && c.context.Decision != stream.Debug && sdk != c.want {
 			t.Errorf("%s: the SDK says %v", name, sdk)
 		}

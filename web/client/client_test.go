@@ -34,12 +34,14 @@ func TestClient(t *testing.T) {
 
 	// The workspace is copied, since npm writes into the workspace.
 	workspace := filepath.Join(dir, "web")
-	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "console/package.json"} { // npm ci compares the manifests with the lock file
+	// npm ci compares the manifests with the lock file
+	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "console/package.json"} {
 		copyFile(t, filepath.Join("..", name), filepath.Join(workspace, name))
 	}
 	copyFile(t, "../../LICENSE", filepath.Join(dir, "LICENSE"))
 	copyTree(t, ".", filepath.Join(workspace, "client"))
-	run(t, workspace, nil, "npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund", "--workspace", "client", "--include-workspace-root")
+	run(t, workspace, nil, "npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--workspace", "client", "--include-workspace-root")
 
 	// npm pack builds.
 	run(t, workspace, nil, "npm", "pack", "--workspace", "client", "--pack-destination", dir)
@@ -82,7 +84,8 @@ func checkPackage(t *testing.T, module string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"LICENSE", "README.md", "dist/codecs.js", "dist/index.js", "dist/pcm.js", "dist/worker.js", "package.json"}; !slices.Equal(files, want) {
+	if want := []string{"LICENSE", "README.md", "dist/codecs.js", "dist/index.js", "dist/pcm.js", "dist/worker.js",
+		"package.json"}; !slices.Equal(files, want) {
 		t.Errorf("the package has %v\nwant %v", files, want)
 	}
 	if _, err := os.Stat(filepath.Join(module, "dist/index.d.ts")); err != nil {

@@ -15,7 +15,8 @@ func BenchmarkCall(b *testing.B) {
 		b.Fatal(err)
 	}
 	pass := func(from, to string) graph.Step {
-		return graph.Step{Name: to, Model: "identity", Input: map[string]string{"x": from}, Output: map[string]string{"x": to}}
+		return graph.Step{Name: to, Model: "identity", Input: map[string]string{"x": from},
+			Output: map[string]string{"x": to}}
 	}
 	x.graph(graph.Settings{Steps: []graph.Step{pass("x", "a"), pass("a", "b"), pass("b", "y")}, Outputs: []string{"y"}})
 	inputs := []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16}, Data: make([]byte, 64)}}

@@ -23,7 +23,8 @@ func (n *run) callOf(s *step) *stream.Call {
 // callFrame makes the frame of a request with a Call for a step. mu is held.
 func (n *run) callFrame(s *step, f stream.Frame) (stream.Frame, error) {
 	if len(s.in) > 1 {
-		return f, s.errorf(stream.Unsupported, "input", "has %d inputs, but a request to a route has one body, which goes from step to step: give the step one input", len(s.in))
+		return f, s.errorf(stream.Unsupported, "input", "has %d inputs, but a request to a route has one body, "+
+			"which goes from step to step: give the step one input", len(s.in))
 	}
 	f.Call = n.callOf(s)
 	v := &n.values[s.in[0].tensor]
@@ -34,7 +35,9 @@ func (n *run) callFrame(s *step, f stream.Frame) (stream.Frame, error) {
 	}
 	body, ok := element1(&v.tensor)
 	if !ok {
-		return f, s.errorf(stream.Internal, "input."+s.in[0].name, "tensor %s is %s %v: a request to a route needs one element of BYTES", v.tensor.Name, v.tensor.Datatype, v.tensor.Shape)
+		return f, s.errorf(stream.Internal, "input."+s.in[0].name,
+			"tensor %s is %s %v: a request to a route needs one element of BYTES", v.tensor.Name, v.tensor.Datatype,
+			v.tensor.Shape)
 	}
 	f.Codec, f.Payload, f.Lease = stream.Opaque, body, retain(v.lease)
 	return f, nil
@@ -42,7 +45,8 @@ func (n *run) callFrame(s *step, f stream.Frame) (stream.Frame, error) {
 
 // element1 returns the only element of a tensor of BYTES.
 func element1(t *stream.Tensor) ([]byte, bool) {
-	if t.Datatype != stream.Bytes || stream.Elements(t.Shape) != 1 || len(t.Data) < 4 || int64(binary.LittleEndian.Uint32(t.Data)) != int64(len(t.Data)-4) {
+	if t.Datatype != stream.Bytes || stream.Elements(t.Shape) != 1 || len(t.Data) < 4 ||
+		int64(binary.LittleEndian.Uint32(t.Data)) != int64(len(t.Data)-4) {
 		return nil, false
 	}
 	return t.Data[4:], true

@@ -27,7 +27,9 @@ type programSettings struct {
 }
 
 func init() {
-	workers.Register(workers.Kind{Name: "program", New: func() workers.Worker { return &program{} }, Settings: func() any { return new(programSettings) }})
+	workers.Register(workers.Kind{Name: "program", New: func() workers.Worker {
+		return &program{}
+	}, Settings: func() any { return new(programSettings) }})
 }
 
 func (p *program) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
@@ -58,7 +60,8 @@ func (p *program) Run(_ context.Context, b *batching.Batch) error {
 }
 
 func bodyOf(text string) stream.Tensor {
-	return stream.Tensor{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}
+	return stream.Tensor{Name: "body", Datatype: stream.Bytes, Shape: []int{1},
+		Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}
 }
 
 // bodyIn returns the body of an answer.
@@ -79,7 +82,8 @@ func programs(t *testing.T, of ...stream.Params) *machine {
 		if i > 0 {
 			from = fmt.Sprintf("body%d", i)
 		}
-		s.Steps = append(s.Steps, graph.Step{Model: name, Endpoint: "/" + name, Input: map[string]string{"body": from}, Output: map[string]string{"body": fmt.Sprintf("body%d", i+1)}})
+		s.Steps = append(s.Steps, graph.Step{Model: name, Endpoint: "/" + name, Input: map[string]string{"body": from},
+			Output: map[string]string{"body": fmt.Sprintf("body%d", i+1)}})
 	}
 	s.Outputs = []string{fmt.Sprintf("body%d", len(of))}
 	x.graph(s)
@@ -87,7 +91,8 @@ func programs(t *testing.T, of ...stream.Params) *machine {
 }
 
 func call(text string) stream.Frame {
-	return stream.Frame{Codec: stream.Opaque, Payload: []byte(text), Call: &stream.Call{Endpoint: "route", Method: "POST", Path: "/route"}}
+	return stream.Frame{Codec: stream.Opaque, Payload: []byte(text),
+		Call: &stream.Call{Endpoint: "route", Method: "POST", Path: "/route"}}
 }
 
 // TestCallRunsThroughSteps sends a body through three programs.
@@ -95,7 +100,8 @@ func TestCallRunsThroughSteps(t *testing.T) {
 	x := programs(t, nil, nil, nil)
 	for range 20 {
 		r := x.infer("g", call("text"))
-		if got, want := bodyIn(t, r), "/c(/b(/a(text)))"; got != want || r.Reply == nil || r.Reply.ContentType != "text//c" || len(r.Outputs) != 1 {
+		if got, want := bodyIn(t, r), "/c(/b(/a(text)))"; got != want || r.Reply == nil ||
+			r.Reply.ContentType != "text//c" || len(r.Outputs) != 1 {
 			t.Fatalf("%s, %+v: want %s", got, r.Reply, want)
 		}
 		r.Release()

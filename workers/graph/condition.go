@@ -22,7 +22,8 @@ var operators = []string{">=", "<=", "==", "!=", ">", "<"} // longer operators f
 
 // UnmarshalText reads FUNC(TENSOR) OP NUMBER.
 func (c *Condition) UnmarshalText(text []byte) error {
-	bad := fmt.Errorf("%.140q is not a condition: want count, max, min or sum of a tensor, compared with a number by > >= < <= == or !=, such as count(boxes) > 0", text)
+	bad := fmt.Errorf("%.140q is not a condition: want count, max, min or sum of a tensor, compared with a number "+
+		"by > >= < <= == or !=, such as count(boxes) > 0", text)
 	name, rest, ok := strings.Cut(string(text), "(")
 	tensor, rest, ok2 := strings.Cut(rest, ")")
 	if !ok || !ok2 {

@@ -76,11 +76,14 @@ func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.values[s.picture].state != payload {
-		return nil, nil, s.errorf(stream.InvalidArgument, "crop", "needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
+		return nil, nil, s.errorf(stream.InvalidArgument, "crop",
+			"needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
 	}
 	set, boxes := s.set.Crop, &n.values[s.boxes].tensor
-	if boxes.Datatype != stream.Float32 || len(boxes.Data)%16 != 0 || len(boxes.Shape) == 0 || boxes.Shape[len(boxes.Shape)-1] != 4 || len(boxes.Shape) > 2 && boxes.Shape[0] != 1 {
-		return nil, nil, s.errorf(stream.InvalidArgument, "crop.boxes", "tensor %s is %s %v: want the boxes of one frame, FP32 [n 4]", boxes.Name, boxes.Datatype, boxes.Shape)
+	if boxes.Datatype != stream.Float32 || len(boxes.Data)%16 != 0 || len(boxes.Shape) == 0 ||
+		boxes.Shape[len(boxes.Shape)-1] != 4 || len(boxes.Shape) > 2 && boxes.Shape[0] != 1 {
+		return nil, nil, s.errorf(stream.InvalidArgument, "crop.boxes",
+			"tensor %s is %s %v: want the boxes of one frame, FP32 [n 4]", boxes.Name, boxes.Datatype, boxes.Shape)
 	}
 	count := len(boxes.Data) / 16
 	cr = &cropRun{cut: max(0, count-set.Max)}
@@ -89,7 +92,8 @@ func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
 	var ids []byte
 	if s.ids >= 0 {
 		if ids = n.values[s.ids].tensor.Data; len(ids) < 8*count {
-			return nil, nil, s.errorf(stream.InvalidArgument, "crop.ids", "tensor %s has %d ids for %d boxes", set.IDs, len(ids)/8, count)
+			return nil, nil, s.errorf(stream.InvalidArgument, "crop.ids", "tensor %s has %d ids for %d boxes", set.IDs,
+				len(ids)/8, count)
 		}
 		cr.ids = make([]int64, count)
 	}
@@ -101,7 +105,8 @@ func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
 			}
 		}
 		box := boxes.Data[16*i:]
-		parts = append(parts, part{i, n.region(set, float32At(box, 0), float32At(box, 1), float32At(box, 2), float32At(box, 3))})
+		parts = append(parts, part{i, n.region(set, float32At(box, 0), float32At(box, 1), float32At(box, 2),
+			float32At(box, 3))})
 	}
 	cr.left = len(parts)
 	return parts, cr, nil
@@ -119,7 +124,8 @@ func (n *run) recall(s *step, id int64) *cropOutputs {
 	c.seen = n.state.frames
 	n.state.crops[s.index][id] = c
 	refresh := s.set.Crop.Refresh
-	if refresh.Frames > 0 && n.state.frames-c.frame >= refresh.Frames || refresh.After > 0 && n.begun.Sub(c.at) >= refresh.After {
+	if refresh.Frames > 0 && n.state.frames-c.frame >= refresh.Frames ||
+		refresh.After > 0 && n.begun.Sub(c.at) >= refresh.After {
 		return nil
 	}
 	return &cropOutputs{c.outputs.tensors, retain(c.outputs.lease)}
@@ -180,7 +186,8 @@ func (n *run) region(set *Crop, x1, y1, x2, y2 float32) stream.Region {
 		width, height = math.MaxUint16, math.MaxUint16
 	}
 	x, y := from(float64(x1), mx, width), from(float64(y1), my, height)
-	return stream.Region{X: uint16(x), Y: uint16(y), Width: uint16(to(float64(x2), mx, width, x) - x), Height: uint16(to(float64(y2), my, height, y) - y)}
+	return stream.Region{X: uint16(x), Y: uint16(y), Width: uint16(to(float64(x2), mx, width, x) - x),
+		Height: uint16(to(float64(y2), my, height, y) - y)}
 }
 
 func float32At(data []byte, i int) float32 {
@@ -193,7 +200,8 @@ func (n *run) sendParts(s *step, parts []part, decoded *stream.Frame) {
 	f := n.header(s)
 	n.mu.Unlock()
 	if n.setPayload(&f); decoded != nil {
-		f.Codec, f.Payload, f.Width, f.Height, f.SourceWidth, f.SourceHeight = decoded.Codec, decoded.Payload, decoded.Width, decoded.Height, 0, 0
+		f.Codec, f.Payload, f.Width, f.Height, f.SourceWidth, f.SourceHeight = decoded.Codec, decoded.Payload,
+			decoded.Width, decoded.Height, 0, 0
 	}
 	lease := n.values[s.picture].lease
 	if decoded != nil {
@@ -218,7 +226,8 @@ func (n *run) cropped(s *step, box int, res *stream.Result) {
 		k := slices.IndexFunc(outputs, func(t stream.Tensor) bool { return t.Name == out.name })
 		if k < 0 {
 			o.lease.Release()
-			n.fail(s.at, s.errorf(stream.Internal, "output."+out.name, "is not in the answer of model %s, which has %s", s.set.Model, tensorNames(outputs)))
+			n.fail(s.at, s.errorf(stream.Internal, "output."+out.name,
+				"is not in the answer of model %s, which has %s", s.set.Model, tensorNames(outputs)))
 			return
 		}
 		t := outputs[k]
@@ -293,9 +302,11 @@ func (n *run) joinOutput(s *step, cr *cropRun, i int, out port) (v value, err er
 	longest := first
 	for _, row := range cr.rows {
 		r := &row.tensors[i]
-		same := r.Datatype == first.Datatype && len(r.Shape) == len(first.Shape) && (len(r.Shape) == 0 || slices.Equal(r.Shape[1:], first.Shape[1:]))
+		same := r.Datatype == first.Datatype && len(r.Shape) == len(first.Shape) &&
+			(len(r.Shape) == 0 || slices.Equal(r.Shape[1:], first.Shape[1:]))
 		if !same {
-			return v, s.errorf(stream.Internal, "output."+out.name, "has rows of %s %v and %s %v, which make no tensor", first.Datatype, first.Shape, r.Datatype, r.Shape)
+			return v, s.errorf(stream.Internal, "output."+out.name,
+				"has rows of %s %v and %s %v, which make no tensor", first.Datatype, first.Shape, r.Datatype, r.Shape)
 		}
 		if len(r.Shape) > 0 && r.Shape[0] > longest.Shape[0] {
 			longest = r
@@ -467,7 +478,8 @@ func (c *cutter) pixels(n *run, in port) (v value, err error) {
 	width, height, color := pixelForm(in.spec)
 	v.state = present
 	own := f.SourceWidth == 0 || f.SourceWidth == f.Width && f.SourceHeight == f.Height
-	if f.Codec == stream.RGB24 && color == "RGB" && own && (width == 0 || width == f.Width) && (height == 0 || height == f.Height) {
+	if f.Codec == stream.RGB24 && color == "RGB" && own && (width == 0 || width == f.Width) &&
+		(height == 0 || height == f.Height) {
 		v.tensor = stream.Tensor{Datatype: stream.Uint8, Shape: []int{f.Height, f.Width, 3}, Data: f.Payload}
 		v.lease = retain(f.Lease)
 	} else if v.tensor, v.lease, err = c.pictures.Pixels(f, color, width, height); err != nil {

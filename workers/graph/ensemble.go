@@ -24,7 +24,8 @@ func FromEnsemble(e workers.Ensemble) (*Settings, error) {
 func (s *Settings) ensemble() (e workers.Ensemble) {
 	for i := range s.Steps {
 		st := &s.Steps[i]
-		e.Steps = append(e.Steps, workers.EnsembleStep{Model: st.Model, Version: st.Version, Input: st.Input, Output: st.Output})
+		e.Steps = append(e.Steps, workers.EnsembleStep{Model: st.Model, Version: st.Version, Input: st.Input,
+			Output: st.Output})
 	}
 	e.Outputs = s.Outputs
 	return e

@@ -27,7 +27,8 @@ func TestEnsemble(t *testing.T) {
 	}
 	circle := workers.EnsembleStep{Model: "m", Input: map[string]string{"x": "a"}, Output: map[string]string{"y": "a"}}
 	const want = "steps.m.input: is part of a circle: each of m waits for the next, and the last for the first"
-	if _, err := graph.FromEnsemble(workers.Ensemble{Steps: []workers.EnsembleStep{circle}}); err == nil || err.Error() != want {
+	if _, err := graph.FromEnsemble(workers.Ensemble{Steps: []workers.EnsembleStep{circle}}); err == nil ||
+		err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

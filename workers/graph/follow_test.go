@@ -17,10 +17,12 @@ func TestGraphFollowsItsSteps(t *testing.T) {
 	x := newMachine(t)
 	x.load("m", "scale", stream.Params{"size": int64(2)})
 	x.load("n", "scale", stream.Params{"size": int64(2)})
-	x.graph(graph.Settings{Steps: []graph.Step{{Name: "one", Model: "m", Output: map[string]string{"y": "a"}}}, Outputs: []string{"a"}})
+	x.graph(graph.Settings{Steps: []graph.Step{{Name: "one", Model: "m", Output: map[string]string{"y": "a"}}},
+		Outputs: []string{"a"}})
 	x.load("outer", "graph", (&graph.Settings{Steps: []graph.Step{{Name: "in", Model: "g"}}}).Params())
 	x.load("both", "graph", (&graph.Settings{Steps: []graph.Step{
-		{Name: "one", Model: "m", Output: map[string]string{"y": "a"}}, {Name: "two", Model: "n", Input: map[string]string{"x": "a"}},
+		{Name: "one", Model: "m", Output: map[string]string{"y": "a"}},
+		{Name: "two", Model: "n", Input: map[string]string{"x": "a"}},
 	}}).Params())
 	group := func(name string) *workers.Group {
 		t.Helper()
@@ -34,19 +36,22 @@ func TestGraphFollowsItsSteps(t *testing.T) {
 		t.Helper()
 		for _, name := range []string{"g", "outer"} {
 			m := group(name).Model()
-			if got := fmt.Sprint(m.Inputs[0].Shape, m.Outputs[0].Shape); got != fmt.Sprintf("[%d] [%d]", want, want) || !group(name).Ready() {
+			if got := fmt.Sprint(m.Inputs[0].Shape, m.Outputs[0].Shape); got != fmt.Sprintf("[%d] [%d]", want, want) ||
+				!group(name).Ready() {
 				t.Errorf("%s has the shapes %s, and the step %d", name, got, want)
 			}
 		}
 		st := group("both").Stats()
-		if fits != group("both").Ready() || fits == strings.Contains(st.Reason, "model m was loaded with other inputs or outputs, and this model cannot be made of it: ") {
+		if fits != group("both").Ready() || fits == strings.Contains(st.Reason,
+			"model m was loaded with other inputs or outputs, and this model cannot be made of it: ") {
 			t.Errorf("a graph whose steps fit (%v) is %s: %s", fits, st.State, st.Reason)
 		}
 	}
 	check(2, true)
 	swap := func(size int64) {
 		t.Helper()
-		if err := x.models.Swap(t.Context(), "m", workers.Config{Kind: "scale", Params: stream.Params{"size": size}}); err != nil {
+		if err := x.models.Swap(t.Context(), "m",
+			workers.Config{Kind: "scale", Params: stream.Params{"size": size}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +81,8 @@ func TestGraphFollowsItsSteps(t *testing.T) {
 	check(4, false)
 	x.load("n", "scale", stream.Params{"size": int64(2)}) // shared: nothing changes
 	check(4, false)
-	if err := x.models.Swap(t.Context(), "n", workers.Config{Kind: "scale", Params: stream.Params{"size": int64(4)}}); err != nil {
+	if err := x.models.Swap(t.Context(), "n",
+		workers.Config{Kind: "scale", Params: stream.Params{"size": int64(4)}}); err != nil {
 		t.Fatal(err)
 	}
 	if !group("both").Ready() {

@@ -13,7 +13,8 @@ import (
 
 // A condition is written as a text with the meaning of the read text.
 func FuzzCondition(f *testing.F) {
-	for _, s := range []string{"", "a > 0.5", "boxes.score>=1", "x == NaN", "x != -0", "a<b", "any(x) < 3", "x[1] > 2", "x > 1e999"} {
+	for _, s := range []string{"", "a > 0.5", "boxes.score>=1", "x == NaN", "x != -0", "a<b", "any(x) < 3", "x[1] > 2",
+		"x > 1e999"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -38,15 +39,19 @@ func FuzzCondition(f *testing.F) {
 var fuzzed = map[string]*stream.Model{
 	"detector": {
 		Name: "detector", MaxBatch: 8, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC"},
-		Inputs:  []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}},
-		Outputs: []stream.TensorSpec{{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}}, {Name: "ids", Datatype: stream.Int64, Shape: []int{-1}}},
+		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}},
+		Outputs: []stream.TensorSpec{{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}},
+			{Name: "ids", Datatype: stream.Int64, Shape: []int{-1}}},
 	},
 	"pair": {
-		Name: "pair", MaxBatch: 4, Stateful: true, Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Float32, Shape: []int{2}}, {Name: "b", Datatype: stream.Float32, Shape: []int{-1}}},
+		Name: "pair", MaxBatch: 4, Stateful: true,
+		Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Float32, Shape: []int{2}},
+			{Name: "b", Datatype: stream.Float32, Shape: []int{-1}}},
 		Outputs: []stream.TensorSpec{{Name: "sum", Datatype: stream.Float32, Shape: []int{2}}},
 	},
 	"flat": {
-		Name: "flat", MaxBatch: 1, Axis: stream.NoAxis, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes, Shape: []int{}}},
+		Name: "flat", MaxBatch: 1, Axis: stream.NoAxis,
+		Inputs:  []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes, Shape: []int{}}},
 		Outputs: []stream.TensorSpec{{Name: "y", Datatype: stream.Bytes, Shape: []int{}}},
 	},
 }
@@ -80,7 +85,8 @@ func plans(t *testing.T, s *Settings) {
 func checkRefusal(t *testing.T, err error) {
 	t.Helper()
 	var e *coded.Error
-	if err != nil && (!errors.As(err, &e) || e.Code != coded.InvalidArgument && e.Code != coded.Unsupported && e.Code != coded.TooLarge) {
+	if err != nil && (!errors.As(err, &e) || e.Code != coded.InvalidArgument && e.Code != coded.Unsupported &&
+		e.Code != coded.TooLarge) {
 		t.Errorf("%v has the code %s", err, coded.CodeOf(err))
 	}
 }
@@ -90,10 +96,14 @@ func checkRefusal(t *testing.T, err error) {
 func FuzzSettings(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"steps":[{"model":"detector"}]}`, `{"steps":[{"model":"flat","when":"count(y) > 0"}]}`,
-		`{"steps":[{"model":"pair","input":{"a":"x","b":"x"},"output":{"sum":"y"}},{"name":"again","model":"pair","input":{"a":"y","b":"y"},"output":{"sum":"z"}}],"outputs":["z"],"frames":3}`,
-		`{"steps":[{"model":"detector"},{"model":"detector","name":"c","crop":{"boxes":"boxes","ids":"ids","refresh":"10","max":4,"margin":0.5},"input":{"image":"image"},"output":{"boxes":"inner"}}]}`,
-		`{"steps":[{"name":"a","model":"any","input":{"x":"q"},"output":{"x":"p"}},{"name":"b","model":"any","input":{"x":"p"},"output":{"x":"q"}}]}`,
-		`{"steps":[{"model":"nobody","version":"3","timeout":"1s","when":"max(x) < 0.5"}]}`, `{"steps":{"model":"a"}}`, `{"steps":[[]]}`, `{"outputs":"x"}`, `{"frames":-1}`,
+		`{"steps":[{"model":"pair","input":{"a":"x","b":"x"},"output":{"sum":"y"}},{"name":"again","model":"pair",` +
+			`"input":{"a":"y","b":"y"},"output":{"sum":"z"}}],"outputs":["z"],"frames":3}`,
+		`{"steps":[{"model":"detector"},{"model":"detector","name":"c","crop":{"boxes":"boxes","ids":"ids",` +
+			`"refresh":"10","max":4,"margin":0.5},"input":{"image":"image"},"output":{"boxes":"inner"}}]}`,
+		`{"steps":[{"name":"a","model":"any","input":{"x":"q"},"output":{"x":"p"}},{"name":"b","model":"any",` +
+			`"input":{"x":"p"},"output":{"x":"q"}}]}`,
+		`{"steps":[{"model":"nobody","version":"3","timeout":"1s","when":"max(x) < 0.5"}]}`, `{"steps":{"model":"a"}}`,
+		`{"steps":[[]]}`, `{"outputs":"x"}`, `{"frames":-1}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -124,7 +134,8 @@ func FuzzSettings(f *testing.F) {
 func FuzzEnsemble(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"Outputs": ["y"], "Steps": [{"Model": "pair", "Input": {"a": "x", "b": "x"}, "Output": {"sum": "y"}}]}`,
-		`{"Steps": [{"Model": "a", "Input": {"x": "y"}, "Output": {"x": "y"}}, {"Model": "a", "Input": {"x": "y"}, "Output": {"y": "y"}}]}`,
+		`{"Steps": [{"Model": "a", "Input": {"x": "y"}, "Output": {"x": "y"}}, {"Model": "a", "Input": {"x": "y"}, ` +
+			`"Output": {"y": "y"}}]}`,
 		`{"Steps": [{"Model": "", "Version": "x"}]}`,
 	} {
 		f.Add(s)

@@ -132,7 +132,8 @@ func (x *machine) tensors(named map[string][]float32) stream.Frame {
 	for name, v := range named {
 		from := len(data)
 		data = stream.AppendFloat32(data, v...)
-		f.Inputs = append(f.Inputs, stream.Tensor{Name: name, Datatype: stream.Float32, Shape: []int{1, len(v)}, Data: data[from:]})
+		f.Inputs = append(f.Inputs, stream.Tensor{Name: name, Datatype: stream.Float32, Shape: []int{1, len(v)},
+			Data: data[from:]})
 	}
 	return f
 }
@@ -186,7 +187,9 @@ func openGate() {
 }
 
 func init() {
-	workers.Register(workers.Kind{Name: "scale", New: func() workers.Worker { return &scale{} }, Settings: func() any { return new(scaleSettings) }})
+	workers.Register(workers.Kind{Name: "scale", New: func() workers.Worker {
+		return &scale{}
+	}, Settings: func() any { return new(scaleSettings) }})
 }
 
 func (s *scale) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
@@ -194,7 +197,8 @@ func (s *scale) Init(_ context.Context, env *workers.Env) (*stream.Model, error)
 	spec := func(name string) []stream.TensorSpec {
 		return []stream.TensorSpec{{Name: name, Datatype: stream.Float32, Shape: []int{s.set.Size}}}
 	}
-	return &stream.Model{MaxBatch: 4, Ragged: true, Stateful: s.set.Stateful, Decoupled: s.set.Several > 0 || s.set.Never, Inputs: spec("x"), Outputs: spec("y")}, nil
+	return &stream.Model{MaxBatch: 4, Ragged: true, Stateful: s.set.Stateful, Decoupled: s.set.Several > 0 ||
+		s.set.Never, Inputs: spec("x"), Outputs: spec("y")}, nil
 }
 
 func (s *scale) Run(ctx context.Context, b *batching.Batch) error {
@@ -227,7 +231,8 @@ func (s *scale) Run(ctx context.Context, b *batching.Batch) error {
 		}
 		for k := range s.set.Several {
 			first := stream.AppendFloat32(nil, r.Inputs[0].Float32s()[0]*float32(s.set.By)+float32(k))
-			b.Emit(i, []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: r.Inputs[0].Shape, Data: append(first, data[4:]...)}})
+			b.Emit(i, []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: r.Inputs[0].Shape,
+				Data: append(first, data[4:]...)}})
 			emitted.Add(1)
 		}
 		if s.set.Several > 0 || s.set.Never {
@@ -246,7 +251,8 @@ func TestFanOutAndJoin(t *testing.T) {
 	x.load("both", "identity", nil)
 	x.graph(graph.Settings{
 		Steps: []graph.Step{ // in any order
-			{Model: "both", Input: map[string]string{"left": "doubled", "right": "tripled"}, Output: map[string]string{"left": "a", "right": "b"}},
+			{Model: "both", Input: map[string]string{"left": "doubled", "right": "tripled"},
+				Output: map[string]string{"left": "a", "right": "b"}},
 			{Model: "double", Input: map[string]string{"x": "in"}, Output: map[string]string{"y": "doubled"}},
 			{Model: "triple", Input: map[string]string{"x": "in"}, Output: map[string]string{"y": "tripled"}},
 		},
@@ -276,10 +282,12 @@ func TestFailingStepNamesItself(t *testing.T) {
 	}})
 	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}}))
 	defer r.Release()
-	if want := "steps.bad.inputs.x: is not liked"; r.Outcome != stream.Failed || r.Err.Error() != want || stream.CodeOf(r.Err) != stream.Unsupported {
+	if want := "steps.bad.inputs.x: is not liked"; r.Outcome != stream.Failed || r.Err.Error() != want ||
+		stream.CodeOf(r.Err) != stream.Unsupported {
 		t.Errorf("%v: %v (%s), want %s", r.Outcome, r.Err, stream.CodeOf(r.Err), want)
 	}
-	if len(ended) != 2 || ended[0].Name != "double" || ended[0].Outcome != stream.Answered || ended[1].Name != "bad" || ended[1].Outcome != stream.Failed {
+	if len(ended) != 2 || ended[0].Name != "double" || ended[0].Outcome != stream.Answered || ended[1].Name != "bad" ||
+		ended[1].Outcome != stream.Failed {
 		t.Errorf("the steps ended as %v", ended)
 	}
 }
@@ -289,7 +297,9 @@ type boxer struct{ workers.Base }
 
 func init() {
 	workers.Register(workers.Kind{Name: "boxer", New: func() workers.Worker { return &boxer{} }})
-	workers.Register(workers.Kind{Name: "mean", New: func() workers.Worker { return &mean{} }, Settings: func() any { return new(meanSettings) }})
+	workers.Register(workers.Kind{Name: "mean", New: func() workers.Worker {
+		return &mean{}
+	}, Settings: func() any { return new(meanSettings) }})
 }
 
 func (*boxer) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -297,7 +307,8 @@ func (*boxer) Init(context.Context, *workers.Env) (*stream.Model, error) {
 		MaxBatch: 2, Image: &stream.ImageSpec{Width: 2, Height: 2, Color: "GRAY", Layout: "NHWC"},
 		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 2, 1}}},
 		Outputs: []stream.TensorSpec{
-			{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}}, {Name: "ids", Datatype: stream.Int64, Shape: []int{-1}},
+			{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}},
+			{Name: "ids", Datatype: stream.Int64, Shape: []int{-1}},
 		},
 	}, nil
 }
@@ -312,7 +323,8 @@ func (*boxer) Run(_ context.Context, b *batching.Batch) error {
 			ids = append(ids, byte(k+1), 0, 0, 0, 0, 0, 0, 0)
 		}
 		b.Finish(i, []stream.Tensor{
-			{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, int(n), 4}, Data: boxes}, {Name: "ids", Datatype: stream.Int64, Shape: []int{1, int(n)}, Data: ids},
+			{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, int(n), 4}, Data: boxes},
+			{Name: "ids", Datatype: stream.Int64, Shape: []int{1, int(n)}, Data: ids},
 		})
 	}
 	return nil
@@ -335,7 +347,8 @@ func (w *mean) Init(_ context.Context, env *workers.Env) (*stream.Model, error) 
 		MaxBatch: 8, Image: &stream.ImageSpec{Width: 2, Height: 2, Color: "GRAY", Layout: "NHWC"},
 		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 2, 1}}},
 		Outputs: []stream.TensorSpec{
-			{Name: "mean", Datatype: stream.Float32, Shape: []int{1}}, {Name: "list", Datatype: stream.Uint8, Shape: []int{-1}},
+			{Name: "mean", Datatype: stream.Float32, Shape: []int{1}},
+			{Name: "list", Datatype: stream.Uint8, Shape: []int{-1}},
 		},
 	}, nil
 }
@@ -366,7 +379,8 @@ func (x *machine) columns(n int64) stream.Frame {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	f := stream.Frame{Codec: stream.RGB24, Width: 40, Height: 2, Lease: lease, Payload: lease.Bytes(), Params: stream.Params{"n": n}}
+	f := stream.Frame{Codec: stream.RGB24, Width: 40, Height: 2, Lease: lease, Payload: lease.Bytes(),
+		Params: stream.Params{"n": n}}
 	for i := range f.Payload {
 		f.Payload[i] = byte(5 * (i / 3 % 40))
 	}
@@ -404,7 +418,8 @@ func TestCrop(t *testing.T) {
 		if rows > 0 {
 			longest = 5 * (rows - 1) / 10
 		}
-		if fmt.Sprint(list.Shape) != fmt.Sprint([]int{1, rows, longest}) || len(list.Data) != rows*longest || bytes.Count(list.Data, []byte{7}) > len(list.Data) {
+		if fmt.Sprint(list.Shape) != fmt.Sprint([]int{1, rows, longest}) || len(list.Data) != rows*longest ||
+			bytes.Count(list.Data, []byte{7}) > len(list.Data) {
 			t.Errorf("%d boxes: the lists are %v %v", n, list.Shape, list.Data)
 		}
 		if cut, _ := r.Params["look.boxes_cut"].(int64); cut != max(0, n-6) {
@@ -429,7 +444,8 @@ func TestRefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := <-sink.c
-		if got := output(t, r, "mean").Float32s(); len(got) != int(n) || got[0] > 1 || n == 2 && (got[1] < 4 || got[1] > 6) {
+		if got := output(t, r, "mean").Float32s(); len(got) != int(n) || got[0] > 1 ||
+			n == 2 && (got[1] < 4 || got[1] > 6) {
 			t.Errorf("frame %d: the means are %v", i, got)
 		}
 		r.Release()
@@ -448,7 +464,8 @@ func TestCropOfFailingBox(t *testing.T) {
 	x := newMachine(t)
 	x.load("boxer", "boxer", nil)
 	// A batch per box, so that some boxes have outputs when the bright box fails.
-	if err := x.tryLoad(workers.Config{Name: "mean", Kind: "mean", Params: stream.Params{"below": int64(9)}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
+	if err := x.tryLoad(workers.Config{Name: "mean", Kind: "mean", Params: stream.Params{"below": int64(9)},
+		Batching: workers.Batching{MaxSize: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	x.graph(cropping(graph.Crop{IDs: "ids", Refresh: graph.Refresh{Frames: 10}}))
@@ -478,7 +495,8 @@ func TestConditions(t *testing.T) {
 	}
 	x.graph(graph.Settings{Steps: []graph.Step{
 		{Name: "one", Model: "double", Output: map[string]string{"y": "doubled"}},
-		{Name: "two", Model: "double", Input: map[string]string{"x": "doubled"}, Output: map[string]string{"y": "more"}, When: when},
+		{Name: "two", Model: "double", Input: map[string]string{"x": "doubled"},
+			Output: map[string]string{"y": "more"}, When: when},
 		{Name: "three", Model: "double", Input: map[string]string{"x": "more"}, Output: map[string]string{"y": "most"}},
 	}})
 	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 4}}))
@@ -572,7 +590,8 @@ func TestTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := <-sink.c
-		if want := "steps.slow.timeout: model slow did not answer within 20ms"; r.Err == nil || r.Err.Error() != want || stream.CodeOf(r.Err) != stream.Timeout {
+		if want := "steps.slow.timeout: model slow did not answer within 20ms"; r.Err == nil ||
+			r.Err.Error() != want || stream.CodeOf(r.Err) != stream.Timeout {
 			t.Errorf("%v, want %s", r.Err, want)
 		}
 		r.Release()
@@ -593,7 +612,8 @@ func TestPartsAreRefused(t *testing.T) {
 	x.graph(graph.Settings{Steps: []graph.Step{{Model: "parts"}}})
 	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}}))
 	defer r.Release()
-	if want := "steps.parts: model parts answers in several parts, but does not say so (decoupled) when it is loaded"; r.Err == nil || r.Err.Error() != want {
+	if want :=
+		"steps.parts: model parts answers in several parts, but does not say so (decoupled) when it is loaded"; r.Err == nil || r.Err.Error() != want {
 		t.Errorf("%v, want %s", r.Err, want)
 	}
 }
@@ -642,7 +662,8 @@ func TestStatefulSteps(t *testing.T) {
 // replaces the waiting frame.
 func TestLiveStreamKeepsTheNewest(t *testing.T) {
 	x := newMachine(t)
-	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
+	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true},
+		Batching: workers.Batching{MaxSize: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	x.graph(graph.Settings{Steps: []graph.Step{{Model: "slow"}}, Frames: 16})
@@ -705,30 +726,54 @@ func TestGraphsThatDoNotFit(t *testing.T) {
 	}{
 		{graph.Settings{}, "steps: is missing"},
 		{graph.Settings{Steps: []graph.Step{{Name: "a"}}}, "steps[0].model: is missing"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two"}, {Model: "two"}}}, "steps.two.name: is the name of two steps"},
-		{graph.Settings{Steps: []graph.Step{{Model: "none"}}}, `steps.none.model: model g is made of it: model: "none" is not loaded`},
-		{graph.Settings{Steps: []graph.Step{{Model: "boxxer"}}}, `"boxxer" is not loaded: see the repository index (did you mean boxer?)`},
-		{graph.Settings{Steps: []graph.Step{find, {Model: "free", Input: in("x", "idz"), Output: in("x", "z")}}}, "steps: take the picture frame and the input idz (did you mean ids?): a request with a picture"},
-		{graph.Settings{Steps: []graph.Step{{Model: "boxer", Input: in("imige", "frame")}}}, "steps.boxer.input.imige: is not an input of model boxer (did you mean image?), which has image"},
-		{graph.Settings{Steps: []graph.Step{{Model: "boxer", Output: in("box", "b")}}}, "steps.boxer.output.box: is not an output of model boxer (did you mean boxes?), which has boxes"},
-		{graph.Settings{Steps: []graph.Step{find}, Outputs: []string{"boxs"}}, "outputs[0]: is boxs, which no step makes (did you mean boxes?): there are boxes"},
-		{graph.Settings{Steps: []graph.Step{find, {Model: "two", When: graph.Condition{Func: "max", Tensor: "id", Op: ">"}}}}, "steps.two.when: names the tensor id, which no step makes (did you mean ids?): there are boxes"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two", Version: "9"}}}, "steps.two.model: model g is made of it: version:"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two"}, {Model: "two"}}},
+			"steps.two.name: is the name of two steps"},
+		{graph.Settings{Steps: []graph.Step{{Model: "none"}}},
+			`steps.none.model: model g is made of it: model: "none" is not loaded`},
+		{graph.Settings{Steps: []graph.Step{{Model: "boxxer"}}},
+			`"boxxer" is not loaded: see the repository index (did you mean boxer?)`},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "free", Input: in("x", "idz"), Output: in("x", "z")}}},
+			"steps: take the picture frame and the input idz (did you mean ids?): a request with a picture"},
+		{graph.Settings{Steps: []graph.Step{{Model: "boxer", Input: in("imige", "frame")}}},
+			"steps.boxer.input.imige: is not an input of model boxer (did you mean image?), which has image"},
+		{graph.Settings{Steps: []graph.Step{{Model: "boxer", Output: in("box", "b")}}},
+			"steps.boxer.output.box: is not an output of model boxer (did you mean boxes?), which has boxes"},
+		{graph.Settings{Steps: []graph.Step{find}, Outputs: []string{"boxs"}},
+			"outputs[0]: is boxs, which no step makes (did you mean boxes?): there are boxes"},
+		{graph.Settings{Steps: []graph.Step{find,
+			{Model: "two", When: graph.Condition{Func: "max", Tensor: "id", Op: ">"}}}},
+			"steps.two.when: names the tensor id, which no step makes (did you mean ids?): there are boxes"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", Version: "9"}}},
+			"steps.two.model: model g is made of it: version:"},
 		{graph.Settings{Steps: []graph.Step{{Model: "g"}}}, "steps.g.model: makes a circle of models: g, g"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two", Input: in("q", "x")}}}, "steps.two.input.q: is not an input of model two, which has x"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two", Output: in("q", "x")}}}, "steps.two.output.q: is not an output of model two, which has y"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", Input: in("q", "x")}}},
+			"steps.two.input.q: is not an input of model two, which has x"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", Output: in("q", "x")}}},
+			"steps.two.output.q: is not an output of model two, which has y"},
 		{graph.Settings{Steps: []graph.Step{{Model: "free", Output: in("x", "y")}}}, "steps.free.input: is missing"},
 		{graph.Settings{Steps: []graph.Step{{Model: "free", Input: in("x", "y")}}}, "steps.free.output: is missing"},
-		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "three", Input: in("x", "y"), Output: in("y", "z")}}}, "steps.b.input.x: wants the shape [3], but tensor y has [2]"},
-		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "boxer", Input: in("image", "y")}}}, "steps.b.input.image: wants UINT8, but tensor y is FP32"},
-		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "two"}}}, "steps.b.output.y: makes the tensor y, which step a makes already"},
-		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two", Input: in("x", "v"), Output: in("y", "u")}, {Name: "b", Model: "two", Input: in("x", "u"), Output: in("y", "v")}}}, "steps.a.input: is part of a circle: each of a, b waits for the next"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two"}}, Outputs: []string{"y", "z"}}, "outputs[1]: is z, which no step makes: there are y"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two"}}, Outputs: []string{"y", "y"}}, "outputs[1]: is y a second time"},
-		{graph.Settings{Steps: []graph.Step{{Model: "two", When: graph.Condition{Func: "max", Tensor: "w", Op: ">"}}}}, "steps.two.when: names the tensor w, which no step makes"},
-		{graph.Settings{Steps: []graph.Step{find, {Model: "two", Crop: &graph.Crop{Boxes: "boxes"}}}}, "steps.two.crop: needs a model that takes pictures"},
-		{graph.Settings{Steps: []graph.Step{find, {Model: "mean", Input: in("image", "frame"), Crop: &graph.Crop{Boxes: "ids"}}}}, "steps.mean.crop.boxes: tensor ids is INT64 [-1]: want boxes"},
-		{graph.Settings{Steps: []graph.Step{find, {Model: "mean", Input: in("image", "frame"), Crop: &graph.Crop{Boxes: "boxes", IDs: "ids"}}}}, "steps.mean.crop: ids and refresh need each other"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "three", Input: in("x", "y"),
+			Output: in("y", "z")}}}, "steps.b.input.x: wants the shape [3], but tensor y has [2]"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"},
+			{Name: "b", Model: "boxer", Input: in("image", "y")}}},
+			"steps.b.input.image: wants UINT8, but tensor y is FP32"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "two"}}},
+			"steps.b.output.y: makes the tensor y, which step a makes already"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two", Input: in("x", "v"), Output: in("y", "u")},
+			{Name: "b", Model: "two", Input: in("x", "u"), Output: in("y", "v")}}},
+			"steps.a.input: is part of a circle: each of a, b waits for the next"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two"}}, Outputs: []string{"y", "z"}},
+			"outputs[1]: is z, which no step makes: there are y"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two"}}, Outputs: []string{"y", "y"}},
+			"outputs[1]: is y a second time"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", When: graph.Condition{Func: "max", Tensor: "w", Op: ">"}}}},
+			"steps.two.when: names the tensor w, which no step makes"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "two", Crop: &graph.Crop{Boxes: "boxes"}}}},
+			"steps.two.crop: needs a model that takes pictures"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "mean", Input: in("image", "frame"),
+			Crop: &graph.Crop{Boxes: "ids"}}}}, "steps.mean.crop.boxes: tensor ids is INT64 [-1]: want boxes"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "mean", Input: in("image", "frame"),
+			Crop: &graph.Crop{Boxes: "boxes", IDs: "ids"}}}}, "steps.mean.crop: ids and refresh need each other"},
 		{graph.Settings{Steps: []graph.Step{find, {Model: "two"}}}, "steps: take the picture frame and the input x"},
 	} {
 		err := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: c.set.Params()})
@@ -736,7 +781,8 @@ func TestGraphsThatDoNotFit(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", c.set, err, c.want)
 		}
 	}
-	err := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: (&graph.Settings{Steps: []graph.Step{find}}).Params(), Image: &stream.ImageSpec{Width: 3}})
+	err := x.tryLoad(workers.Config{Name: "g", Kind: "graph",
+		Params: (&graph.Settings{Steps: []graph.Step{find}}).Params(), Image: &stream.ImageSpec{Width: 3}})
 	if err == nil || !strings.Contains(err.Error(), "has no input, window, output, gate or cache settings of its own") {
 		t.Errorf("a graph with input.image: %v", err)
 	}
@@ -759,10 +805,12 @@ func TestUnloadAndSwap(t *testing.T) {
 	if err := x.models.Unload(ctx, "double", ""); err != nil {
 		t.Fatal(err)
 	}
-	if st := g.Stats(); g.Ready() || st.State != workers.StateUnavailable || !strings.HasPrefix(st.Reason, "steps.one: ") {
+	if st := g.Stats(); g.Ready() || st.State != workers.StateUnavailable ||
+		!strings.HasPrefix(st.Reason, "steps.one: ") {
 		t.Errorf("without its model the graph is %s: %s", st.State, st.Reason)
 	}
-	if r := ask(); r.Outcome != stream.Failed || !strings.HasPrefix(r.Err.Error(), "steps.one.model: ") || stream.CodeOf(r.Err) != stream.NotFound {
+	if r := ask(); r.Outcome != stream.Failed || !strings.HasPrefix(r.Err.Error(), "steps.one.model: ") ||
+		stream.CodeOf(r.Err) != stream.NotFound {
 		t.Errorf("without its model the graph answers %v", r.Err)
 	}
 	x.load("double", "scale", stream.Params{"by": 3.0})
@@ -790,7 +838,9 @@ func TestUnloadAndSwap(t *testing.T) {
 		})
 	}
 	for i := range 30 {
-		if err := x.models.Swap(ctx, "double", workers.Config{Kind: "scale", Params: stream.Params{"by": float64(i%3 + 1), "stateful": true}}); err != nil {
+		if err := x.models.Swap(ctx, "double",
+			workers.Config{Kind: "scale", Params: stream.Params{"by": float64(i%3 + 1), "stateful": true}}); err !=
+			nil {
 			t.Error(err)
 		}
 	}
@@ -850,13 +900,15 @@ func TestVersionsOfAStep(t *testing.T) {
 // the model.
 func TestVersionOfSwappedStep(t *testing.T) {
 	x := newMachine(t)
-	if err := x.tryLoad(workers.Config{Name: "m", Version: "1", Kind: "scale", Params: stream.Params{"by": 2.0}}); err != nil {
+	if err := x.tryLoad(workers.Config{Name: "m", Version: "1", Kind: "scale",
+		Params: stream.Params{"by": 2.0}}); err != nil {
 		t.Fatal(err)
 	}
 	x.graph(graph.Settings{Steps: []graph.Step{{Model: "m", Version: "1"}}})
 	ask := func() *stream.Result { return x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}})) }
 	swap := func(version string, by float64) {
-		if err := x.models.Swap(t.Context(), "m", workers.Config{Version: version, Kind: "scale", Params: stream.Params{"by": by}}); err != nil {
+		if err := x.models.Swap(t.Context(), "m", workers.Config{Version: version, Kind: "scale",
+			Params: stream.Params{"by": by}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -864,7 +916,8 @@ func TestVersionOfSwappedStep(t *testing.T) {
 	swap("2", 3)
 	for range 2 {
 		r := ask()
-		if r.Outcome != stream.Failed || !strings.HasPrefix(r.Err.Error(), "steps.m.version: ") || stream.CodeOf(r.Err) != stream.NotFound {
+		if r.Outcome != stream.Failed || !strings.HasPrefix(r.Err.Error(), "steps.m.version: ") ||
+			stream.CodeOf(r.Err) != stream.NotFound {
 			t.Errorf("without its version the graph answers %v %v", r.Outcome, r.Err)
 		}
 		r.Release()
@@ -919,7 +972,8 @@ func TestCloseAnswersFramesInFlight(t *testing.T) {
 // graph serves again.
 func TestFailedReload(t *testing.T) {
 	x := newMachine(t)
-	if err := x.models.Define(workers.Config{Name: "g", Kind: "graph", Params: (&graph.Settings{Steps: []graph.Step{{Model: "double"}}}).Params()}); err != nil {
+	if err := x.models.Define(workers.Config{Name: "g", Kind: "graph",
+		Params: (&graph.Settings{Steps: []graph.Step{{Model: "double"}}}).Params()}); err != nil {
 		t.Fatal(err)
 	}
 	load := func() error {
@@ -934,7 +988,8 @@ func TestFailedReload(t *testing.T) {
 	if err := x.models.Unload(context.Background(), "double", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := load(); stream.CodeOf(err) != stream.NotFound || !strings.Contains(err.Error(), "steps.double.model: model g is made of it: ") {
+	if err := load(); stream.CodeOf(err) != stream.NotFound ||
+		!strings.Contains(err.Error(), "steps.double.model: model g is made of it: ") {
 		t.Errorf("without its model the graph is loaded: %v", err)
 	}
 	if now, err := x.models.Group("g", ""); err != nil || now != before {
@@ -997,7 +1052,8 @@ func TestLoadOrder(t *testing.T) {
 // TestStale checks that a frame's deadline reaches the steps, and that a drop in a step drops the frame.
 func TestStale(t *testing.T) {
 	x := newMachine(t)
-	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
+	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true},
+		Batching: workers.Batching{MaxSize: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	x.graph(graph.Settings{Steps: []graph.Step{{Model: "slow"}}})
@@ -1031,10 +1087,12 @@ func TestStale(t *testing.T) {
 // The cache of a step's model is filled and read by graphs, too.
 func TestCacheOfAStep(t *testing.T) {
 	x := newMachine(t)
-	if err := x.tryLoad(workers.Config{Name: "identity", Kind: "identity", Cache: workers.Cache{Size: 1 << 20}}); err != nil {
+	if err := x.tryLoad(workers.Config{Name: "identity", Kind: "identity",
+		Cache: workers.Cache{Size: 1 << 20}}); err != nil {
 		t.Fatal(err)
 	}
-	x.graph(graph.Settings{Steps: []graph.Step{{Model: "identity", Input: map[string]string{"x": "x"}, Output: map[string]string{"x": "y"}}}, Outputs: []string{"y"}})
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "identity", Input: map[string]string{"x": "x"},
+		Output: map[string]string{"x": "y"}}}, Outputs: []string{"y"}})
 	for range 3 {
 		x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}})).Release()
 	}

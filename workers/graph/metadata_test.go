@@ -10,12 +10,14 @@ import (
 
 // TestShapesOfOutputs: metadata of a graph have the shapes answered by the models of the steps.
 func TestShapesOfOutputs(t *testing.T) {
-	pixels := stream.TensorSpec{Name: "image", Datatype: stream.Uint8, Shape: []int{-1, -1, 3}, Color: "RGB", Unbatched: true}
+	pixels := stream.TensorSpec{Name: "image", Datatype: stream.Uint8, Shape: []int{-1, -1, 3}, Color: "RGB",
+		Unbatched: true}
 	boxes := stream.TensorSpec{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}}
 	found, drawn := boxes, pixels
 	found.Name, drawn.Name, drawn.Color = "found", "drawn", ""
 	boxes.Unbatched = true
-	class := &stream.Model{Name: "class", Any: true, Ragged: true, MaxBatch: 1, Inputs: []stream.TensorSpec{pixels, boxes}, Outputs: []stream.TensorSpec{drawn}}
+	class := &stream.Model{Name: "class", Any: true, Ragged: true, MaxBatch: 1,
+		Inputs: []stream.TensorSpec{pixels, boxes}, Outputs: []stream.TensorSpec{drawn}}
 	detector := func(axis stream.BatchAxis, any bool) *stream.Model {
 		m := &stream.Model{Name: "detector", MaxBatch: 4, Axis: axis, Outputs: []stream.TensorSpec{found}}
 		if any {

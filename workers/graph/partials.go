@@ -34,18 +34,26 @@ func (b *builder) findDecoupled() error {
 			continue
 		}
 		if s.set.Crop != nil {
-			return s.errorf(coded.Unsupported, "crop", "cuts out boxes for model %s, which may answer more than once: use a model that answers once", s.set.Model)
+			return s.errorf(coded.Unsupported, "crop",
+				"cuts out boxes for model %s, which may answer more than once: use a model that answers once",
+				s.set.Model)
 		}
 		b.p.decoupled, s.decoupled, s.after = true, true, s.following(nil)
 		for _, k := range b.p.steps {
 			later := k == s || slices.Contains(s.after, k)
 			switch {
 			case !later && !slices.Contains(k.following(nil), s):
-				return k.errorf(coded.Unsupported, "", "runs beside step %s, whose model %s may answer more than once: let one of the two steps take an output of the other, or make two graphs", s.set.title(), s.set.Model)
+				return k.errorf(coded.Unsupported, "", "runs beside step %s, whose model %s may answer more than "+
+					"once: let one of the two steps take an output of the other, or make two graphs", s.set.title(),
+					s.set.Model)
 			case later && k.keeps:
-				return k.errorf(coded.Unsupported, "model", "keeps state (%s), and would run for each answer of step %s, whose model %s may answer more than once: use a model without state", k.set.Model, s.set.title(), s.set.Model)
+				return k.errorf(coded.Unsupported, "model", "keeps state (%s), and would run for each answer of "+
+					"step %s, whose model %s may answer more than once: use a model without state", k.set.Model,
+					s.set.title(), s.set.Model)
 			case later && (k.set.Crop != nil || k.pixels):
-				return k.errorf(coded.Unsupported, "input", "takes the picture, and would run for each answer of step %s, whose model %s may answer more than once: put the step before that one", s.set.title(), s.set.Model)
+				return k.errorf(coded.Unsupported, "input", "takes the picture, and would run for each answer of "+
+					"step %s, whose model %s may answer more than once: put the step before that one", s.set.title(),
+					s.set.Model)
 			}
 		}
 	}
@@ -88,7 +96,9 @@ func (n *run) room() error {
 			n.mu.Lock()
 		case <-limit.C:
 			n.mu.Lock()
-			return stream.Errorf(stream.FlowControl, "", "the next steps of graph %s have not taken an answer within %v, and %d wait: give them more instances, or answer less often", n.w.env.Name, maxPartWait, maxParts)
+			return stream.Errorf(stream.FlowControl, "", "the next steps of graph %s have not taken an answer "+
+				"within %v, and %d wait: give them more instances, or answer less often", n.w.env.Name, maxPartWait,
+				maxParts)
 		}
 	}
 	return nil
@@ -136,9 +146,11 @@ func (n *run) nextPart() {
 
 // newChild makes, but does not begin, the run of the steps after s for one answer. mu is held.
 func (n *run) newChild(s *step) *run {
-	c := &run{w: n.w, r: n.r, parent: n, begun: stream.Now(), left: 1 + len(s.after), busy: 1, width: n.width, height: n.height}
+	c := &run{w: n.w, r: n.r, parent: n, begun: stream.Now(), left: 1 + len(s.after), busy: 1, width: n.width,
+		height: n.height}
 	steps := n.w.plan.steps
-	c.values, c.waits, c.steps, c.active = slices.Clone(n.values), make([]int8, len(steps)), make([]stream.Step, len(steps)), c.active0[:0]
+	c.values, c.waits, c.steps, c.active = slices.Clone(n.values), make([]int8, len(steps)),
+		make([]stream.Step, len(steps)), c.active0[:0]
 	for i := range c.values {
 		retain(c.values[i].lease)
 	}

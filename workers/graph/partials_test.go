@@ -49,20 +49,31 @@ func TestDecoupledSteps(t *testing.T) {
 		want  []float32
 	}{
 		{"alone", []graph.Step{{Model: "three"}}, []float32{1, 2, 3}},
-		{"behind another", []graph.Step{{Model: "first", Output: map[string]string{"y": "a"}}, {Model: "three", Input: map[string]string{"x": "a"}}}, []float32{2, 3, 4}},
-		{"twice", []graph.Step{{Model: "three", Output: map[string]string{"y": "a"}}, {Model: "two", Input: map[string]string{"x": "a"}}}, []float32{10, 11, 20, 21, 30, 31}},
-		{"the same model twice", []graph.Step{{Model: "two", Name: "a", Output: map[string]string{"y": "a"}}, {Model: "two", Input: map[string]string{"x": "a"}}}, []float32{100, 101, 110, 111}},
-		{"joined", []graph.Step{{Model: "three", Output: map[string]string{"y": "a"}}, {Model: "first", Input: map[string]string{"x": "a"}, Output: map[string]string{"y": "b"}},
-			{Model: "sum", Input: map[string]string{"a": "a", "b": "b"}, Output: map[string]string{"a": "c", "b": "y"}}}, []float32{2, 4, 6}},
-		{"without an answer", []graph.Step{{Model: "never", Output: map[string]string{"y": "a"}}, {Model: "first", Input: map[string]string{"x": "a"}}}, nil},
-		{"under a condition", []graph.Step{{Model: "three", Output: map[string]string{"y": "a"}}, {Model: "first", Input: map[string]string{"x": "a"}, When: graph.Condition{Func: "min", Tensor: "a", Op: ">=", Value: 2}}}, []float32{4, 6}},
+		{"behind another", []graph.Step{{Model: "first", Output: map[string]string{"y": "a"}},
+			{Model: "three", Input: map[string]string{"x": "a"}}}, []float32{2, 3, 4}},
+		{"twice", []graph.Step{{Model: "three", Output: map[string]string{"y": "a"}},
+			{Model: "two", Input: map[string]string{"x": "a"}}}, []float32{10, 11, 20, 21, 30, 31}},
+		{"the same model twice", []graph.Step{{Model: "two", Name: "a", Output: map[string]string{"y": "a"}},
+			{Model: "two", Input: map[string]string{"x": "a"}}}, []float32{100, 101, 110, 111}},
+		{"joined", []graph.Step{{Model: "three", Output: map[string]string{"y": "a"}},
+			{Model: "first", Input: map[string]string{"x": "a"}, Output: map[string]string{"y": "b"}},
+			{Model: "sum", Input: map[string]string{"a": "a", "b": "b"},
+				Output: map[string]string{"a": "c", "b": "y"}}}, []float32{2, 4, 6}},
+		{"without an answer", []graph.Step{{Model: "never", Output: map[string]string{"y": "a"}},
+			{Model: "first", Input: map[string]string{"x": "a"}}}, nil},
+		{"under a condition", []graph.Step{{Model: "three", Output: map[string]string{"y": "a"}},
+			{Model: "first", Input: map[string]string{"x": "a"}, When: graph.Condition{Func: "min", Tensor: "a",
+				Op: ">=", Value: 2}}}, []float32{4, 6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x.t = t
-			x.load(strings.ReplaceAll(c.name, " ", "-"), "graph", (&graph.Settings{Steps: c.steps, Outputs: []string{"y"}}).Params())
+			x.load(strings.ReplaceAll(c.name, " ", "-"), "graph",
+				(&graph.Settings{Steps: c.steps, Outputs: []string{"y"}}).Params())
 			got, end := x.parts(strings.ReplaceAll(c.name, " ", "-"), x.tensors(map[string][]float32{"x": {1, 3}}))
-			if !slices.Equal(got, c.want) || end.Err != nil || end.Outcome != stream.Answered || len(end.Outputs) != 0 || !end.Model.Decoupled {
-				t.Errorf("%v and then %v %v with %d outputs, want %v", got, end.Outcome, end.Err, len(end.Outputs), c.want)
+			if !slices.Equal(got, c.want) || end.Err != nil || end.Outcome != stream.Answered ||
+				len(end.Outputs) != 0 || !end.Model.Decoupled {
+				t.Errorf("%v and then %v %v with %d outputs, want %v", got, end.Outcome, end.Err, len(end.Outputs),
+					c.want)
 			}
 			end.Release()
 		})
@@ -76,7 +87,8 @@ func TestDecoupledStepWaits(t *testing.T) {
 	x := newMachine(t)
 	x.load("many", "scale", stream.Params{"several": int64(parts)})
 	x.load("slow", "scale", stream.Params{"wait": true})
-	x.graph(graph.Settings{Steps: []graph.Step{{Model: "many", Output: map[string]string{"y": "a"}}, {Model: "slow", Input: map[string]string{"x": "a"}}}, Outputs: []string{"y"}})
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "many", Output: map[string]string{"y": "a"}},
+		{Model: "slow", Input: map[string]string{"x": "a"}}}, Outputs: []string{"y"}})
 	s, sink := x.open("g", oneShot)
 	before := emitted.Load()
 	if err := s.Submit(x.tensors(map[string][]float32{"x": {1, 2}})); err != nil {
@@ -106,7 +118,8 @@ func TestDecoupledStepEnds(t *testing.T) {
 	x.load("fails", "scale", stream.Params{"fail": true})
 	x.load("slow", "scale", stream.Params{"wait": true})
 	after := func(model string) stream.Params {
-		return (&graph.Settings{Steps: []graph.Step{{Model: "many", Output: map[string]string{"y": "a"}}, {Model: model, Input: map[string]string{"x": "a"}, Timeout: time.Minute}}, Outputs: []string{"y"}}).Params()
+		return (&graph.Settings{Steps: []graph.Step{{Model: "many", Output: map[string]string{"y": "a"}},
+			{Model: model, Input: map[string]string{"x": "a"}, Timeout: time.Minute}}, Outputs: []string{"y"}}).Params()
 	}
 	x.load("failing", "graph", after("fails"))
 	x.load("left", "graph", after("slow"))
@@ -138,8 +151,9 @@ func TestDecoupledStepsThatAreRefused(t *testing.T) {
 	x.load("counts", "scale", stream.Params{"stateful": true})
 	to := map[string]string{"y": "a"}
 	for want, steps := range map[string][]graph.Step{
-		"steps.first: runs beside step three":      {{Model: "three"}, {Model: "first", Output: to}},
-		"steps.counts.model: keeps state (counts)": {{Model: "three", Output: to}, {Model: "counts", Input: map[string]string{"x": "a"}}},
+		"steps.first: runs beside step three": {{Model: "three"}, {Model: "first", Output: to}},
+		"steps.counts.model: keeps state (counts)": {{Model: "three", Output: to},
+			{Model: "counts", Input: map[string]string{"x": "a"}}},
 	} {
 		s := graph.Settings{Steps: steps}
 		r := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: s.Params()})

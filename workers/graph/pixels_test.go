@@ -27,8 +27,10 @@ func (*viewer) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	spec := func(name, color string, shape ...int) stream.TensorSpec {
 		return stream.TensorSpec{Name: name, Datatype: stream.Uint8, Shape: shape, Color: color}
 	}
-	list := []stream.TensorSpec{spec("rgb", "RGB", -1, -1, 3), spec("bgr", "BGR", -1, -1, 3), spec("gray", "", 1, 20, 1)}
-	m := &stream.Model{MaxBatch: 1, Axis: stream.NoAxis, Ragged: true, Inputs: append(list, stream.TensorSpec{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}})}
+	list := []stream.TensorSpec{spec("rgb", "RGB", -1, -1, 3), spec("bgr", "BGR", -1, -1, 3),
+		spec("gray", "", 1, 20, 1)}
+	m := &stream.Model{MaxBatch: 1, Axis: stream.NoAxis, Ragged: true,
+		Inputs: append(list, stream.TensorSpec{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}})}
 	for _, s := range list {
 		m.Outputs = append(m.Outputs, spec("seen_"+s.Name, "", s.Shape...))
 	}
@@ -40,7 +42,8 @@ func (*viewer) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		var out []stream.Tensor
 		for _, t := range r.Inputs {
-			t.Name, t.Data, t.Shape = "seen_"+t.Name, slices.Clone(t.Data), append([]int{1}, t.Shape...) // with the axis of rows
+			// with the axis of rows
+			t.Name, t.Data, t.Shape = "seen_"+t.Name, slices.Clone(t.Data), append([]int{1}, t.Shape...)
 			out = append(out, t)
 		}
 		b.Finish(i, out)
@@ -55,7 +58,8 @@ func viewing(views ...string) graph.Settings {
 	}
 	return graph.Settings{Outputs: []string{"seen_rgb", "seen_bgr", "seen_gray", "seen_boxes"}, Steps: []graph.Step{
 		{Name: "look", Model: "viewer", Input: in}, // listed before the step that look waits for
-		{Name: "find", Model: "boxer", Input: map[string]string{"image": "frame"}, Output: map[string]string{"boxes": "boxes"}},
+		{Name: "find", Model: "boxer", Input: map[string]string{"image": "frame"},
+			Output: map[string]string{"boxes": "boxes"}},
 	}}
 }
 
@@ -97,7 +101,8 @@ func TestPixelsAndBoxes(t *testing.T) {
 				t.Errorf("%s: %s is %v %v", f.Codec, name, got.Shape, got.Data)
 			}
 		}
-		if got := output(t, r, "seen_gray"); !slices.Equal(got.Shape, []int{1, 20, 1}) || len(got.Data) != 20 || got.Data[0] >= got.Data[19] {
+		if got := output(t, r, "seen_gray"); !slices.Equal(got.Shape, []int{1, 20, 1}) || len(got.Data) != 20 ||
+			got.Data[0] >= got.Data[19] {
 			t.Errorf("%s: gray is %v %v", f.Codec, got.Shape, got.Data)
 		}
 		if got := output(t, r, "seen_boxes").Float32s(); !slices.Equal(got, []float32{0, 0, 1, 2, 1, 0, 2, 2}) {
@@ -110,7 +115,8 @@ func TestPixelsAndBoxes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := x.infer("g", stream.Frame{Codec: stream.PNG, Payload: bad.Bytes(), Lease: bad, Params: stream.Params{"n": int64(1)}})
+	r := x.infer("g", stream.Frame{Codec: stream.PNG, Payload: bad.Bytes(), Lease: bad,
+		Params: stream.Params{"n": int64(1)}})
 	if r.Err == nil || !strings.HasPrefix(r.Err.Error(), "steps.") {
 		t.Errorf("%v", r.Err)
 	}
@@ -122,7 +128,8 @@ func TestPixelsOfWhatIsNoPicture(t *testing.T) {
 	x.load("two", "scale", nil)
 	x.load("viewer", "viewer", nil)
 	set := graph.Settings{Steps: []graph.Step{
-		{Name: "a", Model: "two"}, {Name: "b", Model: "viewer", Input: map[string]string{"gray": "y", "rgb": "x", "bgr": "x"}},
+		{Name: "a", Model: "two"}, {Name: "b", Model: "viewer", Input: map[string]string{"gray": "y", "rgb": "x",
+			"bgr": "x"}},
 	}}
 	err := x.tryLoad(workers.Config{Name: "h", Kind: "graph", Params: set.Params()})
 	if err == nil || !strings.Contains(err.Error(), "steps.b.input.") {
@@ -147,8 +154,8 @@ func (*large) Init(context.Context, *workers.Env) (*stream.Model, error) {
 
 func (*large) Run(context.Context, *batching.Batch) error { return nil }
 
-// TestPictureSteps: the metadata of a graph have the picture of each step when the steps differ, also of a graph within the graph; frames of
-// video keep their size when steps want several sizes.
+// TestPictureSteps: the metadata of a graph have the picture of each step when the steps differ, also of a graph
+// within the graph; frames of video keep their size when steps want several sizes.
 func TestPictureSteps(t *testing.T) {
 	x := newMachine(t)
 	x.load("viewer", "viewer", nil)
@@ -159,7 +166,8 @@ func TestPictureSteps(t *testing.T) {
 		return stream.PictureStep{Step: step, Width: side, Height: side, Color: "GRAY", Crop: crop}
 	}
 	find := graph.Step{Name: "find", Model: "boxer", Input: frame}
-	cut := graph.Step{Name: "cut", Model: "mean", Input: frame, Crop: &graph.Crop{Boxes: "boxes"}, Output: map[string]string{"mean": "m", "list": "l"}}
+	cut := graph.Step{Name: "cut", Model: "mean", Input: frame, Crop: &graph.Crop{Boxes: "boxes"},
+		Output: map[string]string{"mean": "m", "list": "l"}}
 	for _, c := range []struct {
 		name  string
 		steps []graph.Step
@@ -168,13 +176,20 @@ func TestPictureSteps(t *testing.T) {
 	}{
 		{"one", []graph.Step{find}, nil, false},
 		{"alike", []graph.Step{find, {Name: "mean", Model: "mean", Input: frame}}, nil, false},
-		{"sizes", []graph.Step{find, {Name: "large", Model: "large", Input: frame, Output: map[string]string{"size": "s"}}}, []stream.PictureStep{gray("find", 2, false), gray("large", 4, false)}, true},
+		{"sizes", []graph.Step{find, {Name: "large", Model: "large", Input: frame,
+			Output: map[string]string{"size": "s"}}}, []stream.PictureStep{gray("find", 2, false),
+			gray("large", 4, false)}, true},
 		{"crops", []graph.Step{find, cut}, []stream.PictureStep{gray("find", 2, false), gray("cut", 2, true)}, true},
-		{"inner", []graph.Step{{Name: "all", Model: "crops", Input: map[string]string{"frame": "picture"}}, {Name: "large", Model: "large", Input: map[string]string{"image": "picture"}, Output: map[string]string{"size": "s"}}},
+		{"inner", []graph.Step{{Name: "all", Model: "crops", Input: map[string]string{"frame": "picture"}},
+			{Name: "large", Model: "large", Input: map[string]string{"image": "picture"},
+				Output: map[string]string{"size": "s"}}},
 			[]stream.PictureStep{gray("all.find", 2, false), gray("all.cut", 2, true), gray("large", 4, false)}, true},
-		{"pixels", viewing("rgb", "bgr", "gray").Steps, []stream.PictureStep{{Step: "look", Color: "RGB"}, {Step: "look", Color: "BGR"}, {Step: "look", Width: 20, Height: 1, Color: "GRAY"}, gray("find", 2, false)}, true},
+		{"pixels", viewing("rgb", "bgr", "gray").Steps, []stream.PictureStep{{Step: "look", Color: "RGB"},
+			{Step: "look", Color: "BGR"}, {Step: "look", Width: 20, Height: 1, Color: "GRAY"}, gray("find", 2, false)},
+			true},
 	} {
-		if err := x.tryLoad(workers.Config{Name: c.name, Kind: "graph", Params: (&graph.Settings{Steps: c.steps}).Params()}); err != nil {
+		if err := x.tryLoad(workers.Config{Name: c.name, Kind: "graph",
+			Params: (&graph.Settings{Steps: c.steps}).Params()}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}

@@ -82,12 +82,14 @@ type builder struct {
 
 // newPlan makes the plan of a graph of models, and the metadata of the graph.
 func newPlan(set *Settings, models []*stream.Model, declared workers.Declared) (*plan, *stream.Model, error) {
-	b := &builder{set: set, models: models, declared: declared, p: &plan{picture: -1}, byName: map[string]int{}, pictures: map[string]bool{}}
+	b := &builder{set: set, models: models, declared: declared, p: &plan{picture: -1}, byName: map[string]int{},
+		pictures: map[string]bool{}}
 	for i := range set.Steps {
 		st := &set.Steps[i]
 		m := models[i]
 		b.p.steps = append(b.p.steps, &step{
-			index: i, at: at(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1, keeps: m.KeepsState(), image: m.Image != nil && !m.Any,
+			index: i, at: at(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1, keeps: m.KeepsState(),
+			image: m.Image != nil && !m.Any,
 		})
 	}
 	for _, do := range []func(*step, *stream.Model) error{b.addOutputs, b.findPictures, b.addInputs} {
@@ -120,7 +122,9 @@ func (b *builder) add(t tensorInfo) int {
 func (b *builder) addOutputs(s *step, m *stream.Model) error {
 	add := func(output, tensor string, spec *stream.TensorSpec) error {
 		if other, taken := b.byName[tensor]; taken {
-			return s.errorf(coded.InvalidArgument, "output."+output, "makes the tensor %s, which step %s makes already: give it another name", tensor, b.p.steps[b.p.tensors[other].maker].set.title())
+			return s.errorf(coded.InvalidArgument, "output."+output,
+				"makes the tensor %s, which step %s makes already: give it another name", tensor,
+				b.p.steps[b.p.tensors[other].maker].set.title())
 		}
 		made := spec
 		if spec != nil {
@@ -130,12 +134,14 @@ func (b *builder) addOutputs(s *step, m *stream.Model) error {
 			}
 			made = &copied
 		}
-		s.out = append(s.out, port{output, b.add(tensorInfo{tensor, s.index, made}), spec, m.Axis == stream.NoAxis, false})
+		s.out = append(s.out, port{output, b.add(tensorInfo{tensor, s.index, made}), spec, m.Axis == stream.NoAxis,
+			false})
 		return nil
 	}
 	if len(s.set.Output) == 0 {
 		if len(m.Outputs) == 0 {
-			return s.errorf(coded.InvalidArgument, "output", "is missing: the outputs of model %s are not known before it runs, so name those that the graph uses, as OUTPUT: TENSOR", m.Name)
+			return s.errorf(coded.InvalidArgument, "output", "is missing: the outputs of model %s are not known "+
+				"before it runs, so name those that the graph uses, as OUTPUT: TENSOR", m.Name)
 		}
 		for i := range m.Outputs {
 			if err := add(m.Outputs[i].Name, m.Outputs[i].Name, &m.Outputs[i]); err != nil {
@@ -147,7 +153,8 @@ func (b *builder) addOutputs(s *step, m *stream.Model) error {
 	for _, name := range slices.Sorted(maps.Keys(s.set.Output)) {
 		spec := find(m.Outputs, name)
 		if spec == nil && len(m.Outputs) > 0 {
-			return s.errorf(coded.InvalidArgument, "output."+name, "is not an output of model %s%s, which has %s", m.Name, setting.Suggest(name, namesOf(m.Outputs)), strings.Join(namesOf(m.Outputs), ", "))
+			return s.errorf(coded.InvalidArgument, "output."+name, "is not an output of model %s%s, which has %s",
+				m.Name, setting.Suggest(name, namesOf(m.Outputs)), strings.Join(namesOf(m.Outputs), ", "))
 		}
 		if err := add(name, s.set.Output[name], spec); err != nil {
 			return err
@@ -174,13 +181,14 @@ func (b *builder) findPictures(s *step, m *stream.Model) error {
 	return nil
 }
 
-// takesPixels reports whether an input can be made of the picture of a request: a program declares the input as a picture, or
-// the model has several inputs and this one has the form of pixels.
+// takesPixels reports whether an input can be made of the picture of a request: a program declares the input as a
+// picture, or the model has several inputs and this one has the form of pixels.
 func takesPixels(s *step, spec *stream.TensorSpec, inputs int) bool {
 	if s.image || spec == nil {
 		return false
 	}
-	return spec.Color != "" || inputs > 1 && spec.Datatype == stream.Uint8 && len(spec.Shape) == 3 && (spec.Shape[2] == 3 || spec.Shape[2] == 1)
+	return spec.Color != "" || inputs > 1 && spec.Datatype == stream.Uint8 && len(spec.Shape) == 3 &&
+		(spec.Shape[2] == 3 || spec.Shape[2] == 1)
 }
 
 // addInputs connects the inputs of a step's model to tensors.
@@ -189,17 +197,21 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 	known := len(names) > 0
 	for _, name := range slices.Sorted(maps.Keys(s.set.Input)) {
 		if known && !slices.Contains(names, name) {
-			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s%s, which has %s%s", m.Name, setting.Suggest(name, names), strings.Join(names, ", "), b.hint(m, name, s.set.Input[name]))
+			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s%s, which has %s%s",
+				m.Name, setting.Suggest(name, names), strings.Join(names, ", "), b.hint(m, name, s.set.Input[name]))
 		}
 		if !known {
 			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		return s.errorf(coded.InvalidArgument, "input", "is missing: the inputs of model %s are not known before it runs, so name them, as INPUT: TENSOR%s", m.Name, hintsFor(m))
+		return s.errorf(coded.InvalidArgument, "input",
+			"is missing: the inputs of model %s are not known before it runs, so name them, as INPUT: TENSOR%s",
+			m.Name, hintsFor(m))
 	}
 	if s.set.Crop != nil && (!s.image || len(names) != 1) {
-		return s.errorf(coded.InvalidArgument, "crop", "needs a model that takes pictures, which %s does not: set input.image for it", m.Name)
+		return s.errorf(coded.InvalidArgument, "crop",
+			"needs a model that takes pictures, which %s does not: set input.image for it", m.Name)
 	}
 	for _, name := range names {
 		tensor, ok := s.set.Input[name]
@@ -225,19 +237,24 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		}
 		if s.set.Crop != nil {
 			if made {
-				return s.errorf(coded.InvalidArgument, "input."+name, "is cut out of tensor %s, but boxes can only be cut out of the picture of the request: name an input of the graph", tensor)
+				return s.errorf(coded.InvalidArgument, "input."+name, "is cut out of tensor %s, but boxes can only "+
+					"be cut out of the picture of the request: name an input of the graph", tensor)
 			}
 			s.picture = k
 		}
 		if (s.image || pixels) && b.p.tensors[k].maker < 0 {
 			if b.p.picture >= 0 && b.p.picture != k {
-				return s.errorf(coded.InvalidArgument, "input."+name, "takes the picture %s, and another step the picture %s: a request has one picture", tensor, b.p.tensors[b.p.picture].name)
+				return s.errorf(coded.InvalidArgument, "input."+name,
+					"takes the picture %s, and another step the picture %s: a request has one picture", tensor,
+					b.p.tensors[b.p.picture].name)
 			}
 			b.p.picture = k
 		}
 	}
 	if len(s.in) == 0 {
-		return s.errorf(coded.InvalidArgument, "input", "is missing: requests may leave out all inputs of model %s (%s): map one of them to a tensor", m.Name, strings.Join(names, ", "))
+		return s.errorf(coded.InvalidArgument, "input",
+			"is missing: requests may leave out all inputs of model %s (%s): map one of them to a tensor", m.Name,
+			strings.Join(names, ", "))
 	}
 	return b.addOthers(s)
 }
@@ -248,16 +265,18 @@ func isClass(m *stream.Model) bool { return m.App != nil && m.App.Style == "mill
 // boxesParts are the inputs of a class with an argument of type millrace.Boxes.
 var boxesParts = [...]string{"boxes", "scores", "classes", "labels", "ids", "keypoints"}
 
-// takesBoxes reports whether an argument of a class has the type millrace.Boxes: only then are all parts of boxes inputs.
+// takesBoxes reports whether an argument of a class has the type millrace.Boxes: only then are all parts of boxes
+// inputs.
 func takesBoxes(m *stream.Model) bool {
 	return !slices.ContainsFunc(boxesParts[:], func(part string) bool { return find(m.Inputs, part) == nil })
 }
 
-// boxesFor returns the tensor for the input boxes where a step names a tensor for an argument with the type millrace.Boxes: the
-// tensor itself, or boxes if a step makes boxes and the tensor has another form.
+// boxesFor returns the tensor for the input boxes where a step names a tensor for an argument with the type
+// millrace.Boxes: the tensor itself, or boxes if a step makes boxes and the tensor has another form.
 func (b *builder) boxesFor(tensor string) string {
 	k, known := b.byName[tensor]
-	if _, made := b.byName["boxes"]; !made || known && b.p.tensors[k].spec != nil && len(b.p.tensors[k].spec.Shape) == 2 {
+	if _, made := b.byName["boxes"]; !made ||
+		known && b.p.tensors[k].spec != nil && len(b.p.tensors[k].spec.Shape) == 2 {
 		return tensor
 	}
 	return "boxes"
@@ -269,14 +288,17 @@ func (b *builder) hint(m *stream.Model, argument, tensor string) string {
 		return ""
 	}
 	if takesBoxes(m) {
-		return fmt.Sprintf(". If %s is the argument with the type millrace.Boxes, its inputs are %s: write boxes: %s in place of %[1]s: %[4]s, and the other inputs likewise. "+
-			"Any other argument needs a type hint with its datatype and shape", argument, strings.Join(boxesParts[:], ", "), b.boxesFor(tensor), tensor)
+		return fmt.Sprintf(". If %s is the argument with the type millrace.Boxes, its inputs are %s: write boxes: "+
+			"%s in place of %[1]s: %[4]s, and the other inputs likewise. "+
+			"Any other argument needs a type hint with its datatype and shape", argument,
+			strings.Join(boxesParts[:], ", "), b.boxesFor(tensor), tensor)
 	}
 	hint := `millrace.Tensor["FP32", -1]`
 	if k, ok := b.byName[tensor]; ok && b.p.tensors[k].spec != nil {
 		hint = hintOf(b.p.tensors[k].spec)
 	}
-	return fmt.Sprintf(". If %s is an argument of the class, give it a type hint with its datatype and shape: %s: %s", argument, argument, hint)
+	return fmt.Sprintf(". If %s is an argument of the class, give it a type hint with its datatype and shape: %s: %s",
+		argument, argument, hint)
 }
 
 // hintsFor returns the advice to declare the arguments of a class, as the end of an error; "" when m is no class.
@@ -284,7 +306,8 @@ func hintsFor(m *stream.Model) string {
 	if !isClass(m) {
 		return ""
 	}
-	return `, or give the arguments of the class type hints with a datatype and shape, such as millrace.Tensor["FP32", -1]`
+	return `, or give the arguments of the class type hints with a datatype and shape, such as ` +
+		`millrace.Tensor["FP32", -1]`
 }
 
 // hintOf returns the type hint of an argument for a tensor.
@@ -314,7 +337,8 @@ func (b *builder) addOthers(s *step) (err error) {
 	made := func(part, tensor string) (int, error) {
 		k, ok := b.byName[tensor]
 		if !ok || b.p.tensors[k].maker < 0 {
-			return 0, s.errorf(coded.InvalidArgument, part, "names the tensor %s, which no step makes%s: there are %s", tensor, setting.Suggest(tensor, b.made()), strings.Join(b.made(), ", "))
+			return 0, s.errorf(coded.InvalidArgument, part, "names the tensor %s, which no step makes%s: there are %s",
+				tensor, setting.Suggest(tensor, b.made()), strings.Join(b.made(), ", "))
 		}
 		s.need(k)
 		return k, nil
@@ -324,7 +348,8 @@ func (b *builder) addOthers(s *step) (err error) {
 			return err
 		}
 		if spec := b.p.tensors[s.when].spec; spec != nil && spec.Datatype == stream.Bytes && c.Func != "count" {
-			return s.errorf(coded.InvalidArgument, "when", "computes %s of %s, whose elements are BYTES: only count is possible", c.Func, c.Tensor)
+			return s.errorf(coded.InvalidArgument, "when",
+				"computes %s of %s, whose elements are BYTES: only count is possible", c.Func, c.Tensor)
 		}
 	}
 	c := s.set.Crop
@@ -335,8 +360,11 @@ func (b *builder) addOthers(s *step) (err error) {
 	if s.boxes, err = made("crop.boxes", c.Boxes); err != nil {
 		return err
 	}
-	if spec := b.p.tensors[s.boxes].spec; spec != nil && !(spec.Datatype == stream.Float32 && len(spec.Shape) == 2 && spec.Shape[1] == 4) {
-		return s.errorf(coded.InvalidArgument, "crop.boxes", "tensor %s is %s %v: want boxes, FP32 [-1 4], of a model with output.boxes or output.yolo", c.Boxes, spec.Datatype, spec.Shape)
+	if spec := b.p.tensors[s.boxes].spec; spec != nil && !(spec.Datatype == stream.Float32 && len(spec.Shape) == 2 &&
+		spec.Shape[1] == 4) {
+		return s.errorf(coded.InvalidArgument, "crop.boxes",
+			"tensor %s is %s %v: want boxes, FP32 [-1 4], of a model with output.boxes or output.yolo", c.Boxes,
+			spec.Datatype, spec.Shape)
 	}
 	if c.IDs == "" {
 		return nil
@@ -345,7 +373,9 @@ func (b *builder) addOthers(s *step) (err error) {
 		return err
 	}
 	if spec := b.p.tensors[s.ids].spec; spec != nil && !(spec.Datatype == stream.Int64 && len(spec.Shape) == 1) {
-		return s.errorf(coded.InvalidArgument, "crop.ids", "tensor %s is %s %v: want the ids of a model with output.track, INT64 [-1]", c.IDs, spec.Datatype, spec.Shape)
+		return s.errorf(coded.InvalidArgument, "crop.ids",
+			"tensor %s is %s %v: want the ids of a model with output.track, INT64 [-1]", c.IDs, spec.Datatype,
+			spec.Shape)
 	}
 	b.p.keeps = true
 	return nil
@@ -403,7 +433,8 @@ func fits(s *step, part string, t *tensorInfo, spec *stream.TensorSpec) error {
 		return nil
 	}
 	if t.spec.Datatype != spec.Datatype {
-		return s.errorf(coded.InvalidArgument, part, "wants %s, but tensor %s is %s", spec.Datatype, t.name, t.spec.Datatype)
+		return s.errorf(coded.InvalidArgument, part, "wants %s, but tensor %s is %s", spec.Datatype, t.name,
+			t.spec.Datatype)
 	}
 	same := len(t.spec.Shape) == len(spec.Shape)
 	for i := 0; same && i < len(spec.Shape); i++ {
@@ -411,7 +442,8 @@ func fits(s *step, part string, t *tensorInfo, spec *stream.TensorSpec) error {
 		same = x == y || x < 0 || y < 0
 	}
 	if !same {
-		return s.errorf(coded.InvalidArgument, part, "wants the shape %v, but tensor %s has %v (-1 = any)", spec.Shape, t.name, t.spec.Shape)
+		return s.errorf(coded.InvalidArgument, part, "wants the shape %v, but tensor %s has %v (-1 = any)", spec.Shape,
+			t.name, t.spec.Shape)
 	}
 	return nil
 }
@@ -456,7 +488,8 @@ func (b *builder) chooseOutputs() error {
 		k, ok := b.byName[name]
 		field := fmt.Sprintf("outputs[%d]", i)
 		if !ok || b.p.tensors[k].maker < 0 {
-			return coded.Errorf(coded.InvalidArgument, field, "is %s, which no step makes%s: there are %s", name, setting.Suggest(name, b.made()), strings.Join(b.made(), ", "))
+			return coded.Errorf(coded.InvalidArgument, field, "is %s, which no step makes%s: there are %s", name,
+				setting.Suggest(name, b.made()), strings.Join(b.made(), ", "))
 		}
 		if slices.Contains(b.p.outputs, k) {
 			return coded.Errorf(coded.InvalidArgument, field, "is %s a second time", name)
@@ -509,7 +542,8 @@ func (b *builder) describe() (*stream.Model, error) {
 		m.Inputs = append(m.Inputs, *t.spec)
 	}
 	if len(b.p.inputs) == 0 {
-		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take nothing from a request: map an input of a step to a tensor that no step makes")
+		return nil, coded.Errorf(coded.InvalidArgument, "steps",
+			"take nothing from a request: map an input of a step to a tensor that no step makes")
 	}
 	if b.p.picture >= 0 && len(b.p.inputs) > 1 {
 		other := b.p.inputs[0]
@@ -520,7 +554,9 @@ func (b *builder) describe() (*stream.Model, error) {
 		if t.spec != nil && t.spec.Optional {
 			more = ". The input has a default: leave it out of `input`"
 		}
-		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s%s: a request with a picture has no other inputs%s", b.p.tensors[b.p.picture].name, t.name, setting.Suggest(t.name, b.made()), more)
+		return nil, coded.Errorf(coded.InvalidArgument, "steps",
+			"take the picture %s and the input %s%s: a request with a picture has no other inputs%s",
+			b.p.tensors[b.p.picture].name, t.name, setting.Suggest(t.name, b.made()), more)
 	}
 	if b.singleRow() {
 		m.Axis, m.MaxBatch, b.p.noAxis = stream.NoAxis, 1, true
@@ -611,9 +647,11 @@ func (b *builder) singleRow() bool {
 	return true
 }
 
-// leavesRowOut reports whether an output of a model with a batch axis becomes an output of the graph without the axis.
+// leavesRowOut reports whether an output of a model with a batch axis becomes an output of the graph without the
+// axis.
 func (b *builder) leavesRowOut(t *tensorInfo) bool {
-	if !b.declared.Single || !b.p.noAxis || t.spec.Unbatched || b.models[t.maker].Axis == stream.NoAxis || b.set.Steps[t.maker].Crop != nil {
+	if !b.declared.Single || !b.p.noAxis || t.spec.Unbatched || b.models[t.maker].Axis == stream.NoAxis ||
+		b.set.Steps[t.maker].Crop != nil {
 		return false
 	}
 	i := slices.IndexFunc(b.declared.Outputs, func(d workers.Tensor) bool { return d.Name == t.name })

@@ -127,7 +127,9 @@ func (n *run) setInputs() error {
 	p, r := n.w.plan, n.r
 	if r.Codec != stream.Tensors {
 		if len(p.inputs) > 1 {
-			return stream.Errorf(stream.InvalidArgument, "codec", "a frame of %s fills one input, but graph %s has %s: send tensors", r.Codec, n.w.env.Name, p.names(p.inputs))
+			return stream.Errorf(stream.InvalidArgument, "codec",
+				"a frame of %s fills one input, but graph %s has %s: send tensors", r.Codec, n.w.env.Name,
+				p.names(p.inputs))
 		}
 		n.values[p.inputs[0]] = value{lease: retain(r.Lease), state: payload}
 		return nil
@@ -140,13 +142,15 @@ func (n *run) setInputs() error {
 			continue
 		}
 		if i < 0 {
-			return stream.Errorf(stream.InvalidArgument, "inputs", "%q is missing: graph %s has %s", name, n.w.env.Name, p.names(p.inputs))
+			return stream.Errorf(stream.InvalidArgument, "inputs", "%q is missing: graph %s has %s", name,
+				n.w.env.Name, p.names(p.inputs))
 		}
 		n.values[k] = value{r.Inputs[i], retain(r.Lease), present}
 		given++
 	}
 	if len(r.Inputs) > given {
-		return stream.Errorf(stream.InvalidArgument, "inputs", "%d tensors, graph %s has %s", len(r.Inputs), n.w.env.Name, p.names(p.inputs))
+		return stream.Errorf(stream.InvalidArgument, "inputs", "%d tensors, graph %s has %s", len(r.Inputs),
+			n.w.env.Name, p.names(p.inputs))
 	}
 	return nil
 }
@@ -251,7 +255,8 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 	}
 	if first := &n.values[s.in[0].tensor]; first.state == payload && pixels == nil {
 		if len(s.in) > 1 {
-			return f, s.errorf(stream.InvalidArgument, "input."+s.in[1].name, "is a second input beside a frame of %s: send tensors", n.r.Codec)
+			return f, s.errorf(stream.InvalidArgument, "input."+s.in[1].name,
+				"is a second input beside a frame of %s: send tensors", n.r.Codec)
 		}
 		n.setPayload(&f)
 		f.Lease = retain(first.lease)
@@ -267,13 +272,15 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 		if in.pixels && pixels != nil {
 			v = &pixels[i]
 		} else if in.pixels && v.state == present && v.tensor.Datatype != stream.Uint8 {
-			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
+			return f, s.errorf(stream.InvalidArgument, "input."+in.name,
+				"needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
 		}
 		if v.state == unknown { // omitted by the request
 			continue
 		}
 		if v.state == payload {
-			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "is a frame of %s beside tensors: send tensors", n.r.Codec)
+			return f, s.errorf(stream.InvalidArgument, "input."+in.name,
+				"is a frame of %s beside tensors: send tensors", n.r.Codec)
 		}
 		t := v.tensor
 		t.Name = in.name
@@ -307,8 +314,10 @@ func (n *run) pictureSize() (width, height int) {
 // header makes the common part of all frames of the request.
 func (n *run) header(s *step) stream.Frame {
 	r := n.r
-	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority, Account: r.Account}
-	if p := r.Stream.Policy().Priority; f.Priority == stream.DefaultPriority && p != stream.Normal { // otherwise the model's own
+	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority,
+		Account: r.Account}
+	// otherwise the model's own
+	if p := r.Stream.Policy().Priority; f.Priority == stream.DefaultPriority && p != stream.Normal {
 		f.Priority = p
 	}
 	f.TraceContext = r.TraceContext
@@ -457,7 +466,8 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 		n.drop(s, why)
 	case parts:
 		res.Release()
-		n.fail(s.at, stream.Errorf(stream.Unsupported, "", "model %s answers in several parts, but does not say so (decoupled) when it is loaded", s.set.Model))
+		n.fail(s.at, stream.Errorf(stream.Unsupported, "",
+			"model %s answers in several parts, but does not say so (decoupled) when it is loaded", s.set.Model))
 	case s.decoupled && n.r.Call == nil:
 		n.partsEnded(s, res)
 	case s.boxes >= 0:
@@ -509,7 +519,8 @@ func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome str
 			for _, v := range values {
 				v.lease.Release()
 			}
-			n.fail(s.at, s.errorf(stream.Internal, "output."+out.name, "is not in the answer of model %s, which has %s", s.set.Model, tensorNames(outputs)))
+			n.fail(s.at, s.errorf(stream.Internal, "output."+out.name,
+				"is not in the answer of model %s, which has %s", s.set.Model, tensorNames(outputs)))
 			return
 		}
 		t := outputs[i]
@@ -670,7 +681,8 @@ func (n *run) cancel() {
 func (n *run) expire(now stream.Instant) {
 	defer n.recover()
 	if limit := n.w.env.Limit; now.Sub(n.begun) > limit {
-		n.end("", stream.Errorf(stream.Timeout, "limits.run", "graph %s did not answer within %v", n.w.env.Name, limit), "")
+		n.end("", stream.Errorf(stream.Timeout, "limits.run", "graph %s did not answer within %v", n.w.env.Name,
+			limit), "")
 		n.abandon(func(*exchange) bool { return true })
 		n.finishIfDone()
 		return
@@ -689,7 +701,8 @@ func (n *run) expire(now stream.Instant) {
 		child.expire(now)
 	}
 	if late != nil {
-		n.fail(late.at, late.errorf(stream.Timeout, "timeout", "model %s did not answer within %v", late.set.Model, late.set.Timeout))
+		n.fail(late.at, late.errorf(stream.Timeout, "timeout", "model %s did not answer within %v", late.set.Model,
+			late.set.Timeout))
 		n.abandon(func(x *exchange) bool { return x.step == late })
 		n.finishIfDone()
 	}

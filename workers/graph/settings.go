@@ -91,10 +91,12 @@ func at(step string) string { return "steps." + step }
 // Validate checks the rules beyond the tags. The load of the graph checks the rules that depend on the models.
 func (s *Settings) Validate() error {
 	if len(s.Steps) == 0 {
-		return coded.Errorf(coded.InvalidArgument, "steps", "is missing: a graph needs at least one step, as - model: NAME")
+		return coded.Errorf(coded.InvalidArgument, "steps",
+			"is missing: a graph needs at least one step, as - model: NAME")
 	}
 	if len(s.Steps) > maxSteps {
-		return coded.Errorf(coded.InvalidArgument, "steps", "has %d steps: at most %d are possible", len(s.Steps), maxSteps)
+		return coded.Errorf(coded.InvalidArgument, "steps", "has %d steps: at most %d are possible", len(s.Steps),
+			maxSteps)
 	}
 	var errs []error
 	names := map[string]bool{}
@@ -106,15 +108,18 @@ func (s *Settings) Validate() error {
 		}
 		name := st.title()
 		if names[name] {
-			errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".name", "is the name of two steps: give each its own"))
+			errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".name",
+				"is the name of two steps: give each its own"))
 		}
 		names[name] = true
 		if c := st.Crop; c != nil {
 			if c.Boxes == "" {
-				errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".crop.boxes", "is missing: name the tensor of boxes"))
+				errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".crop.boxes",
+					"is missing: name the tensor of boxes"))
 			}
 			if (c.IDs == "") != (c.Refresh == Refresh{}) {
-				errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".crop", "ids and refresh need each other: set both or none"))
+				errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".crop",
+					"ids and refresh need each other: set both or none"))
 			}
 		}
 	}
@@ -178,7 +183,9 @@ func circle(n int, before func(int) []int, name func(int) string) error {
 				for _, p := range path[slices.Index(path, k):] {
 					names = append(names, name(p))
 				}
-				return coded.Errorf(coded.InvalidArgument, at(name(k))+".input", "is part of a circle: each of %s waits for the next, and the last for the first", strings.Join(names, ", "))
+				return coded.Errorf(coded.InvalidArgument, at(name(k))+".input",
+					"is part of a circle: each of %s waits for the next, and the last for the first",
+					strings.Join(names, ", "))
 			}
 			if state[k] == 0 {
 				if err := visit(k); err != nil {

@@ -131,7 +131,9 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 		case w.slots <- struct{}{}:
 			w.begin(r)
 		case <-late:
-			r.Fail(stream.Errorf(stream.Timeout, "frames", "graph %s had no place for the frame within %v: its steps are too slow, or raise the setting", w.env.Name, w.env.Limit*3/4))
+			r.Fail(stream.Errorf(stream.Timeout, "frames",
+				"graph %s had no place for the frame within %v: its steps are too slow, or raise the setting",
+				w.env.Name, w.env.Limit*3/4))
 			r.Unbind()
 		}
 	}

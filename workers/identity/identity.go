@@ -64,15 +64,20 @@ func (w *worker) declare(d workers.Declared) error {
 		m.MaxBatch = 1
 	}
 	if len(d.Inputs) != len(d.Outputs) {
-		return stream.Errorf(stream.InvalidArgument, "output", "has %d tensors, and input %d: an identity needs an output for each input", len(d.Outputs), len(d.Inputs))
+		return stream.Errorf(stream.InvalidArgument, "output",
+			"has %d tensors, and input %d: an identity needs an output for each input", len(d.Outputs), len(d.Inputs))
 	}
 	for i, in := range d.Inputs {
 		out, at := d.Outputs[i], fmt.Sprintf("output[%d].", i)
 		switch {
 		case in.Datatype == "" || out.Datatype != in.Datatype:
-			return stream.Errorf(stream.InvalidArgument, at+"data_type", "of %s is %q, and that of input %s is %q: an identity needs equal ones", out.Name, out.Datatype, in.Name, in.Datatype)
+			return stream.Errorf(stream.InvalidArgument, at+"data_type",
+				"of %s is %q, and that of input %s is %q: an identity needs equal ones", out.Name, out.Datatype,
+				in.Name, in.Datatype)
 		case !slices.Equal(in.Shape, out.Shape):
-			return stream.Errorf(stream.InvalidArgument, at+"dims", "of %s are %v, and those of input %s are %v: an identity needs equal ones", out.Name, out.Shape, in.Name, in.Shape)
+			return stream.Errorf(stream.InvalidArgument, at+"dims",
+				"of %s are %v, and those of input %s are %v: an identity needs equal ones", out.Name, out.Shape,
+				in.Name, in.Shape)
 		}
 		m.Inputs, m.Outputs = append(m.Inputs, in.TensorSpec), append(m.Outputs, out.TensorSpec)
 		w.names = append(w.names, out.Name)
@@ -161,7 +166,8 @@ func (w *worker) outputs(r *stream.Request, inputs []stream.Tensor, staged bool)
 				t.Shape = append(t.Shape, max(n, 1))
 			}
 			if stream.Elements(t.Shape) != 1 {
-				return nil, stream.Errorf(stream.InvalidArgument, "frame", "is one string, but input %s has the shape %v: send a tensor", in.Name, in.Shape)
+				return nil, stream.Errorf(stream.InvalidArgument, "frame",
+					"is one string, but input %s has the shape %v: send a tensor", in.Name, in.Shape)
 			}
 		}
 		t.Name = w.names[i]
@@ -186,7 +192,8 @@ func inPlace(r *stream.Request) bool {
 	head, ok := lease.Prepend(4)
 	if ok {
 		binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
-		r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()}, r.TakeLease(), true)
+		r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()},
+			r.TakeLease(), true)
 	}
 	return ok
 }

@@ -59,7 +59,8 @@ func TestTextIsLeased(t *testing.T) {
 		if held {
 			lease.Release()
 		}
-		if r.Outcome != stream.Answered || len(r.Outputs[0].Data) != 4+size || r.Outputs[0].Data[3+size] != 42 || r.Lease == nil || mem.Stats().Leased < size {
+		if r.Outcome != stream.Answered || len(r.Outputs[0].Data) != 4+size || r.Outputs[0].Data[3+size] != 42 ||
+			r.Lease == nil || mem.Stats().Leased < size {
 			t.Errorf("%s: %v, %d bytes, lease %v, %+v", name, r.Outcome, len(r.Outputs[0].Data), r.Lease, mem.Stats())
 		}
 		r.Release()

@@ -78,7 +78,8 @@ func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 
 // compareEach is subtract for up to 64 pixels. compareEach also returns the sums of the background pixels, as seen
 // and as expected. compare does the same with vectors, if supported by the processor.
-func compareEach(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
+func compareEach(px []byte, mean []uint16, noise []uint8, light uint64, least,
+	share int32) (word uint64, seen, expected int32) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
 		v := int32(c) * one

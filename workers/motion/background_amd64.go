@@ -8,14 +8,16 @@ var hasAVX2 = cpu.X86.HasAVX2
 // minus lightUnit, from -lightUnit/8 to lightUnit/8.
 //
 //go:noescape
-func compareAVX2(px *byte, mean *uint16, noise *uint8, n int, delta, least, share int32) (word uint64, seen, expected int32)
+func compareAVX2(px *byte, mean *uint16, noise *uint8, n int, delta, least,
+	share int32) (word uint64, seen, expected int32)
 
 // estimateAVX2 is estimateEach for n pixels, a multiple of 8 from 8 to 64.
 //
 //go:noescape
 func estimateAVX2(px *byte, mean *uint16, noise *uint8, n int, word uint64)
 
-func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
+func compare(px []byte, mean []uint16, noise []uint8, light uint64, least,
+	share int32) (word uint64, seen, expected int32) {
 	n := len(px) &^ 15
 	if !hasAVX2 || n == 0 {
 		return compareEach(px, mean, noise, light, least, share)

@@ -33,7 +33,8 @@ func TestVectorsOfPixels(t *testing.T) {
 		mean2, noise2 := slices.Clone(mean), slices.Clone(noise)
 		word, seen, expected := compare(px, mean, noise, light, least, share)
 		word2, seen2, expected2 := compareEach(px, mean2, noise2, light, least, share)
-		if word != word2 || seen != seen2 || expected != expected2 || !slices.Equal(mean, mean2) || !slices.Equal(noise, noise2) {
+		if word != word2 || seen != seen2 || expected != expected2 || !slices.Equal(mean, mean2) ||
+			!slices.Equal(noise, noise2) {
 			t.Fatalf("%d pixels %v in light %d, least %d, share %d: %#x %d %d %v, want %#x %d %d %v",
 				n, px, light, least, share, word, seen, expected, mean, word2, seen2, expected2, mean2)
 		}

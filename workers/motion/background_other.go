@@ -2,7 +2,8 @@
 
 package motion
 
-func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
+func compare(px []byte, mean []uint16, noise []uint8, light uint64, least,
+	share int32) (word uint64, seen, expected int32) {
 	return compareEach(px, mean, noise, light, least, share)
 }
 

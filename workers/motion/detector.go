@@ -81,7 +81,8 @@ func newSearch(s Settings) search {
 		set: s, least: int32(s.Threshold * 255 * one), share: int32(s.Learn*(1<<shareBits) + 0.5),
 		minArea: max(int(s.MinArea*float64(w*h)), 1), merge: max((w+mergeWidth/2)/mergeWidth, 1),
 		tick: tick, quiet: uint8(max(quietFrames/tick, 1)), old: uint8(max(frames/tick, 1)),
-		raw: m, clean: newMask(w, h), grown: newMask(w, h), tmp: newMask(w, h), still: newMask(w, h), cores: newMask(w, h), neckRadius: (w + neckWidth/2) / neckWidth,
+		raw: m, clean: newMask(w, h), grown: newMask(w, h), tmp: newMask(w, h), still: newMask(w, h),
+		cores: newMask(w, h), neckRadius: (w + neckWidth/2) / neckWidth,
 		rows: make([]uint64, 6*m.stride),
 	}
 }

@@ -72,7 +72,8 @@ func TestOneObject(t *testing.T) {
 			t.Fatalf("at %d: %v, want one box", x, got)
 		}
 		b := got[0]
-		for _, e := range []struct{ got, want float32 }{{b.X1, float32(x)}, {b.X2, float32(x + 30)}, {b.Y1, 100}, {b.Y2, 130}} {
+		for _, e := range []struct{ got, want float32 }{{b.X1, float32(x)}, {b.X2, float32(x + 30)}, {b.Y1, 100},
+			{b.Y2, 130}} {
 			if math.Abs(float64(e.got-e.want)) > 3 {
 				t.Fatalf("at %d: %v", x, b)
 			}
@@ -198,7 +199,8 @@ func FuzzDetect(f *testing.F) {
 				t.Fatalf("%d boxes", len(got))
 			}
 			for _, b := range got {
-				if !(b.X1 >= 0 && b.X1 < b.X2 && b.X2 <= float32(s.Width) && b.Y1 >= 0 && b.Y1 < b.Y2 && b.Y2 <= float32(s.Height) && b.Score >= 0 && b.Score <= 1) {
+				if !(b.X1 >= 0 && b.X1 < b.X2 && b.X2 <= float32(s.Width) && b.Y1 >= 0 && b.Y1 < b.Y2 &&
+					b.Y2 <= float32(s.Height) && b.Score >= 0 && b.Score <= 1) {
 					t.Fatalf("%+v in %dx%d", b, s.Width, s.Height)
 				}
 			}

@@ -26,7 +26,8 @@ func some[T any](list ...T) []T {
 func render(t testing.TB, seed uint64) (file string, tr *truth.Truth) {
 	t.Helper()
 	dir := t.TempDir()
-	file, err := clip.Write(t.Context(), clip.Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed}, testneeds.Program(t, "ffmpeg"), dir, io.Discard)
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed},
+		testneeds.Program(t, "ffmpeg"), dir, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func score(t testing.TB, s Settings, clip string, tr *truth.Truth) (total truth.
 	}
 	s = d.Settings()
 	r, err := video.Open(context.Background(), video.Options{
-		URL: clip, Width: s.Width, Height: s.Height, Format: video.Gray, StartTimeout: time.Minute, StallTimeout: time.Minute,
+		URL: clip, Width: s.Width, Height: s.Height, Format: video.Gray, StartTimeout: time.Minute,
+		StallTimeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +67,8 @@ func score(t testing.TB, s Settings, clip string, tr *truth.Truth) (total truth.
 		}
 		var found []truth.Box
 		for _, b := range d.Detect(f.Data) {
-			found = append(found, truth.Box{float64(b.X1) * sx, float64(b.Y1) * sy, float64(b.X2) * sx, float64(b.Y2) * sy})
+			found = append(found, truth.Box{float64(b.X1) * sx, float64(b.Y1) * sy, float64(b.X2) * sx,
+				float64(b.Y2) * sy})
 		}
 		if at := tr.At(f.PTS.Seconds()); at != nil && f.PTS >= time.Second {
 			total.Add(at, found)
@@ -96,7 +99,8 @@ func TestResolution(t *testing.T) {
 		got := score(t, s, clip, tr)
 		t.Logf("%dx%d: precision %.3f, recall %.3f", s.Width, s.Height, got.Precision(), got.Recall())
 		if got.Precision() < 0.75 || got.Recall() < 0.65 {
-			t.Errorf("%dx%d: precision %.3f, recall %.3f: want 0.75 and 0.65", s.Width, s.Height, got.Precision(), got.Recall())
+			t.Errorf("%dx%d: precision %.3f, recall %.3f: want 0.75 and 0.65", s.Width, s.Height, got.Precision(),
+				got.Recall())
 		}
 	}
 }

@@ -45,7 +45,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 			{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}},
 			{Name: "scores", Datatype: stream.Float32, Shape: []int{-1}},
 		},
-		Image:    &stream.ImageSpec{Width: set.Width, Height: set.Height, Color: "GRAY", Layout: "NHWC", Fit: "stretch"},
+		Image: &stream.ImageSpec{Width: set.Width, Height: set.Height, Color: "GRAY", Layout: "NHWC",
+			Fit: "stretch"},
 		Stateful: true,
 		MaxBatch: maxBatch,
 	}, nil
@@ -69,7 +70,8 @@ func (w *worker) Deallocate() { w.search, w.single, w.data = search{}, nil, [2][
 func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		if r.Rows != 1 {
-			b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.image.shape", "has %d rows: send the frames of a stream one by one", r.Rows))
+			b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.image.shape",
+				"has %d rows: send the frames of a stream one by one", r.Rows))
 			continue
 		}
 		gray := b.Row(0, b.Offsets[i])
@@ -113,7 +115,8 @@ func (w *worker) answer(r *stream.Request, boxes []Box) {
 	}
 	list, scores := w.data[0][:0], w.data[1][:0]
 	for _, b := range boxes {
-		list = stream.AppendFloat32(list, at(b.X1, x, r.SentWidth), at(b.Y1, y, r.SentHeight), at(b.X2, x, r.SentWidth), at(b.Y2, y, r.SentHeight))
+		list = stream.AppendFloat32(list, at(b.X1, x, r.SentWidth), at(b.Y1, y, r.SentHeight),
+			at(b.X2, x, r.SentWidth), at(b.Y2, y, r.SentHeight))
 		scores = stream.AppendFloat32(scores, b.Score)
 	}
 	shape := w.shapes[len(boxes)][:]

@@ -36,7 +36,8 @@ func TestWorker(t *testing.T) {
 			t.Errorf("%d leases were not given back", s.Leases)
 		}
 	}()
-	_, err := m.LoadConfig(t.Context(), workers.Config{Name: "m", Kind: "motion", Instances: 2, Params: stream.Params{"min_area": 0.001}}, true)
+	_, err := m.LoadConfig(t.Context(), workers.Config{Name: "m", Kind: "motion", Instances: 2,
+		Params: stream.Params{"min_area": 0.001}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func TestWorker(t *testing.T) {
 					px[y*w*3+x] = 210
 				}
 			}
-			if err := c.Submit(stream.Frame{Seq: uint64(n), Codec: stream.RGB24, Width: w, Height: h, Payload: px}); err != nil {
+			if err := c.Submit(stream.Frame{Seq: uint64(n), Codec: stream.RGB24, Width: w, Height: h,
+				Payload: px}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -110,7 +112,8 @@ func TestManyRowsAreRefused(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := workers.NewManager(workers.ManagerOptions{Memory: mem})
 	defer func() { _ = m.Close(context.Background()) }()
-	if _, err := m.LoadConfig(t.Context(), workers.Config{Name: "m", Kind: "motion", Params: stream.Params{"width": int64(32), "height": int64(16)}}, true); err != nil {
+	if _, err := m.LoadConfig(t.Context(), workers.Config{Name: "m", Kind: "motion",
+		Params: stream.Params{"width": int64(32), "height": int64(16)}}, true); err != nil {
 		t.Fatal(err)
 	}
 	g, err := m.Group("m", "")
@@ -123,7 +126,8 @@ func TestManyRowsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rows, code := range map[int]stream.Code{1: "", 2: stream.InvalidArgument} {
-		in := stream.Tensor{Name: "image", Datatype: stream.Uint8, Shape: []int{rows, 16, 32, 1}, Data: make([]byte, rows*512)}
+		in := stream.Tensor{Name: "image", Datatype: stream.Uint8, Shape: []int{rows, 16, 32, 1},
+			Data: make([]byte, rows*512)}
 		if err := st.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{in}}); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +144,8 @@ func TestManyRowsAreRefused(t *testing.T) {
 func TestBadParameterNamesItsKey(t *testing.T) {
 	m := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0)})
 	defer func() { _ = m.Close(context.Background()) }()
-	_, err := m.LoadConfig(t.Context(), workers.Config{Name: "m", Kind: "motion", Params: stream.Params{"threshold": 2.5}}, true)
+	_, err := m.LoadConfig(t.Context(), workers.Config{Name: "m", Kind: "motion",
+		Params: stream.Params{"threshold": 2.5}}, true)
 	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("threshold")) {
 		t.Errorf("%v", err)
 	}

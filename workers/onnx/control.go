@@ -31,18 +31,25 @@ func (w *worker) findControls(text string) error {
 		input, what, ok := strings.Cut(strings.TrimSpace(entry), "=")
 		what, values, valued := strings.Cut(strings.TrimSpace(what), ":")
 		if !ok || !slices.Contains([]string{"start", "end", "ready", "id"}, what) || valued && what == "id" {
-			return stream.Errorf(stream.InvalidArgument, "controls", "has the entry %q: want INPUT=start, INPUT=end, INPUT=ready (each with :FALSE,TRUE for other values than 0,1) or INPUT=id, with ; between entries", strings.TrimSpace(entry))
+			return stream.Errorf(stream.InvalidArgument, "controls", "has the entry %q: want INPUT=start, "+
+				"INPUT=end, INPUT=ready (each with :FALSE,TRUE for other values than 0,1) or INPUT=id, with ; "+
+				"between entries", strings.TrimSpace(entry))
 		}
 		c := control{in: position(s.inputs, strings.TrimSpace(input)), what: what}
 		switch {
 		case c.in < 0:
-			return stream.Errorf(stream.InvalidArgument, "controls", "names the input %q: the model has %s", strings.TrimSpace(input), names(s.inputs))
+			return stream.Errorf(stream.InvalidArgument, "controls", "names the input %q: the model has %s",
+				strings.TrimSpace(input), names(s.inputs))
 		case slices.Contains(w.controlInputs, c.in) || slices.Contains(w.stateInputs, c.in):
-			return stream.Errorf(stream.InvalidArgument, "controls", "names %s twice, or state names it too", s.inputs[c.in].Name)
+			return stream.Errorf(stream.InvalidArgument, "controls", "names %s twice, or state names it too",
+				s.inputs[c.in].Name)
 		}
 		d := datatypes[s.inputs[c.in].DataType]
-		if what == "id" && !slices.Contains([]stream.Datatype{stream.Int32, stream.Uint32, stream.Int64, stream.Uint64, stream.Bytes}, d) || what != "id" && d.Size() == 0 {
-			return stream.Errorf(stream.Unsupported, "controls", "input %s is %s: want a number, and INT32, UINT32, INT64, UINT64 or BYTES for id", s.inputs[c.in].Name, d)
+		if what == "id" && !slices.Contains([]stream.Datatype{stream.Int32, stream.Uint32, stream.Int64, stream.Uint64,
+			stream.Bytes}, d) || what != "id" && d.Size() == 0 {
+			return stream.Errorf(stream.Unsupported, "controls",
+				"input %s is %s: want a number, and INT32, UINT32, INT64, UINT64 or BYTES for id", s.inputs[c.in].Name,
+				d)
 		}
 		if what != "id" {
 			if !valued {
@@ -58,7 +65,9 @@ func (w *worker) findControls(text string) error {
 					*v.to, err = number(d, n)
 				}
 				if err != nil {
-					return stream.Errorf(stream.InvalidArgument, "controls", "has %q as a value of input %s: want two numbers of %s, FALSE,TRUE", values, s.inputs[c.in].Name, d)
+					return stream.Errorf(stream.InvalidArgument, "controls",
+						"has %q as a value of input %s: want two numbers of %s, FALSE,TRUE", values,
+						s.inputs[c.in].Name, d)
 				}
 			}
 		}
@@ -66,7 +75,8 @@ func (w *worker) findControls(text string) error {
 		w.controls, w.controlInputs = append(w.controls, c), append(w.controlInputs, c.in)
 	}
 	if len(w.states)+len(w.controls) == len(s.inputs) {
-		return stream.Errorf(stream.InvalidArgument, "controls", "and state name all inputs of the model: nothing is left for clients")
+		return stream.Errorf(stream.InvalidArgument, "controls",
+			"and state name all inputs of the model: nothing is left for clients")
 	}
 	return nil
 }
@@ -75,7 +85,8 @@ func (w *worker) findControls(text string) error {
 func (w *worker) describeControl(c *control, spec *stream.TensorSpec) error {
 	for i, n := range spec.Shape {
 		if spec.Shape[i] = max(n, 1); n > 1 || n == 0 {
-			return stream.Errorf(stream.Unsupported, "controls", "input %s has the rows %v: want one element in each", spec.Name, spec.Shape)
+			return stream.Errorf(stream.Unsupported, "controls", "input %s has the rows %v: want one element in each",
+				spec.Name, spec.Shape)
 		}
 	}
 	c.input.Shape = append([]int{1}, spec.Shape...)
@@ -172,10 +183,13 @@ func (w *worker) checkID(r *stream.Request) error {
 		}
 		switch {
 		case c.texts != nil && strings.IndexByte(text, 0) >= 0:
-			return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "%.64q has a zero byte in it, which ends a string in the library: leave it out", text)
+			return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id",
+				"%.64q has a zero byte in it, which ends a string in the library: leave it out", text)
 		case c.texts != nil && id == 0, c.texts == nil && text == "" && (bits >= 64 || id>>bits == 0):
 		default:
-			return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "%.64v does not fit the model's input %s, which is %s", r.Params["sequence_id"], c.input.Name, c.input.Datatype)
+			return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id",
+				"%.64v does not fit the model's input %s, which is %s", r.Params["sequence_id"], c.input.Name,
+				c.input.Datatype)
 		}
 	}
 	return nil

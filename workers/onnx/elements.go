@@ -20,8 +20,9 @@ type elements struct {
 
 // element has the types for which the binding can read values allocated by the library, and make scalars.
 var element = map[stream.Datatype]elements{
-	stream.Bool: of[bool](), stream.Uint8: of[uint8](), stream.Uint16: of[uint16](), stream.Uint32: of[uint32](), stream.Uint64: of[uint64](),
-	stream.Int8: of[int8](), stream.Int16: of[int16](), stream.Int32: of[int32](), stream.Int64: of[int64](),
+	stream.Bool: of[bool](), stream.Uint8: of[uint8](), stream.Uint16: of[uint16](), stream.Uint32: of[uint32](),
+	stream.Uint64: of[uint64](),
+	stream.Int8:   of[int8](), stream.Int16: of[int16](), stream.Int32: of[int32](), stream.Int64: of[int64](),
 	stream.Float32: of[float32](), stream.Float64: of[float64](),
 }
 
@@ -56,7 +57,8 @@ func readable(d stream.Datatype) bool {
 func scalar(t stream.Tensor) (ort.Value, error) {
 	e, known := element[t.Datatype]
 	if !known {
-		return nil, stream.Errorf(stream.Unsupported, "source", "%s is a scalar of %s, which cannot be bound: export it with one dimension", t.Name, t.Datatype)
+		return nil, stream.Errorf(stream.Unsupported, "source",
+			"%s is a scalar of %s, which cannot be bound: export it with one dimension", t.Name, t.Datatype)
 	}
 	return e.scalar(t.Data)
 }

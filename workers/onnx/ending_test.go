@@ -22,14 +22,16 @@ import (
 // countdown is a model that adds 1 to y in a loop of the graph, with the input n as the count.
 func countdown() []byte {
 	loop, constants := countdownLoop("n yes zero", "y", 1)
-	return graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, 1)}, []onnxfile.Node{loop},
+	return graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, 1)},
+		[]onnxfile.Node{loop},
 		append(constants, onnxfile.Tensor{Name: "zero", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(0)})...)
 }
 
 // countdownLoop returns the loop of countdown, over a sum of the given sizes, and its constants.
 func countdownLoop(inputs, output string, dims ...any) (onnxfile.Node, []onnxfile.Tensor) {
 	body := onnxfile.Model{
-		Inputs:  []onnxfile.Value{value("i", onnxfile.Int64), value("go", onnxfile.Bool), value("sum", onnxfile.Float32, dims...)},
+		Inputs: []onnxfile.Value{value("i", onnxfile.Int64), value("go", onnxfile.Bool),
+			value("sum", onnxfile.Float32, dims...)},
 		Outputs: []onnxfile.Value{value("on", onnxfile.Bool), value("next", onnxfile.Float32, dims...)},
 		Nodes:   []onnxfile.Node{node("Identity", "go", "on"), node("Add", "sum one", "next")},
 	}
@@ -43,9 +45,11 @@ func countdownLoop(inputs, output string, dims ...any) (onnxfile.Node, []onnxfil
 func countdownOfTexts() []byte {
 	F := onnxfile.Float32
 	loop, constants := countdownLoop("times yes s", "y", "N", 1)
-	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", 1), value("n", onnxfile.Int64, "N", 1), value("s", F, "N", 1)},
+	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", 1), value("n", onnxfile.Int64, "N", 1),
+		value("s", F, "N", 1)},
 		[]onnxfile.Value{value("same", onnxfile.String, "N", 1), value("y", F, "N", 1), value("s_out", F, "N", 1)},
-		[]onnxfile.Node{node("Identity", "x", "same"), node("Reshape", "n single", "times"), loop, node("Identity", "s", "s_out")},
+		[]onnxfile.Node{node("Identity", "x", "same"), node("Reshape", "n single", "times"), loop,
+			node("Identity", "s", "s_out")},
 		append(constants, ints("single", 1))...)
 }
 
@@ -53,11 +57,13 @@ func countdownOfTexts() []byte {
 // the next request, any number of times, without quarantine or replacement.
 func TestEndlessRunsEnd(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
+	g := r.load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false},
+		Limits: workers.Limits{Run: 200 * time.Millisecond}})
 	c := call(t, g)
 	for range 6 { // more often than limits.restarts and limits.quarantined allow
 		var coded *stream.Error
-		if got := c.send(t, tensor("n", stream.Int64, int64s(math.MaxInt64), 1)); !errors.As(got.err, &coded) || coded.Code != stream.Timeout || coded.Field != "limits.run" {
+		if got := c.send(t, tensor("n", stream.Int64, int64s(math.MaxInt64), 1)); !errors.As(got.err, &coded) ||
+			coded.Code != stream.Timeout || coded.Field != "limits.run" {
 			t.Fatalf("an endless run: %v", got.err)
 		}
 		got := c.send(t, tensor("n", stream.Int64, int64s(3), 1))
@@ -75,13 +81,17 @@ func TestEndlessRunsEnd(t *testing.T) {
 // goes on.
 func TestEndlessRunsOfABatch(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: write(t, countdownOfTexts()), Params: stream.Params{"state": "s=s_out", "warmup": false},
-		Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
+	g := r.load(t, workers.Config{Source: write(t, countdownOfTexts()), Params: stream.Params{"state": "s=s_out",
+		"warmup": false},
+		Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2},
+		Limits:   workers.Limits{Run: 200 * time.Millisecond}})
 	callers := []caller{call(t, g), call(t, g)}
 	send := func(n int64) (answers []got) {
 		t.Helper()
 		for _, c := range callers {
-			if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Bytes, texts("a"), 1, 1), tensor("n", stream.Int64, int64s(n), 1, 1)}}); err != nil {
+			if err := c.Submit(stream.Frame{Codec: stream.Tensors,
+				Inputs: []stream.Tensor{tensor("x", stream.Bytes, texts("a"), 1, 1),
+					tensor("n", stream.Int64, int64s(n), 1, 1)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -112,7 +122,8 @@ func TestEndlessRunsOfABatch(t *testing.T) {
 // TestInterruptOfSeveralRuns: an interrupt ends all runs until cleared, so an interrupt just before the first run of
 // a batch, or between two runs of a batch, is not lost.
 func TestInterruptOfSeveralRuns(t *testing.T) {
-	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())}, stream.Params{"batch_axis": false, "warmup": false})
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())},
+		stream.Params{"batch_axis": false, "warmup": false})
 	in := []stream.Tensor{tensor("n", stream.Int64, int64s(2), 1, 1)}
 	for range 2 { // before the first run of the worker, and before a later one
 		w.Interrupt()
@@ -152,7 +163,8 @@ func TestMemoryOfRunsIsBounded(t *testing.T) {
 	}
 }
 
-// TestReloadsKeepNoMemory: the resident memory of the process after 100 reloads is at most 1.2 times the memory after 10.
+// TestReloadsKeepNoMemory: the resident memory of the process after 100 reloads is at most 1.2 times the memory after
+// 10.
 func TestReloadsKeepNoMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("loads a model 100 times")
@@ -186,7 +198,8 @@ func TestReloadsKeepNoMemory(t *testing.T) {
 // TestRunsEndWithTheirContext: a run ends with its context, with bound and with allocated outputs, and the end of an
 // earlier run's context does not end a later run.
 func TestRunsEndWithTheirContext(t *testing.T) {
-	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())}, stream.Params{"batch_axis": false, "warmup": false})
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())},
+		stream.Params{"batch_axis": false, "warmup": false})
 	for _, how := range []string{"with memory", "allocating"} {
 		first, stop := context.WithCancel(t.Context())
 		in := []stream.Tensor{tensor("n", stream.Int64, int64s(2), 1, 1)}
@@ -201,7 +214,8 @@ func TestRunsEndWithTheirContext(t *testing.T) {
 		}
 		want(t, out, 0, floats(2), 1, 1)
 		context.AfterFunc(first, cancel) // at once
-		if _, err := w.compute(ctx, []stream.Tensor{tensor("n", stream.Int64, int64s(math.MaxInt64), 1, 1)}, 1); err == nil {
+		if _, err := w.compute(ctx, []stream.Tensor{tensor("n", stream.Int64, int64s(math.MaxInt64), 1, 1)},
+			1); err == nil {
 			t.Errorf("%s: the run ended without an error", how)
 		}
 		w.Release()

@@ -20,8 +20,10 @@ import (
 // listOf answers the places of the bright pixels of a whole batch in a single list.
 func listOf(batch, found string) []byte {
 	limit := onnxfile.Tensor{Name: "limit", Type: onnxfile.Float32, Raw: floats(0.5)}
-	return graph([]onnxfile.Value{value("images", onnxfile.Float32, batch, 1, 2, 2)}, []onnxfile.Value{value("found", onnxfile.Int64, found, 4)},
-		[]onnxfile.Node{node("Greater", "images limit", "hot"), node("NonZero", "hot", "at"), node("Transpose", "at", "found")}, limit)
+	return graph([]onnxfile.Value{value("images", onnxfile.Float32, batch, 1, 2, 2)},
+		[]onnxfile.Value{value("found", onnxfile.Int64, found, 4)},
+		[]onnxfile.Node{node("Greater", "images limit", "hot"), node("NonZero", "hot", "at"),
+			node("Transpose", "at", "found")}, limit)
 }
 
 func TestListOfTheWholeBatch(t *testing.T) {
@@ -40,13 +42,15 @@ func TestListOfTheWholeBatch(t *testing.T) {
 		for i := range n {
 			picture[i] = 1
 		}
-		out, err := w.compute(context.Background(), []stream.Tensor{tensor("images", stream.Float32, floats(picture...), 1, 1, 2, 2)}, 1)
+		out, err := w.compute(context.Background(),
+			[]stream.Tensor{tensor("images", stream.Float32, floats(picture...), 1, 1, 2, 2)}, 1)
 		if err != nil || !slices.Equal(out[0].Shape, []int{1, n, 4}) {
 			t.Errorf("%d: %v %v", n, out, err)
 		}
 	}
 	// The same name as the batch's is the batch.
-	_, m = newWorker(t, &workers.Env{Name: "m", Source: write(t, onnxfile.Identity(onnxfile.Float32, "N", 3)), MaxBatch: 1}, nil)
+	_, m = newWorker(t, &workers.Env{Name: "m", Source: write(t, onnxfile.Identity(onnxfile.Float32, "N", 3)),
+		MaxBatch: 1}, nil)
 	if m.Outputs[0].Unbatched {
 		t.Errorf("%+v", m)
 	}
@@ -54,7 +58,8 @@ func TestListOfTheWholeBatch(t *testing.T) {
 
 func TestMetadata(t *testing.T) {
 	model := onnxfile.Model{
-		Inputs: []onnxfile.Value{value("x", onnxfile.Float32, "N", 3)}, Outputs: []onnxfile.Value{value("y", onnxfile.Float32, "N", 3)},
+		Inputs:   []onnxfile.Value{value("x", onnxfile.Float32, "N", 3)},
+		Outputs:  []onnxfile.Value{value("y", onnxfile.Float32, "N", 3)},
 		Nodes:    []onnxfile.Node{node("Identity", "x", "y")},
 		Metadata: [][2]string{{"task", "pose"}, {"names", "{0: 'é'}"}, {"graph", strings.Repeat("a", maxMetadata+1)}},
 	}
@@ -70,8 +75,10 @@ func zipMapModel(label bool) []byte {
 		Inputs:  []onnxfile.Value{value("x", onnxfile.Float32, "N", 2)},
 		Outputs: []onnxfile.Value{value("label", onnxfile.Int64, "N")},
 		Nodes: []onnxfile.Node{
-			node("ArgMax", "x", "label", onnxfile.Attr{Name: "axis", Value: int64(1)}, onnxfile.Attr{Name: "keepdims", Value: int64(0)}),
-			{Op: "ZipMap", Domain: "ai.onnx.ml", Inputs: []string{"x"}, Outputs: []string{"maps"}, Attrs: []onnxfile.Attr{{Name: "classlabels_int64s", Value: []int64{0, 1}}}},
+			node("ArgMax", "x", "label", onnxfile.Attr{Name: "axis", Value: int64(1)},
+				onnxfile.Attr{Name: "keepdims", Value: int64(0)}),
+			{Op: "ZipMap", Domain: "ai.onnx.ml", Inputs: []string{"x"}, Outputs: []string{"maps"},
+				Attrs: []onnxfile.Attr{{Name: "classlabels_int64s", Value: []int64{0, 1}}}},
 		},
 		Domain: "ai.onnx.ml",
 	}
@@ -95,15 +102,18 @@ func zipMapModel(label bool) []byte {
 
 func TestMapsAreNamed(t *testing.T) {
 	var log bytes.Buffer
-	w, m := newWorker(t, &workers.Env{Name: "m", Source: write(t, zipMapModel(true)), Log: slog.New(slog.NewTextHandler(&log, nil))}, nil)
-	if len(m.Outputs) != 1 || m.Outputs[0].Name != "label" || !strings.Contains(log.String(), "outputs=maps") || !strings.Contains(log.String(), "'zipmap': False") {
+	w, m := newWorker(t, &workers.Env{Name: "m", Source: write(t, zipMapModel(true)),
+		Log: slog.New(slog.NewTextHandler(&log, nil))}, nil)
+	if len(m.Outputs) != 1 || m.Outputs[0].Name != "label" || !strings.Contains(log.String(), "outputs=maps") ||
+		!strings.Contains(log.String(), "'zipmap': False") {
 		t.Errorf("%+v %s", m.Outputs, &log)
 	}
 	out, err := w.compute(context.Background(), []stream.Tensor{tensor("x", stream.Float32, floats(0.1, 0.9), 1, 2)}, 1)
 	if err != nil || !bytes.Equal(out[0].Data, int64s(1)) {
 		t.Errorf("%v %v", out, err)
 	}
-	_, err = (&worker{}).Init(context.Background(), &workers.Env{Name: "m", Source: write(t, zipMapModel(false)), Settings: w.settingsOf(t)})
+	_, err = (&worker{}).Init(context.Background(), &workers.Env{Name: "m", Source: write(t, zipMapModel(false)),
+		Settings: w.settingsOf(t)})
 	if err == nil || !strings.Contains(err.Error(), "'zipmap': False") {
 		t.Errorf("%v", err)
 	}

@@ -30,7 +30,8 @@ func fixture(t testing.TB) string {
 func bad(t *testing.T, path string, params stream.Params) *stream.Error {
 	t.Helper()
 	r := newRig(t)
-	_, err := r.LoadConfig(context.Background(), workers.Config{Name: "m", Kind: "onnx", Source: path, Params: params}, true)
+	_, err := r.LoadConfig(context.Background(), workers.Config{Name: "m", Kind: "onnx", Source: path, Params: params},
+		true)
 	if err == nil {
 		t.Fatal("it was loaded")
 	}
@@ -52,7 +53,8 @@ func bad(t *testing.T, path string, params stream.Params) *stream.Error {
 
 // external is a model whose weights are in the file weights.bin in the same folder.
 func external() []byte {
-	m := graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 4)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 4)},
+	m := graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 4)},
+		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 4)},
 		[]onnxfile.Node{node("Add", "x e", "y")})
 	// TensorProto: dims (1) 4, data_type (2) FLOAT, name (8) e, external_data (13)
 	// location: weights.bin, data_location (14) EXTERNAL.
@@ -71,7 +73,8 @@ func TestFilesThatAreNotModels(t *testing.T) {
 	identity := func(op string) []byte {
 		return graph([]onnxfile.Value{x}, []onnxfile.Value{y}, []onnxfile.Node{node(op, "x", "y")})
 	}
-	future := onnxfile.Model{Opset: 999, Inputs: []onnxfile.Value{x}, Outputs: []onnxfile.Value{y}, Nodes: []onnxfile.Node{node("Identity", "x", "y")}}
+	future := onnxfile.Model{Opset: 999, Inputs: []onnxfile.Value{x}, Outputs: []onnxfile.Value{y},
+		Nodes: []onnxfile.Node{node("Identity", "x", "y")}}
 	newer := future
 	newer.Opset, newer.IR = 0, 99
 	domain := onnxfile.Model{Domain: "com.example", Inputs: future.Inputs, Outputs: future.Outputs,
@@ -91,16 +94,23 @@ func TestFilesThatAreNotModels(t *testing.T) {
 		{"an unknown operator", identity("NoSuchOp"), stream.Unsupported, "NoSuchOp"},
 		{"an operator of somebody's own", domain.Bytes(), stream.Unsupported, "Special"},
 		{"weights that are missing", external(), stream.InvalidArgument, "weights.bin"},
-		{"no outputs", graph([]onnxfile.Value{x}, nil, []onnxfile.Node{node("Identity", "x", "y")}), stream.Unsupported, "0 outputs"},
-		{"no inputs", graph(nil, []onnxfile.Value{value("y", onnxfile.Int64, 1)}, []onnxfile.Node{node("Identity", "c", "y")}, ints("c", 7)), stream.Unsupported, "0 inputs"},
-		{"a value from nowhere", graph([]onnxfile.Value{x}, []onnxfile.Value{y}, []onnxfile.Node{node("Add", "x nowhere", "y")}), stream.InvalidArgument, "nowhere"},
-		{"a string without dimensions", graph([]onnxfile.Value{value("text", onnxfile.String)}, []onnxfile.Value{value("y", onnxfile.String)},
-			[]onnxfile.Node{node("Identity", "text", "y")}), stream.Unsupported, "input text of the model is a string without dimensions"},
+		{"no outputs", graph([]onnxfile.Value{x}, nil, []onnxfile.Node{node("Identity", "x", "y")}),
+			stream.Unsupported, "0 outputs"},
+		{"no inputs", graph(nil, []onnxfile.Value{value("y", onnxfile.Int64, 1)},
+			[]onnxfile.Node{node("Identity", "c", "y")}, ints("c", 7)), stream.Unsupported, "0 inputs"},
+		{"a value from nowhere", graph([]onnxfile.Value{x}, []onnxfile.Value{y},
+			[]onnxfile.Node{node("Add", "x nowhere", "y")}), stream.InvalidArgument, "nowhere"},
+		{"a string without dimensions", graph([]onnxfile.Value{value("text", onnxfile.String)},
+			[]onnxfile.Value{value("y", onnxfile.String)},
+			[]onnxfile.Node{node("Identity", "text", "y")}), stream.Unsupported,
+			"input text of the model is a string without dimensions"},
 		{"complex numbers", onnxfile.Identity(onnxfile.Complex64, "N", 2), stream.Unsupported, "x"},
-		{"another type than declared", graph([]onnxfile.Value{x}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 4)}, []onnxfile.Node{node("Identity", "x", "y")}), stream.InvalidArgument, "y"},
+		{"another type than declared", graph([]onnxfile.Value{x}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 4)},
+			[]onnxfile.Node{node("Identity", "x", "y")}), stream.InvalidArgument, "y"},
 	}
 	for _, n := range []int{1, 2, 10, len(mlp) / 4, len(mlp) / 2, len(mlp) - 1} {
-		files = append(files, file{fmt.Sprintf("cut after %d bytes of %d", n, len(mlp)), mlp[:n], stream.InvalidArgument, "truncated"})
+		files = append(files, file{fmt.Sprintf("cut after %d bytes of %d", n, len(mlp)), mlp[:n],
+			stream.InvalidArgument, "truncated"})
 	}
 	for _, f := range files {
 		t.Run(f.name, func(t *testing.T) {
@@ -128,10 +138,12 @@ func TestTruncatedModel(t *testing.T) {
 func TestMissingAndEmptyFiles(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing.onnx")
-	if err := bad(t, missing, nil); err.Field != "source" || err.Code != stream.NotFound || !strings.Contains(err.Msg, missing) {
+	if err := bad(t, missing, nil); err.Field != "source" || err.Code != stream.NotFound ||
+		!strings.Contains(err.Msg, missing) {
 		t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 	}
-	if err := bad(t, dir, nil); err.Field != "source" || err.Code != stream.InvalidArgument || !strings.Contains(err.Msg, "not a file") {
+	if err := bad(t, dir, nil); err.Field != "source" || err.Code != stream.InvalidArgument ||
+		!strings.Contains(err.Msg, "not a file") {
 		t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 	}
 }
@@ -156,7 +168,8 @@ func TestBadParameters(t *testing.T) {
 		}
 	}
 	// The library that `make onnxruntime` fetches computes on the CPU.
-	if err := bad(t, path, stream.Params{"provider": "cuda"}); err.Field != "provider" || err.Code != stream.Unavailable || !strings.Contains(err.Msg, "onnx.library") {
+	if err := bad(t, path, stream.Params{"provider": "cuda"}); err.Field != "provider" ||
+		err.Code != stream.Unavailable || !strings.Contains(err.Msg, "onnx.library") {
 		t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 	}
 }
@@ -168,7 +181,8 @@ func TestBadModelLeavesOthers(t *testing.T) {
 	loaded := make(chan error)
 	for range 2 {
 		go func() {
-			_, err := r.LoadConfig(context.Background(), workers.Config{Name: "bad", Kind: "onnx", Source: faces + ".none"}, true)
+			_, err := r.LoadConfig(context.Background(), workers.Config{Name: "bad", Kind: "onnx",
+				Source: faces + ".none"}, true)
 			loaded <- err
 		}()
 	}

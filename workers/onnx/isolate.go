@@ -23,8 +23,8 @@ import (
 	"millrace/workers/process"
 )
 
-// A model with isolate: true runs in a child process of the millrace program, which loads the same worker and answers batches over the
-// protocol of package process. This file is the server's side, serve.go is the side of the child.
+// A model with isolate: true runs in a child process of the millrace program, which loads the same worker and answers
+// batches over the protocol of package process. This file is the server's side, serve.go is the side of the child.
 
 const (
 	// time for the child to answer after limits.run: a node of the graph is computed to its end
@@ -98,13 +98,20 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 	isolation.Unlock()
 	switch {
 	case program == "":
-		return process.Spec{}, stream.Errorf(stream.Unavailable, "isolate", "is true, and this program is not millrace, which runs such models: set onnx.program to the path of the millrace program of the same release")
+		return process.Spec{}, stream.Errorf(stream.Unavailable, "isolate", "is true, and this program is not "+
+			"millrace, which runs such models: set onnx.program to the path "+
+			"of the millrace program of the same release")
 	case set.State != "":
-		return process.Spec{}, stream.Errorf(stream.Unsupported, "state", "is set, and isolate is true: a model with state cannot run in a child process yet. Serve it from a server of its own, with a model of kind remote here")
+		return process.Spec{}, stream.Errorf(stream.Unsupported, "state", "is set, and isolate is true: a model "+
+			"with state cannot run in a child process yet. Serve it from a server of its own, with a model of kind "+
+			"remote here")
 	case set.Controls != "":
-		return process.Spec{}, stream.Errorf(stream.Unsupported, "controls", "is set, and isolate is true: a model of sequences cannot run in a child process yet. Serve it from a server of its own, with a model of kind remote here")
+		return process.Spec{}, stream.Errorf(stream.Unsupported, "controls", "is set, and isolate is true: a model "+
+			"of sequences cannot run in a child process yet. Serve it from a server of its own, with a model of "+
+			"kind remote here")
 	case set.Session.Provider != "cpu":
-		return process.Spec{}, stream.Errorf(stream.Unsupported, "provider", "is %s, and isolate is true: child processes compute on the CPU only", set.Session.Provider)
+		return process.Spec{}, stream.Errorf(stream.Unsupported, "provider",
+			"is %s, and isolate is true: child processes compute on the CPU only", set.Session.Provider)
 	}
 	source, err := filepath.Abs(env.Source)
 	if err != nil {
@@ -116,7 +123,8 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 		}
 	}
 	of := order{
-		Source: source, Digest: env.Digest, Library: lib, Memory: memory, Limit: env.Limit, Image: env.Image, Window: env.Window, Declared: env.Declared,
+		Source: source, Digest: env.Digest, Library: lib, Memory: memory, Limit: env.Limit, Image: env.Image,
+		Window: env.Window, Declared: env.Declared,
 		Session: set.Session, Warmup: *set.Warmup, BatchAxis: *set.BatchAxis,
 	}
 	text, err := json.Marshal(of)
@@ -137,10 +145,12 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 	if err := childproc.SandboxError(); err == nil {
 		own.Sandbox = sandboxOf(program, source, lib, private)
 	} else if env.Log != nil && env.Instance == 0 {
-		env.Log.Warn("the process of the model is not confined, and can do what the server's user can", "model", env.Name, "why", err)
+		env.Log.Warn("the process of the model is not confined, and can do what the server's user can", "model",
+			env.Name, "why", err)
 	}
 	return process.Spec{
-		Path: program, Args: []string{IsolatedCommand}, Env: isolatedEnv(), Options: map[string]any{"onnx": string(text)},
+		Path: program, Args: []string{IsolatedCommand}, Env: isolatedEnv(),
+		Options:  map[string]any{"onnx": string(text)},
 		Settings: common, Own: own, Explain: explainIsolated,
 	}, nil
 }
@@ -193,7 +203,8 @@ func describeIsolated(env *workers.Env, m *stream.Model, options json.RawMessage
 		m.Outputs[i].Unbatched = slices.Contains(a.Unbatched, m.Outputs[i].Name)
 	}
 	if len(a.Left) > 0 && env.Log != nil && env.Instance == 0 {
-		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "model", env.Name, "outputs", strings.Join(a.Left, ","), "hint", zipMap)
+		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "model", env.Name,
+			"outputs", strings.Join(a.Left, ","), "hint", zipMap)
 	}
 	return nil
 }
@@ -207,7 +218,9 @@ func isolatedEnded(name string, err error) error {
 	if !errors.As(err, &e) {
 		e = &stream.Error{Code: stream.Internal, Msg: err.Error()}
 	}
-	return &stream.Error{Code: e.Code, Field: e.Field, Err: err, Msg: fmt.Sprintf("the process of model %s (isolate) has ended during the run, and another one takes its place: send other input, or look at the model (%s)", name, e.Msg)}
+	return &stream.Error{Code: e.Code, Field: e.Field, Err: err,
+		Msg: fmt.Sprintf("the process of model %s (isolate) has ended during the run, and another one takes its "+
+			"place: send other input, or look at the model (%s)", name, e.Msg)}
 }
 
 // explainIsolated names the setting of the program in errors of the start.

@@ -54,7 +54,8 @@ func oneChild(t testing.TB) int {
 // TestIsolatedResults: models of all forms describe the same and answer the same in a child process as in the server.
 func TestIsolatedResults(t *testing.T) {
 	square := func(dims ...any) []byte {
-		return graph([]onnxfile.Value{value("x", onnxfile.Float32, dims...)}, []onnxfile.Value{value("y", onnxfile.Float32, dims...)}, []onnxfile.Node{node("Mul", "x x", "y")})
+		return graph([]onnxfile.Value{value("x", onnxfile.Float32, dims...)},
+			[]onnxfile.Value{value("y", onnxfile.Float32, dims...)}, []onnxfile.Node{node("Mul", "x x", "y")})
 	}
 	for _, c := range []struct {
 		name   string
@@ -63,13 +64,16 @@ func TestIsolatedResults(t *testing.T) {
 		in     stream.Tensor
 	}{
 		{"free batch", onnxfile.MLP(16, 32, 4, 2), nil, tensor("", stream.Float32, floats(random(3*16, 1)...), 3, 16)},
-		{"one row of a free batch", onnxfile.MLP(16, 32, 4, 2), nil, tensor("", stream.Float32, floats(random(16, 2)...), 16)},
+		{"one row of a free batch", onnxfile.MLP(16, 32, 4, 2), nil,
+			tensor("", stream.Float32, floats(random(16, 2)...), 16)},
 		{"fixed batch", square(4, 2), nil, tensor("x", stream.Float32, floats(1, 2, 3, 4), 2, 2)},
 		{"fixed batch of one", square(1, 2), nil, tensor("x", stream.Float32, floats(1, 2), 1, 2)},
-		{"no batch", square(2, 2), stream.Params{"batch_axis": false}, tensor("x", stream.Float32, floats(1, 2, 3, 4), 2, 2)},
+		{"no batch", square(2, 2), stream.Params{"batch_axis": false}, tensor("x", stream.Float32, floats(1, 2, 3, 4),
+			2, 2)},
 		{"free sizes", square("n", "m"), nil, tensor("x", stream.Float32, floats(1, 2, 3), 1, 3)},
 		{"a loop", countdown(), stream.Params{"batch_axis": false}, tensor("n", stream.Int64, int64s(5), 1)},
-		{"size of the values", graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "k")}, []onnxfile.Node{node("ConstantOfShape", "n", "y")}),
+		{"size of the values", graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)},
+			[]onnxfile.Value{value("y", onnxfile.Float32, "k")}, []onnxfile.Node{node("ConstantOfShape", "n", "y")}),
 			stream.Params{"batch_axis": false, "warmup": false}, tensor("n", stream.Int64, int64s(100_000), 1)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,8 +100,10 @@ func TestIsolatedResults(t *testing.T) {
 				return
 			}
 			plain, isolated := models[0], models[1]
-			if !reflect.DeepEqual(plain.Inputs, isolated.Inputs) || !reflect.DeepEqual(plain.Outputs, isolated.Outputs) || plain.Axis != isolated.Axis ||
-				plain.MaxBatch != isolated.MaxBatch || plain.Platform != isolated.Platform || plain.Ragged != isolated.Ragged || plain.Policy != isolated.Policy {
+			if !reflect.DeepEqual(plain.Inputs, isolated.Inputs) ||
+				!reflect.DeepEqual(plain.Outputs, isolated.Outputs) || plain.Axis != isolated.Axis ||
+				plain.MaxBatch != isolated.MaxBatch || plain.Platform != isolated.Platform ||
+				plain.Ragged != isolated.Ragged || plain.Policy != isolated.Policy {
 				t.Errorf("metadata: %+v, isolated %+v", plain, isolated)
 			}
 			if len(answers[0].outputs) != len(answers[1].outputs) {
@@ -105,8 +111,10 @@ func TestIsolatedResults(t *testing.T) {
 			}
 			for k, a := range answers[0].outputs {
 				b := answers[1].outputs[k]
-				if a.Name != b.Name || a.Datatype != b.Datatype || fmt.Sprint(a.Shape) != fmt.Sprint(b.Shape) || !bytes.Equal(a.Data, b.Data) {
-					t.Errorf("output %s %v, isolated %s %v, equal data: %v", a.Name, a.Shape, b.Name, b.Shape, bytes.Equal(a.Data, b.Data))
+				if a.Name != b.Name || a.Datatype != b.Datatype || fmt.Sprint(a.Shape) != fmt.Sprint(b.Shape) ||
+					!bytes.Equal(a.Data, b.Data) {
+					t.Errorf("output %s %v, isolated %s %v, equal data: %v", a.Name, a.Shape, b.Name, b.Shape,
+						bytes.Equal(a.Data, b.Data))
 				}
 			}
 		})
@@ -121,9 +129,11 @@ func TestIsolatedResults(t *testing.T) {
 // TestIsolatedEndlessRun: the child ends an endless loop at limits.run, and the same process answers the next
 // request.
 func TestIsolatedEndlessRun(t *testing.T) {
-	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false, "isolate": true}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
+	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false,
+		"isolate": true}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
 	c, pid := call(t, g), oneChild(t)
-	if e := coded(t, c.send(t, tensor("n", stream.Int64, int64s(math.MaxInt64), 1)).err); e.Code != stream.Timeout || e.Field != "limits.run" || !strings.Contains(e.Msg, "model m") {
+	if e := coded(t, c.send(t, tensor("n", stream.Int64, int64s(math.MaxInt64), 1)).err); e.Code != stream.Timeout ||
+		e.Field != "limits.run" || !strings.Contains(e.Msg, "model m") {
 		t.Errorf("an endless run: %+v", e)
 	}
 	next := c.send(t, tensor("n", stream.Int64, int64s(3), 1))
@@ -136,12 +146,14 @@ func TestIsolatedEndlessRun(t *testing.T) {
 	}
 }
 
-// stopRun ends the process of an endless run by a signal after the run has begun, and returns the error of the request.
+// stopRun ends the process of an endless run by a signal after the run has begun, and returns the error of the
+// request.
 func stopRun(t *testing.T, c caller, sig syscall.Signal) *stream.Error {
 	t.Helper()
 	pid := oneChild(t)
 	before := cpuOf(t, pid)
-	if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("n", stream.Int64, int64s(math.MaxInt64), 1)}}); err != nil {
+	if err := c.Submit(stream.Frame{Codec: stream.Tensors,
+		Inputs: []stream.Tensor{tensor("n", stream.Int64, int64s(math.MaxInt64), 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	for cpuOf(t, pid) < before+5 { // 50 ms: the child computes
@@ -174,10 +186,13 @@ func TestIsolatedDeath(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV} {
 		t.Run(sig.String(), func(t *testing.T) {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false, "isolate": true}})
-			beside := call(t, r.load(t, workers.Config{Name: "beside", Source: write(t, countdown()), Params: stream.Params{"batch_axis": false}}))
+			g := r.load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false,
+				"isolate": true}})
+			beside := call(t, r.load(t, workers.Config{Name: "beside", Source: write(t, countdown()),
+				Params: stream.Params{"batch_axis": false}}))
 			c, pid := call(t, g), oneChild(t)
-			if e := stopRun(t, c, sig); e.Code != stream.Internal || !strings.Contains(e.Msg, "model m (isolate) has ended") {
+			if e := stopRun(t, c, sig); e.Code != stream.Internal ||
+				!strings.Contains(e.Msg, "model m (isolate) has ended") {
 				t.Errorf("%v: %+v", sig, e)
 			}
 			next := c.send(t, tensor("n", stream.Int64, int64s(3), 1))
@@ -204,9 +219,11 @@ func TestIsolatedHang(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes limits.run and 2 s more")
 	}
-	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false, "isolate": true}, Limits: workers.Limits{Run: time.Second}})
+	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false,
+		"isolate": true}, Limits: workers.Limits{Run: time.Second}})
 	c, began := call(t, g), time.Now()
-	if e := stopRun(t, c, syscall.SIGSTOP); e.Code != stream.Timeout || e.Field != "limits.run" || !strings.Contains(e.Msg, "model m") {
+	if e := stopRun(t, c, syscall.SIGSTOP); e.Code != stream.Timeout || e.Field != "limits.run" ||
+		!strings.Contains(e.Msg, "model m") {
 		t.Errorf("a process that hangs: %+v", e)
 	}
 	if took := time.Since(began); took > 8*time.Second { // the group gives a run up after 12 s
@@ -222,13 +239,16 @@ func TestIsolatedHang(t *testing.T) {
 func TestIsolatedMemory(t *testing.T) {
 	g := newRig(t).load(t, workers.Config{Source: write(t, graph(
 		[]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "k")},
-		[]onnxfile.Node{node("ConstantOfShape", "n", "y")})), Params: stream.Params{"batch_axis": false, "warmup": false, "isolate": true}})
+		[]onnxfile.Node{node("ConstantOfShape", "n", "y")})), Params: stream.Params{"batch_axis": false,
+		"warmup": false, "isolate": true}})
 	c, pid := call(t, g), oneChild(t)
 	for range 3 {
-		if e := coded(t, c.send(t, tensor("n", stream.Int64, int64s(testMemory/2), 1)).err); e.Code != stream.TooLarge || e.Field != "onnx.memory" {
+		if e := coded(t, c.send(t, tensor("n", stream.Int64, int64s(testMemory/2), 1)).err); e.Code !=
+			stream.TooLarge || e.Field != "onnx.memory" {
 			t.Errorf("%+v", e)
 		}
-		if got := c.send(t, tensor("n", stream.Int64, int64s(1<<20), 1)); got.err != nil || len(got.outputs[0].Data) != 4<<20 {
+		if got := c.send(t, tensor("n", stream.Int64, int64s(1<<20), 1)); got.err != nil ||
+			len(got.outputs[0].Data) != 4<<20 {
 			t.Errorf("%d outputs, %v", len(got.outputs), got.err)
 		}
 	}
@@ -272,7 +292,8 @@ func TestIsolatedErrors(t *testing.T) {
 			t.Errorf("%s: %q, isolated %q", name, plain, isolated)
 		}
 	}
-	texts := write(t, graph([]onnxfile.Value{value("x", onnxfile.String, "n")}, []onnxfile.Value{value("y", onnxfile.String, "n")}, []onnxfile.Node{node("Identity", "x", "y")}))
+	texts := write(t, graph([]onnxfile.Value{value("x", onnxfile.String, "n")},
+		[]onnxfile.Value{value("y", onnxfile.String, "n")}, []onnxfile.Node{node("Identity", "x", "y")}))
 	for field, c := range map[string]struct {
 		path   string
 		params stream.Params
@@ -283,7 +304,8 @@ func TestIsolatedErrors(t *testing.T) {
 		"isolate":  {texts, stream.Params{}},
 	} {
 		c.params["isolate"] = true
-		if e := load(c.path, c.params); e.Code != stream.Unsupported || e.Field != field || !strings.Contains(e.Msg, "kind remote") && field != "provider" {
+		if e := load(c.path, c.params); e.Code != stream.Unsupported || e.Field != field ||
+			!strings.Contains(e.Msg, "kind remote") && field != "provider" {
 			t.Errorf("%s: %+v", field, e)
 		}
 	}
@@ -292,7 +314,8 @@ func TestIsolatedErrors(t *testing.T) {
 	isolation.Unlock()
 	defer SetProgram(self)
 	SetProgram("")
-	if e := load(write(t, countdown()), stream.Params{"isolate": true}); e.Code != stream.Unavailable || !strings.Contains(e.Msg, "onnx.program") {
+	if e := load(write(t, countdown()), stream.Params{"isolate": true}); e.Code != stream.Unavailable ||
+		!strings.Contains(e.Msg, "onnx.program") {
 		t.Errorf("without a program: %+v", e)
 	}
 }
@@ -339,7 +362,8 @@ func TestIsolatedIsConfined(t *testing.T) {
 func TestIsolateAll(t *testing.T) {
 	SetIsolation(Isolation{All: true})
 	defer SetIsolation(Isolation{})
-	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false}, Instances: 2})
+	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false},
+		Instances: 2})
 	if n := len(children(t)); n != 2 {
 		t.Errorf("%d processes for 2 instances", n)
 	}

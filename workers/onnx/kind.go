@@ -14,7 +14,9 @@ const IsolatedCommand = "isolated-onnx"
 
 // Isolation says how models run in child processes.
 type Isolation struct {
-	Program string   // the millrace program, as the setting onnx.program; "" = that of SetProgram, and without one such models are refused
+	// the millrace program, as the setting onnx.program; "" = that of SetProgram, and without one such models are
+	// refused
+	Program string
 	All     bool     // models without isolate: true, too, as the setting onnx.isolate
 	Private []string // files and folders with secrets of the server, hidden from the processes
 }

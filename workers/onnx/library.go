@@ -104,10 +104,12 @@ func searchPaths(set string) []searchPath {
 	return []searchPath{
 		named("the setting onnx.library", set),
 		named("the variable "+EnvLibrary, os.Getenv(EnvLibrary)),
-		{what: "the program's folder and ../lib/millrace", paths: beside, hint: ". Remove it, or unpack the archive of the release again"},
+		{what: "the program's folder and ../lib/millrace", paths: beside,
+			hint: ". Remove it, or unpack the archive of the release again"},
 		{what: "the cache folder", paths: cached, hint: ". Remove it, and `make onnxruntime` fetches it again"},
 		{what: "/usr/lib/millrace and /var/cache/millrace", paths: installed, hint: ". Replace or remove it"},
-		{what: "the system's libraries", paths: system, hint: ". The archive of a release has one that can, and `make onnxruntime` in a checkout fetches it"},
+		{what: "the system's libraries", paths: system,
+			hint: ". The archive of a release has one that can, and `make onnxruntime` in a checkout fetches it"},
 	}
 }
 
@@ -122,7 +124,8 @@ func load(set string) (string, error) {
 				return path, nil
 			}
 			if p.must || !errors.As(err, new(missing)) {
-				return "", stream.Errorf(stream.Unavailable, "onnx.library", "ONNX Runtime's library from %s cannot be used: %w%s", p.what, err, p.hint)
+				return "", stream.Errorf(stream.Unavailable, "onnx.library",
+					"ONNX Runtime's library from %s cannot be used: %w%s", p.what, err, p.hint)
 			}
 			why = err.Error()
 		}
@@ -132,7 +135,8 @@ func load(set string) (string, error) {
 		tried = append(tried, p.what+" ("+why+")")
 	}
 	return "", stream.Errorf(stream.Unavailable, "onnx.library",
-		"ONNX Runtime's library was not found in %s. The archive of a release has it; `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
+		"ONNX Runtime's library was not found in %s. The archive of a release has it; `make onnxruntime` in a "+
+			"checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
 }
 
 // boundMemory makes the allocator shared by all sessions, with a limit in bytes.
@@ -188,5 +192,6 @@ func initialise(path string) error {
 		}
 		text = path + " is for another kind of machine" // the loader reports a missing file
 	}
-	return fmt.Errorf("%s; ONNX Runtime %s or newer for %s/%s is needed", text, minVersion, runtime.GOOS, runtime.GOARCH)
+	return fmt.Errorf("%s; ONNX Runtime %s or newer for %s/%s is needed", text, minVersion, runtime.GOOS,
+		runtime.GOARCH)
 }

@@ -30,7 +30,8 @@ func child(t *testing.T, setting string, env ...string) (path, err string) {
 func childOf(t *testing.T, program, setting string, env ...string) (path, err string) {
 	t.Helper()
 	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH=", "GORACE=atexit_sleep_ms=0", EnvLibrary+"=", childSetting+"="+setting)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH=", "GORACE=atexit_sleep_ms=0", EnvLibrary+"=",
+		childSetting+"="+setting)
 	cmd.Env = append(cmd.Env, env...)
 	out, e := cmd.Output()
 	if e != nil {
@@ -156,22 +157,33 @@ func TestUnusableLibraries(t *testing.T) {
 		want          []string // in the message
 	}{
 		{"nowhere", "", []string{"XDG_CACHE_HOME=" + dir}, []string{
-			"onnx.library: ", "was not found", "the setting onnx.library (not set)", "the variable " + EnvLibrary + " (not set)",
-			"the program's folder and ../lib/millrace (none)", "the cache folder (" + dir, "no such file", "/usr/lib/millrace and /var/cache/millrace (none)", "the system's libraries (none)", "The archive of a release has it", "make onnxruntime", "1.24 or newer"}},
-		{"no cache folder either", "", []string{"XDG_CACHE_HOME=", "HOME="}, []string{"was not found", "the cache folder (not set)"}},
-		{"set and missing", missing, nil, []string{"the setting onnx.library", missing + ": no such file or directory"}},
+			"onnx.library: ", "was not found", "the setting onnx.library (not set)", "the variable " + EnvLibrary +
+				" (not set)",
+			"the program's folder and ../lib/millrace (none)", "the cache folder (" + dir, "no such file",
+			"/usr/lib/millrace and /var/cache/millrace (none)", "the system's libraries (none)",
+			"The archive of a release has it", "make onnxruntime", "1.24 or newer"}},
+		{"no cache folder either", "", []string{"XDG_CACHE_HOME=", "HOME="},
+			[]string{"was not found", "the cache folder (not set)"}},
+		{"set and missing", missing, nil, []string{"the setting onnx.library",
+			missing + ": no such file or directory"}},
 		{"set without a folder and missing", "nothing.so", nil, []string{"the setting onnx.library", "nothing.so"}},
-		{"in the variable and missing", "", []string{EnvLibrary + "=" + missing}, []string{"the variable " + EnvLibrary, missing + ": no such file or directory"}},
+		{"in the variable and missing", "", []string{EnvLibrary + "=" + missing},
+			[]string{"the variable " + EnvLibrary, missing + ": no such file or directory"}},
 		{"a folder", dir, nil, []string{"the setting onnx.library", dir}},
 		{"a text", text, nil, []string{"the setting onnx.library", text, "1.24 or newer"}},
-		{"of another machine", foreign, nil, []string{"the setting onnx.library", foreign + " is for another kind of machine", "1.24 or newer for " + runtime.GOOS + "/" + runtime.GOARCH}},
-		{"of another machine in the cache folder", "", []string{cached(foreign)}, []string{"the cache folder", "another kind of machine", "Remove it"}},
+		{"of another machine", foreign, nil, []string{"the setting onnx.library",
+			foreign + " is for another kind of machine", "1.24 or newer for " + runtime.GOOS + "/" + runtime.GOARCH}},
+		{"of another machine in the cache folder", "", []string{cached(foreign)},
+			[]string{"the cache folder", "another kind of machine", "Remove it"}},
 		{"another library", other, nil, []string{"the setting onnx.library", other + " is not ONNX Runtime"}},
 		{"an old library", old, nil, []string{"the setting onnx.library", old + " is older than 1.24"}},
-		{"another library in the cache folder", "", []string{cached(other)}, []string{"the cache folder", file + " is not ONNX Runtime", "Remove it"}},
-		{"an old library of the system", "", []string{"XDG_CACHE_HOME=" + dir, "LD_LIBRARY_PATH=" + named(old)}, []string{
-			"the system's libraries", file + " is older than 1.24", "make onnxruntime"}},
-		{"another library, by its name", "libc.so.6", nil, []string{"the setting onnx.library", "libc.so.6 is not ONNX Runtime"}},
+		{"another library in the cache folder", "", []string{cached(other)},
+			[]string{"the cache folder", file + " is not ONNX Runtime", "Remove it"}},
+		{"an old library of the system", "", []string{"XDG_CACHE_HOME=" + dir, "LD_LIBRARY_PATH=" + named(old)},
+			[]string{
+				"the system's libraries", file + " is older than 1.24", "make onnxruntime"}},
+		{"another library, by its name", "libc.so.6", nil,
+			[]string{"the setting onnx.library", "libc.so.6 is not ONNX Runtime"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path, err := child(t, c.setting, c.env...)

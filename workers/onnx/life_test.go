@@ -18,7 +18,8 @@ import (
 
 // scaled is a model that multiplies by a number.
 func scaled(by float32) []byte {
-	return graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
+	return graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 1)},
+		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Node{node("Mul", "x by", "y")},
 		onnxfile.Tensor{Name: "by", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(by)})
 }
@@ -96,7 +97,8 @@ func TestSwapToAFileThatWasReplaced(t *testing.T) {
 // Instances run the shared session in parallel, each with its own memory.
 func TestInstancesInParallel(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: write(t, onnxfile.MLP(8, 32, 4, 3)), Instances: 4, Batching: workers.Batching{MaxSize: 4}})
+	g := r.load(t, workers.Config{Source: write(t, onnxfile.MLP(8, 32, 4, 3)), Instances: 4,
+		Batching: workers.Batching{MaxSize: 4}})
 	one := call(t, g)
 	var inputs, outputs [][]float32
 	for i := range 8 {
@@ -136,11 +138,16 @@ func TestRunsThatFail(t *testing.T) {
 		good, bad int64
 		want      string
 	}{
-		"an index out of range": {graph([]onnxfile.Value{value("x", I, "N", 1)}, []onnxfile.Value{value("y", I, "N", 1)},
+		"an index out of range": {graph([]onnxfile.Value{value("x", I, "N", 1)},
+			[]onnxfile.Value{value("y", I, "N", 1)},
 			[]onnxfile.Node{node("Gather", "table x", "y")}, ints("table", 5, 6, 7)), 2, 9, "out of data bounds"},
-		"a shape that does not fit": {graph([]onnxfile.Value{value("x", I, 1, 1)}, []onnxfile.Value{value("y", I, "a", "b")}, []onnxfile.Node{
-			node("Concat", "one x", "s", onnxfile.Attr{Name: "axis", Value: int64(1)}), node("Squeeze", "s", "shape"), node("Reshape", "data shape", "y")},
-			onnxfile.Tensor{Name: "one", Type: I, Dims: []int64{1, 1}, Raw: int64s(1)}, ints("data", 5, 6, 7)), 3, 2, "cannot be reshaped"},
+		"a shape that does not fit": {graph([]onnxfile.Value{value("x", I, 1, 1)},
+			[]onnxfile.Value{value("y", I, "a", "b")}, []onnxfile.Node{
+				node("Concat", "one x", "s", onnxfile.Attr{Name: "axis", Value: int64(1)}),
+				node("Squeeze", "s", "shape"),
+				node("Reshape", "data shape", "y")},
+			onnxfile.Tensor{Name: "one", Type: I, Dims: []int64{1, 1}, Raw: int64s(1)}, ints("data", 5, 6, 7)), 3, 2,
+			"cannot be reshaped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -156,7 +163,8 @@ func TestRunsThatFail(t *testing.T) {
 					t.Fatalf("answered %v", got.outputs)
 				}
 				text := got.err.Error()
-				if stream.CodeOf(got.err) != stream.Internal || !strings.Contains(text, c.want) || len(text) > 250 || strings.Contains(text, "onnxruntime") {
+				if stream.CodeOf(got.err) != stream.Internal || !strings.Contains(text, c.want) || len(text) > 250 ||
+					strings.Contains(text, "onnxruntime") {
 					t.Errorf("%s: %s", stream.CodeOf(got.err), text)
 				}
 			}
@@ -168,13 +176,17 @@ func TestRunsThatFail(t *testing.T) {
 	}
 }
 
-// The steady state allocates only in the binding of ONNX Runtime, for models of any shape: for a batch, the two lists of inputs and
-// outputs, and a handle of each tensor.
+// The steady state allocates only in the binding of ONNX Runtime, for models of any shape: for a batch, the two lists
+// of inputs and outputs, and a handle of each tensor.
 func TestComputeAllocatesHandles(t *testing.T) {
 	for name, model := range map[string][]byte{
-		"sizes of the file":           onnxfile.MLP(8, 16, 4, 2),
-		"sizes of the first run":      graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "a")}, []onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)),
-		"an input with a free length": graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)}, []onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}),
+		"sizes of the file": onnxfile.MLP(8, 16, 4, 2),
+		"sizes of the first run": graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)},
+			[]onnxfile.Value{value("y", onnxfile.Float32, "N", "a")}, []onnxfile.Node{node("Reshape", "x s", "y")},
+			ints("s", 0, -1)),
+		"an input with a free length": graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")},
+			[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
+			[]onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, model)}, nil)

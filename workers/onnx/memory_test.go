@@ -34,7 +34,8 @@ func TestBothKindsOfMemory(t *testing.T) {
 	for _, memory := range []batching.Backend{batching.Heap, batching.C} {
 		t.Run(string(memory), func(t *testing.T) {
 			r := newRig(t)
-			c := call(t, r.load(t, workers.Config{Source: write(t, scaled(2)), Batching: workers.Batching{Memory: memory}}))
+			c := call(t, r.load(t, workers.Config{Source: write(t, scaled(2)),
+				Batching: workers.Batching{Memory: memory}}))
 			for i := range 20 {
 				got := c.send(t, tensor("x", stream.Float32, floats(float32(i)), 1, 1))
 				if got.err != nil {
@@ -49,7 +50,8 @@ func TestBothKindsOfMemory(t *testing.T) {
 // The sizes of the outputs are also learned from the first frame.
 func TestSizesAreLearnedWithoutWarmUp(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
-		[]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "a")},
+		[]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)},
+		[]onnxfile.Value{value("y", onnxfile.Float32, "N", "a")},
 		[]onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)))}, stream.Params{"warmup": false})
 	for n := range 4 {
 		data := floats(random(8*(n+1), uint32(n))...)
@@ -66,9 +68,11 @@ func TestSizesAreLearnedWithoutWarmUp(t *testing.T) {
 
 // Zeros are an invalid input for some models: the error tells the user what to do.
 func TestWarmUpFails(t *testing.T) {
-	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 1)},
+	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)},
+		[]onnxfile.Value{value("y", onnxfile.Int64, "N", 1)},
 		[]onnxfile.Node{node("Div", "five x", "y")}, ints("five", 5)))
-	if err := bad(t, path, nil); err.Field != "warmup" || err.Code != stream.InvalidArgument || !strings.Contains(err.Msg, "warmup=false") {
+	if err := bad(t, path, nil); err.Field != "warmup" || err.Code != stream.InvalidArgument ||
+		!strings.Contains(err.Msg, "warmup=false") {
 		t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 	}
 	r := newRig(t)
@@ -94,7 +98,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	nodes = append(nodes, node("Identity", fmt.Sprintf("v%d", layers), "y"))
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
-		[]onnxfile.Value{value("x", onnxfile.Float32, "n", "n")}, []onnxfile.Value{value("y", onnxfile.Float32, "n", "n")}, nodes))}, stream.Params{"batch_axis": false})
+		[]onnxfile.Value{value("x", onnxfile.Float32, "n", "n")},
+		[]onnxfile.Value{value("y", onnxfile.Float32, "n", "n")}, nodes))}, stream.Params{"batch_axis": false})
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
 	in := tensor("x", stream.Float32, make([]byte, 4*n*n), 1, n, n)

@@ -39,7 +39,9 @@ func isolatedKind(k workers.Kind) workers.Kind { return k }
 
 // Library returns why there is no library.
 func Library() (string, error) {
-	return "", stream.Errorf(stream.Unavailable, "", "this program was built without cgo, so it cannot run ONNX models: install the archive of the release without pure-go in its name, or build it with CGO_ENABLED=1 and a C compiler")
+	return "", stream.Errorf(stream.Unavailable, "", "this program was built without cgo, so it cannot run ONNX "+
+		"models: install the archive of the release without pure-go in its name, or build it with CGO_ENABLED=1 and "+
+		"a C compiler")
 }
 
 // worker is a worker that cannot be started.

@@ -28,7 +28,8 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 		has      []stream.TensorSpec
 		shown    []int
 		to       *[]reshape
-	}{{"input", d.Inputs, w.inputs, w.given, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.answered, &w.outReshapes}} {
+	}{{"input", d.Inputs, w.inputs, w.given, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.answered,
+		&w.outReshapes}} {
 		for i, t := range side.declared {
 			at := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == t.Name })
 			if at < 0 || !slices.Contains(side.shown, at) { // missing tensors are reported later
@@ -43,7 +44,8 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 				continue
 			}
 			if !slices.EqualFunc(spec.Shape, t.Reshape, func(a, b int) bool { return a == b || a < 0 || b < 0 }) {
-				return stream.Errorf(stream.InvalidArgument, fmt.Sprintf("%s[%d].reshape.shape", side.name, i), "of %s is %v, and the shape in the model's file is %v", t.Name, t.Reshape, spec.Shape)
+				return stream.Errorf(stream.InvalidArgument, fmt.Sprintf("%s[%d].reshape.shape", side.name, i),
+					"of %s is %v, and the shape in the model's file is %v", t.Name, t.Reshape, spec.Shape)
 			}
 			spec.Shape = t.Reshape
 			*side.to = append(*side.to, reshape{at: at, outer: t.Shape, inner: t.Reshape})
@@ -98,7 +100,9 @@ func (w *worker) toOuter(outputs []stream.Tensor, rows int) ([]stream.Tensor, er
 		t := &w.outer[r.at]
 		shape := withFree(r.outer, r.inner, t.Shape, rows)
 		if stream.Elements(shape) != stream.Elements(t.Shape) {
-			return nil, stream.Errorf(stream.Unsupported, "", "output %s of the model has the shape %v, which its configuration does not make %v of", t.Name, t.Shape[1:], r.outer)
+			return nil, stream.Errorf(stream.Unsupported, "",
+				"output %s of the model has the shape %v, which its configuration does not make %v of", t.Name,
+				t.Shape[1:], r.outer)
 		}
 		t.Shape = shape
 	}

@@ -135,7 +135,8 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	}
 	for i, r := range w.results {
 		size := stream.Elements(r.Shape) * r.Datatype.Size() * rows
-		t := stream.Tensor{Name: r.Name, Datatype: r.Datatype, Shape: w.outputShape(i, r.Shape, rows), Data: w.memory[i][:size:size]}
+		t := stream.Tensor{Name: r.Name, Datatype: r.Datatype, Shape: w.outputShape(i, r.Shape, rows),
+			Data: w.memory[i][:size:size]}
 		v, err := valueOf(t, w.axes[i], &b.pins)
 		if err != nil {
 			return nil, err
@@ -246,7 +247,10 @@ func (w *worker) copied(i int, v ort.Value, rows int) (stream.Tensor, error) {
 	case len(shape) > 0 && shape[0] == int64(rows):
 		shape = shape[1:]
 	case w.max > 1:
-		return t, stream.Errorf(stream.Unsupported, "batch_axis", "does not hold: output %s of the model has the shape %v for a batch of %d, so its first dimension is not the batch. If it is a list of what the pictures or rows of a batch have, set batching.max_size: 1; otherwise set batch_axis: false (in a config.pbtxt: max_batch_size: 0)", spec.Name, shape, rows)
+		return t, stream.Errorf(stream.Unsupported, "batch_axis", "does not hold: output %s of the model has the "+
+			"shape %v for a batch of %d, so its first dimension is not the batch. If it is a list of what the "+
+			"pictures or rows of a batch have, set batching.max_size: 1; otherwise set batch_axis: false (in a "+
+			"config.pbtxt: max_batch_size: 0)", spec.Name, shape, rows)
 	}
 	for _, n := range shape {
 		t.Shape = append(t.Shape, int(n))
@@ -266,8 +270,11 @@ func runError(err error) error {
 		return err
 	}
 	text := shortMessage(err)
-	if whole := err.Error(); strings.Contains(whole, "Available memory of ") || strings.Contains(whole, "Failed to allocate memory") {
-		return &stream.Error{Code: stream.TooLarge, Field: "onnx.memory", Msg: "is less than the model needs for this input: send a smaller input, or raise the setting (" + text + ")", Err: err}
+	if whole := err.Error(); strings.Contains(whole, "Available memory of ") ||
+		strings.Contains(whole, "Failed to allocate memory") {
+		return &stream.Error{Code: stream.TooLarge, Field: "onnx.memory",
+			Msg: "is less than the model needs for this input: send a smaller input, or raise the setting (" + text +
+				")", Err: err}
 	}
 	return &stream.Error{Code: stream.Internal, Msg: fmt.Sprintf("the model failed: %s", text), Err: err}
 }

@@ -96,7 +96,8 @@ func eachValue(path string, f func(number protowire.Number, name string, shape [
 			}
 			value := make([]byte, size)
 			if _, err := file.ReadAt(value, at); err == nil {
-				f(number, string(field(value, valueName)), field(field(field(value, valueType), typeTensor), tensorTypeShape))
+				f(number, string(field(value, valueName)), field(field(field(value, valueType), typeTensor),
+					tensorTypeShape))
 			}
 		})
 	})

@@ -203,17 +203,21 @@ func partsOf(err error) (code stream.Code, field, text string) {
 // hello loads the model and describes it.
 func (p *isolated) hello(m *incoming) error {
 	if err := json.Unmarshal([]byte(m.Options.ONNX), &p.of); err != nil {
-		return p.refuse(stream.Errorf(stream.Unavailable, "onnx.program", "is of another release than the server: name the millrace program of the same release (%w)", err))
+		return p.refuse(stream.Errorf(stream.Unavailable, "onnx.program",
+			"is of another release than the server: name the millrace program of the same release (%w)", err))
 	}
 	SetLibrary(p.of.Library)
 	SetMemory(p.of.Memory)
 	p.name, p.worker = m.Name, &worker{}
 	set := &settings{Session: p.of.Session, Warmup: &p.of.Warmup, BatchAxis: &p.of.BatchAxis}
 	model, err := p.worker.Init(context.Background(), &workers.Env{
-		Name: m.Name, Source: p.of.Source, Digest: p.of.Digest, Settings: set, MaxBatch: m.MaxBatch, Image: p.of.Image, Window: p.of.Window, Declared: p.of.Declared,
+		Name: m.Name, Source: p.of.Source, Digest: p.of.Digest, Settings: set, MaxBatch: m.MaxBatch, Image: p.of.Image,
+		Window: p.of.Window, Declared: p.of.Declared,
 	})
 	if err == nil && p.worker.text {
-		err = stream.Errorf(stream.Unsupported, "isolate", "is true, and model %s takes strings, which child processes do not get yet: set isolate: false, or serve it from a server of its own, with a model of kind remote here", m.Name)
+		err = stream.Errorf(stream.Unsupported, "isolate", "is true, and model %s takes strings, which child "+
+			"processes do not get yet: set isolate: false, or serve it from a server of its own, with a model of "+
+			"kind remote here", m.Name)
 	}
 	if err != nil {
 		p.worker = nil // start has undone its steps, or the process ends
@@ -227,7 +231,8 @@ func (p *isolated) hello(m *incoming) error {
 		}
 	}
 	return p.send(map[string]any{
-		"type": "model", "batch": true, "max_batch": 1, "begins": true, "inputs": describedOf(model.Inputs), "outputs": describedOf(model.Outputs), "options": a,
+		"type": "model", "batch": true, "max_batch": 1, "begins": true, "inputs": describedOf(model.Inputs),
+		"outputs": describedOf(model.Outputs), "options": a,
 	}, nil)
 }
 
@@ -315,7 +320,8 @@ func (p *isolated) run(m *incoming) (outputs []stream.Tensor, rows int, err erro
 			return nil, 0, err
 		}
 		if err = inputs[i].CheckSize("inputs."); err != nil || len(in.Shape) == 0 {
-			return nil, 0, stream.Errorf(stream.Internal, "", "the server sent input %s with the shape %v: %w", in.Name, in.Shape, err)
+			return nil, 0, stream.Errorf(stream.Internal, "", "the server sent input %s with the shape %v: %w",
+				in.Name, in.Shape, err)
 		}
 		rows = in.Shape[0]
 	}
@@ -327,7 +333,8 @@ func (p *isolated) run(m *incoming) (outputs []stream.Tensor, rows int, err erro
 	stop := p.interruptAfter(p.of.Limit)
 	outputs, err = p.worker.compute(context.Background(), inputs, computed)
 	if late := stop(); late && err != nil {
-		err = stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: the run was ended", p.name, p.of.Limit)
+		err = stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: the run was ended",
+			p.name, p.of.Limit)
 	}
 	return outputs, rows, err
 }
@@ -373,7 +380,8 @@ func (p *isolated) pad(inputs []stream.Tensor, rows int) {
 func (p *isolated) failed(m *incoming, err error) error {
 	code, field, text := partsOf(err)
 	one := map[string]any{"error": map[string]any{"code": code, "field": field, "message": text}}
-	return p.send(map[string]any{"type": "result", "id": m.ID, "requests": slices.Repeat([]map[string]any{one}, len(m.Requests))}, nil)
+	return p.send(map[string]any{"type": "result", "id": m.ID, "requests": slices.Repeat([]map[string]any{one},
+		len(m.Requests))}, nil)
 }
 
 // answer sends the first rows of the outputs: in room, or after the text without room.
@@ -398,7 +406,9 @@ func (p *isolated) answer(m *incoming, outputs []stream.Tensor, rows int, room [
 		list[i] = out
 	}
 	if len(after) > math.MaxUint32 {
-		return p.failed(m, stream.Errorf(stream.TooLarge, "isolate", "is true, and the outputs have %d bytes: at most %d are possible. Send fewer rows, or a smaller input", len(after), math.MaxUint32))
+		return p.failed(m, stream.Errorf(stream.TooLarge, "isolate",
+			"is true, and the outputs have %d bytes: at most %d are possible. Send fewer rows, or a smaller input",
+			len(after), math.MaxUint32))
 	}
 	return p.send(map[string]any{"type": "result", "id": m.ID, "outputs": list}, after)
 }

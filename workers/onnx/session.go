@@ -191,7 +191,8 @@ func tensorsOf(of []ort.InputOutputInfo) (kept []ort.InputOutputInfo, others []s
 }
 
 // zipMap says how to export a classifier of scikit-learn with a tensor of probabilities.
-const zipMap = "export classifiers of scikit-learn with options={'zipmap': False}: then their probabilities are a tensor, with a column for each class"
+const zipMap = "export classifiers of scikit-learn with options={'zipmap': False}: then their probabilities are a " +
+	"tensor, with a column for each class"
 
 func (o Session) native() (n *ort.SessionOptions, err error) {
 	if n, err = ort.NewSessionOptions(); err != nil {
@@ -219,7 +220,9 @@ func (o Session) native() (n *ort.SessionOptions, err error) {
 	if o.Provider == "cuda" {
 		if err = o.cuda(n); err != nil {
 			_ = n.Destroy()
-			return nil, stream.Errorf(stream.Unavailable, "provider", "cuda: %s. It needs a build of ONNX Runtime with CUDA, its provider libraries beside it, and the driver, CUDA and cuDNN on this machine: name that build with onnx.library", shortMessage(err))
+			return nil, stream.Errorf(stream.Unavailable, "provider", "cuda: %s. It needs a build of ONNX Runtime "+
+				"with CUDA, its provider libraries beside it, and the driver, CUDA and cuDNN on this machine: name "+
+				"that build with onnx.library", shortMessage(err))
 		}
 	}
 	return n, nil
@@ -249,9 +252,12 @@ func fileError(path string, err error) error {
 		if _, after, ok := strings.Cut(text, "opset versions. "); ok { // the supported versions
 			text, _, _ = strings.Cut(after, " and support")
 		}
-		code, hint = stream.Unsupported, "export it again with an older opset, or name a newer library with onnx.library"
-	case has("No Op registered for", "not a registered function/op", "Could not find an implementation", "not currently registered or supported"):
-		code, hint = stream.Unsupported, "the library lacks an operator or a type of the model: export it without, or name another library with onnx.library"
+		code, hint = stream.Unsupported, "export it again with an older opset, or name a newer library with "+
+			"onnx.library"
+	case has("No Op registered for", "not a registered function/op", "Could not find an implementation",
+		"not currently registered or supported"):
+		code, hint = stream.Unsupported, "the library lacks an operator or a type of the model: export it without, "+
+			"or name another library with onnx.library"
 	case has("rotobuf parsing failed", "does not have a graph"):
 		hint = "the file is not an ONNX model, or it is truncated"
 	case has("External data", "external data"):
@@ -260,7 +266,8 @@ func fileError(path string, err error) error {
 	if hint != "" {
 		hint = ". " + strings.ToUpper(hint[:1]) + hint[1:]
 	}
-	return &stream.Error{Code: code, Field: "source", Msg: fmt.Sprintf("%s cannot be loaded: %s%s", path, text, hint), Err: err}
+	return &stream.Error{Code: code, Field: "source", Msg: fmt.Sprintf("%s cannot be loaded: %s%s", path, text, hint),
+		Err: err}
 }
 
 // sourceLocation matches the source location of a failure in the library: "/a/b.cc:12 T ns::F(int) const [with ...]
@@ -270,7 +277,8 @@ var sourceLocation = regexp.MustCompile(`\S+\.(cc|h|cpp|cu):\d+ ([^("]*\(.*?\)( 
 // shortMessage returns a message of the library without the source location.
 func shortMessage(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: ", " FAIL : ", ", Error ", "with error: "} {
+	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: ", " FAIL : ",
+		", Error ", "with error: "} {
 		if _, after, ok := strings.Cut(text, mark); ok {
 			text = after
 		}

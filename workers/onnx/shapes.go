@@ -10,9 +10,12 @@ import (
 
 // datatypes are the types common to the library and the protocols.
 var datatypes = map[ort.TensorElementDataType]stream.Datatype{
-	ort.TensorElementDataTypeBool: stream.Bool, ort.TensorElementDataTypeUint8: stream.Uint8, ort.TensorElementDataTypeUint16: stream.Uint16,
-	ort.TensorElementDataTypeUint32: stream.Uint32, ort.TensorElementDataTypeUint64: stream.Uint64, ort.TensorElementDataTypeInt8: stream.Int8,
-	ort.TensorElementDataTypeInt16: stream.Int16, ort.TensorElementDataTypeInt32: stream.Int32, ort.TensorElementDataTypeInt64: stream.Int64,
+	ort.TensorElementDataTypeBool: stream.Bool, ort.TensorElementDataTypeUint8: stream.Uint8,
+	ort.TensorElementDataTypeUint16: stream.Uint16,
+	ort.TensorElementDataTypeUint32: stream.Uint32, ort.TensorElementDataTypeUint64: stream.Uint64,
+	ort.TensorElementDataTypeInt8:  stream.Int8,
+	ort.TensorElementDataTypeInt16: stream.Int16, ort.TensorElementDataTypeInt32: stream.Int32,
+	ort.TensorElementDataTypeInt64:   stream.Int64,
 	ort.TensorElementDataTypeFloat16: stream.Float16, ort.TensorElementDataTypeBFloat16: stream.BFloat,
 	ort.TensorElementDataTypeFloat: stream.Float32, ort.TensorElementDataTypeDouble: stream.Float64,
 	ort.TensorElementDataTypeString: stream.Bytes,
@@ -88,7 +91,8 @@ func otherDimensions(path string) map[string]bool {
 func spec(t ort.InputOutputInfo, a axis) (stream.TensorSpec, error) {
 	d, known := datatypes[t.DataType]
 	if t.OrtValueType != ort.ONNXTypeTensor || !known {
-		return stream.TensorSpec{}, stream.Errorf(stream.Unsupported, "source", "%s of the model is not a tensor of a type that can be sent (%s)", t.Name, t.String())
+		return stream.TensorSpec{}, stream.Errorf(stream.Unsupported, "source",
+			"%s of the model is not a tensor of a type that can be sent (%s)", t.Name, t.String())
 	}
 	dims := []int64(t.Dimensions)
 	if a != none {

@@ -47,12 +47,16 @@ func statePairs(text string, outputs []ort.InputOutputInfo) (pairs []statePair, 
 		var p statePair
 		var ok bool
 		if p.input, p.output, ok = strings.Cut(strings.TrimSpace(entry), "="); !ok {
-			return nil, stream.Errorf(stream.InvalidArgument, "state", "has the entry %q: want INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, with ; between entries", strings.TrimSpace(entry))
+			return nil, stream.Errorf(stream.InvalidArgument, "state",
+				"has the entry %q: want INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, with ; between entries",
+				strings.TrimSpace(entry))
 		}
 		p.input, p.output = strings.TrimSpace(p.input), strings.TrimSpace(p.output)
-		if i := strings.LastIndexByte(p.output, ':'); i >= 0 && position(outputs, p.output) < 0 { // names may have colons
+		// names may have colons
+		if i := strings.LastIndexByte(p.output, ':'); i >= 0 && position(outputs, p.output) < 0 {
 			if p.initial, err = strconv.ParseFloat(strings.TrimSpace(p.output[i+1:]), 64); err != nil {
-				return nil, stream.Errorf(stream.InvalidArgument, "state", "has %q as the initial value of input %s: want a number", p.output[i+1:], p.input)
+				return nil, stream.Errorf(stream.InvalidArgument, "state",
+					"has %q as the initial value of input %s: want a number", p.output[i+1:], p.input)
 			}
 			p.output = strings.TrimSpace(p.output[:i])
 		}
@@ -88,13 +92,16 @@ func (w *worker) findStates(text string) error {
 		in, out := position(s.inputs, p.input), position(s.outputs, p.output)
 		switch {
 		case in < 0:
-			return stream.Errorf(stream.InvalidArgument, "state", "names the input %q: the model has %s", p.input, names(s.inputs))
+			return stream.Errorf(stream.InvalidArgument, "state", "names the input %q: the model has %s", p.input,
+				names(s.inputs))
 		case out < 0:
-			return stream.Errorf(stream.InvalidArgument, "state", "names the output %q: the model has %s", p.output, names(s.outputs))
+			return stream.Errorf(stream.InvalidArgument, "state", "names the output %q: the model has %s", p.output,
+				names(s.outputs))
 		case slices.Contains(w.stateInputs, in) || slices.Contains(w.stateOutputs, out):
 			return stream.Errorf(stream.InvalidArgument, "state", "names %s or %s twice", p.input, p.output)
 		case s.inputs[in].DataType != s.outputs[out].DataType:
-			return stream.Errorf(stream.InvalidArgument, "state", "input %s and output %s have other datatypes: the one is fed back as the other", p.input, p.output)
+			return stream.Errorf(stream.InvalidArgument, "state",
+				"input %s and output %s have other datatypes: the one is fed back as the other", p.input, p.output)
 		}
 		d := datatypes[s.inputs[in].DataType]
 		if d.Size() == 0 {
@@ -108,7 +115,8 @@ func (w *worker) findStates(text string) error {
 		w.stateInputs, w.stateOutputs = append(w.stateInputs, in), append(w.stateOutputs, out)
 	}
 	if len(w.states) == len(s.inputs) || len(w.states) == len(s.outputs) {
-		return stream.Errorf(stream.InvalidArgument, "state", "names all inputs or all outputs of the model: nothing is left for clients")
+		return stream.Errorf(stream.InvalidArgument, "state",
+			"names all inputs or all outputs of the model: nothing is left for clients")
 	}
 	return nil
 }
@@ -168,20 +176,25 @@ func (w *worker) describeStates(rows int) error {
 				shape = append(shape, int(n))
 				continue
 			case n < 0 && st.at > 0:
-				return stream.Errorf(stream.Unsupported, "state", "input %s has the shape %v: all of its sizes but that of the batch must be known: export it with fixed sizes", in.Name, in.Dimensions)
+				return stream.Errorf(stream.Unsupported, "state", "input %s has the shape %v: all of its sizes but "+
+					"that of the batch must be known: export it with fixed sizes", in.Name, in.Dimensions)
 			}
 			st.at = i + 1
 			shape = append(shape, 1)
 		}
 		if len(out.Dimensions) > 0 && !fits(out.Dimensions, in.Dimensions) {
-			return stream.Errorf(stream.InvalidArgument, "state", "input %s has the shape %v and output %s has %v: they must be equal", in.Name, in.Dimensions, out.Name, out.Dimensions)
+			return stream.Errorf(stream.InvalidArgument, "state",
+				"input %s has the shape %v and output %s has %v: they must be equal", in.Name, in.Dimensions, out.Name,
+				out.Dimensions)
 		}
 		switch {
 		case st.at > 0 && w.axis != none:
 		case w.axis == fixed && w.max > 1:
-			return stream.Errorf(stream.Unsupported, "state", "input %s has the shape %v, in which no dimension is the batch of %d", in.Name, in.Dimensions, w.max)
+			return stream.Errorf(stream.Unsupported, "state",
+				"input %s has the shape %v, in which no dimension is the batch of %d", in.Name, in.Dimensions, w.max)
 		case w.axis == free && rows > 1:
-			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the state's input %s has the shape %v, without a free dimension for the batch: leave it out", rows, in.Name, in.Dimensions)
+			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the state's input %s has "+
+				"the shape %v, without a free dimension for the batch: leave it out", rows, in.Name, in.Dimensions)
 		case w.axis == free:
 			w.max = 1
 			fallthrough
@@ -190,7 +203,8 @@ func (w *worker) describeStates(rows int) error {
 		}
 		size := stream.Elements(shape)
 		if size < 1 || size > math.MaxInt32 {
-			return stream.Errorf(stream.Unsupported, "state", "input %s has the shape %v, which is empty or too large", in.Name, in.Dimensions)
+			return stream.Errorf(stream.Unsupported, "state", "input %s has the shape %v, which is empty or too large",
+				in.Name, in.Dimensions)
 		}
 		st.outer = stream.Elements(shape[:st.at])
 		st.inner = size / st.outer * st.input.Datatype.Size()
@@ -298,7 +312,9 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 		if w.axis == free {
 			return w.runRows(ctx, b)
 		}
-		b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.shape", "has %d rows, and model %s keeps state from one row of a stream to the next: send one in each frame", r.Rows, b.Model.Name))
+		b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.shape",
+			"has %d rows, and model %s keeps state from one row of a stream to the next: send one in each frame",
+			r.Rows, b.Model.Name))
 	}
 	rows := b.Rows
 	if w.axis != free {
@@ -376,7 +392,8 @@ func (w *worker) runRow(ctx context.Context, b *batching.Batch, i int, last bool
 			*sum = stream.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: append([]int{0}, t.Shape[1:]...)}
 		}
 		if !slices.Equal(sum.Shape[1:], t.Shape[1:]) {
-			return stream.Errorf(stream.Unsupported, "batching.max_size", "must be 1: output %s has other sizes for other rows of a batch", t.Name)
+			return stream.Errorf(stream.Unsupported, "batching.max_size",
+				"must be 1: output %s has other sizes for other rows of a batch", t.Name)
 		}
 		sum.Shape[0]++
 		sum.Data = append(sum.Data, t.Data...)
@@ -447,7 +464,8 @@ func (w *worker) enter(r *stream.Request, row, n, rows int) {
 func (w *worker) checkStates(outputs []stream.Tensor, rows int) error {
 	for k := range w.states {
 		if st := &w.states[k]; len(outputs[st.out].Data) != st.size()*rows {
-			return stream.Errorf(stream.Unsupported, "state", "output %s has the shape %v, and input %s needs %v", outputs[st.out].Name, outputs[st.out].Shape[1:], st.input.Name, st.input.Shape[1:])
+			return stream.Errorf(stream.Unsupported, "state", "output %s has the shape %v, and input %s needs %v",
+				outputs[st.out].Name, outputs[st.out].Shape[1:], st.input.Name, st.input.Shape[1:])
 		}
 	}
 	return nil

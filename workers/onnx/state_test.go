@@ -26,11 +26,13 @@ func gru(stepwise bool) []byte {
 		return onnxfile.Tensor{Name: name, Type: onnxfile.Float32, Dims: dims, Raw: floats(random(int(n), seed)...)}
 	}
 	m := onnxfile.Model{Initializers: []onnxfile.Tensor{
-		weights("W", 1, 1, 3*gruHidden, gruInput), weights("R", 2, 1, 3*gruHidden, gruHidden), weights("B", 3, 1, 6*gruHidden), ints("first", 0), ints("flat", -1, gruHidden),
+		weights("W", 1, 1, 3*gruHidden, gruInput), weights("R", 2, 1, 3*gruHidden, gruHidden),
+		weights("B", 3, 1, 6*gruHidden), ints("first", 0), ints("flat", -1, gruHidden),
 	}}
 	F, hidden := onnxfile.Float32, onnxfile.Attr{Name: "hidden_size", Value: int64(gruHidden)}
 	if !stepwise {
-		m.Inputs, m.Outputs = []onnxfile.Value{value("x", F, "T", 1, gruInput)}, []onnxfile.Value{value("y", F, "T", gruHidden)}
+		m.Inputs, m.Outputs = []onnxfile.Value{value("x", F, "T", 1, gruInput)},
+			[]onnxfile.Value{value("y", F, "T", gruHidden)}
 		m.Nodes = []onnxfile.Node{
 			{Op: "GRU", Inputs: []string{"x", "W", "R", "B"}, Outputs: []string{"all"}, Attrs: []onnxfile.Attr{hidden}},
 			node("Reshape", "all flat", "y"),
@@ -41,7 +43,8 @@ func gru(stepwise bool) []byte {
 	m.Outputs = []onnxfile.Value{value("y", F, "N", gruHidden), value("h_out", F, 1, "N", gruHidden)}
 	m.Nodes = []onnxfile.Node{
 		node("Unsqueeze", "x first", "step"),
-		{Op: "GRU", Inputs: []string{"step", "W", "R", "B", "", "h"}, Outputs: []string{"", "h_out"}, Attrs: []onnxfile.Attr{hidden}},
+		{Op: "GRU", Inputs: []string{"step", "W", "R", "B", "", "h"}, Outputs: []string{"", "h_out"},
+			Attrs: []onnxfile.Attr{hidden}},
 		node("Squeeze", "h_out first", "y"),
 	}
 	return m.Bytes()
@@ -51,10 +54,13 @@ func gru(stepwise bool) []byte {
 func TestStateOfRecurrentNetwork(t *testing.T) {
 	const streams, frames = 8, 50
 	r := newRig(t)
-	whole := call(t, r.load(t, workers.Config{Name: "whole", Source: write(t, gru(false)), Params: stream.Params{"batch_axis": false}}))
-	g := r.load(t, workers.Config{Source: write(t, gru(true)), Params: stream.Params{"state": "h=h_out"}, Batching: workers.Batching{Kind: "hard", MaxSize: streams}})
+	whole := call(t, r.load(t, workers.Config{Name: "whole", Source: write(t, gru(false)),
+		Params: stream.Params{"batch_axis": false}}))
+	g := r.load(t, workers.Config{Source: write(t, gru(true)), Params: stream.Params{"state": "h=h_out"},
+		Batching: workers.Batching{Kind: "hard", MaxSize: streams}})
 	m := g.Model()
-	if got := fmt.Sprint(m.Inputs, m.Outputs, m.Stateful, " ", m.Policy.Mode); got != "[{x FP32 [5] false  false}] [{y FP32 [7] false  false}] true every" {
+	if got := fmt.Sprint(m.Inputs, m.Outputs, m.Stateful, " ",
+		m.Policy.Mode); got != "[{x FP32 [5] false  false}] [{y FP32 [7] false  false}] true every" {
 		t.Error(got)
 	}
 	var callers []caller
@@ -73,7 +79,8 @@ func TestStateOfRecurrentNetwork(t *testing.T) {
 	for n := range frames {
 		for i, c := range callers {
 			x := steps[i][n*gruInput : (n+1)*gruInput]
-			if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Float32, floats(x...), 1, gruInput)}}); err != nil {
+			if err := c.Submit(stream.Frame{Codec: stream.Tensors,
+				Inputs: []stream.Tensor{tensor("x", stream.Float32, floats(x...), 1, gruInput)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -106,7 +113,8 @@ func sums(kind int32, batch any) []byte {
 func TestStateBeginsAndEnds(t *testing.T) {
 	r := newRig(t)
 	for batch, params := range map[any]stream.Params{"N": nil, 1: nil, 4: nil, "none": {"batch_axis": false}} {
-		config := workers.Config{Name: fmt.Sprint("m", batch), Source: write(t, sums(onnxfile.Float32, batch)), Params: stream.Params{"state": " s = s_out : 5 "}}
+		config := workers.Config{Name: fmt.Sprint("m", batch), Source: write(t, sums(onnxfile.Float32, batch)),
+			Params: stream.Params{"state": " s = s_out : 5 "}}
 		x := func(n float32) stream.Tensor { return tensor("x", stream.Float32, floats(n, 2*n, 0), 1, 3) }
 		for k, v := range params {
 			config.Params[k] = v
@@ -131,7 +139,8 @@ func TestStateBeginsAndEnds(t *testing.T) {
 		}
 		single := caller{sink: make(sink, 8)}
 		var err error
-		if single.Stream, err = g.Open(stream.Options{OneShot: true, Policy: stream.Policy{Mode: stream.Every}}, single.sink); err != nil {
+		if single.Stream, err = g.Open(stream.Options{OneShot: true, Policy: stream.Policy{Mode: stream.Every}},
+			single.sink); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
@@ -155,11 +164,13 @@ func TestStateBeginsAndEnds(t *testing.T) {
 // The windows completed by one frame of sound run in sequence, each with the state left by the previous window.
 func TestStateOfWindows(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 4), value("s", onnxfile.Float32, "N", 1)},
-		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1), value("s_out", onnxfile.Float32, "N", 1)}, []onnxfile.Node{
+		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1), value("s_out", onnxfile.Float32, "N", 1)},
+		[]onnxfile.Node{
 			node("ReduceSum", "x last", "sum"), node("Add", "sum s", "s_out"), node("Identity", "s_out", "y"),
 		}, ints("last", 1)))
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: path, Params: stream.Params{"state": "s=s_out"}, Window: workers.Window{Length: 4, Hop: 2}})
+	g := r.load(t, workers.Config{Source: path, Params: stream.Params{"state": "s=s_out"},
+		Window: workers.Window{Length: 4, Hop: 2}})
 	c := call(t, g)
 	for _, x := range []struct{ in, out []float32 }{
 		{[]float32{1, 1, 1, 1}, []float32{4}},
@@ -176,7 +187,8 @@ func TestStateOfWindows(t *testing.T) {
 
 func TestStateOfOtherTypes(t *testing.T) {
 	r := newRig(t)
-	c := call(t, r.load(t, workers.Config{Source: write(t, sums(onnxfile.Int64, "N")), Params: stream.Params{"state": "s=s_out:-3"}}))
+	c := call(t, r.load(t, workers.Config{Source: write(t, sums(onnxfile.Int64, "N")),
+		Params: stream.Params{"state": "s=s_out:-3"}}))
 	for i := range int64(3) {
 		got := c.send(t, tensor("x", stream.Int64, int64s(1, 0, 0), 1, 3))
 		if got.err != nil {
@@ -200,16 +212,20 @@ func TestStateRefused(t *testing.T) {
 		"s=s_out; x=y":       "nothing is left for clients",
 		"s=s_out:1; x=s_out": "twice",
 	} {
-		if err := bad(t, path, stream.Params{"state": state}); err.Field != "state" || !strings.Contains(err.Msg, says) {
+		if err := bad(t, path, stream.Params{"state": state}); err.Field != "state" ||
+			!strings.Contains(err.Msg, says) {
 			t.Errorf("%s: %s: %s", state, err.Field, err.Msg)
 		}
 	}
-	if err := bad(t, write(t, sums(onnxfile.Int32, "N")), stream.Params{"state": "s=s_out:1.5"}); !strings.Contains(err.Msg, "1.5, which is not INT32") {
+	if err := bad(t, write(t, sums(onnxfile.Int32, "N")),
+		stream.Params{"state": "s=s_out:1.5"}); !strings.Contains(err.Msg, "1.5, which is not INT32") {
 		t.Error(err.Msg)
 	}
-	free := graph([]onnxfile.Value{value("x", F, "N", 3), value("s", F, "N", "L")}, []onnxfile.Value{value("y", F, "N", 3), value("s_out", F, "N", "L")},
+	free := graph([]onnxfile.Value{value("x", F, "N", 3), value("s", F, "N", "L")},
+		[]onnxfile.Value{value("y", F, "N", 3), value("s_out", F, "N", "L")},
 		[]onnxfile.Node{node("Identity", "x", "y"), node("Identity", "s", "s_out")})
-	if err := bad(t, write(t, free), stream.Params{"state": "s=s_out"}); !strings.Contains(err.Msg, "all of its sizes but that of the batch must be known") {
+	if err := bad(t, write(t, free), stream.Params{"state": "s=s_out"}); !strings.Contains(err.Msg,
+		"all of its sizes but that of the batch must be known") {
 		t.Error(err.Msg)
 	}
 }

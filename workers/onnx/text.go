@@ -19,7 +19,9 @@ import (
 
 // takesText reports whether an input has strings.
 func takesText(inputs []ort.InputOutputInfo) bool {
-	return slices.ContainsFunc(inputs, func(in ort.InputOutputInfo) bool { return in.DataType == ort.TensorElementDataTypeString })
+	return slices.ContainsFunc(inputs, func(in ort.InputOutputInfo) bool {
+		return in.DataType == ort.TensorElementDataTypeString
+	})
 }
 
 // joined concatenates the inputs of a ragged batch's requests. A request with invalid inputs ends as an error and is
@@ -92,12 +94,16 @@ func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err er
 			t.Shape = append(t.Shape, max(n, 1))
 		}
 		if stream.Elements(t.Shape) != 1 {
-			return t, stream.Errorf(stream.InvalidArgument, field, "is one string, but input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
+			return t, stream.Errorf(stream.InvalidArgument, field,
+				"is one string, but input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
 		}
 		t.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
 	}
-	if t.Datatype == stream.Bytes && slices.ContainsFunc(stringsOf(t.Data), func(s string) bool { return strings.IndexByte(s, 0) >= 0 }) {
-		return t, stream.Errorf(stream.Unsupported, field, "has a string with a zero byte in it, which ends a string in the library: leave it out")
+	if t.Datatype == stream.Bytes && slices.ContainsFunc(stringsOf(t.Data), func(s string) bool {
+		return strings.IndexByte(s, 0) >= 0
+	}) {
+		return t, stream.Errorf(stream.Unsupported, field,
+			"has a string with a zero byte in it, which ends a string in the library: leave it out")
 	}
 	return t, nil
 }

@@ -21,7 +21,8 @@ func TestTextsOfABatch(t *testing.T) {
 		[]onnxfile.Node{node("Cast", "x", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}))})
 	one, two := call(t, g), call(t, g)
 	for i := range 5 {
-		if err := one.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Int64, int64s(7), 1, 1)}}); err != nil {
+		if err := one.Submit(stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{tensor("x", stream.Int64, int64s(7), 1, 1)}}); err != nil {
 			t.Fatal(err)
 		}
 		got := two.send(t, tensor("x", stream.Int64, int64s(-12345, int64(i)), 2, 1))
@@ -47,12 +48,15 @@ func texts(words ...string) (data []byte) {
 // numbers is a model that reads numbers from strings, and returns the other input unchanged.
 func numbers(dims ...any) []byte {
 	return graph([]onnxfile.Value{value("text", onnxfile.String, dims...), value("x", onnxfile.Float32, dims...)},
-		[]onnxfile.Value{value("n", onnxfile.Int64, dims...), value("same", onnxfile.String, dims...), value("y", onnxfile.Float32, dims...)},
-		[]onnxfile.Node{node("Cast", "text", "n", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Int64)}), node("Identity", "text", "same"), node("Identity", "x", "y")})
+		[]onnxfile.Value{value("n", onnxfile.Int64, dims...), value("same", onnxfile.String, dims...),
+			value("y", onnxfile.Float32, dims...)},
+		[]onnxfile.Node{node("Cast", "text", "n", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Int64)}),
+			node("Identity", "text", "same"), node("Identity", "x", "y")})
 }
 
 func TestTextInputs(t *testing.T) {
-	for name, dims := range map[string][]any{"a free batch": {"N", 1}, "one of a fixed row": {1, 1}, "fixed rows": {2, 1}, "a vector": {"N"}} {
+	for name, dims := range map[string][]any{"a free batch": {"N", 1}, "one of a fixed row": {1, 1},
+		"fixed rows": {2, 1}, "a vector": {"N"}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			c := call(t, r.load(t, workers.Config{Source: write(t, numbers(dims...))}))
@@ -84,14 +88,16 @@ func TestTextInputs(t *testing.T) {
 // Requests with texts run together, and only a request with an invalid text fails.
 func TestTextsAreJoined(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: write(t, numbers("N", 2)), Batching: workers.Batching{Kind: batching.Hard, MaxSize: 4}})
+	g := r.load(t, workers.Config{Source: write(t, numbers("N", 2)), Batching: workers.Batching{Kind: batching.Hard,
+		MaxSize: 4}})
 	var callers []caller
 	var in [][]string
 	for _, words := range [][]string{{"1", "-20"}, {"3\x00", "4"}, {"5", "6", "700", "8"}} {
 		c := call(t, g)
 		rows := len(words) / 2
 		if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{
-			tensor("text", stream.Bytes, texts(words...), rows, 2), tensor("x", stream.Float32, floats(random(len(words), 1)...), rows, 2)}}); err != nil {
+			tensor("text", stream.Bytes, texts(words...), rows, 2),
+			tensor("x", stream.Float32, floats(random(len(words), 1)...), rows, 2)}}); err != nil {
 			t.Fatal(err)
 		}
 		callers, in = append(callers, c), append(in, words)
@@ -100,7 +106,8 @@ func TestTextsAreJoined(t *testing.T) {
 		got := <-callers[i].sink
 		switch {
 		case numbers == nil:
-			if stream.CodeOf(got.err) != stream.Unsupported || !strings.Contains(got.err.Error(), "inputs.text.data: has a string with a zero byte") {
+			if stream.CodeOf(got.err) != stream.Unsupported ||
+				!strings.Contains(got.err.Error(), "inputs.text.data: has a string with a zero byte") {
 				t.Errorf("%v", got.err)
 			}
 			continue
@@ -157,7 +164,8 @@ func TestOpaqueFrameIsOneString(t *testing.T) {
 		t.Errorf("%v", got.err)
 	}
 	two := call(t, r.load(t, workers.Config{Name: "two", Source: write(t, onnxfile.Identity(onnxfile.String, "N", 2))}))
-	if got := send(two, "hello"); stream.CodeOf(got.err) != stream.InvalidArgument || coded(t, got.err).Field != "frame" {
+	if got := send(two, "hello"); stream.CodeOf(got.err) != stream.InvalidArgument ||
+		coded(t, got.err).Field != "frame" {
 		t.Errorf("%v", got.err)
 	}
 }
@@ -180,9 +188,12 @@ func TestWithoutElements(t *testing.T) {
 		t.Fatal(got.err)
 	}
 	want(t, got.outputs, 1, texts("5"), 1, 1)
-	for of, datatype := range map[stream.Datatype]int32{stream.Float16: onnxfile.Float16, stream.BFloat: onnxfile.BFloat16} {
-		c := call(t, r.load(t, workers.Config{Name: string(of), Source: write(t, graph([]onnxfile.Value{value("h", datatype, "N", "K")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "K")},
-			[]onnxfile.Node{node("Cast", "h", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Float32)})}))}))
+	for of, datatype := range map[stream.Datatype]int32{stream.Float16: onnxfile.Float16,
+		stream.BFloat: onnxfile.BFloat16} {
+		c := call(t, r.load(t, workers.Config{Name: string(of),
+			Source: write(t, graph([]onnxfile.Value{value("h", datatype, "N", "K")},
+				[]onnxfile.Value{value("y", onnxfile.Float32, "N", "K")},
+				[]onnxfile.Node{node("Cast", "h", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Float32)})}))}))
 		got := c.send(t, tensor("h", of, nil, 3, 0))
 		if got.err != nil {
 			t.Fatalf("%s: %v", of, got.err)
@@ -195,8 +206,10 @@ func TestWithoutElements(t *testing.T) {
 // is the state, to which each row with x adds 1, n is the control start.
 func counted() []byte {
 	F := onnxfile.Float32
-	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", "L"), value("begin", F, "N", 1), value("end", F, "N", 1), value("s", F, "N", 1)},
-		[]onnxfile.Value{value("y", onnxfile.String, "N", "L"), value("n", F, "N", 3), value("s_out", F, "N", 1)}, []onnxfile.Node{
+	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", "L"), value("begin", F, "N", 1),
+		value("end", F, "N", 1), value("s", F, "N", 1)},
+		[]onnxfile.Value{value("y", onnxfile.String, "N", "L"), value("n", F, "N", 3), value("s_out", F, "N", 1)},
+		[]onnxfile.Node{
 			node("Identity", "x", "y"), node("Add", "s one", "s_out"),
 			node("Concat", "begin end s_out", "n", onnxfile.Attr{Name: "axis", Value: int64(1)}),
 		}, onnxfile.Tensor{Name: "one", Type: F, Dims: []int64{1}, Raw: floats(1)})
@@ -206,11 +219,13 @@ func counted() []byte {
 // request run in sequence.
 func TestTextsOfSequences(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: write(t, counted()), Params: stream.Params{"state": "s=s_out", "controls": "begin=start; end=end"}})
+	g := r.load(t, workers.Config{Source: write(t, counted()), Params: stream.Params{"state": "s=s_out",
+		"controls": "begin=start; end=end"}})
 	one, two := call(t, g), call(t, g)
 	send := func(c caller, params stream.Params, rows int, words ...string) got {
 		t.Helper()
-		if err := c.Submit(stream.Frame{Codec: stream.Tensors, Params: params, Inputs: []stream.Tensor{tensor("x", stream.Bytes, texts(words...), rows, len(words)/rows)}}); err != nil {
+		if err := c.Submit(stream.Frame{Codec: stream.Tensors, Params: params,
+			Inputs: []stream.Tensor{tensor("x", stream.Bytes, texts(words...), rows, len(words)/rows)}}); err != nil {
 			t.Fatal(err)
 		}
 		return <-c.sink

@@ -22,7 +22,8 @@ import (
 
 // bare runs a file with the binding alone: one FP32 input of the given shape, FP32
 // outputs.
-func bare(t *testing.T, path, input string, shape []int64, data []float32, outputs map[string][]int64) map[string][]byte {
+func bare(t *testing.T, path, input string, shape []int64, data []float32,
+	outputs map[string][]int64) map[string][]byte {
 	t.Helper()
 	options, err := ort.NewSessionOptions()
 	if err != nil {
@@ -70,7 +71,8 @@ func TestTheFaceDetectorComputesWhatTheLibraryDoes(t *testing.T) {
 	c := call(t, g)
 	for seed := range uint32(3) {
 		in := random(3*240*320, seed)
-		want := bare(t, path, "input", []int64{1, 3, 240, 320}, in, map[string][]int64{"scores": {1, 4420, 2}, "boxes": {1, 4420, 4}})
+		want := bare(t, path, "input", []int64{1, 3, 240, 320}, in, map[string][]int64{"scores": {1, 4420, 2},
+			"boxes": {1, 4420, 4}})
 		got := c.send(t, tensor("input", stream.Float32, floats(in...), 1, 3, 240, 320))
 		if got.err != nil {
 			t.Fatal(got.err)
@@ -90,7 +92,8 @@ func TestTheFaceDetectorComputesWhatTheLibraryDoes(t *testing.T) {
 func TestRowsOfABatch(t *testing.T) {
 	const most = 6
 	r := newRig(t)
-	g := r.load(t, workers.Config{Source: write(t, onnxfile.MLP(16, 64, 5, 3)), Batching: workers.Batching{MaxSize: most}})
+	g := r.load(t, workers.Config{Source: write(t, onnxfile.MLP(16, 64, 5, 3)),
+		Batching: workers.Batching{MaxSize: most}})
 	c := call(t, g)
 	rows := make([][]float32, most)
 	alone := make([][]float32, most)
@@ -118,7 +121,8 @@ func TestRowsOfABatch(t *testing.T) {
 			t.Errorf("%d rows: %v", n, err)
 		}
 	}
-	if got := c.send(t, tensor("x", stream.Float32, make([]byte, 4*16*(most+1)), most+1, 16)); stream.CodeOf(got.err) != stream.InvalidArgument {
+	if got := c.send(t, tensor("x", stream.Float32, make([]byte, 4*16*(most+1)), most+1,
+		16)); stream.CodeOf(got.err) != stream.InvalidArgument {
 		t.Errorf("%d rows: %v", most+1, got.err)
 	}
 }
@@ -126,12 +130,14 @@ func TestRowsOfABatch(t *testing.T) {
 // Frames of several streams run together, and each frame gets its own rows.
 func TestStreamsShareBatches(t *testing.T) {
 	r := newRig(t)
-	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
+	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 1)},
+		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Node{node("Neg", "x", "y")}))
 	g := r.load(t, workers.Config{Source: path, Batching: workers.Batching{Kind: "hard", MaxSize: 4}})
 	c := call(t, g)
 	for i := range 4 {
-		if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Float32, floats(float32(i)), 1)}}); err != nil {
+		if err := c.Submit(stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{tensor("x", stream.Float32, floats(float32(i)), 1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +155,8 @@ func TestStreamsShareBatches(t *testing.T) {
 
 func TestFixedBatchAxisIsPadded(t *testing.T) {
 	// The mean over the batch shows the values of the padding.
-	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, 3, 2)}, []onnxfile.Value{value("y", onnxfile.Float32, 3, 2)},
+	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, 3, 2)},
+		[]onnxfile.Value{value("y", onnxfile.Float32, 3, 2)},
 		[]onnxfile.Node{node("ReduceSum", "x first", "sum"), node("Add", "x sum", "y")}, ints("first", 0)))
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: path})
@@ -185,7 +192,8 @@ func TestTypesAndShapes(t *testing.T) {
 		for _, c := range constants {
 			inputs += " " + c.Name
 		}
-		return graph([]onnxfile.Value{in}, []onnxfile.Value{out}, []onnxfile.Node{node(op, inputs, out.Name)}, constants...)
+		return graph([]onnxfile.Value{in}, []onnxfile.Value{out}, []onnxfile.Node{node(op, inputs, out.Name)},
+			constants...)
 	}
 	x := func(dt stream.Datatype, data []byte, shape ...int) []stream.Tensor {
 		return []stream.Tensor{tensor("x", dt, data, shape...)}
@@ -202,63 +210,86 @@ func TestTypesAndShapes(t *testing.T) {
 		bound  bool // the outputs are in the worker's memory
 		run    []exchange
 	}{
-		{"half floats", onnxfile.Identity(onnxfile.Float16, "N", 2), nil, true, []exchange{{x(stream.Float16, []byte{1, 2, 3, 4}, 1, 2), []byte{1, 2, 3, 4}, []int{1, 2}}}},
-		{"brain floats", onnxfile.Identity(onnxfile.BFloat16, "N", 2), nil, true, []exchange{{x(stream.BFloat, []byte{1, 2, 3, 4}, 1, 2), []byte{1, 2, 3, 4}, []int{1, 2}}}},
-		{"doubles", onnxfile.Identity(onnxfile.Float64, "N", 1), nil, true, []exchange{{x(stream.Float64, int64s(-5, 7), 2, 1), int64s(-5, 7), []int{2, 1}}}},
-		{"INT64", onnxfile.Identity(I, "N", 2), nil, true, []exchange{{x(stream.Int64, int64s(1, -2), 1, 2), int64s(1, -2), []int{1, 2}}}},
-		{"BOOL", onnxfile.Identity(onnxfile.Bool, "N", 3), nil, true, []exchange{{x(stream.Bool, []byte{1, 0, 1}, 1, 3), []byte{1, 0, 1}, []int{1, 3}}}},
-		{"UINT8", onnxfile.Identity(onnxfile.Uint8, "N", 3), nil, true, []exchange{{x(stream.Uint8, []byte{9, 0, 255}, 1, 3), []byte{9, 0, 255}, []int{1, 3}}}},
+		{"half floats", onnxfile.Identity(onnxfile.Float16, "N", 2), nil, true,
+			[]exchange{{x(stream.Float16, []byte{1, 2, 3, 4}, 1, 2), []byte{1, 2, 3, 4}, []int{1, 2}}}},
+		{"brain floats", onnxfile.Identity(onnxfile.BFloat16, "N", 2), nil, true,
+			[]exchange{{x(stream.BFloat, []byte{1, 2, 3, 4}, 1, 2), []byte{1, 2, 3, 4}, []int{1, 2}}}},
+		{"doubles", onnxfile.Identity(onnxfile.Float64, "N", 1), nil, true,
+			[]exchange{{x(stream.Float64, int64s(-5, 7), 2, 1), int64s(-5, 7), []int{2, 1}}}},
+		{"INT64", onnxfile.Identity(I, "N", 2), nil, true,
+			[]exchange{{x(stream.Int64, int64s(1, -2), 1, 2), int64s(1, -2), []int{1, 2}}}},
+		{"BOOL", onnxfile.Identity(onnxfile.Bool, "N", 3), nil, true,
+			[]exchange{{x(stream.Bool, []byte{1, 0, 1}, 1, 3), []byte{1, 0, 1}, []int{1, 3}}}},
+		{"UINT8", onnxfile.Identity(onnxfile.Uint8, "N", 3), nil, true,
+			[]exchange{{x(stream.Uint8, []byte{9, 0, 255}, 1, 3), []byte{9, 0, 255}, []int{1, 3}}}},
 		{"another axis that is free", onnxfile.Identity(F, "N", "L"), nil, false, []exchange{
 			{x(stream.Float32, floats(1, 2, 3), 1, 3), floats(1, 2, 3), []int{1, 3}},
 			{x(stream.Float32, floats(1, 2, 3, 4), 2, 2), floats(1, 2, 3, 4), []int{2, 2}},
 			{x(stream.Float32, floats(7), 1, 1), floats(7), []int{1, 1}}}},
-		{"another free axis of UINT8", onnxfile.Identity(onnxfile.Uint8, "N", "L"), nil, false, []exchange{{x(stream.Uint8, []byte{1, 2, 3}, 1, 3), []byte{1, 2, 3}, []int{1, 3}}}},
-		{"another free axis of BOOL", onnxfile.Identity(onnxfile.Bool, "N", "L"), nil, false, []exchange{{x(stream.Bool, []byte{1, 0, 1}, 1, 3), []byte{1, 0, 1}, []int{1, 3}}}},
+		{"another free axis of UINT8", onnxfile.Identity(onnxfile.Uint8, "N", "L"), nil, false,
+			[]exchange{{x(stream.Uint8, []byte{1, 2, 3}, 1, 3), []byte{1, 2, 3}, []int{1, 3}}}},
+		{"another free axis of BOOL", onnxfile.Identity(onnxfile.Bool, "N", "L"), nil, false,
+			[]exchange{{x(stream.Bool, []byte{1, 0, 1}, 1, 3), []byte{1, 0, 1}, []int{1, 3}}}},
 		{"half floats of a free size", onnxfile.Identity(onnxfile.Float16, "N", "L"), nil, false, []exchange{
 			{x(stream.Float16, []byte{1, 2, 3, 4, 5, 6}, 1, 3), []byte{1, 2, 3, 4, 5, 6}, []int{1, 3}},
 			{x(stream.Float16, []byte{1, 2, 3, 4}, 2, 1), []byte{1, 2, 3, 4}, []int{2, 1}},
 			{x(stream.Float16, nil, 2, 0), nil, []int{2, 0}}}},
-		{"half floats of a free size without a batch", onnxfile.Identity(onnxfile.Float16, "L"), free, false, []exchange{
-			{x(stream.Float16, []byte{1, 2, 3, 4, 5, 6}, 3), []byte{1, 2, 3, 4, 5, 6}, []int{3}}}},
-		{"a scalar of half floats", graph([]onnxfile.Value{value("x", onnxfile.Float16, 3)}, []onnxfile.Value{value("y", onnxfile.Float16)},
-			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil, false, []exchange{
-			{x(stream.Float16, []byte{0, 0x3c, 0, 0x40, 0, 0}, 3), []byte{0, 0x42}, []int{}}}}, // 1 + 2 + 0
+		{"half floats of a free size without a batch", onnxfile.Identity(onnxfile.Float16, "L"), free, false,
+			[]exchange{
+				{x(stream.Float16, []byte{1, 2, 3, 4, 5, 6}, 3), []byte{1, 2, 3, 4, 5, 6}, []int{3}}}},
+		{"a scalar of half floats", graph([]onnxfile.Value{value("x", onnxfile.Float16, 3)},
+			[]onnxfile.Value{value("y", onnxfile.Float16)},
+			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil,
+			false, []exchange{
+				{x(stream.Float16, []byte{0, 0x3c, 0, 0x40, 0, 0}, 3), []byte{0, 0x42}, []int{}}}}, // 1 + 2 + 0
 		{"no batch axis", one("Transpose", value("x", F, 2, 3), value("y", F, 3, 2)), nil, true, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 2, 3), floats(1, 4, 2, 5, 3, 6), []int{3, 2}}}},
-		{"one row, and an output of others", one("Reshape", value("x", F, 1, 2, 3), value("y", F, 3, 2), ints("s", 3, 2)), nil, true, []exchange{
+		{"one row, and an output of others", one("Reshape", value("x", F, 1, 2, 3), value("y", F, 3, 2),
+			ints("s", 3, 2)), nil, true, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 1, 2, 3), floats(1, 2, 3, 4, 5, 6), []int{3, 2}}}},
 		{"told that there is none", onnxfile.Identity(F, "N", 2), free, false, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4), 2, 2), floats(1, 2, 3, 4), []int{2, 2}},
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 3, 2), floats(1, 2, 3, 4, 5, 6), []int{3, 2}}}},
 		{"a scalar out", graph([]onnxfile.Value{value("x", F, 3)}, []onnxfile.Value{value("y", F)},
-			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil, false, []exchange{
-			{x(stream.Float32, floats(1, 2, 3), 3), floats(6), []int{}},
-			{x(stream.Float32, floats(4, 5, 6), 3), floats(15), []int{}}}},
+			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil,
+			false, []exchange{
+				{x(stream.Float32, floats(1, 2, 3), 3), floats(6), []int{}},
+				{x(stream.Float32, floats(4, 5, 6), 3), floats(15), []int{}}}},
 		{"a scalar of any rows", graph([]onnxfile.Value{value("x", F, "N", 2)}, []onnxfile.Value{value("y", F)},
-			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil, false, []exchange{
-			{x(stream.Float32, floats(1, 2, 3, 4), 2, 2), floats(10), []int{}}}},
+			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil,
+			false, []exchange{
+				{x(stream.Float32, floats(1, 2, 3, 4), 2, 2), floats(10), []int{}}}},
 		{"a scalar of a batch of one", graph([]onnxfile.Value{value("x", F, 1, 3)}, []onnxfile.Value{value("y", F)},
-			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil, false, []exchange{
-			{x(stream.Float32, floats(1, 2, 3), 3), floats(6), []int{}}}},
-		{"a text without dimensions", graph([]onnxfile.Value{value("x", I, 1)}, []onnxfile.Value{value("y", onnxfile.String)}, []onnxfile.Node{
-			node("Squeeze", "x", "s"), node("Cast", "s", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}), nil, false, []exchange{
+			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil,
+			false, []exchange{
+				{x(stream.Float32, floats(1, 2, 3), 3), floats(6), []int{}}}},
+		{"a text without dimensions", graph([]onnxfile.Value{value("x", I, 1)},
+			[]onnxfile.Value{value("y", onnxfile.String)}, []onnxfile.Node{
+				node("Squeeze", "x", "s"), node("Cast", "s", "y",
+					onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}), nil, false, []exchange{
 			{x(stream.Int64, int64s(12), 1), []byte("\x02\x00\x00\x0012"), []int{}}}},
 		{"a scalar in", onnxfile.Identity(I), nil, false, []exchange{
 			{x(stream.Int64, int64s(7), 1), int64s(7), []int{}},
 			{x(stream.Int64, int64s(-8)), int64s(-8), []int{}}}},
-		{"another rank than declared", one("Reshape", value("x", F, "N", 4), value("y", F, "N", 4), ints("s", 0, 2, 2)), nil, true, []exchange{
+		{"another rank than declared", one("Reshape", value("x", F, "N", 4), value("y", F, "N", 4),
+			ints("s", 0, 2, 2)), nil, true, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4), 1, 4), floats(1, 2, 3, 4), []int{1, 2, 2}}}},
-		{"a size that the content decides", one("NonZero", value("x", F, 4), value("y", I, 1, "n")), free, false, []exchange{
-			{x(stream.Float32, floats(0, 1, 0, 1), 4), int64s(1, 3), []int{1, 2}},
-			{x(stream.Float32, floats(1, 1, 1, 1), 4), int64s(0, 1, 2, 3), []int{1, 4}},
-			{x(stream.Float32, floats(0, 0, 0, 0), 4), nil, []int{1, 0}},
-			{x(stream.Float32, floats(0, 0, 0, 5), 4), int64s(3), []int{1, 1}}}},
-		{"text out", graph([]onnxfile.Value{value("x", I, "N", 1)}, []onnxfile.Value{value("y", onnxfile.String, "N", 1)},
-			[]onnxfile.Node{node("Cast", "x", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}), nil, false, []exchange{
-			{x(stream.Int64, int64s(12, -3), 2, 1), []byte("\x02\x00\x00\x0012\x02\x00\x00\x00-3"), []int{2, 1}}}},
-		{"sizes that follow the input", one("Reshape", value("x", F, "N", 2, 3), value("y", F, "N", "a"), ints("s", 0, -1)), nil, true, []exchange{
+		{"a size that the content decides", one("NonZero", value("x", F, 4), value("y", I, 1, "n")), free, false,
+			[]exchange{
+				{x(stream.Float32, floats(0, 1, 0, 1), 4), int64s(1, 3), []int{1, 2}},
+				{x(stream.Float32, floats(1, 1, 1, 1), 4), int64s(0, 1, 2, 3), []int{1, 4}},
+				{x(stream.Float32, floats(0, 0, 0, 0), 4), nil, []int{1, 0}},
+				{x(stream.Float32, floats(0, 0, 0, 5), 4), int64s(3), []int{1, 1}}}},
+		{"text out", graph([]onnxfile.Value{value("x", I, "N", 1)},
+			[]onnxfile.Value{value("y", onnxfile.String, "N", 1)},
+			[]onnxfile.Node{node("Cast", "x", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}), nil,
+			false, []exchange{
+				{x(stream.Int64, int64s(12, -3), 2, 1), []byte("\x02\x00\x00\x0012\x02\x00\x00\x00-3"), []int{2, 1}}}},
+		{"sizes that follow the input", one("Reshape", value("x", F, "N", 2, 3), value("y", F, "N", "a"),
+			ints("s", 0, -1)), nil, true, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 1, 2, 3), floats(1, 2, 3, 4, 5, 6), []int{1, 6}},
-			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 2, 2, 3), floats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), []int{2, 6}}}},
+			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 2, 2, 3),
+				floats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), []int{2, 6}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, c.model)
@@ -298,7 +329,8 @@ func TestTwoInputs(t *testing.T) {
 		want(t, got.outputs, 0, floats(11, 32), 1, 2)
 		want(t, got.outputs, 1, floats(-9, -28), 1, 2)
 	}
-	if got := c.send(t, a); stream.CodeOf(got.err) != stream.InvalidArgument || !strings.Contains(got.err.Error(), "missing required input(s) ['b']") {
+	if got := c.send(t, a); stream.CodeOf(got.err) != stream.InvalidArgument ||
+		!strings.Contains(got.err.Error(), "missing required input(s) ['b']") {
 		t.Errorf("%v", got.err)
 	}
 }
@@ -306,12 +338,13 @@ func TestTwoInputs(t *testing.T) {
 // A model with outputs of another size than in the warm-up run continues with allocated outputs: no client gets an
 // error.
 func TestOutputSizesChange(t *testing.T) {
-	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", "n")}, []onnxfile.Node{
-		node("ReduceMax", "x", "most", onnxfile.Attr{Name: "keepdims", Value: int64(0)}),
-		node("Add", "most one", "n"),
-		node("Concat", "one n", "lengths", onnxfile.Attr{Name: "axis", Value: int64(0)}),
-		node("Expand", "x lengths", "y"), // the number of each row, repeated once more than the largest number
-	}, ints("one", 1)))
+	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)},
+		[]onnxfile.Value{value("y", onnxfile.Int64, "N", "n")}, []onnxfile.Node{
+			node("ReduceMax", "x", "most", onnxfile.Attr{Name: "keepdims", Value: int64(0)}),
+			node("Add", "most one", "n"),
+			node("Concat", "one n", "lengths", onnxfile.Attr{Name: "axis", Value: int64(0)}),
+			node("Expand", "x lengths", "y"), // the number of each row, repeated once more than the largest number
+		}, ints("one", 1)))
 	r := newRig(t)
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path}, nil)
 	if w.results == nil {
@@ -338,7 +371,8 @@ func TestOutputSizesChange(t *testing.T) {
 
 // With varying inputs and fixed outputs, bindings hold memory no longer used by the batches: few bindings are kept.
 func TestBindingsOfInputsThatVary(t *testing.T) {
-	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
+	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")},
+		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}))
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path}, nil)
 	memory := make([]byte, 4*200)
@@ -379,7 +413,8 @@ func TestHalfFloatsAndVaryingOutputs(t *testing.T) {
 	r := newRig(t)
 	c := call(t, r.load(t, workers.Config{Source: write(t, graph([]onnxfile.Value{value("x", onnxfile.Float16, 1, 2)},
 		[]onnxfile.Value{value("y", onnxfile.Float16, 1, 2), value("at", onnxfile.Int64, 2, "n")}, []onnxfile.Node{
-			node("Identity", "x", "y"), node("Cast", "x", "f", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Float32)}), node("NonZero", "f", "at")}))}))
+			node("Identity", "x", "y"), node("Cast", "x", "f",
+				onnxfile.Attr{Name: "to", Value: int64(onnxfile.Float32)}), node("NonZero", "f", "at")}))}))
 	for _, x := range [][]byte{{0, 0, 0, 60}, {0, 60, 0, 60}, {0, 0, 0, 0}} {
 		var at []int64
 		for i := range 2 {
@@ -407,7 +442,8 @@ func TestHalfFloatsOfAFreeSizeAreExact(t *testing.T) {
 		datatype int32
 		nan      uint16 // the exponent of infinite numbers and NaN
 	}{stream.Float16: {onnxfile.Float16, 0x7c00}, stream.BFloat: {onnxfile.BFloat16, 0x7f80}} {
-		caller := call(t, r.load(t, workers.Config{Name: string(d), Source: write(t, onnxfile.Identity(c.datatype, "N", "L"))}))
+		caller := call(t, r.load(t, workers.Config{Name: string(d),
+			Source: write(t, onnxfile.Identity(c.datatype, "N", "L"))}))
 		got := caller.send(t, tensor("x", d, all, 1, 1<<16))
 		if got.err != nil {
 			t.Fatalf("%s: %v", d, got.err)
@@ -431,13 +467,16 @@ func TestHalfFloatsOfAFreeSizeWithWeightsOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "model.onnx")
-	model := graph([]onnxfile.Value{value("x", onnxfile.Float16, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float16, "N", "L")},
-		[]onnxfile.Node{node("Add", "x w", "y")}, onnxfile.Tensor{Name: "w", Type: onnxfile.Float16, Dims: []int64{2}, External: "weights"})
+	model := graph([]onnxfile.Value{value("x", onnxfile.Float16, "N", 2)},
+		[]onnxfile.Value{value("y", onnxfile.Float16, "N", "L")},
+		[]onnxfile.Node{node("Add", "x w", "y")}, onnxfile.Tensor{Name: "w", Type: onnxfile.Float16, Dims: []int64{2},
+			External: "weights"})
 	if err := os.WriteFile(path, model, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := newRig(t)
-	got := call(t, r.load(t, workers.Config{Source: path})).send(t, tensor("x", stream.Float16, []byte{0, 0x3c, 0, 0}, 1, 2))
+	got := call(t, r.load(t, workers.Config{Source: path})).send(t, tensor("x", stream.Float16, []byte{0, 0x3c, 0, 0},
+		1, 2))
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -448,7 +487,8 @@ func TestHalfFloatsOfAFreeSizeWithWeightsOutside(t *testing.T) {
 // batch.
 func TestRowsThatAreNotABatch(t *testing.T) {
 	F := onnxfile.Float32
-	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 6)}, []onnxfile.Value{value("boxes", F, "n", 4), value("scores", F, "n")}, []onnxfile.Node{
+	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 6)}, []onnxfile.Value{value("boxes", F, "n", 4),
+		value("scores", F, "n")}, []onnxfile.Node{
 		node("NonZero", "x", "at"), node("Transpose", "at", "places"),
 		node("Concat", "places places", "corners", onnxfile.Attr{Name: "axis", Value: int64(1)}),
 		node("Cast", "corners", "boxes", onnxfile.Attr{Name: "to", Value: int64(F)}),
@@ -460,7 +500,8 @@ func TestRowsThatAreNotABatch(t *testing.T) {
 		t.Error(got)
 	}
 	tensors := call(t, g)
-	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Parts: []any{&postprocess.Config{Boxes: &postprocess.Boxes{IoU: 1}}}}))
+	named := call(t, r.load(t, workers.Config{Name: "named", Source: path,
+		Parts: []any{&postprocess.Config{Boxes: &postprocess.Boxes{IoU: 1}}}}))
 	for _, x := range [][]float32{{5: 0}, {3: 0.9, 5: 0}, {2: 0.9, 4: 0.8, 5: 0.7}, {5: 0}, {5: 0.6}} {
 		var boxes, scores []float32
 		for i, v := range x {
@@ -490,12 +531,15 @@ func TestOutputsThatCannotBeRead(t *testing.T) {
 		field string
 		want  string
 	}{
-		"rows that are no batch": {graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float32, "n", 2)},
-			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batch_axis", "not the batch"},
+		"rows that are no batch": {graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 2)},
+			[]onnxfile.Value{value("y", onnxfile.Float32, "n", 2)},
+			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batch_axis",
+			"not the batch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, c.model)
-			if err := bad(t, path, nil); err.Field != c.field || err.Code != stream.Unsupported || !strings.Contains(err.Msg, c.want) {
+			if err := bad(t, path, nil); err.Field != c.field || err.Code != stream.Unsupported ||
+				!strings.Contains(err.Msg, c.want) {
 				t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 			}
 			if c.field == "batch_axis" { // the message's advice works

@@ -58,8 +58,10 @@ func casts(outputs []string) []byte {
 	var graph []byte
 	for _, name := range outputs {
 		attribute := appendField(nil, attributeName, []byte("to"))
-		attribute = protowire.AppendVarint(protowire.AppendTag(attribute, attributeInt, protowire.VarintType), elementFloat)
-		attribute = protowire.AppendVarint(protowire.AppendTag(attribute, attributeType, protowire.VarintType), attributeIsInt)
+		attribute = protowire.AppendVarint(protowire.AppendTag(attribute, attributeInt, protowire.VarintType),
+			elementFloat)
+		attribute = protowire.AppendVarint(protowire.AppendTag(attribute, attributeType, protowire.VarintType),
+			attributeIsInt)
 		node := appendField(nil, nodeInput, []byte(name))
 		node = appendField(node, nodeOutput, []byte(widePrefix+name))
 		node = appendField(node, nodeOperator, []byte("Cast"))

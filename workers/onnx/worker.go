@@ -105,10 +105,13 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		if len(s.others) > 0 {
 			hint = ". Its outputs " + strings.Join(s.others, ", ") + " are maps or sequences: " + zipMap
 		}
-		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each%s", env.Source, len(s.inputs), len(s.outputs), hint)
+		return nil, stream.Errorf(stream.Unsupported, "source",
+			"%s has %d inputs, and %d outputs that are tensors: it needs one of each%s", env.Source, len(s.inputs),
+			len(s.outputs), hint)
 	}
 	if len(s.others) > 0 && env.Log != nil && env.Instance == 0 {
-		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "model", env.Name, "outputs", strings.Join(s.others, ","), "hint", zipMap)
+		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "model", env.Name,
+			"outputs", strings.Join(s.others, ","), "hint", zipMap)
 	}
 	if set.State != "" {
 		if err = w.findStates(set.State); err != nil {
@@ -125,7 +128,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if *set.BatchAxis {
 		w.axis, rows = batchAxis(inputs, outputs, s.scalars)
 	}
-	if w.text = takesText(without(s.inputs, append(slices.Clone(w.stateInputs), w.controlInputs...))); w.text && rows > 1 {
+	if w.text = takesText(without(s.inputs, append(slices.Clone(w.stateInputs), w.controlInputs...))); w.text &&
+		rows > 1 {
 		w.axis, rows = none, 1
 	}
 	w.max = max(rows, 1)
@@ -149,7 +153,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.findReshapes(env.Declared); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Joined: w.text, Axis: w.axis.described(), Metadata: s.metadata}
+	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered),
+		Ragged: w.text, Joined: w.text, Axis: w.axis.described(), Metadata: s.metadata}
 	w.declare(m)
 	m.MaxBatch = w.max
 	if w.keeps() {
@@ -191,7 +196,9 @@ func (w *worker) describe(s *session) error {
 			return err
 		}
 		if in.Datatype == stream.Bytes && len(t.Dimensions) == 0 {
-			return stream.Errorf(stream.Unsupported, "source", "input %s of the model is a string without dimensions, which cannot be bound: export it with one", in.Name)
+			return stream.Errorf(stream.Unsupported, "source",
+				"input %s of the model is a string without dimensions, which cannot be bound: export it with one",
+				in.Name)
 		}
 		w.inputs, w.inAxes = append(w.inputs, in), append(w.inAxes, w.axis)
 		if k := slices.Index(w.controlInputs, i); k >= 0 {
@@ -204,7 +211,8 @@ func (w *worker) describe(s *session) error {
 	}
 	for i, t := range s.outputs {
 		if k := slices.Index(w.stateOutputs, i); k >= 0 {
-			w.outputs, w.axes, w.wide = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none), append(w.wide, false)
+			w.outputs, w.axes, w.wide = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none),
+				append(w.wide, false)
 			continue
 		}
 		of, shown := w.axis, w.axis
@@ -334,7 +342,8 @@ func (w *worker) Acquire(ctx context.Context) error {
 		}
 		_, err := w.compute(ctx, inputs, rows)
 		if stream.CodeOf(err) == stream.Internal {
-			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. If zeros are not a valid input of the model, load it with warmup=false", err)
+			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. If zeros "+
+				"are not a valid input of the model, load it with warmup=false", err)
 		}
 		if err != nil {
 			return err
@@ -358,7 +367,8 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 		if n <= 0 {
 			return nil, false
 		}
-		out[i] = stream.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: append([]int{rows}, in.Shape...), Data: make([]byte, n)}
+		out[i] = stream.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: append([]int{rows}, in.Shape...),
+			Data: make([]byte, n)}
 	}
 	return out, true
 }
@@ -372,7 +382,8 @@ func (w *worker) learn(got []stream.Tensor, rows int) error {
 			of[i] = w.outputs[i]
 			continue
 		}
-		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.wide[i] || w.axes[i] != w.axis {
+		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.wide[i] ||
+			w.axes[i] != w.axis {
 			return nil
 		}
 		of[i] = stream.TensorSpec{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape[1:]}

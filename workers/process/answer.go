@@ -14,7 +14,8 @@ import (
 func (w *Worker) data(s *slot, b *batching.Batch, m *message, t *tensor) (data []byte, private bool, err error) {
 	if t.segment < 0 {
 		if n := lenOf(m.data); t.offset > n || t.size > n-t.offset {
-			return nil, false, fmt.Errorf("output %q has %d bytes at %d of the bytes after the text, which are %d", t.name, t.size, t.offset, n)
+			return nil, false, fmt.Errorf("output %q has %d bytes at %d of the bytes after the text, which are %d",
+				t.name, t.size, t.offset, n)
 		}
 		if t.size == 0 { // an empty output is valid
 			return nil, true, nil
@@ -23,14 +24,17 @@ func (w *Worker) data(s *slot, b *batching.Batch, m *message, t *tensor) (data [
 	}
 	switch {
 	case m.kind == isPart:
-		return nil, false, fmt.Errorf("output %q of a part is in shared memory: parts are sent in the bytes after the text", t.name)
+		return nil, false, fmt.Errorf("output %q of a part is in shared memory: parts are sent in the bytes after "+
+			"the text", t.name)
 	case s.out == nil || t.segment != s.out.id:
 		if data = s.input(b, t); data != nil {
 			return data, true, nil
 		}
-		return nil, false, fmt.Errorf("output %q is in segment %d, and neither in the results nor in an input of batch %d", t.name, t.segment, s.id)
+		return nil, false, fmt.Errorf("output %q is in segment %d, and neither in the results nor in an input of "+
+			"batch %d", t.name, t.segment, s.id)
 	case t.offset > s.out.size() || t.size > s.out.size()-t.offset:
-		return nil, false, fmt.Errorf("output %q has %d bytes at %d of a segment of %d", t.name, t.size, t.offset, s.out.size())
+		return nil, false, fmt.Errorf("output %q has %d bytes at %d of a segment of %d", t.name, t.size, t.offset,
+			s.out.size())
 	}
 	s.usedOut = max(s.usedOut, t.offset+t.size)
 	return s.out.bytes[t.offset:][:t.size:t.size], false, nil
@@ -78,7 +82,8 @@ func (h held) release() {
 
 // tensor returns an output with checked data. The returned tensor owns shape, which is placed in front of the
 // output's own shape.
-func (w *Worker) tensor(s *slot, b *batching.Batch, m *message, t *tensor, shape []int, h *held) (out stream.Tensor, err error) {
+func (w *Worker) tensor(s *slot, b *batching.Batch, m *message, t *tensor, shape []int,
+	h *held) (out stream.Tensor, err error) {
 	data, private, err := w.data(s, b, m, t)
 	if err != nil {
 		return out, err
@@ -196,7 +201,8 @@ func (w *Worker) fail(r *stream.Request, f *failure, reply *stream.Reply) {
 }
 
 // outputs calls finish with the outputs of one request.
-func (w *Worker) outputs(s *slot, b *batching.Batch, m *message, r *stream.Request, of []tensor, finish func([]stream.Tensor)) error {
+func (w *Worker) outputs(s *slot, b *batching.Batch, m *message, r *stream.Request, of []tensor,
+	finish func([]stream.Tensor)) error {
 	if err := w.checkNames(of); err != nil {
 		return err
 	}
@@ -317,10 +323,12 @@ func (w *Worker) answerCall(s *slot, b *batching.Batch, m *message, r *stream.Re
 }
 
 // body returns a copy of the body of a call's answer.
-func (w *Worker) body(s *slot, b *batching.Batch, m *message, outputs []tensor) (out stream.Tensor, lease *buf.Buf, err error) {
+func (w *Worker) body(s *slot, b *batching.Batch, m *message,
+	outputs []tensor) (out stream.Tensor, lease *buf.Buf, err error) {
 	t := &outputs[0]
 	if len(outputs) != 1 || t.datatype != stream.Bytes || t.to-t.from != 1 || m.dims[t.from] != 1 {
-		return out, nil, fmt.Errorf("the answer of a route has %d outputs, the first %s of shape %v: want one, BYTES of shape [1], or none", len(outputs), t.datatype, m.dims[t.from:t.to])
+		return out, nil, fmt.Errorf("the answer of a route has %d outputs, the first %s of shape %v: want one, "+
+			"BYTES of shape [1], or none", len(outputs), t.datatype, m.dims[t.from:t.to])
 	}
 	data, _, err := w.data(s, b, m, t)
 	if err != nil {
@@ -340,7 +348,8 @@ func (w *Worker) body(s *slot, b *batching.Batch, m *message, outputs []tensor) 
 // answerRows answers the remaining requests with their rows of the outputs.
 func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 	if len(b.Inputs) == 0 {
-		return fmt.Errorf("result has outputs for the whole batch, but its requests have inputs of their own: want requests")
+		return fmt.Errorf("result has outputs for the whole batch, but its requests have inputs of their own: want " +
+			"requests")
 	}
 	if err := w.checkNames(m.outputs); err != nil {
 		return err
@@ -369,8 +378,12 @@ func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 		if len(shape) == 0 || shape[0] != rows {
 			return fmt.Errorf("output %q has the shape %v for a batch of %d rows", t.name, shape, rows)
 		}
-		if spec := w.declared(t.name); w.spec.Own == nil && spec != nil && (spec.Datatype != t.datatype || !slices.EqualFunc(shape[1:], spec.Shape, func(a, b int) bool { return a == b || b < 0 })) {
-			return fmt.Errorf("output %q is %s of shape %v, and the model declares %s of shape %v without the batch", t.name, t.datatype, shape, spec.Datatype, spec.Shape)
+		if spec := w.declared(t.name); w.spec.Own == nil && spec != nil &&
+			(spec.Datatype != t.datatype || !slices.EqualFunc(shape[1:], spec.Shape, func(a, b int) bool {
+				return a == b || b < 0
+			})) {
+			return fmt.Errorf("output %q is %s of shape %v, and the model declares %s of shape %v without the batch",
+				t.name, t.datatype, shape, spec.Datatype, spec.Shape)
 		}
 		s.tensors = append(s.tensors, out)
 	}

@@ -28,7 +28,8 @@ func BenchmarkBare(b *testing.B) {
 	}
 	set := setting.Filled(&settings{Command: path, Common: Settings{Env: []string{"MODE=wide"}}})
 	w := NewWorker(commandOf)
-	env := &workers.Env{Name: "m", Settings: set, Log: slog.New(slog.DiscardHandler), Memory: buf.NewPool(0), Limit: time.Minute}
+	env := &workers.Env{Name: "m", Settings: set, Log: slog.New(slog.DiscardHandler), Memory: buf.NewPool(0),
+		Limit: time.Minute}
 	if _, err := w.Init(b.Context(), env); err != nil {
 		b.Fatal(err)
 	}
@@ -60,7 +61,8 @@ func BenchmarkBare(b *testing.B) {
 		copy(s.in.bytes, in)
 		text, _ := json.Marshal(map[string]any{"type": "batch", "id": s.id, "requests": requests,
 			"results": map[string]int{"segment": s.out.id, "offset": 0, "size": s.out.size()},
-			"inputs":  []any{map[string]any{"name": "x", "datatype": "FP32", "shape": []int{4, 76800}, "segment": s.in.id, "offset": 0, "size": 4 * benchRow}}})
+			"inputs": []any{map[string]any{"name": "x", "datatype": "FP32", "shape": []int{4, 76800},
+				"segment": s.in.id, "offset": 0, "size": 4 * benchRow}}})
 		w.proc.mu.Lock()
 		w.proc.queue = append(w.proc.queue, s)
 		w.proc.mu.Unlock()
@@ -75,7 +77,9 @@ func BenchmarkBare(b *testing.B) {
 // BenchmarkGroup is the same through streams, batches and the worker.
 func BenchmarkGroup(b *testing.B) {
 	for _, shared := range []bool{true, false} {
-		b.Run(map[bool]string{true: "shared memory", false: "pipe"}[shared], func(b *testing.B) { benchGroup(b, shared) })
+		b.Run(map[bool]string{true: "shared memory", false: "pipe"}[shared], func(b *testing.B) {
+			benchGroup(b, shared)
+		})
 	}
 }
 
@@ -84,9 +88,12 @@ func benchGroup(b *testing.B, shared bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	m := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	defer func() { _ = m.Close(context.Background()) }()
-	_, err = m.LoadConfig(b.Context(), workers.Config{Name: "m", Source: path, Kind: "process", Batching: workers.Batching{MaxSize: 4}, Params: stream.Params{"env": `["MODE=wide"]`, "shared_memory": shared}}, true)
+	_, err = m.LoadConfig(b.Context(), workers.Config{Name: "m", Source: path, Kind: "process",
+		Batching: workers.Batching{MaxSize: 4}, Params: stream.Params{"env": `["MODE=wide"]`,
+			"shared_memory": shared}}, true)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -106,7 +113,9 @@ func benchGroup(b *testing.B, shared bool) {
 		}
 		all.Go(func() {
 			for range turns {
-				if err := st.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 76800}, Data: data}}}); err != nil {
+				if err := st.Submit(stream.Frame{Codec: stream.Tensors,
+					Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 76800},
+						Data: data}}}); err != nil {
 					panic(err)
 				}
 				r := <-s.results

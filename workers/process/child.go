@@ -141,7 +141,8 @@ func startError(spec *Spec, err error) error {
 	var what string
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		code, what = stream.InvalidArgument, "is not a program that this system can start: a script needs #! and its interpreter in its first line"
+		code, what = stream.InvalidArgument, "is not a program that this system can start: a script needs #! and "+
+			"its interpreter in its first line"
 	case errors.Is(err, os.ErrPermission):
 		code, what = stream.PermissionDenied, "is not executable: chmod +x"
 	case errors.Is(err, os.ErrNotExist):
@@ -201,7 +202,9 @@ func checkSizes(text []byte, data [][]byte) error {
 		n += len(d)
 	}
 	if len(text) > maxText || int64(n) > 1<<32-1 {
-		return stream.Errorf(stream.TooLarge, "", "the batch needs a message of %d and %d bytes, and at most %d and %d are possible: send less at once", len(text), n, maxText, int64(1<<32-1))
+		return stream.Errorf(stream.TooLarge, "",
+			"the batch needs a message of %d and %d bytes, and at most %d and %d are possible: send less at once",
+			len(text), n, maxText, int64(1<<32-1))
 	}
 	return nil
 }
@@ -211,7 +214,8 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 	p.mu.Lock()
 	p.asked = true
 	p.mu.Unlock()
-	if err := p.send(text, nil, -1, writeLimit); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+	if err := p.send(text, nil, -1, writeLimit); err != nil && !errors.Is(err, syscall.EPIPE) &&
+		!errors.Is(err, syscall.ECONNRESET) {
 		return nil, err
 	}
 	var m *message
@@ -245,7 +249,8 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 		if err := decodeStrict(m.text, &f); err != nil {
 			return nil, fmt.Errorf("in failed: %w", err)
 		}
-		return nil, &refusal{message: f.Message, traceback: f.Traceback, code: codeOf(f.Kind), kind: f.Kind, field: f.Field}
+		return nil, &refusal{message: f.Message, traceback: f.Traceback, code: codeOf(f.Kind), kind: f.Kind,
+			field: f.Field}
 	}
 	return nil, fmt.Errorf("the program answers with %s", m.name())
 }
@@ -288,7 +293,8 @@ func (p *process) read() {
 	})
 	err := p.readAll()
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, os.ErrClosed), errors.Is(err, errGivenUp):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, os.ErrClosed), errors.Is(err, errGivenUp):
 	default:
 		p.giveUpBy(p.next(), "protocol", brokeProtocol(err))
 	}
@@ -341,7 +347,9 @@ func (p *process) readMessage(r *bufio.Reader, s *scanner) (m *message, err erro
 	case text < 2 || text > maxText:
 		return nil, fmt.Errorf("a message begins with a length of %d bytes: want a JSON text of 2 to %d", text, maxText)
 	case int64(data) > p.maxData:
-		return nil, stream.Errorf(stream.TooLarge, "max_result", "a message has %d bytes after its text, and the setting allows %d: raise it, or return less", data, p.maxData)
+		return nil, stream.Errorf(stream.TooLarge, "max_result",
+			"a message has %d bytes after its text, and the setting allows %d: raise it, or return less", data,
+			p.maxData)
 	}
 	select {
 	case m = <-p.free:

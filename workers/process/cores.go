@@ -13,7 +13,8 @@ const maxCore = 1023
 // parseCores parses a list such as 0-3,8.
 func parseCores(list string) (cores []int, err error) {
 	bad := func() ([]int, error) {
-		return nil, stream.Errorf(stream.InvalidArgument, "cores", "has %q: want numbers of processors such as 0-3 or 0,2,4, at most %d", list, maxCore)
+		return nil, stream.Errorf(stream.InvalidArgument, "cores",
+			"has %q: want numbers of processors such as 0-3 or 0,2,4, at most %d", list, maxCore)
 	}
 	for part := range strings.SplitSeq(list, ",") {
 		low, high, isRange := strings.Cut(part, "-")

@@ -15,7 +15,8 @@ func bind(pid int, cores []int) error {
 		set.Set(c)
 	}
 	if err := unix.SchedSetaffinity(pid, &set); err != nil {
-		return &stream.Error{Code: stream.InvalidArgument, Field: "cores", Msg: fmt.Sprintf("%v cannot be used: %v", cores, err), Err: err}
+		return &stream.Error{Code: stream.InvalidArgument, Field: "cores", Msg: fmt.Sprintf("%v cannot be used: %v",
+			cores, err), Err: err}
 	}
 	return nil
 }

@@ -33,7 +33,9 @@ func (m *message) readDecode() error {
 	}
 	d := &m.decode
 	if d.Width < 0 || d.Height < 0 || d.Width > maxSide || d.Height > maxSide || (d.Width == 0) != (d.Height == 0) {
-		return fmt.Errorf("decode wants a picture of %d x %d: want at most %d a side, or 0 for the size of the picture", d.Width, d.Height, maxSide)
+		return fmt.Errorf(
+			"decode wants a picture of %d x %d: want at most %d a side, or 0 for the size of the picture", d.Width,
+			d.Height, maxSide)
 	}
 	m.id = d.ID
 	return nil
@@ -49,7 +51,8 @@ func (w *Worker) decode(s *slot, b *batching.Batch, m *message) error {
 	if err := target.Color.UnmarshalText([]byte(cmp.Or(d.Color, "RGB"))); err != nil {
 		return fmt.Errorf("in decode: color: %w", err)
 	}
-	if i := b.Model.Image; i != nil && i.Width == d.Width && i.Height == d.Height && i.Fit != "" { // as pictures of frames are
+	// as pictures of frames are
+	if i := b.Model.Image; i != nil && i.Width == d.Width && i.Height == d.Height && i.Fit != "" {
 		if err := target.Fit.UnmarshalText([]byte(i.Fit)); err != nil {
 			return err
 		}

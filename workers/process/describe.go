@@ -94,7 +94,8 @@ func describe(text []byte) (*description, error) {
 // model returns the metadata described by a child's message. whole means that the worker decodes the model's
 // pictures, not into rows of a batch: the pictures keep their size, or come with other inputs.
 func (d *description) model() (m *stream.Model, whole bool, err error) {
-	m = &stream.Model{Any: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful, Labels: d.Labels}
+	m = &stream.Model{Any: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful,
+		Labels: d.Labels}
 	if d.MaxBatch < 0 || d.MaxBatch > maxBatch {
 		return nil, false, fmt.Errorf("max_batch is %d: want 1 to %d", d.MaxBatch, maxBatch)
 	}
@@ -109,13 +110,16 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 		return nil, false, err
 	}
 	if i := slices.IndexFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Optional }); i >= 0 && !m.Any {
-		return nil, false, fmt.Errorf("inputs[%d], %q, is optional, and any is false: the inputs of a batch are the same for all requests", i, m.Inputs[i].Name)
+		return nil, false, fmt.Errorf("inputs[%d], %q, is optional, and any is false: the inputs of a batch are the "+
+			"same for all requests", i, m.Inputs[i].Name)
 	}
 	m.Axis = stream.FreeAxis
 	if !d.Batch && !d.Any {
 		m.Axis, m.MaxBatch = stream.NoAxis, 1
 	}
-	m.Ragged = d.Any || len(m.Inputs) == 0 || slices.ContainsFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Datatype == stream.Bytes })
+	m.Ragged = d.Any || len(m.Inputs) == 0 || slices.ContainsFunc(m.Inputs, func(s stream.TensorSpec) bool {
+		return s.Datatype == stream.Bytes
+	})
 	if d.Image != nil {
 		if whole, err = d.image(m); err != nil {
 			return nil, false, err
@@ -137,7 +141,9 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 			return nil, false, err
 		}
 		if len(d.Stages)+len(d.Graphs) > 0 {
-			m.App.Parts, _ = json.Marshal(map[string]json.RawMessage{"stages": orEmpty(d.Stages), "graphs": orEmpty(d.Graphs)}) // both are JSON already
+			// both are JSON already
+			m.App.Parts, _ = json.Marshal(map[string]json.RawMessage{"stages": orEmpty(d.Stages),
+				"graphs": orEmpty(d.Graphs)})
 		}
 	}
 	return m, whole, nil
@@ -163,7 +169,8 @@ func specs(field string, of []describedTensor) (out []stream.TensorSpec, err err
 	}
 	for i, t := range of {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		s := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Color: t.Color, Optional: t.Optional}
+		s := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Color: t.Color,
+			Optional: t.Optional}
 		if s.Shape == nil {
 			s.Shape = []int{}
 		}
@@ -174,15 +181,19 @@ func specs(field string, of []describedTensor) (out []stream.TensorSpec, err err
 			return nil, fmt.Errorf("%s has the name %q, which another one has", at, t.Name)
 		case !s.Datatype.Valid():
 			return nil, fmt.Errorf("%s, %q, has the datatype %q, which is not known", at, t.Name, t.Datatype)
-		case t.Color != "" && !slices.Contains([]string{"RGB", "BGR", "GRAY"}, t.Color), t.Color != "" && (s.Datatype != stream.Uint8 || len(t.Shape) != 3):
-			return nil, fmt.Errorf("%s, %q, is %s %v of the color %q: want UINT8 [height, width, channels], and RGB, BGR or GRAY", at, t.Name, t.Datatype, t.Shape, t.Color)
+		case t.Color != "" && !slices.Contains([]string{"RGB", "BGR", "GRAY"}, t.Color), t.Color != "" &&
+			(s.Datatype != stream.Uint8 || len(t.Shape) != 3):
+			return nil, fmt.Errorf("%s, %q, is %s %v of the color %q: want UINT8 [height, width, channels], and "+
+				"RGB, BGR or GRAY", at, t.Name, t.Datatype, t.Shape, t.Color)
 		case len(t.Shape) > maxDims:
-			return nil, fmt.Errorf("%s, %q, has %d dimensions: at most %d are possible", at, t.Name, len(t.Shape), maxDims)
+			return nil, fmt.Errorf("%s, %q, has %d dimensions: at most %d are possible", at, t.Name, len(t.Shape),
+				maxDims)
 		}
 		fixed := 1
 		for _, n := range t.Shape {
 			if n < -1 || n == 0 {
-				return nil, fmt.Errorf("%s, %q, has the shape %v: want dimensions from 1, or -1 for any", at, t.Name, t.Shape)
+				return nil, fmt.Errorf("%s, %q, has the shape %v: want dimensions from 1, or -1 for any", at, t.Name,
+					t.Shape)
 			}
 			if n > 0 && fixed > (1<<40)/n {
 				return nil, fmt.Errorf("%s, %q, has the shape %v, which is too large", at, t.Name, t.Shape)
@@ -209,15 +220,18 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 		}
 		return out
 	}
-	s := &stream.ImageSpec{Width: i.Width, Height: i.Height, Color: i.Color, Layout: i.Layout, Fit: i.Fit, Scale: three("scale", i.Scale), Mean: three("mean", i.Mean), Std: three("std", i.Std)}
+	s := &stream.ImageSpec{Width: i.Width, Height: i.Height, Color: i.Color, Layout: i.Layout, Fit: i.Fit,
+		Scale: three("scale", i.Scale), Mean: three("mean", i.Mean), Std: three("std", i.Std)}
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case i.Width < 0 || i.Height < 0 || i.Width > maxSide || i.Height > maxSide:
-		return false, fmt.Errorf("image is %d x %d: want at most %d a side, or 0 for the size of each picture", i.Width, i.Height, maxSide)
+		return false, fmt.Errorf("image is %d x %d: want at most %d a side, or 0 for the size of each picture",
+			i.Width, i.Height, maxSide)
 	case (i.Width == 0) != (i.Height == 0):
-		return false, fmt.Errorf("image is %d x %d: want both sides, or none for the size of each picture", i.Width, i.Height)
+		return false, fmt.Errorf("image is %d x %d: want both sides, or none for the size of each picture", i.Width,
+			i.Height)
 	case len(m.Inputs) > 1 && !m.Any:
 		return false, fmt.Errorf("image is set, but there are %d inputs: a picture fills one", len(m.Inputs))
 	}
@@ -232,7 +246,8 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 		m.Inputs = []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{-1, -1, 3}}}
 	}
 	if in := m.Inputs[0]; in.Datatype != stream.Uint8 || len(in.Shape) != 3 {
-		return false, fmt.Errorf("image has no size, or any is true, and input %q is %s of shape %v: such pictures are UINT8 with 3 dimensions", in.Name, in.Datatype, in.Shape)
+		return false, fmt.Errorf("image has no size, or any is true, and input %q is %s of shape %v: such pictures "+
+			"are UINT8 with 3 dimensions", in.Name, in.Datatype, in.Shape)
 	}
 	m.Inputs[0].Color = cmp.Or(m.Inputs[0].Color, i.Color, "RGB")
 	// Each picture has its own shape, or comes without other inputs: the batch is ragged, and the worker decodes.
@@ -247,15 +262,19 @@ func (a *describedApp) app() (*stream.App, error) {
 	}
 	for i, r := range a.Routes {
 		switch {
-		case r.Method != "GET" && r.Method != "POST" && r.Method != "PUT" && r.Method != "DELETE" && r.Method != "PATCH":
+		case r.Method != "GET" && r.Method != "POST" && r.Method != "PUT" && r.Method != "DELETE" &&
+			r.Method != "PATCH":
 			return nil, fmt.Errorf("app.routes[%d].method is %q: want GET, POST, PUT, DELETE or PATCH", i, r.Method)
 		case !strings.HasPrefix(r.Path, "/") || len(r.Path) > 1024:
-			return nil, fmt.Errorf("app.routes[%d].path is %.80q: want a path that begins with a slash, of at most 1024 bytes", i, r.Path)
+			return nil, fmt.Errorf("app.routes[%d].path is %.80q: want a path that begins with a slash, of at most "+
+				"1024 bytes", i, r.Path)
 		}
 		if r.OpenAI && r.Method != "POST" {
-			return nil, fmt.Errorf("app.routes[%d].method is %s, and openai is for POST, whose body has \"stream\"", i, r.Method)
+			return nil, fmt.Errorf("app.routes[%d].method is %s, and openai is for POST, whose body has \"stream\"", i,
+				r.Method)
 		}
-		app.Routes = append(app.Routes, stream.Route{Method: r.Method, Path: r.Path, Endpoint: r.Endpoint, Model: r.Model, Events: r.Events, OpenAI: r.OpenAI, ContentType: r.ContentType})
+		app.Routes = append(app.Routes, stream.Route{Method: r.Method, Path: r.Path, Endpoint: r.Endpoint,
+			Model: r.Model, Events: r.Events, OpenAI: r.OpenAI, ContentType: r.ContentType})
 	}
 	if len(a.OpenAPI) > 0 && string(a.OpenAPI) != "null" {
 		app.OpenAPI = a.OpenAPI

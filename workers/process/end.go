@@ -71,11 +71,15 @@ func explain(exit error, short bool) (cause string, err error) {
 	}
 	switch {
 	case sig == syscall.SIGKILL && short:
-		return "oom", stream.Errorf(stream.Internal, "", "the program was killed, probably by the kernel because memory ran out (OOM): give it less at once (batching.max_size, instances), bound it by memory_limit, or give the container or machine more memory%s", said)
+		return "oom", stream.Errorf(stream.Internal, "", "the program was killed, probably by the kernel because "+
+			"memory ran out (OOM): give it less at once (batching.max_size, instances), bound it by memory_limit, "+
+			"or give the container or machine more memory%s", said)
 	case sig == syscall.SIGKILL:
-		return "killed", stream.Errorf(stream.Internal, "", "the program was killed by SIGKILL, which another process sent%s", said)
+		return "killed", stream.Errorf(stream.Internal, "",
+			"the program was killed by SIGKILL, which another process sent%s", said)
 	case outside(sig):
-		return "killed", stream.Errorf(stream.Internal, "", "the program %s, because another process sent %s%s", how, unix.SignalName(sig), said)
+		return "killed", stream.Errorf(stream.Internal, "", "the program %s, because another process sent %s%s", how,
+			unix.SignalName(sig), said)
 	case e.Signal != 0:
 		return "signal", stream.Errorf(stream.Internal, "", "the program %s%s", how, said)
 	}

@@ -38,16 +38,25 @@ func TestStartFailures(t *testing.T) {
 		code       stream.Code
 		says       []string
 	}{
-		{"missing", "", []func(*workers.Config){command("/no/such/program")}, stream.NotFound, []string{"command", "/no/such/program does not exist"}},
-		{"not in PATH", "", []func(*workers.Config){command("no-such-program")}, stream.NotFound, []string{"was not found in PATH"}},
-		{"not executable", "", []func(*workers.Config){command(plain)}, stream.PermissionDenied, []string{"is not executable: chmod +x"}},
-		{"no interpreter", "", []func(*workers.Config){command(program("script", "#!/no/such/interpreter\n"))}, stream.NotFound, []string{"or its interpreter does not"}},
-		{"no format", "", []func(*workers.Config){command(program("text", "exit 0\n"))}, stream.InvalidArgument, []string{"needs #!"}},
+		{"missing", "", []func(*workers.Config){command("/no/such/program")}, stream.NotFound,
+			[]string{"command", "/no/such/program does not exist"}},
+		{"not in PATH", "", []func(*workers.Config){command("no-such-program")}, stream.NotFound,
+			[]string{"was not found in PATH"}},
+		{"not executable", "", []func(*workers.Config){command(plain)}, stream.PermissionDenied,
+			[]string{"is not executable: chmod +x"}},
+		{"no interpreter", "", []func(*workers.Config){command(program("script", "#!/no/such/interpreter\n"))},
+			stream.NotFound, []string{"or its interpreter does not"}},
+		{"no format", "", []func(*workers.Config){command(program("text", "exit 0\n"))}, stream.InvalidArgument,
+			[]string{"needs #!"}},
 		{"exits", "exits", nil, stream.Internal, []string{"did not start: hello", "status 1", "no reason"}},
-		{"exits at once", "", []func(*workers.Config){command("/bin/true")}, stream.Internal, []string{"did not start: hello", "ended with status 0"}},
-		{"speaks garbage", "speaks garbage", nil, stream.Internal, []string{"broke the protocol", "begins with a length"}},
-		{"refuses", "raises", nil, stream.Internal, []string{"ModuleNotFoundError: No module named 'nothing'", "Traceback (most recent call last)", "service.py"}},
-		{"hangs", "mute", []func(*workers.Config){short, grace}, stream.Timeout, []string{"limits.start", "did not answer hello in time"}},
+		{"exits at once", "", []func(*workers.Config){command("/bin/true")}, stream.Internal,
+			[]string{"did not start: hello", "ended with status 0"}},
+		{"speaks garbage", "speaks garbage", nil, stream.Internal,
+			[]string{"broke the protocol", "begins with a length"}},
+		{"refuses", "raises", nil, stream.Internal, []string{"ModuleNotFoundError: No module named 'nothing'",
+			"Traceback (most recent call last)", "service.py"}},
+		{"hangs", "mute", []func(*workers.Config){short, grace}, stream.Timeout,
+			[]string{"limits.start", "did not answer hello in time"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := tryLoad(t, c.mode, c.set...)
@@ -75,7 +84,8 @@ func TestSetupHangs(t *testing.T) {
 			t.Error("it was loaded")
 		case strings.Contains(err.Error(), "did not answer hello in time"): // Python itself starts slowly
 			return false
-		case stream.CodeOf(err) != stream.Timeout || !strings.Contains(err.Error(), "limits.start") || !strings.Contains(err.Error(), "did not answer setup in time"):
+		case stream.CodeOf(err) != stream.Timeout || !strings.Contains(err.Error(), "limits.start") ||
+			!strings.Contains(err.Error(), "did not answer setup in time"):
 			t.Error(err)
 		}
 		return true
@@ -106,8 +116,10 @@ func TestRunFailures(t *testing.T) {
 		{"beside", stream.Internal, []string{"and neither in the results nor in an input"}},
 		{"id", stream.Internal, []string{"which is not that of the batch that runs"}},
 		{"failed", stream.Internal, []string{"failed was not asked for"}},
-		{`decode {"request": 1}`, stream.Internal, []string{"broke the protocol", "decode has the request 1 of a batch of 1"}},
-		{`decode {"width": 99999, "height": 1}`, stream.Internal, []string{"decode wants a picture of 99999 x 1: want at most 16384 a side"}},
+		{`decode {"request": 1}`, stream.Internal,
+			[]string{"broke the protocol", "decode has the request 1 of a batch of 1"}},
+		{`decode {"width": 99999, "height": 1}`, stream.Internal,
+			[]string{"decode wants a picture of 99999 x 1: want at most 16384 a side"}},
 		{`decode {"width": 9}`, stream.Internal, []string{"decode wants a picture of 9 x 0"}},
 		{`decode {"color": "CMYK"}`, stream.Internal, []string{"in decode: color: "}},
 		{`decode {"fit": "crop"}`, stream.Internal, []string{`in decode: json: unknown field "fit"`}},
@@ -205,7 +217,8 @@ func TestOneFails(t *testing.T) {
 	}
 	for i := range 16 {
 		got := s.next()
-		if i%2 == 0 && (got.Outcome != stream.Answered || got.Outputs[0].Float32s()[0] != float32(i)) || i%2 == 1 && (stream.CodeOf(got.Err) != stream.InvalidArgument || got.Err.Error() != "bad number") {
+		if i%2 == 0 && (got.Outcome != stream.Answered || got.Outputs[0].Float32s()[0] != float32(i)) ||
+			i%2 == 1 && (stream.CodeOf(got.Err) != stream.InvalidArgument || got.Err.Error() != "bad number") {
 			t.Errorf("%d: %v, %v", i, got.Outcome, got.Err)
 		}
 		got.Release()
@@ -245,7 +258,9 @@ func TestCloseIsBounded(t *testing.T) {
 		return r.m.Close(ctx) == nil
 	}
 	t.Run("server", func(t *testing.T) {
-		eachLimit(t, func(t *testing.T, bound time.Duration) bool { return closes(t, load(t, "slow close", slow), bound) })
+		eachLimit(t, func(t *testing.T, bound time.Duration) bool {
+			return closes(t, load(t, "slow close", slow), bound)
+		})
 	})
 	t.Run("server, while the model is unloaded", func(t *testing.T) {
 		eachLimit(t, func(t *testing.T, bound time.Duration) bool {
@@ -269,7 +284,8 @@ func TestResultsGrow(t *testing.T) {
 	for i, n := range []int{10, 1 << 20, 1 << 20, 3 << 20, 3 << 20, 20} {
 		s.submit(stream.Frame{Codec: stream.Opaque, Payload: []byte(strings.Repeat(fmt.Sprint(i), n))})
 		got := s.next()
-		if got.Outcome != stream.Answered || len(got.Outputs[0].Data) != n+4 || got.Outputs[0].Data[n+3] != byte('0'+i) {
+		if got.Outcome != stream.Answered || len(got.Outputs[0].Data) != n+4 ||
+			got.Outputs[0].Data[n+3] != byte('0'+i) {
 			t.Fatalf("%d bytes: %v, %v", n, got.Outcome, got.Err)
 		}
 		got.Release()
@@ -291,7 +307,8 @@ func TestHalfAnAnswer(t *testing.T) {
 			r := load(t, "", func(c *workers.Config) { c.Params["env"] = fmt.Sprintf(`["MODE=", "HALF=%d"]`, n) })
 			s := r.open(stream.Options{})
 			s.submit(numbers(stream.Params{"do": "half"}, 1, 2, 3, 4))
-			if got := s.next(); got.Outcome != stream.Failed || !strings.Contains(got.Err.Error(), "has ended with status 5") {
+			if got := s.next(); got.Outcome != stream.Failed ||
+				!strings.Contains(got.Err.Error(), "has ended with status 5") {
 				t.Errorf("%v, %v", got.Outcome, got.Err)
 			}
 			s.submit(numbers(nil, 1, 2, 3, 4))
@@ -309,7 +326,8 @@ func TestWrongStrings(t *testing.T) {
 	r := load(t, "any")
 	s := r.open(stream.Options{})
 	s.submit(stream.Frame{Codec: stream.Opaque, Params: stream.Params{"do": "bytes"}})
-	if got := s.next(); got.Outcome != stream.Failed || !strings.Contains(got.Err.Error(), "outputs.y.data: element 0 has a length of 4294967295 bytes") {
+	if got := s.next(); got.Outcome != stream.Failed ||
+		!strings.Contains(got.Err.Error(), "outputs.y.data: element 0 has a length of 4294967295 bytes") {
 		t.Errorf("%v, %v", got.Outcome, got.Err)
 	}
 }

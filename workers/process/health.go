@@ -46,7 +46,9 @@ func (h *health) ran(requests int, took time.Duration) *reason {
 			sum += d
 		}
 		if mean := sum / time.Duration(len(h.last)); len(h.last) == w.RequestAverage && mean > limit {
-			return &reason{cause: "slow", err: stream.Errorf(stream.Timeout, "watchdog.request_threshold", "the last %d batches took %v in the mean, more than %v", len(h.last), mean.Round(time.Millisecond), limit)}
+			return &reason{cause: "slow", err: stream.Errorf(stream.Timeout, "watchdog.request_threshold",
+				"the last %d batches took %v in the mean, more than %v", len(h.last), mean.Round(time.Millisecond),
+				limit)}
 		}
 	}
 	if n := h.set.RecycleRequests; n > 0 && h.requests >= n {
@@ -70,7 +72,8 @@ func (h *health) memory(bytes int64) (why *reason, now bool) {
 	if limit <= 0 || bytes <= limit {
 		return nil, false
 	}
-	return &reason{cause: "memory", err: stream.Errorf(stream.Internal, "memory_limit", "the program has %d MiB of resident memory, and the setting allows %d", bytes>>20, limit>>20)}, bytes/2 > limit
+	return &reason{cause: "memory", err: stream.Errorf(stream.Internal, "memory_limit",
+		"the program has %d MiB of resident memory, and the setting allows %d", bytes>>20, limit>>20)}, bytes/2 > limit
 }
 
 // due reports whether the health check of an idle program is due, and records the check.

@@ -48,7 +48,8 @@ func trialsOf(env *workers.Env, refuse time.Duration) *trials {
 }
 
 func newTrials(refuse time.Duration) *trials {
-	return &trials{refuse: refuse, seed: maphash.MakeSeed(), killers: map[uint64]stream.Instant{}, requests: map[*stream.Request]trial{}}
+	return &trials{refuse: refuse, seed: maphash.MakeSeed(), killers: map[uint64]stream.Instant{},
+		requests: map[*stream.Request]trial{}}
 }
 
 // describes returns an error if a program describes another model than the first program did, because clients,
@@ -66,7 +67,8 @@ func (t *trials) describes(d description) error {
 		t.first = &d
 	}
 	if !reflect.DeepEqual(*t.first, d) {
-		return stream.Errorf(stream.Conflict, "", "the program describes another model than when it was loaded: load it again")
+		return stream.Errorf(stream.Conflict, "",
+			"the program describes another model than when it was loaded: load it again")
 	}
 	return nil
 }
@@ -112,7 +114,9 @@ func (t *trials) refused(r *stream.Request, now stream.Instant) error {
 	if !ok {
 		return nil
 	}
-	return stream.Errorf(stream.InvalidArgument, "refuse", "an equal request ended the model's program %v ago, and such input is refused for %v: send other input, or set refuse to 0s", now.Sub(at).Round(time.Millisecond), t.refuse)
+	return stream.Errorf(stream.InvalidArgument, "refuse", "an equal request ended the model's program %v ago, and "+
+		"such input is refused for %v: send other input, or set refuse to 0s", now.Sub(at).Round(time.Millisecond),
+		t.refuse)
 }
 
 // again notes why r is run again.
@@ -188,7 +192,8 @@ func (t *trials) digest(r *stream.Request) uint64 {
 			frame(&r.Assembled.Frames[i])
 		}
 	}
-	for _, n := range [...]float64{float64(r.Region.X), float64(r.Region.Y), float64(r.Region.Width), float64(r.Region.Height)} {
+	for _, n := range [...]float64{float64(r.Region.X), float64(r.Region.Y), float64(r.Region.Width),
+		float64(r.Region.Height)} {
 		number(int(math.Float64bits(n)))
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Params)) {

@@ -47,7 +47,8 @@ const (
 )
 
 var kinds = map[string]kind{
-	"model": isModel, "ready": isReady, "failed": isFailed, "log": isLog, "checked": isChecked, "begun": isBegun, "part": isPart, "result": isResult, "decode": isDecode,
+	"model": isModel, "ready": isReady, "failed": isFailed, "log": isLog, "checked": isChecked, "begun": isBegun,
+	"part": isPart, "result": isResult, "decode": isDecode,
 }
 
 // place is where data are: in shared memory, or in the bytes after the JSON text.

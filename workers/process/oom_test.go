@@ -21,7 +21,8 @@ import (
 // The count of the program's own cgroup decides, of both versions and from inside a container; without a cgroup, the
 // machine's count decides.
 func TestOOMFile(t *testing.T) {
-	const events, control, vmstat = "low 0\nmax 5\noom 2\noom_kill 3\noom_group_kill 9\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n", "pgfault 9\noom_kill 7\nx 8\n"
+	const events, control, vmstat = "low 0\nmax 5\noom 2\noom_kill 3\noom_group_kill 9\n",
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 4\n", "pgfault 9\noom_kill 7\nx 8\n"
 	for _, c := range []struct {
 		name   string
 		cgroup string
@@ -29,12 +30,20 @@ func TestOOMFile(t *testing.T) {
 		want   string
 		count  int64
 	}{
-		{"v2", "0::/a/b\n", map[string]string{"sys/fs/cgroup/a/b/memory.events": events, "sys/fs/cgroup/memory.events": events, "proc/vmstat": vmstat}, "sys/fs/cgroup/a/b/memory.events", 3},
-		{"v2 in a container", "0::/\n", map[string]string{"sys/fs/cgroup/memory.events": events, "proc/vmstat": vmstat}, "sys/fs/cgroup/memory.events", 3},
-		{"v1", "9:name=systemd:/\n4:cpu,memory:/a\n0::/\n", map[string]string{"sys/fs/cgroup/memory/a/memory.oom_control": control, "proc/vmstat": vmstat}, "sys/fs/cgroup/memory/a/memory.oom_control", 4},
-		{"v1 in a container", "4:memory:/docker/a\n", map[string]string{"sys/fs/cgroup/memory/memory.oom_control": control, "proc/vmstat": vmstat}, "sys/fs/cgroup/memory/memory.oom_control", 4},
-		{"both", "4:cpu:/a\n0::/a\n", map[string]string{"sys/fs/cgroup/unified/a/memory.events": events}, "sys/fs/cgroup/unified/a/memory.events", 3},
-		{"old kernel", "4:memory:/a\n", map[string]string{"sys/fs/cgroup/memory/a/memory.oom_control": "under_oom 0\n", "proc/vmstat": vmstat}, "proc/vmstat", 7},
+		{"v2", "0::/a/b\n", map[string]string{"sys/fs/cgroup/a/b/memory.events": events,
+			"sys/fs/cgroup/memory.events": events, "proc/vmstat": vmstat}, "sys/fs/cgroup/a/b/memory.events", 3},
+		{"v2 in a container", "0::/\n", map[string]string{"sys/fs/cgroup/memory.events": events,
+			"proc/vmstat": vmstat}, "sys/fs/cgroup/memory.events", 3},
+		{"v1", "9:name=systemd:/\n4:cpu,memory:/a\n0::/\n",
+			map[string]string{"sys/fs/cgroup/memory/a/memory.oom_control": control, "proc/vmstat": vmstat},
+			"sys/fs/cgroup/memory/a/memory.oom_control", 4},
+		{"v1 in a container", "4:memory:/docker/a\n",
+			map[string]string{"sys/fs/cgroup/memory/memory.oom_control": control, "proc/vmstat": vmstat},
+			"sys/fs/cgroup/memory/memory.oom_control", 4},
+		{"both", "4:cpu:/a\n0::/a\n", map[string]string{"sys/fs/cgroup/unified/a/memory.events": events},
+			"sys/fs/cgroup/unified/a/memory.events", 3},
+		{"old kernel", "4:memory:/a\n", map[string]string{"sys/fs/cgroup/memory/a/memory.oom_control": "under_oom 0\n",
+			"proc/vmstat": vmstat}, "proc/vmstat", 7},
 		{"no cgroup", "", map[string]string{"proc/vmstat": vmstat}, "proc/vmstat", 7},
 		{"nothing", "0::/\nnonsense\n", map[string]string{"proc/vmstat": "pgfault 9\noom_kill x\n"}, "", -1},
 	} {
@@ -102,7 +111,8 @@ func TestOOMIsRecent(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 			cause, err := explain(&child.ExitError{Signal: syscall.SIGKILL}, got)
-			if (cause == "oom") != c.want || strings.Contains(err.Error(), "probably by the kernel because memory ran out") != c.want {
+			if (cause == "oom") != c.want || strings.Contains(err.Error(),
+				"probably by the kernel because memory ran out") != c.want {
 				t.Errorf("%s: %v", cause, err)
 			}
 		})
@@ -114,11 +124,13 @@ func limitedGroup(t *testing.T, limit int) string {
 	t.Helper()
 	file := oomFile("/", os.Getpid())
 	name, swap := map[string][2]string{
-		"memory.oom_control": {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}, "memory.events": {"memory.max", "memory.swap.max"},
+		"memory.oom_control": {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"},
+		"memory.events":      {"memory.max", "memory.swap.max"},
 	}[filepath.Base(file)], ""
 	dir := filepath.Join(filepath.Dir(file), fmt.Sprintf("millrace-test-%d", os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); name[0] == "" || err != nil {
-		t.Skipf("no memory cgroup can be made here, so that only TestOOMFile and TestOOMIsRecent test what is recognised: %v", err)
+		t.Skipf("no memory cgroup can be made here, so that only TestOOMFile and TestOOMIsRecent test what is "+
+			"recognised: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
@@ -129,7 +141,8 @@ func limitedGroup(t *testing.T, limit int) string {
 		swap = fmt.Sprint(limit)
 	}
 	if err := os.WriteFile(filepath.Join(dir, name[0]), fmt.Append(nil, limit), 0o600); err != nil {
-		t.Skipf("a memory cgroup cannot be limited here, so that only TestOOMFile and TestOOMIsRecent test what is recognised: %v", err)
+		t.Skipf("a memory cgroup cannot be limited here, so that only TestOOMFile and TestOOMIsRecent test what is "+
+			"recognised: %v", err)
 	}
 	_ = os.WriteFile(filepath.Join(dir, name[1]), []byte(swap), 0o600) // not every machine has swap
 	return filepath.Join(dir, "cgroup.procs")
@@ -148,7 +161,8 @@ func TestKilledByTheKernel(t *testing.T) {
 	s := load(t, "any", func(c *workers.Config) { c.Source = script }).open(stream.Options{})
 	for _, c := range []struct{ do, says, cause string }{
 		{"kill", "was killed by SIGKILL, which another process sent", "killed"},
-		{"grow", "was killed, probably by the kernel because memory ran out (OOM): give it less at once (batching.max_size", "oom"},
+		{"grow", "was killed, probably by the kernel because memory ran out (OOM): give it less at once " +
+			"(batching.max_size", "oom"},
 		{"grow", "refuse: an equal request ended the model's program", ""},
 	} {
 		s.submit(stream.Frame{Codec: stream.Opaque, Params: stream.Params{"do": c.do}})

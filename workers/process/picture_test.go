@@ -29,7 +29,8 @@ func testPictures(t *testing.T, shared bool) {
 			t.Fatalf("%v, %v", got.Outcome, got.Err)
 		}
 		out := got.Outputs[0]
-		if out.Datatype != stream.Uint8 || len(out.Shape) != 3 || out.Shape[0] != h || out.Shape[1] != w || out.Shape[2] != 3 {
+		if out.Datatype != stream.Uint8 || len(out.Shape) != 3 || out.Shape[0] != h || out.Shape[1] != w ||
+			out.Shape[2] != 3 {
 			t.Fatalf("%s %v", out.Datatype, out.Shape)
 		}
 		for c, v := range pixel {
@@ -72,7 +73,8 @@ func testPictures(t *testing.T, shared bool) {
 
 	for says, f := range map[string]stream.Frame{
 		"not a JPEG, PNG or WebP": {Codec: stream.Auto, Payload: []byte("text")},
-		"roi":                     {Codec: stream.RGB24, Width: 6, Height: 4, Payload: rgb, Region: stream.Region{X: 5, Y: 1, Width: 3, Height: 2}},
+		"roi": {Codec: stream.RGB24, Width: 6, Height: 4, Payload: rgb,
+			Region: stream.Region{X: 5, Y: 1, Width: 3, Height: 2}},
 		"codec: model m takes pictures, not pcm16": {Codec: stream.PCM16, Payload: []byte("text")},
 	} {
 		s.submit(f)
@@ -107,12 +109,14 @@ func TestDecode(t *testing.T) {
 	right := func() {
 		t.Helper()
 		got := send(20, b.Bytes())
-		if got.Err != nil || got.Outcome != stream.Answered || !slices.Equal(got.Outputs[0].Shape, []int{20, 20, 1}) || !bytes.Equal(got.Outputs[0].Data, bytes.Repeat([]byte{77}, 400)) {
+		if got.Err != nil || got.Outcome != stream.Answered || !slices.Equal(got.Outputs[0].Shape, []int{20, 20, 1}) ||
+			!bytes.Equal(got.Outputs[0].Data, bytes.Repeat([]byte{77}, 400)) {
 			t.Fatalf("%v, %v, %v", got.Outcome, got.Err, got.Outputs)
 		}
 	}
 	right()
-	if got := send(20, []byte("text")); got.Outcome != stream.Failed || stream.CodeOf(got.Err) != stream.Unsupported || !strings.Contains(got.Err.Error(), "not a JPEG, PNG or WebP") {
+	if got := send(20, []byte("text")); got.Outcome != stream.Failed || stream.CodeOf(got.Err) != stream.Unsupported ||
+		!strings.Contains(got.Err.Error(), "not a JPEG, PNG or WebP") {
 		t.Errorf("%v, %v", got.Outcome, got.Err)
 	}
 	stats := r.mem.Stats()

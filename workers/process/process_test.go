@@ -82,7 +82,8 @@ func tryLoad(t *testing.T, mode string, set ...func(*workers.Config)) (*rig, err
 		if s := r.mem.Stats(); s.Leases != 0 || s.Leased != 0 || s.Reserved != 0 {
 			t.Errorf("memory was not given back: %+v", s)
 		}
-		for limit := time.Now().Add(20 * time.Second); child.Live() != 0; time.Sleep(time.Millisecond) { // one may be ending
+		// one may be ending
+		for limit := time.Now().Add(20 * time.Second); child.Live() != 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(limit) {
 				t.Fatalf("%d children are left", child.Live())
 			}
@@ -91,7 +92,8 @@ func tryLoad(t *testing.T, mode string, set ...func(*workers.Config)) (*rig, err
 			t.Log(r.log.String())
 		}
 	})
-	cfg := workers.Config{Name: "m", Source: path, Kind: "process", Params: stream.Params{"env": `["MODE=` + mode + `"]`}}
+	cfg := workers.Config{Name: "m", Source: path, Kind: "process",
+		Params: stream.Params{"env": `["MODE=` + mode + `"]`}}
 	for _, f := range set {
 		f(&cfg)
 	}
@@ -158,7 +160,9 @@ func (c *client) next() *stream.Result {
 
 // numbers is a frame of FP32.
 func numbers(params stream.Params, v ...float32) stream.Frame {
-	return stream.Frame{Codec: stream.Tensors, Params: params, Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, len(v)}, Data: stream.AppendFloat32(nil, v...)}}}
+	return stream.Frame{Codec: stream.Tensors, Params: params,
+		Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, len(v)},
+			Data: stream.AppendFloat32(nil, v...)}}}
 }
 
 func params(kv ...any) func(*workers.Config) {
@@ -174,7 +178,8 @@ func TestDense(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
 		shared     bool
-	}{{"shared memory", "", true}, {"pipe", "", false}, {"free dimensions", "free", true}, {"free dimensions, pipe", "free", false}} {
+	}{{"shared memory", "", true}, {"pipe", "", false}, {"free dimensions", "free", true},
+		{"free dimensions, pipe", "free", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			r := load(t, c.mode, params("shared_memory", c.shared))
 			s := r.open(stream.Options{})
@@ -203,7 +208,8 @@ func TestSmallShm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := `mount -t tmpfs -o size=4k tmpfs /dev/shm && df -k /dev/shm | grep -q " 4 " && exec "$0" -test.run '^TestResultsGrow$|^TestDense$'`
+	script := `mount -t tmpfs -o size=4k tmpfs /dev/shm && df -k /dev/shm | grep -q " 4 " && exec "$0" -test.run ` +
+		`'^TestResultsGrow$|^TestDense$'`
 	out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", script, program).CombinedOutput()
 	if err != nil && strings.Contains(string(out), "unshare failed") {
 		t.Skipf("mounts are not possible here: %s", out)
@@ -226,7 +232,8 @@ func testRagged(t *testing.T, shared bool) {
 		payload := strings.Repeat("a", n)
 		s.submit(stream.Frame{Codec: stream.Opaque, Payload: []byte(payload)})
 		got := s.next()
-		if got.Outcome != stream.Answered || len(got.Outputs) != 1 || string(got.Outputs[0].Data[4:]) != payload || got.Params["codec"] != "opaque" {
+		if got.Outcome != stream.Answered || len(got.Outputs) != 1 || string(got.Outputs[0].Data[4:]) != payload ||
+			got.Params["codec"] != "opaque" {
 			t.Fatalf("%d bytes: %v, %v", n, got.Outcome, got.Err)
 		}
 		got.Release()
@@ -237,12 +244,15 @@ func testRagged(t *testing.T, shared bool) {
 		t.Fatalf("%+v, %v", got, got.Err)
 	}
 	got.Release()
-	s.submit(stream.Frame{Codec: stream.Opaque, Payload: []byte("{}"), Call: &stream.Call{Endpoint: "infer", Method: "POST", Header: map[string]string{"a": "b\xff"}}})
+	s.submit(stream.Frame{Codec: stream.Opaque, Payload: []byte("{}"),
+		Call: &stream.Call{Endpoint: "infer", Method: "POST", Header: map[string]string{"a": "b\xff"}}})
 	got = s.next()
-	if got.Outcome != stream.Answered || got.Reply == nil || got.Reply.Status != 201 || got.Reply.ContentType != "text/x" || got.Reply.Header["x-a"] != "b" {
+	if got.Outcome != stream.Answered || got.Reply == nil || got.Reply.Status != 201 ||
+		got.Reply.ContentType != "text/x" || got.Reply.Header["x-a"] != "b" {
 		t.Fatalf("%+v, %v, %+v", got, got.Err, got.Reply)
 	}
-	if body := string(got.Outputs[0].Data[4:]); got.Outputs[0].Name != "body" || !strings.HasSuffix(body, "}{}") || !strings.Contains(body, `"endpoint": "infer"`) {
+	if body := string(got.Outputs[0].Data[4:]); got.Outputs[0].Name != "body" || !strings.HasSuffix(body, "}{}") ||
+		!strings.Contains(body, `"endpoint": "infer"`) {
 		t.Errorf("%q", body)
 	}
 	got.Release()

@@ -70,7 +70,8 @@ func (w *Worker) refuse(b *batching.Batch) (alone bool) {
 	for _, r := range b.Requests {
 		if err := w.trials.refused(r, now); err != nil {
 			if w.spec.Own != nil { // a program of the server has no setting refuse
-				err = stream.Errorf(stream.InvalidArgument, "", "an equal request ended the process of model %s a short time ago, and such input is refused for %v: send other input", w.env.Name, w.trials.refuse)
+				err = stream.Errorf(stream.InvalidArgument, "", "an equal request ended the process of model %s a "+
+					"short time ago, and such input is refused for %v: send other input", w.env.Name, w.trials.refuse)
 			}
 			r.Fail(err)
 		}
@@ -247,7 +248,8 @@ func (w *Worker) request(x *writer, r *stream.Request, dense bool, now stream.In
 		return nil
 	}
 	if !r.Codec.Picture() && r.Codec != stream.Opaque {
-		return stream.Errorf(stream.Unsupported, "codec", "model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", w.env.Name, r.Codec)
+		return stream.Errorf(stream.Unsupported, "codec",
+			"model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", w.env.Name, r.Codec)
 	}
 	width, height, ok := w.pictureSize(r)
 	if !ok {
@@ -385,7 +387,8 @@ func (w *Worker) tooLong(what string, limit time.Duration) error {
 	if limit != w.env.Limit {
 		field = ""
 	}
-	return stream.Errorf(stream.Timeout, field, "the program of model %s %s within %v and is replaced", w.env.Name, what, limit)
+	return stream.Errorf(stream.Timeout, field, "the program of model %s %s within %v and is replaced", w.env.Name,
+		what, limit)
 }
 
 // broken turns err into an error with ErrBroken, for which the group replaces the instance.
@@ -507,6 +510,7 @@ func (w *Worker) span(s *slot, b *batching.Batch, p *span, zero, began stream.In
 		if p.request >= 0 && p.request != k || r.Outcome() != stream.Pending {
 			continue
 		}
-		r.Steps = append(r.Steps, stream.Step{Name: p.name, Span: stream.NewSpanID(), From: at(p.start), To: at(max(p.start, p.end)), Outcome: stream.Answered})
+		r.Steps = append(r.Steps, stream.Step{Name: p.name, Span: stream.NewSpanID(), From: at(p.start),
+			To: at(max(p.start, p.end)), Outcome: stream.Answered})
 	}
 }

@@ -24,7 +24,8 @@ func (s *segment) open(n int) (err error) {
 	if err = unix.Fallocate(s.fd, 0, 0, int64(n)); err != nil {
 		return err
 	}
-	if _, err = unix.FcntlInt(uintptr(s.fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err = unix.FcntlInt(uintptr(s.fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|
+		unix.F_SEAL_SEAL); err != nil {
 		return err
 	}
 	s.bytes, err = unix.Mmap(s.fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

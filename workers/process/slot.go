@@ -41,7 +41,8 @@ type slot struct {
 }
 
 func newSlot(w *Worker) *slot {
-	s := &slot{answers: make(chan *message, 1), timer: time.NewTimer(time.Hour), decoder: workers.NewDecoder(w.env.Pixels, w.env.Memory)}
+	s := &slot{answers: make(chan *message, 1), timer: time.NewTimer(time.Hour),
+		decoder: workers.NewDecoder(w.env.Pixels, w.env.Memory)}
 	s.timer.Stop()
 	return s
 }

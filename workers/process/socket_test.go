@@ -35,7 +35,8 @@ func TestWriteWithoutWaiting(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errHalf) || len(want) == 0 {
 		t.Fatalf("after %d bytes: %v", len(want), err)
 	}
-	if err = s.write([][]byte{make([]byte, size)}, -1, time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errHalf) {
+	if err = s.write([][]byte{make([]byte, size)}, -1, time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, errHalf) {
 		t.Errorf("with a limit: %v", err)
 	}
 	_ = s.file.Close()
@@ -61,15 +62,25 @@ func TestUnreadMessages(t *testing.T) {
 		{"segment", true, func(w *Worker) { _ = w.tell(1, 10, false, -1) }, true, 0},
 		{"drop_segment", true, func(w *Worker) { w.drop(1) }, true, 0},
 		{"cancel", true, func(w *Worker) { w.tryPost([]byte(`{"type":"cancel"}`)) }, false, 0},
-		{"release before a batch", true, func(w *Worker) { w.proc.release = []uint64{1, 2}; w.releaseStates(w.patience()) }, true, 2},
+		{"release before a batch", true, func(w *Worker) {
+			w.proc.release = []uint64{1, 2}
+			w.releaseStates(w.patience())
+		}, true, 2},
 		{"release", true, func(w *Worker) { w.proc.release = []uint64{1, 2}; w.releaseStates(0) }, false, 2},
-		{"many releases before a batch", false, func(w *Worker) { w.proc.release = many; w.releaseStates(w.patience()) }, true, some},
+		{"many releases before a batch", false, func(w *Worker) {
+			w.proc.release = many
+			w.releaseStates(w.patience())
+		}, true, some},
 		{"many releases", false, func(w *Worker) { w.proc.release = many; w.releaseStates(0) }, false, some},
-		{"many releases without room", true, func(w *Worker) { w.proc.release = many; w.releaseStates(0) }, false, len(many)},
+		{"many releases without room", true, func(w *Worker) {
+			w.proc.release = many
+			w.releaseStates(0)
+		}, false, len(many)},
 		{"half a segment", false, func(w *Worker) { w.post(make([]byte, 8<<20), -1) }, true, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			env := &workers.Env{Name: "m", Memory: buf.NewPool(0), Limit: 50 * time.Millisecond, Processes: &workers.Processes{}}
+			env := &workers.Env{Name: "m", Memory: buf.NewPool(0), Limit: 50 * time.Millisecond,
+				Processes: &workers.Processes{}}
 			spec := Spec{Path: "sleep", Args: []string{"1000"}, Settings: defaults()}
 			p, err := begin(&spec, env, newLogs(slog.New(slog.DiscardHandler)))
 			if err != nil {
@@ -86,7 +97,9 @@ func TestUnreadMessages(t *testing.T) {
 			switch {
 			case !c.given && why != nil:
 				t.Errorf("it was given up: %v", why)
-			case c.given && (stream.CodeOf(why) != stream.Timeout || !strings.Contains(why.Error(), "limits.run: the program of model m did not read a message within 50ms")):
+			case c.given && (stream.CodeOf(why) != stream.Timeout ||
+				!strings.Contains(why.Error(),
+					"limits.run: the program of model m did not read a message within 50ms")):
 				t.Errorf("it was not given up: %v", why)
 			}
 			if left != c.release && (c.release != some || left == 0 || left == len(many)) {

@@ -35,7 +35,9 @@ func (c *client) hold(do string, next func()) {
 // begins waits until the child runs a request.
 func (c *client) begins(do string) {
 	c.rig.Helper()
-	c.until("the child runs the first batch", func() bool { return strings.Contains(c.log.String(), `msg="begins `+do) })
+	c.until("the child runs the first batch", func() bool {
+		return strings.Contains(c.log.String(), `msg="begins `+do)
+	})
 }
 
 // eachLimit runs a test with a short limit, and with longer limits as long as f returns false: on a busy machine an
@@ -99,7 +101,9 @@ func TestSecondBatchSurvives(t *testing.T) {
 	})
 	t.Run("hang", func(t *testing.T) {
 		eachLimit(t, func(t *testing.T, limit time.Duration) bool {
-			s := load(t, "", func(c *workers.Config) { c.Batching.MaxSize, c.Limits.Run = 8, limit }).open(stream.Options{})
+			s := load(t, "", func(c *workers.Config) {
+				c.Batching.MaxSize, c.Limits.Run = 8, limit
+			}).open(stream.Options{})
 			s.submit(numbers(stream.Params{"do": "hang"}, 100, 0, 0, 0))
 			s.begins("hang")
 			eight(s)
@@ -112,10 +116,13 @@ func TestSecondBatchSurvives(t *testing.T) {
 // to the next process, and a process that ends afterwards fails the batch; with shared memory and with messages.
 func TestBegins(t *testing.T) {
 	for _, shared := range []bool{true, false} {
-		for do, want := range map[string]string{"end before it": "", "end after it": "has ended with status 3", "wrong id": "begun has the id"} {
+		for do, want := range map[string]string{"end before it": "", "end after it": "has ended with status 3",
+			"wrong id": "begun has the id"} {
 			t.Run(fmt.Sprintf("%s, shared memory %v", do, shared), func(t *testing.T) {
 				once := filepath.Join(t.TempDir(), "once")
-				r := load(t, "begins", params("shared_memory", shared), func(c *workers.Config) { c.Params["env"] = `["MODE=begins", "ONCE=` + once + `"]` })
+				r := load(t, "begins", params("shared_memory", shared), func(c *workers.Config) {
+					c.Params["env"] = `["MODE=begins", "ONCE=` + once + `"]`
+				})
 				s := r.open(stream.Options{})
 				for i, do := range []string{"", do, ""} {
 					s.submit(numbers(stream.Params{"do": do}, float32(i), 0, 0, 0))
@@ -165,7 +172,8 @@ func TestKillerIsFound(t *testing.T) {
 		s.submit(numbers(poison, v, 0, 0, 0))
 	}
 	got := s.next()
-	if stream.CodeOf(got.Err) != stream.InvalidArgument || !strings.Contains(got.Err.Error(), "refuse: an equal request ended the model's program") {
+	if stream.CodeOf(got.Err) != stream.InvalidArgument ||
+		!strings.Contains(got.Err.Error(), "refuse: an equal request ended the model's program") {
 		t.Errorf("the killer again: %v", got.Err)
 	}
 	if got = s.next(); got.Outcome != stream.Answered || got.Outputs[0].Float32s()[0] != 14 {
@@ -213,8 +221,10 @@ func TestSignals(t *testing.T) {
 		signal syscall.Signal
 		cause  string
 	}{
-		{syscall.SIGTERM, "killed"}, {syscall.SIGINT, "killed"}, {syscall.SIGHUP, "killed"}, {syscall.SIGKILL, "killed"},
-		{syscall.SIGSEGV, "signal"}, {syscall.SIGABRT, "signal"}, {syscall.SIGBUS, "signal"}, {syscall.SIGILL, "signal"}, {syscall.SIGFPE, "signal"},
+		{syscall.SIGTERM, "killed"}, {syscall.SIGINT, "killed"}, {syscall.SIGHUP, "killed"},
+		{syscall.SIGKILL, "killed"},
+		{syscall.SIGSEGV, "signal"}, {syscall.SIGABRT, "signal"}, {syscall.SIGBUS, "signal"},
+		{syscall.SIGILL, "signal"}, {syscall.SIGFPE, "signal"},
 	} {
 		t.Run(unix.SignalName(c.signal), func(t *testing.T) {
 			s := load(t, "any").open(stream.Options{})
@@ -257,7 +267,9 @@ func TestRefusesToRestart(t *testing.T) {
 	s := r.open(stream.Options{})
 	s.submit(numbers(stream.Params{"do": "exit"}, 1, 2, 3, 4))
 	s.next().Release()
-	r.until("it is given up", func() bool { return strings.Contains(r.log.String(), "worker abandoned after too many restarts") })
+	r.until("it is given up", func() bool {
+		return strings.Contains(r.log.String(), "worker abandoned after too many restarts")
+	})
 	if ends := r.group.Stats().Processes.Ended; ends["exit"] != 1 || ends["start"] != 3 || len(ends) != 2 {
 		t.Errorf("ends %v", ends)
 	}
@@ -293,10 +305,13 @@ func TestIdempotent(t *testing.T) {
 
 // A batch may have more fatal requests than limits.restarts allows, because answered requests are in between.
 func TestSeveralKillers(t *testing.T) {
-	r := load(t, "", params("refuse", "0s"), func(c *workers.Config) { c.Batching.MaxSize, c.Limits.Restarts = 8, 3 }) // of five ends, at most three are in a row, however the frames share batches
+	// of five ends, at most three are in a row, however the frames share batches
+	r := load(t, "", params("refuse", "0s"), func(c *workers.Config) { c.Batching.MaxSize, c.Limits.Restarts = 8, 3 })
 	s := r.open(stream.Options{})
 	s.submit(numbers(stream.Params{"do": "sleep:0.2"}, 100, 0, 0, 0))
-	s.until("the child runs the first batch", func() bool { return strings.Contains(s.log.String(), `msg="begins sleep:0.2`) })
+	s.until("the child runs the first batch", func() bool {
+		return strings.Contains(s.log.String(), `msg="begins sleep:0.2`)
+	})
 	values := []float32{10, 13, 11, 13, 12, 13, 14, 13}
 	for _, v := range values {
 		s.submit(numbers(stream.Params{"do": "abort if 13"}, v, 0, 0, 0))
@@ -304,7 +319,8 @@ func TestSeveralKillers(t *testing.T) {
 	s.next().Release()
 	for i, v := range values {
 		got := s.next()
-		if v == 13 && (got.Outcome != stream.Failed || !strings.Contains(got.Err.Error(), "signal 6 (aborted)")) || v != 13 && got.Outcome != stream.Answered {
+		if v == 13 && (got.Outcome != stream.Failed || !strings.Contains(got.Err.Error(), "signal 6 (aborted)")) ||
+			v != 13 && got.Outcome != stream.Answered {
 			t.Errorf("%d: %v, %v", i, got.Outcome, got.Err)
 		}
 		got.Release()
@@ -319,7 +335,9 @@ func TestOneByOneIsNoHang(t *testing.T) {
 	})
 	s, before := r.open(stream.Options{}), r.open(stream.Options{})
 	before.submit(numbers(stream.Params{"do": "sleep:0.2"}, 100, 0, 0, 0))
-	s.until("the child runs the first batch", func() bool { return strings.Contains(s.log.String(), `msg="begins sleep:0.2`) })
+	s.until("the child runs the first batch", func() bool {
+		return strings.Contains(s.log.String(), `msg="begins sleep:0.2`)
+	})
 	for i := range rows {
 		do := "sleep:0.2"
 		if i == 0 {
@@ -423,7 +441,8 @@ func TestAnsweredInPartIsNotRunAgain(t *testing.T) {
 		unblock()
 	}
 	for _, c := range []*client{first, second} {
-		if got := c.next(); got.Outcome != stream.Failed || got.Partial || !strings.Contains(got.Err.Error(), "result has 0 requests for a batch of 1") {
+		if got := c.next(); got.Outcome != stream.Failed || got.Partial ||
+			!strings.Contains(got.Err.Error(), "result has 0 requests for a batch of 1") {
 			t.Errorf("%v, %v", got.Outcome, got.Err)
 		}
 	}
@@ -478,12 +497,16 @@ func TestPlacesOfInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(inherited) }()
-	r := load(t, "any", params("instance_env", `["GPU=0;A=b", "GPU=1"]`, "cores", `["0", "0-1"]`, "dir", dir), func(c *workers.Config) { c.Instances, c.Batching.MaxSize = 2, 1 })
+	r := load(t, "any", params("instance_env", `["GPU=0;A=b", "GPU=1"]`, "cores", `["0", "0-1"]`, "dir", dir),
+		func(c *workers.Config) {
+			c.Instances, c.Batching.MaxSize = 2, 1
+		})
 	s, seen := r.open(stream.Options{}), map[string][]int{}
 	for deadline := time.Now().Add(time.Minute); len(seen) < 2 && time.Now().Before(deadline); {
 		got := s.report()
 		seen[got.Env["GPU"]] = got.Cores
-		if got.Dir != dir || got.Env["MODE"] != "any" || got.Env["MILLRACE_SOCKET"] != "3" || (got.Env["GPU"] == "0") != (got.Env["A"] == "b") {
+		if got.Dir != dir || got.Env["MODE"] != "any" || got.Env["MILLRACE_SOCKET"] != "3" ||
+			(got.Env["GPU"] == "0") != (got.Env["A"] == "b") {
 			t.Errorf("%+v", got)
 		}
 		if want := []string{"/dev/null", "pipe", "pipe", "socket"}; !slices.Equal(got.Files, want) {
@@ -527,7 +550,9 @@ func TestState(t *testing.T) {
 	id := clients[0].ID()
 	clients[0].Close(stream.ByClient)
 	count(clients[1])
-	r.until("the state is released", func() bool { return strings.Contains(r.log.String(), fmt.Sprintf("released %d", id)) })
+	r.until("the state is released", func() bool {
+		return strings.Contains(r.log.String(), fmt.Sprintf("released %d", id))
+	})
 	clients[2].submit(numbers(stream.Params{"do": "exit"}, 1, 2, 3, 4))
 	if got := clients[2].next(); got.Outcome != stream.Failed {
 		t.Errorf("%v", got.Outcome)
@@ -556,7 +581,8 @@ func TestRecycling(t *testing.T) {
 		pids[s.report().PID] = true
 	}
 	st := r.group.Stats()
-	if len(pids) < 3 || st.Frames.Results != 20 || st.Processes.Ended["recycled"] == 0 || st.Processes.Ended["exit"] != 0 {
+	if len(pids) < 3 || st.Frames.Results != 20 || st.Processes.Ended["recycled"] == 0 ||
+		st.Processes.Ended["exit"] != 0 {
 		t.Errorf("%d processes, %+v", len(pids), st.Processes)
 	}
 }
@@ -581,7 +607,9 @@ func TestMemoryLimit(t *testing.T) {
 // The program's own watchdog is asked while idle, and a program that answers no is replaced.
 func TestWatchdog(t *testing.T) {
 	sick := filepath.Join(t.TempDir(), "sick")
-	r := load(t, "any", params("watchdog.period", "10ms"), func(c *workers.Config) { c.Params["env"] = `["MODE=any", "UNHEALTHY=` + sick + `"]` })
+	r := load(t, "any", params("watchdog.period", "10ms"), func(c *workers.Config) {
+		c.Params["env"] = `["MODE=any", "UNHEALTHY=` + sick + `"]`
+	})
 	if err := os.WriteFile(sick, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -25,14 +25,16 @@ func at(d time.Duration) stream.Instant { return stream.Instant(1).Add(d) }
 
 func TestHealth(t *testing.T) {
 	set := defaults()
-	set.Watchdog.RequestThreshold, set.RecycleRequests, set.RecycleAfter, set.MemoryLimit = 100*time.Millisecond, 20, time.Hour, 100<<20
+	set.Watchdog.RequestThreshold, set.RecycleRequests, set.RecycleAfter, set.MemoryLimit = 100*time.Millisecond, 20,
+		time.Hour, 100<<20
 	h := newHealth(set, at(0))
 	for i, took := range []time.Duration{300, 10, 10, 10, 150, 150} { // milliseconds; the mean of three
 		why := h.ran(1, took*time.Millisecond)
 		if (why != nil) != (i == 2 || i == 5) {
 			t.Errorf("batch %d: %+v", i, why)
 		}
-		if why != nil && (why.cause != "slow" || why.planned || !strings.Contains(why.err.Error(), "watchdog.request_threshold")) {
+		if why != nil && (why.cause != "slow" || why.planned ||
+			!strings.Contains(why.err.Error(), "watchdog.request_threshold")) {
 			t.Errorf("batch %d: %+v", i, why)
 		}
 	}
@@ -94,13 +96,15 @@ func TestKillers(t *testing.T) {
 		t.Error("nothing is known")
 	}
 	tr.remember(request(stream.Params{"n": int64(1)}, "a"), at(0))
-	for _, other := range []*stream.Request{request(nil, "a"), request(stream.Params{"n": int64(2)}, "a"), request(stream.Params{"n": "1"}, "a"), request(stream.Params{"n": int64(1)}, "b")} {
+	for _, other := range []*stream.Request{request(nil, "a"), request(stream.Params{"n": int64(2)}, "a"),
+		request(stream.Params{"n": "1"}, "a"), request(stream.Params{"n": int64(1)}, "b")} {
 		if err := tr.refused(other, at(time.Second)); err != nil {
 			t.Errorf("%v %s: %v", other.Params, other.Payload, err)
 		}
 	}
 	same := request(stream.Params{"n": int64(1)}, "a")
-	if err := tr.refused(same, at(59*time.Second)); stream.CodeOf(err) != stream.InvalidArgument || !strings.Contains(err.Error(), "59s ago, and such input is refused for 1m0s") {
+	if err := tr.refused(same, at(59*time.Second)); stream.CodeOf(err) != stream.InvalidArgument ||
+		!strings.Contains(err.Error(), "59s ago, and such input is refused for 1m0s") {
 		t.Errorf("%v", err)
 	}
 	if err := tr.refused(same, at(time.Minute)); err != nil || tr.known.Load() != 0 {
@@ -112,7 +116,8 @@ func TestKillers(t *testing.T) {
 	if n := tr.known.Load(); n != maxKillers {
 		t.Errorf("%d are known", n)
 	}
-	if tr.refused(request(nil, "0"), at(time.Second)) != nil || tr.refused(request(nil, "1000"), at(time.Second)) == nil {
+	if tr.refused(request(nil, "0"), at(time.Second)) != nil ||
+		tr.refused(request(nil, "1000"), at(time.Second)) == nil {
 		t.Error("the oldest are forgotten first")
 	}
 }
@@ -174,18 +179,24 @@ func TestDescriptions(t *testing.T) {
 	const x = `"inputs":[{"name":"x","datatype":"FP32","shape":[4]}]`
 	for text, says := range map[string]string{
 		`{"type":"model"}`: "nobody could use it",
-		`{"type":"model","inputs":[{"name":"x","datatype":"FP31","shape":[4]}]}`:                                            "FP31",
-		`{"type":"model","inputs":[{"name":"x","datatype":"FP32","shape":[0]}]}`:                                            "shape [0]",
-		`{"type":"model","inputs":[{"name":"x","datatype":"FP32","shape":[99999999,99999999]}]}`:                            "too large",
-		`{"type":"model","inputs":[{"datatype":"FP32","shape":[1]}]}`:                                                       "no name",
-		`{"type":"model","inputs":[{"name":"x","datatype":"FP32","shape":[1]},{"name":"x","datatype":"FP32","shape":[1]}]}`: "another one has",
-		`{"type":"model","max_batch":100000,` + x + `}`:                                                                     "max_batch",
-		`{"type":"model","image":{"width":5},` + x + `}`:                                                                    "want both sides",
-		`{"type":"model","image":{},` + x + `}`:                                                                             "UINT8 with 3",
-		`{"type":"model","image":{"scale":[1,2]},` + x + `}`:                                                                "one or three",
-		`{"type":"model","color":"red",` + x + `}`:                                                                          "unknown field",
-		`{"type":"model","app":{"routes":[{"method":"BREW","path":"/"}]}}`:                                                  "BREW",
-		`{"type":"model","app":{"routes":[{"method":"GET","path":"x"}]}}`:                                                   "begins with a slash",
+		`{"type":"model","inputs":[{"name":"x","datatype":"FP31","shape":[4]}]}`:                 "FP31",
+		`{"type":"model","inputs":[{"name":"x","datatype":"FP32","shape":[0]}]}`:                 "shape [0]",
+		`{"type":"model","inputs":[{"name":"x","datatype":"FP32","shape":[99999999,99999999]}]}`: "too large",
+		`{"type":"model","inputs":[{"datatype":"FP32","shape":[1]}]}`:                            "no name",
+		`{"type":"model","inputs":[{"name":"x","datatype":"FP32","shape":[1]},{"name":"x","datatype":"FP32",` +
+			`"shape":[1]}]}`: "another one has",
+		`{"type":"model","max_batch":100000,` + x +
+			`}`: "max_batch",
+		`{"type":"model","image":{"width":5},` + x +
+			`}`: "want both sides",
+		`{"type":"model","image":{},` + x +
+			`}`: "UINT8 with 3",
+		`{"type":"model","image":{"scale":[1,2]},` + x +
+			`}`: "one or three",
+		`{"type":"model","color":"red",` + x +
+			`}`: "unknown field",
+		`{"type":"model","app":{"routes":[{"method":"BREW","path":"/"}]}}`: "BREW",
+		`{"type":"model","app":{"routes":[{"method":"GET","path":"x"}]}}`:  "begins with a slash",
 	} {
 		d, err := describe([]byte(text))
 		if err == nil {
@@ -195,16 +206,20 @@ func TestDescriptions(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
-	d, err := describe([]byte(`{"type":"model","batch":true,"max_batch":4,"stateful":true,"app":{"style":"s","routes":[{"method":"POST","path":"/a","endpoint":"a","events":true}],"openapi":{"a":1},"extra":{"n":1,"f":1.5,"l":[1]}},"stages":[{"name":"x"}],` + x + `}`))
+	d, err := describe([]byte(`{"type":"model","batch":true,"max_batch":4,"stateful":true,"app":{"style":"s",` +
+		`"routes":[{"method":"POST","path":"/a","endpoint":"a","events":true}],"openapi":{"a":1},"extra":{"n":1,` +
+		`"f":1.5,"l":[1]}},"stages":[{"name":"x"}],` + x + `}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, whole, err := d.model()
-	if err != nil || whole || m.Ragged || m.Any || !m.Stateful || !m.Affinity || m.MaxBatch != 4 || m.Axis != stream.FreeAxis || !m.Calls {
+	if err != nil || whole || m.Ragged || m.Any || !m.Stateful || !m.Affinity || m.MaxBatch != 4 ||
+		m.Axis != stream.FreeAxis || !m.Calls {
 		t.Errorf("%+v, %v", m, err)
 	}
 	a := m.App
-	if a.Style != "s" || !a.Routes[0].Events || string(a.OpenAPI) != `{"a":1}` || a.Extra["n"] != int64(1) || a.Extra["f"] != 1.5 || a.Extra["l"] != "[1]" || string(a.Parts) != `{"graphs":[],"stages":[{"name":"x"}]}` {
+	if a.Style != "s" || !a.Routes[0].Events || string(a.OpenAPI) != `{"a":1}` || a.Extra["n"] != int64(1) ||
+		a.Extra["f"] != 1.5 || a.Extra["l"] != "[1]" || string(a.Parts) != `{"graphs":[],"stages":[{"name":"x"}]}` {
 		t.Errorf("%+v %s", a, a.Parts)
 	}
 }
@@ -229,9 +244,13 @@ func TestColorOfPicture(t *testing.T) {
 
 // FuzzMessage gives texts of a child to the parser, which refuses or reads each text.
 func FuzzMessage(f *testing.F) {
-	f.Add([]byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,"offset":0,"size":32}],"spans":[{"name":"a","start_us":1,"end_us":2}],"memory":5}`))
-	f.Add([]byte(`{"id":1,"type":"result","requests":[{"outputs":[],"parameters":{"a":1,"b":-1.5e3,"c":"\u00e4","d":true}},{"error":{"code":"timeout","message":"m","status":418}},{"drop":true},{"reply":{"status":200,"content_type":"a","header":{"b":"c"}}}]}`))
-	f.Add([]byte(`{"type":"part","id":1,"request":0,"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"at":0,"size":4}]}`))
+	f.Add([]byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,` +
+		`"offset":0,"size":32}],"spans":[{"name":"a","start_us":1,"end_us":2}],"memory":5}`))
+	f.Add([]byte(`{"id":1,"type":"result","requests":[{"outputs":[],"parameters":{"a":1,"b":-1.5e3,"c":"\u00e4",` +
+		`"d":true}},{"error":{"code":"timeout","message":"m","status":418}},{"drop":true},{"reply":{"status":200,` +
+		`"content_type":"a","header":{"b":"c"}}}]}`))
+	f.Add([]byte(`{"type":"part","id":1,"request":0,"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"at":0,` +
+		`"size":4}]}`))
 	f.Add([]byte(`{"type":"log","level":"info"}`))
 	f.Add([]byte(`{"type":"decode","id":1,"request":0,"width":64,"height":48,"color":"BGR"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -244,7 +263,8 @@ func FuzzMessage(f *testing.F) {
 		}
 		for _, list := range [][]tensor{m.outputs, m.tensors} {
 			for _, o := range list {
-				if !o.datatype.Valid() || o.from < 1 || o.to < o.from || o.to > len(m.dims) || o.size < 0 || o.offset < 0 || m.dims[o.from-1] != 1 {
+				if !o.datatype.Valid() || o.from < 1 || o.to < o.from || o.to > len(m.dims) || o.size < 0 ||
+					o.offset < 0 || m.dims[o.from-1] != 1 {
 					t.Errorf("%+v of %q", o, text)
 				}
 			}
@@ -293,7 +313,8 @@ func TestProgramOfTheDocs(t *testing.T) {
 
 // Reading the result of a batch allocates only kept memory.
 func TestParseAllocations(t *testing.T) {
-	text := []byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,"offset":0,"size":32}],"memory":5}`)
+	text := []byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,` +
+		`"offset":0,"size":32}],"memory":5}`)
 	m, s := message{}, scanner{}
 	if n := testing.AllocsPerRun(100, func() {
 		m.text = append(m.text, text...)

@@ -91,11 +91,13 @@ func (w *Worker) check(p *process) {
 		if err := decodeStrict(m.text, &c); err != nil {
 			p.giveUp("protocol", brokeProtocol(err))
 		} else if !c.OK {
-			w.replaceBy(&reason{cause: "watchdog", err: stream.Errorf(stream.Internal, "", "the program's own watchdog reports: %s", c.Message)})
+			w.replaceBy(&reason{cause: "watchdog",
+				err: stream.Errorf(stream.Internal, "", "the program's own watchdog reports: %s", c.Message)})
 		}
 	case <-p.ended:
 	case <-t.C:
-		p.giveUp("watchdog", stream.Errorf(stream.Timeout, "watchdog.period", "the program did not answer its watchdog's question within %v", limit))
+		p.giveUp("watchdog", stream.Errorf(stream.Timeout, "watchdog.period",
+			"the program did not answer its watchdog's question within %v", limit))
 	}
 }
 

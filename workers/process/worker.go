@@ -164,7 +164,8 @@ func (w *Worker) readTarget(i *describedImage) error {
 			continue
 		}
 		if err := f.into.UnmarshalText([]byte(f.value)); err != nil {
-			return stream.Errorf(stream.Internal, "", "the program broke the protocol: in model: image.%s: %w", f.name, err)
+			return stream.Errorf(stream.Internal, "", "the program broke the protocol: in model: image.%s: %w", f.name,
+				err)
 		}
 	}
 	w.channels = w.target.Color.Channels()
@@ -191,8 +192,10 @@ func (w *Worker) hello() []byte {
 	}
 	return text(map[string]any{
 		"type": "hello", "protocol": 1, "name": w.env.Name, "instance": w.env.Instance,
-		"parameters": params, "options": options, "max_batch": w.env.MaxBatch, "shared_memory": w.shared, "max_result": w.spec.Settings.MaxResult, "begun": true,
-		"declared": map[string]any{"inputs": tensors(w.env.Declared.Inputs), "outputs": tensors(w.env.Declared.Outputs), "batch": w.env.Declared.Batch},
+		"parameters": params, "options": options, "max_batch": w.env.MaxBatch, "shared_memory": w.shared,
+		"max_result": w.spec.Settings.MaxResult, "begun": true,
+		"declared": map[string]any{"inputs": tensors(w.env.Declared.Inputs),
+			"outputs": tensors(w.env.Declared.Outputs), "batch": w.env.Declared.Batch},
 	})
 }
 
@@ -206,7 +209,8 @@ func (w *Worker) startFailed(ctx context.Context, step string, err error) error 
 		if said != "" {
 			said = ": " + said
 		}
-		return stream.Errorf(stream.Timeout, "limits.start", "the program did not answer %s in time: raise the setting, or look what it waits for%s", step, said)
+		return stream.Errorf(stream.Timeout, "limits.start",
+			"the program did not answer %s in time: raise the setting, or look what it waits for%s", step, said)
 	case errors.As(err, &r) && w.spec.Own != nil:
 		return &stream.Error{Code: cmp.Or(r.code, stream.Internal), Field: r.field, Msg: r.message, Err: err}
 	case errors.As(err, &r):

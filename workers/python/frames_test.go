@@ -59,7 +59,8 @@ func (r *rig) open(g *workers.Group) func(f *stream.Frame) *stream.Result {
 // TestState runs frames of two streams: each has a state of its own, which ends with it.
 func TestState(t *testing.T) {
 	r := newRig(t)
-	g := r.mustLoad(r.write("service.py", "def infer(data: bytes, state: dict) -> str:\n    state['all'] = state.get('all', '') + data.decode()\n    return state['all']\n"), nil)
+	g := r.mustLoad(r.write("service.py", "def infer(data: bytes, state: dict) -> str:\n    state['all'] = "+
+		"state.get('all', '') + data.decode()\n    return state['all']\n"), nil)
 	a, b := r.open(g), r.open(g)
 	var got []string
 	for i, send := range []func(*stream.Frame) *stream.Result{a, b, a, b, r.open(g)} {
@@ -74,7 +75,8 @@ func TestState(t *testing.T) {
 // TestParts gets the answers of a generator one by one.
 func TestParts(t *testing.T) {
 	r := newRig(t)
-	next := r.open(r.mustLoad(r.write("service.py", "def infer(n: str):\n    for i in range(int(n)):\n        yield i\n"), nil))
+	next := r.open(r.mustLoad(r.write("service.py",
+		"def infer(n: str):\n    for i in range(int(n)):\n        yield i\n"), nil))
 	f := &stream.Frame{Codec: stream.Opaque, Payload: []byte("3")}
 	for i := range 3 {
 		res := next(f)
@@ -90,8 +92,10 @@ func TestParts(t *testing.T) {
 // TestWindow gives a function windows of a stream of samples.
 func TestWindow(t *testing.T) {
 	r := newRig(t)
-	source := r.write("service.py", "from millrace import Tensor\ndef infer(x: Tensor['FP32', -1]) -> Tensor['FP32', 2]:\n    return [x.shape[0], x.sum()]\n")
-	cfg := workers.Config{Name: "m", Source: source, Kind: "python", Params: stream.Params{"python": interpreter}, Window: workers.Window{Length: 4, Hop: 2}}
+	source := r.write("service.py", "from millrace import Tensor\ndef infer(x: Tensor['FP32', -1]) -> "+
+		"Tensor['FP32', 2]:\n    return [x.shape[0], x.sum()]\n")
+	cfg := workers.Config{Name: "m", Source: source, Kind: "python", Params: stream.Params{"python": interpreter},
+		Window: workers.Window{Length: 4, Hop: 2}}
 	if _, err := r.m.LoadConfig(t.Context(), cfg, true); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +109,8 @@ func TestWindow(t *testing.T) {
 		data = stream.AppendFloat32(data, float32(i))
 	}
 	for i, want := range []float32{0 + 1 + 2 + 3, 2 + 3 + 4 + 5} {
-		f := &stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: data[i*16 : i*16+8]}}}
+		f := &stream.Frame{Codec: stream.Tensors,
+			Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: data[i*16 : i*16+8]}}}
 		if i == 0 {
 			f.Inputs[0].Shape, f.Inputs[0].Data = []int{4}, data[:16]
 		}
@@ -121,11 +126,16 @@ func TestWindow(t *testing.T) {
 func TestPictures(t *testing.T) {
 	testneeds.Python(t, "numpy")
 	frames := bright(t)
-	for takes, tensors := range map[string]int{ // how many tensors it takes; the server fills the one input of the others
-		"picture: Image[80, 80]": 0, "picture: Image": 1, "picture: Image[80, 80, 'GRAY']": 0, "picture: Image[80, 80], least: float = 128": 2,
-		"picture: Image, least: float = 128": 2, "picture: Image[80, 80], mask: Image[40, 40] = None, least: float = 128": 2,
-		"picture: Optional[Image[80, 80]] = None, least: float = 128": 2, "picture: Image[80, 80], *, least: float = 128": 0,
-		"picture: Image[80, 80], context, **more": 2, "picture: Batch[Image[80, 80]], least: Batch[float] = 128": 2,
+	// how many tensors it takes; the server fills the one input of the others
+	for takes, tensors := range map[string]int{
+		"picture: Image[80, 80]": 0, "picture: Image": 1, "picture: Image[80, 80, 'GRAY']": 0,
+		"picture: Image[80, 80], least: float = 128":                             2,
+		"picture: Image, least: float = 128":                                     2,
+		"picture: Image[80, 80], mask: Image[40, 40] = None, least: float = 128": 2,
+		"picture: Optional[Image[80, 80]] = None, least: float = 128":            2,
+		"picture: Image[80, 80], *, least: float = 128":                          0,
+		"picture: Image[80, 80], context, **more":                                2,
+		"picture: Batch[Image[80, 80]], least: Batch[float] = 128":               2,
 	} {
 		t.Run(takes, func(t *testing.T) {
 			r := newRig(t)
@@ -139,14 +149,15 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// TestPicturesOfCalls calls the route of a class with a picture in each form in which bodies have pictures. The server decodes
-// them: the class gets the pixels that it gets of a frame, boxes are in pixels of the picture as sent, and no package for
-// pictures is needed.
+// TestPicturesOfCalls calls the route of a class with a picture in each form in which bodies have pictures. The
+// server decodes them: the class gets the pixels that it gets of a frame, boxes are in pixels of the picture as sent,
+// and no package for pictures is needed.
 func TestPicturesOfCalls(t *testing.T) {
 	testneeds.Python(t, "numpy")
 	frame := bright(t)["JPEG"]
 	for takes, params := range map[string]stream.Params{
-		"Image[80, 60]": nil, "Image": nil, "Image[80, 60, 'GRAY']": nil, "Batch[Image[80, 60]]": nil, "Optional[Image[80, 60, 'BGR']] = None": nil, "Batch[Image]": nil,
+		"Image[80, 60]": nil, "Image": nil, "Image[80, 60, 'GRAY']": nil, "Batch[Image[80, 60]]": nil,
+		"Optional[Image[80, 60, 'BGR']] = None": nil, "Batch[Image]": nil,
 	} {
 		t.Run(takes, func(t *testing.T) {
 			r := newRig(t)
@@ -160,17 +171,22 @@ func TestPicturesOfCalls(t *testing.T) {
 			if !strings.Contains(want, `"boxes":[[0.0,0.0,160.0,80.0]]`) {
 				t.Errorf("the frame's result is %s", want)
 			}
-			form := "--b\r\nContent-Disposition: form-data; name=picture; filename=x.jpg\r\n\r\n" + string(frame.Payload) + "\r\n--b--\r\n"
+			form := "--b\r\nContent-Disposition: form-data; name=picture; filename=x.jpg\r\n\r\n" +
+				string(frame.Payload) + "\r\n--b--\r\n"
 			for kind, body := range map[string]string{
-				"image/jpeg": string(frame.Payload), "application/octet-stream": string(frame.Payload), "multipart/form-data; boundary=b": form,
-				"application/json": `{"picture":"` + base64.StdEncoding.EncodeToString(frame.Payload) + `"}`,
+				"image/jpeg": string(frame.Payload), "application/octet-stream": string(frame.Payload),
+				"multipart/form-data; boundary=b": form,
+				"application/json": `{"picture":"` + base64.StdEncoding.EncodeToString(frame.Payload) +
+					`"}`,
 			} {
 				if got := r.call(g, kind, body); got != want {
 					t.Errorf("%s: %s, want %s", kind, got, want)
 				}
 			}
-			for kind, body := range map[string]string{"image/png": "no picture", "application/json": `{"picture":"bm8gcGljdHVyZQ=="}`, "image/jpeg": string(frame.Payload[:200])} {
-				if got := r.call(g, kind, body); !strings.Contains(got, `is no picture that can be decoded: `) || !strings.Contains(got, `"error":"body`) {
+			for kind, body := range map[string]string{"image/png": "no picture",
+				"application/json": `{"picture":"bm8gcGljdHVyZQ=="}`, "image/jpeg": string(frame.Payload[:200])} {
+				if got := r.call(g, kind, body); !strings.Contains(got, `is no picture that can be decoded: `) ||
+					!strings.Contains(got, `"error":"body`) {
 					t.Errorf("%s of a body that is no picture: %s", kind, got)
 				}
 			}
@@ -194,7 +210,8 @@ def infer(picture: TAKES) -> Any:
 // call sends a call of the route infer, and returns the body of the answer.
 func (r *rig) call(g *workers.Group, kind, body string) string {
 	r.Helper()
-	res := r.run(g, stream.Frame{Codec: stream.Opaque, Payload: []byte(body), Call: &stream.Call{Endpoint: "infer", Method: "POST", Path: "/infer", ContentType: kind}})
+	res := r.run(g, stream.Frame{Codec: stream.Opaque, Payload: []byte(body),
+		Call: &stream.Call{Endpoint: "infer", Method: "POST", Path: "/infer", ContentType: kind}})
 	if res.Err != nil {
 		return res.Err.Error()
 	}
@@ -235,7 +252,8 @@ func bright(t *testing.T) map[string]stream.Frame {
 		data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
 		return stream.Tensor{Name: "picture", Datatype: stream.Bytes, Shape: []int{1}, Data: data}
 	}
-	least := stream.Tensor{Name: "least", Datatype: stream.Float64, Shape: []int{1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(100))}
+	least := stream.Tensor{Name: "least", Datatype: stream.Float64, Shape: []int{1},
+		Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(100))}
 	inBase64 := []byte(base64.StdEncoding.EncodeToString(file.Bytes()))
 	return map[string]stream.Frame{
 		"JPEG":            {Codec: stream.JPEG, Payload: file.Bytes()},
@@ -270,38 +288,49 @@ func checkBright(t *testing.T, what string, res *stream.Result) {
 	}
 }
 
-// TestStepWithoutHint: a graph that gives a tensor to an argument without a type hint is refused with the hint that fits
-// the tensor.
+// TestStepWithoutHint: a graph that gives a tensor to an argument without a type hint is refused with the hint that
+// fits the tensor.
 func TestStepWithoutHint(t *testing.T) {
 	testneeds.Python(t, "numpy")
 	r := newRig(t)
-	r.mustLoad(r.write("service.py", "import millrace\ndef infer(scores: millrace.Tensor['FP32', -1], labels, boxes): ...\n"), nil)
+	r.mustLoad(r.write("service.py", "import millrace\ndef infer(scores: millrace.Tensor['FP32', -1], labels, "+
+		"boxes): ...\n"), nil)
 	r.write("free.py", "def infer(labels): ...\n")
-	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "free", Source: filepath.Join(r.dir, "free.py"), Kind: "python"}, true); err != nil {
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "free", Source: filepath.Join(r.dir, "free.py"),
+		Kind: "python"}, true); err != nil {
 		t.Fatal(err)
 	}
 	r.write("found.py", `import millrace
 def infer(image: millrace.Image[8, 8]) -> millrace.Boxes: ...
 `)
-	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "found", Source: filepath.Join(r.dir, "found.py"), Kind: "python"}, true); err != nil {
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "found", Source: filepath.Join(r.dir, "found.py"),
+		Kind: "python"}, true); err != nil {
 		t.Fatal(err)
 	}
 	r.write("drawer.py", "import millrace\ndef infer(image: millrace.Image, found: millrace.Boxes) -> bytes: ...\n")
-	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "drawer", Source: filepath.Join(r.dir, "drawer.py"), Kind: "python"}, true); err != nil {
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "drawer", Source: filepath.Join(r.dir, "drawer.py"),
+		Kind: "python"}, true); err != nil {
 		t.Fatal(err)
 	}
-	const boxes = ". If found is the argument with the type millrace.Boxes, its inputs are boxes, scores, classes, labels, ids, keypoints: " +
-		"write boxes: boxes in place of found: %s, and the other inputs likewise. Any other argument needs a type hint with its datatype and shape"
+	const boxes = ". If found is the argument with the type millrace.Boxes, its inputs are boxes, scores, classes, " +
+		"labels, ids, keypoints: " +
+		"write boxes: boxes in place of found: %s, and the other inputs likewise. Any other argument needs a type " +
+		"hint with its datatype and shape"
 	for _, c := range []struct {
 		step graph.Step
 		want string
 	}{
-		{graph.Step{Model: "drawer", Input: map[string]string{"image": "image", "found": "boxes"}}, fmt.Sprintf(boxes, "boxes")},
-		{graph.Step{Model: "drawer", Input: map[string]string{"image": "image", "found": "scores"}}, fmt.Sprintf(boxes, "scores")},
-		{graph.Step{Model: "m", Input: map[string]string{"labels": "labels"}}, "labels: is not an input of model m, which has scores. If labels is an argument of the class, give it a type hint with its datatype and shape: labels: typing.List[str]"},
+		{graph.Step{Model: "drawer", Input: map[string]string{"image": "image", "found": "boxes"}},
+			fmt.Sprintf(boxes, "boxes")},
+		{graph.Step{Model: "drawer", Input: map[string]string{"image": "image", "found": "scores"}},
+			fmt.Sprintf(boxes, "scores")},
+		{graph.Step{Model: "m", Input: map[string]string{"labels": "labels"}}, "labels: is not an input of model m, " +
+			"which has scores. If labels is an argument of the class, give it a type hint with its datatype and " +
+			"shape: labels: typing.List[str]"},
 		{graph.Step{Model: "m", Input: map[string]string{"boxes": "boxes"}}, `boxes: millrace.Tensor["FP32", -1, 4]`},
 		{graph.Step{Model: "m", Input: map[string]string{"labels": "other"}}, `labels: millrace.Tensor["FP32", -1]`},
-		{graph.Step{Model: "free", Output: map[string]string{"output": "x"}}, `so name them, as INPUT: TENSOR, or give the arguments of the class type hints with a datatype and shape, such as millrace.Tensor["FP32", -1]`},
+		{graph.Step{Model: "free", Output: map[string]string{"output": "x"}}, `so name them, as INPUT: TENSOR, or ` +
+			`give the arguments of the class type hints with a datatype and shape, such as millrace.Tensor["FP32", -1]`},
 	} {
 		set := graph.Settings{Steps: []graph.Step{{Model: "found"}, c.step}}
 		set.Steps[1].Output = map[string]string{"output": "out"}
@@ -320,12 +349,14 @@ func TestStep(t *testing.T) {
 		return (&graph.Settings{Steps: []graph.Step{{Model: "m", Input: input, Output: output}}}).Params()
 	}
 	load := func(r *rig, name string, params stream.Params) (*workers.Group, error) {
-		if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: name, Kind: "graph", Params: params}, true); err != nil {
+		if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: name, Kind: "graph", Params: params},
+			true); err != nil {
 			return nil, err
 		}
 		return r.m.Group(name, "")
 	}
-	for _, takes := range []string{"picture: Image[80, 80], least: float = 128", "picture: Image, least: float = 128", "picture: Image[80, 80], mask: Image = None"} {
+	for _, takes := range []string{"picture: Image[80, 80], least: float = 128", "picture: Image, least: float = 128",
+		"picture: Image[80, 80], mask: Image = None"} {
 		t.Run(takes, func(t *testing.T) {
 			r := newRig(t)
 			r.mustLoad(r.write("service.py", strings.ReplaceAll(finder, "TAKES", takes)), nil)
@@ -339,20 +370,23 @@ func TestStep(t *testing.T) {
 				}
 			}
 			_, err = load(r, "h", steps(map[string]string{"picture": "frame", "least": "least"}, nil))
-			if strings.Contains(takes, "least") && (err == nil || !strings.Contains(err.Error(), "The input has a default: leave it out of `input`")) {
+			if strings.Contains(takes, "least") &&
+				(err == nil || !strings.Contains(err.Error(), "The input has a default: leave it out of `input`")) {
 				t.Errorf("a graph with the input least: %v", err)
 			}
 		})
 	}
 	// Without a picture, requests of the graph may have the input, and may leave it out.
 	r := newRig(t)
-	r.mustLoad(r.write("service.py", "from millrace import Tensor\ndef infer(x: Tensor['FP32', 1], gain: float = 2) -> Tensor['FP32', 1]:\n    return x * gain\n"), nil)
+	r.mustLoad(r.write("service.py", "from millrace import Tensor\ndef infer(x: Tensor['FP32', 1], gain: float = 2) "+
+		"-> Tensor['FP32', 1]:\n    return x * gain\n"), nil)
 	g, err := load(r, "g", steps(nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 1}, Data: stream.AppendFloat32(nil, 3)}
-	gain := stream.Tensor{Name: "gain", Datatype: stream.Float64, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(5))}
+	gain := stream.Tensor{Name: "gain", Datatype: stream.Float64, Shape: []int{1, 1},
+		Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(5))}
 	for _, c := range []struct {
 		inputs []stream.Tensor
 		want   float32
@@ -363,7 +397,8 @@ func TestStep(t *testing.T) {
 		}
 		res.Release()
 	}
-	for _, inputs := range [][]stream.Tensor{{gain}, {x, {Name: "y", Datatype: stream.Float32, Shape: []int{1, 1}, Data: x.Data}}} {
+	for _, inputs := range [][]stream.Tensor{{gain},
+		{x, {Name: "y", Datatype: stream.Float32, Shape: []int{1, 1}, Data: x.Data}}} {
 		if res := r.run(g, stream.Frame{Codec: stream.Tensors, Inputs: inputs}); res.Err == nil {
 			t.Errorf("inputs %v are taken: %v", inputs, res.Outputs)
 		}
@@ -386,14 +421,15 @@ func TestVirtualEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write(filepath.Join(name, "only_there.py"), "x = 'there'\n")
-	g := r.mustLoad(r.write("service.py", "import only_there, os\ndef infer(x: str) -> str:\n    return only_there.x + os.environ['VIRTUAL_ENV']\n"), stream.Params{"python": nil, "venv": venv})
+	g := r.mustLoad(r.write("service.py", "import only_there, os\ndef infer(x: str) -> str:\n    return "+
+		"only_there.x + os.environ['VIRTUAL_ENV']\n"), stream.Params{"python": nil, "venv": venv})
 	if got := r.text(g, "x"); got != "there"+venv {
 		t.Error(got)
 	}
 }
 
-// TestBoxesArgument: an argument of the type Boxes gets the boxes, scores, classes and labels of other steps of a graph, in
-// pixels of the picture that the function gets; without a picture, and in JSON, as they were sent.
+// TestBoxesArgument: an argument of the type Boxes gets the boxes, scores, classes and labels of other steps of a
+// graph, in pixels of the picture that the function gets; without a picture, and in JSON, as they were sent.
 func TestBoxesArgument(t *testing.T) {
 	testneeds.Python(t, "numpy")
 	const finds = `
@@ -408,22 +444,31 @@ def infer(TAKES) -> str:
     return str([[float(v) for v in b] for b in found.boxes]) + str([float(s) for s in found.scores]) + str(found.labels) if found is not None else "none"
 `
 	for hints, want := range map[string]string{
-		"image: millrace.Image[80, 80], found: millrace.Boxes": "[[10.0, 20.0, 30.0, 40.0], [0.0, 0.0, 8.0, 8.0]]", "image: millrace.Image, found: millrace.Boxes": "[[40.0, 40.0, 120.0, 80.0], [0.0, 0.0, 32.0, 16.0]]",
-		"found: millrace.Boxes": "[[40.0, 40.0, 120.0, 80.0], [0.0, 0.0, 32.0, 16.0]]", "image: millrace.Image[40, 80], found: Optional[millrace.Boxes] = None": "[[5.0, 20.0, 15.0, 40.0], [0.0, 0.0, 4.0, 8.0]]",
+		"image: millrace.Image[80, 80], found: millrace.Boxes": "[[10.0, 20.0, 30.0, 40.0], [0.0, " +
+			"0.0, 8.0, 8.0]]",
+		"image: millrace.Image, found: millrace.Boxes": "[[40.0, 40.0, 120.0, 80.0], [0.0, " +
+			"0.0, 32.0, 16.0]]",
+		"found: millrace.Boxes": "[[40.0, 40.0, 120.0, 80.0], [0.0, " +
+			"0.0, 32.0, 16.0]]",
+		"image: millrace.Image[40, 80], found: Optional[millrace.Boxes] = None": "[[5.0, 20.0, 15.0, 40.0], [0.0, 0.0, 4.0, 8.0]]",
 	} {
 		t.Run(hints, func(t *testing.T) {
 			r := newRig(t)
 			g := r.mustLoad(r.write("service.py", strings.ReplaceAll(takes, "TAKES", hints)), nil)
 			r.write("finds.py", finds)
-			if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "finds", Source: filepath.Join(r.dir, "finds.py"), Kind: "python", Params: stream.Params{"python": interpreter}}, true); err != nil {
+			if _, err := r.m.LoadConfig(t.Context(),
+				workers.Config{Name: "finds", Source: filepath.Join(r.dir, "finds.py"), Kind: "python",
+					Params: stream.Params{"python": interpreter}}, true); err != nil {
 				t.Fatal(err)
 			}
 			input := map[string]string{"boxes": "boxes", "scores": "scores", "labels": "labels"}
 			if strings.Contains(hints, "image") {
 				input["image"] = "frame"
 			}
-			set := graph.Settings{Steps: []graph.Step{{Model: "finds", Input: map[string]string{"image": "frame"}}, {Model: "m", Input: input, Output: map[string]string{"output": "told"}}}, Outputs: []string{"told"}}
-			if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()}, true); err != nil {
+			set := graph.Settings{Steps: []graph.Step{{Model: "finds", Input: map[string]string{"image": "frame"}},
+				{Model: "m", Input: input, Output: map[string]string{"output": "told"}}}, Outputs: []string{"told"}}
+			if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()},
+				true); err != nil {
 				t.Fatal(err)
 			}
 			both, err := r.m.Group("g", "")
@@ -440,27 +485,38 @@ def infer(TAKES) -> str:
 			}
 			res.Release()
 			if !strings.Contains(hints, "image") {
-				if got := r.call(g, "application/json", `{"found":{"boxes":[[1,2,3,4]],"scores":[1],"labels":["x"]}}`); got != `"[[1.0, 2.0, 3.0, 4.0]][1.0]['x']"` {
+				if got := r.call(g, "application/json",
+					`{"found":{"boxes":[[1,2,3,4]],"scores":[1],"labels":["x"]}}`); got !=
+					`"[[1.0, 2.0, 3.0, 4.0]][1.0]['x']"` {
 					t.Error(got)
 				}
-				for body, says := range map[string]string{`{"found":{"boxes":[1,2,3,4]}}`: "body.found: Boxes: boxes must be [n, 4]", `{"found":{"box":[]}}`: "body.found.box: is not a member of boxes", `{"found":{}}`: "body.found.boxes: is missing"} {
+				for body, says := range map[string]string{
+					`{"found":{"boxes":[1,2,3,4]}}`: "body.found: Boxes: boxes must be [n, 4]",
+					`{"found":{"box":[]}}`:          "body.found.box: is not a member of boxes",
+					`{"found":{}}`:                  "body.found.boxes: is missing"} {
 					if got := r.call(g, "application/json", body); !strings.Contains(got, says) {
 						t.Errorf("%s: %s", body, got)
 					}
 				}
-				scores := stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 1)}
-				if res := r.run(g, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{scores}}); res.Err == nil || !strings.Contains(res.Err.Error(), "inputs.boxes: is missing") {
+				scores := stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1},
+					Data: stream.AppendFloat32(nil, 1)}
+				if res := r.run(g, stream.Frame{Codec: stream.Tensors,
+					Inputs: []stream.Tensor{scores}}); res.Err == nil ||
+					!strings.Contains(res.Err.Error(), "inputs.boxes: is missing") {
 					t.Errorf("scores alone: %v", res.Err)
 				}
 			}
 		})
 	}
 	for hints, says := range map[string]string{
-		"found: millrace.Boxes, other: millrace.Boxes": "other has the type Boxes, which one argument", "found: millrace.Boxes, scores: millrace.Tensor['FP32', -1]": "leave out the argument scores, and use found.scores",
+		"found: millrace.Boxes, other: millrace.Boxes": "other has the type Boxes, which one argument",
+		"found: millrace.Boxes, scores: millrace.Tensor['FP32', -1]": "leave out the argument scores, and use " +
+			"found.scores",
 		"found: millrace.Batch[millrace.Boxes]": "of a function for one request",
 	} {
 		r := newRig(t)
-		if _, err := r.load(r.write("service.py", strings.ReplaceAll(takes, "TAKES", hints)), nil); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := r.load(r.write("service.py", strings.ReplaceAll(takes, "TAKES", hints)), nil); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", hints, err)
 		}
 	}
@@ -473,8 +529,10 @@ func TestPictureWithoutHint(t *testing.T) {
 	for _, hint := range []string{": np.ndarray", "", ": str", ": dict", ": millrace.Tensor['UINT8', -1, -1, 3]"} {
 		t.Run("photo"+hint, func(t *testing.T) {
 			r := newRig(t)
-			g := r.mustLoad(r.write("service.py", "import millrace, numpy as np\ndef infer(photo"+hint+") -> int:\n    return 1\n"), nil)
-			const says = "give it the hint millrace.Image, as in `photo: millrace.Image` or `photo: millrace.Image[640, 480]`"
+			g := r.mustLoad(r.write("service.py", "import millrace, numpy as np\ndef infer(photo"+hint+
+				") -> int:\n    return 1\n"), nil)
+			const says = "give it the hint millrace.Image, as in `photo: millrace.Image` or `photo: " +
+				"millrace.Image[640, 480]`"
 			if got := r.call(g, "image/jpeg", string(file)); !strings.Contains(got, says) {
 				t.Errorf("a call of photo%s: %s", hint, got)
 			}
@@ -482,7 +540,8 @@ func TestPictureWithoutHint(t *testing.T) {
 			if hint != ": np.ndarray" && hint != "" { // the server knows that the input is none
 				want = "codec: model m takes tensors, not jpeg frames"
 			}
-			if res := r.run(g, stream.Frame{Codec: stream.JPEG, Payload: file}); res.Err == nil || !strings.Contains(res.Err.Error(), want) {
+			if res := r.run(g, stream.Frame{Codec: stream.JPEG, Payload: file}); res.Err == nil ||
+				!strings.Contains(res.Err.Error(), want) {
 				t.Errorf("a frame for photo%s: %v", hint, res.Err)
 			}
 		})
@@ -491,7 +550,8 @@ func TestPictureWithoutHint(t *testing.T) {
 
 // TestBytesInResults: bytes in a dict are an output of their own, in JSON of calls base64.
 func TestBytesInResults(t *testing.T) {
-	for result, declared := range map[string]bool{"-> dict": false, "-> Picture": true, "-> Dict[str, bytes]": false, "": false} {
+	for result, declared := range map[string]bool{"-> dict": false, "-> Picture": true, "-> Dict[str, bytes]": false,
+		"": false} {
 		t.Run(result, func(t *testing.T) {
 			r := newRig(t)
 			g := r.mustLoad(r.write("service.py", `from typing import Dict, TypedDict
@@ -501,7 +561,8 @@ def infer(x: str) `+result+`:
     return {"picture": b"\xff\x00" + x.encode()}
 `), nil)
 			res := r.run(g, stream.Frame{Codec: stream.Opaque, Payload: []byte("a")})
-			if res.Err != nil || len(res.Outputs) != 1 || res.Outputs[0].Name != "picture" || string(res.Outputs[0].Data[4:]) != "\xff\x00a" {
+			if res.Err != nil || len(res.Outputs) != 1 || res.Outputs[0].Name != "picture" ||
+				string(res.Outputs[0].Data[4:]) != "\xff\x00a" {
 				t.Errorf("%q: %v, %v", result, res.Err, res.Outputs)
 			}
 			res.Release()
@@ -515,8 +576,8 @@ def infer(x: str) `+result+`:
 	}
 }
 
-// TestOptionalInputs: an argument that may be left out is declared with the datatype of its hint, and one that takes any tensor
-// is not declared.
+// TestOptionalInputs: an argument that may be left out is declared with the datatype of its hint, and one that takes
+// any tensor is not declared.
 func TestOptionalInputs(t *testing.T) {
 	testneeds.Python(t, "numpy")
 	r := newRig(t)
@@ -529,7 +590,8 @@ def infer(x: millrace.Tensor["FP32", 2], any: np.ndarray = None, y: millrace.Ten
 	for _, s := range g.Model().Inputs {
 		got = append(got, fmt.Sprintf("%s %s %v %t", s.Name, s.Datatype, s.Shape, s.Optional))
 	}
-	if want := "x FP32 [2] false, y FP32 [2] true, names BYTES [-1] true, n INT64 [1] true"; strings.Join(got, ", ") != want {
+	if want := "x FP32 [2] false, y FP32 [2] true, names BYTES [-1] true, n INT64 [1] true"; strings.Join(got,
+		", ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
 	}
 	x := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: stream.AppendFloat32(nil, 1, 2)}
@@ -545,8 +607,12 @@ def infer(x: millrace.Tensor["FP32", 2], any: np.ndarray = None, y: millrace.Ten
 		}
 		res.Release()
 	}
-	set := graph.Settings{Steps: []graph.Step{{Model: "m", Input: map[string]string{"x": "x"}, Output: map[string]string{"output": "sum"}}, {Name: "second", Model: "m", Input: map[string]string{"x": "x", "any": "sum"}}}, Outputs: []string{"sum"}}
-	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()}, true); err == nil || !strings.Contains(err.Error(), `any: is not an input of model m`) || !strings.Contains(err.Error(), `any: millrace.Tensor["FP64", 2]`) {
+	set := graph.Settings{Steps: []graph.Step{{Model: "m", Input: map[string]string{"x": "x"},
+		Output: map[string]string{"output": "sum"}},
+		{Name: "second", Model: "m", Input: map[string]string{"x": "x", "any": "sum"}}}, Outputs: []string{"sum"}}
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()},
+		true); err == nil || !strings.Contains(err.Error(), `any: is not an input of model m`) ||
+		!strings.Contains(err.Error(), `any: millrace.Tensor["FP64", 2]`) {
 		t.Errorf("a graph that fills the argument without a datatype: %v", err)
 	}
 }

@@ -51,7 +51,8 @@ type settings struct {
 // Validate implements the validation of workers.Kind.
 func (s *settings) Validate() error {
 	if s.Python != "" && s.Venv != "" {
-		return stream.Errorf(stream.InvalidArgument, "venv", "is set, and so is python: the virtual environment has its own interpreter")
+		return stream.Errorf(stream.InvalidArgument, "venv",
+			"is set, and so is python: the virtual environment has its own interpreter")
 	}
 	for _, v := range s.Values {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
@@ -84,7 +85,8 @@ func loads(source string) bool {
 func specOf(env *workers.Env) (process.Spec, error) {
 	s := env.Settings.(*settings)
 	if env.Source == "" {
-		return process.Spec{}, stream.Errorf(stream.InvalidArgument, "source", "is the kind python: want the program, such as ./service.py")
+		return process.Spec{}, stream.Errorf(stream.InvalidArgument, "source",
+			"is the kind python: want the program, such as ./service.py")
 	}
 	interpreter, err := s.interpreter()
 	if err != nil {
@@ -116,10 +118,11 @@ func specOf(env *workers.Env) (process.Spec, error) {
 		args = []string{}
 	}
 	spec := process.Spec{
-		Path:     interpreter,
-		Args:     []string{"-u", filepath.Join(dir, filepath.FromSlash(files.Child))},
-		Env:      []string{"PYTHONDONTWRITEBYTECODE=1"},
-		Options:  map[string]any{"source": source, "class": s.Class, "style": string(s.Style), "argv": args, "stage": s.Stage},
+		Path: interpreter,
+		Args: []string{"-u", filepath.Join(dir, filepath.FromSlash(files.Child))},
+		Env:  []string{"PYTHONDONTWRITEBYTECODE=1"},
+		Options: map[string]any{"source": source, "class": s.Class, "style": string(s.Style), "argv": args,
+			"stage": s.Stage},
 		Params:   s.parameters(),
 		Settings: &s.Common,
 		Files:    own,
@@ -153,7 +156,8 @@ func (s *settings) interpreter() (string, error) {
 	if s.Venv != "" {
 		path := filepath.Join(s.Venv, "bin", "python")
 		if _, err := os.Stat(path); err != nil {
-			return "", stream.Errorf(stream.NotFound, "venv", "%s has no bin/python: make it with python3 -m venv %s", s.Venv, s.Venv)
+			return "", stream.Errorf(stream.NotFound, "venv", "%s has no bin/python: make it with python3 -m venv %s",
+				s.Venv, s.Venv)
 		}
 		return filepath.Abs(path)
 	}
@@ -163,7 +167,9 @@ func (s *settings) interpreter() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", stream.Errorf(stream.NotFound, "python", "%s was not found: install Python 3.9 or newer, or set python or venv to where it is: in the configuration of the model, or at millrace serve (of a file that a request sends, of the model of that name; a request cannot set them) (%w)", name, err)
+		return "", stream.Errorf(stream.NotFound, "python", "%s was not found: install Python 3.9 or newer, or set "+
+			"python or venv to where it is: in the configuration of the model, or at millrace serve (of a file that "+
+			"a request sends, of the model of that name; a request cannot set them) (%w)", name, err)
 	}
 	return filepath.Abs(path)
 }

@@ -104,7 +104,8 @@ func (r *rig) load(source string, params stream.Params) (*workers.Group, error) 
 		}
 		all[k] = v
 	}
-	if _, err := r.m.LoadConfig(r.Context(), workers.Config{Name: "m", Source: source, Kind: "python", Params: all}, true); err != nil {
+	if _, err := r.m.LoadConfig(r.Context(), workers.Config{Name: "m", Source: source, Kind: "python", Params: all},
+		true); err != nil {
 		return nil, err
 	}
 	return r.m.Group("m", "")
@@ -156,7 +157,8 @@ func (r *rig) text(g *workers.Group, payload string) string {
 
 // TestSources loads programs by each form of a source.
 func TestSources(t *testing.T) {
-	const text = "class A:\n    def infer(self, x: str) -> str:\n        return 'A ' + x\nclass B(A):\n    def infer(self, x: str) -> str:\n        return 'B ' + x\n"
+	const text = "class A:\n    def infer(self, x: str) -> str:\n        return 'A ' + x\nclass B(A):\n    def " +
+		"infer(self, x: str) -> str:\n        return 'B ' + x\n"
 	t.Run("file", func(t *testing.T) {
 		r := newRig(t)
 		if got := r.text(r.mustLoad(r.write("service.py", text), nil), "x"); got != "B x" {
@@ -207,7 +209,8 @@ class Service:
         return repr((x, sys.argv[1:], self.parameters, os.environ.get("A"), os.getcwd()))
 `)
 	dir := r.TempDir()
-	g := r.mustLoad(source, stream.Params{"args": `["--v","1"]`, "parameters": `["n=0.5","name=x y"]`, "env": `["A=b"]`, "dir": dir})
+	g := r.mustLoad(source, stream.Params{"args": `["--v","1"]`, "parameters": `["n=0.5","name=x y"]`,
+		"env": `["A=b"]`, "dir": dir})
 	if got, want := r.text(g, "x"), "('x', ['--v', '1'], {'n': 0.5, 'name': 'x y'}, 'b', '"+dir+"')"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -236,20 +239,31 @@ func TestFaultsOfStart(t *testing.T) {
 		params     stream.Params
 		want       []string
 	}{
-		{"interpreter missing", "", stream.Params{"python": "no-such-python"}, []string{"python", "no-such-python was not found: install Python 3.9 or newer, or set python or venv to where it is: in the configuration of the model, or at millrace serve"}},
-		{"interpreter in a wrong folder", "", stream.Params{"python": "/nowhere/python"}, []string{"/nowhere/python was not found"}},
-		{"venv missing", "", stream.Params{"python": nil, "venv": "/nowhere"}, []string{"venv", "/nowhere has no bin/python: make it with python3 -m venv /nowhere"}},
+		{"interpreter missing", "", stream.Params{"python": "no-such-python"},
+			[]string{"python", "no-such-python was not found: install Python 3.9 or newer, or set python or venv to " +
+				"where it is: in the configuration of the model, or at millrace serve"}},
+		{"interpreter in a wrong folder", "", stream.Params{"python": "/nowhere/python"},
+			[]string{"/nowhere/python was not found"}},
+		{"venv missing", "", stream.Params{"python": nil, "venv": "/nowhere"},
+			[]string{"venv", "/nowhere has no bin/python: make it with python3 -m venv /nowhere"}},
 		{"both", "", stream.Params{"venv": "/nowhere"}, []string{"venv", "is set, and so is python"}},
-		{"Python 3.8", "", stream.Params{"python": versioned("3.8.18")}, []string{"is Python 3.8.18: Millrace needs 3.9 or newer", "`python` or `venv`"}},
-		{"Python 2.7", "", stream.Params{"python": versioned("2.7.18")}, []string{"is Python 2.7.18: Millrace needs 3.9 or newer"}},
+		{"Python 3.8", "", stream.Params{"python": versioned("3.8.18")},
+			[]string{"is Python 3.8.18: Millrace needs 3.9 or newer", "`python` or `venv`"}},
+		{"Python 2.7", "", stream.Params{"python": versioned("2.7.18")},
+			[]string{"is Python 2.7.18: Millrace needs 3.9 or newer"}},
 		{"not Python", "", stream.Params{"python": "/bin/true"}, []string{"did not start"}},
 		{"syntax", "def infer(:\n", nil, []string{"service.py, line 1: SyntaxError"}},
-		{"import", "x = 1\nraise RuntimeError('at import')\n", nil, []string{"RuntimeError: at import", "raise RuntimeError('at import')"}},
-		{"package", "import no_such_package_1\n", nil, []string{"no_such_package_1, which is not installed", "-m pip install no_such_package_1"}},
+		{"import", "x = 1\nraise RuntimeError('at import')\n", nil,
+			[]string{"RuntimeError: at import", "raise RuntimeError('at import')"}},
+		{"package", "import no_such_package_1\n", nil, []string{"no_such_package_1, which is not installed",
+			"-m pip install no_such_package_1"}},
 		{"exit at import", "import os\nos._exit(3)\n", nil, []string{"ended with status 3"}},
-		{"nothing to serve", "x = 1\n", nil, []string{"want a class with a method infer or predict, or such a function"}},
-		{"setup raises", "class A:\n    def setup(self):\n        raise OSError('no weights')\n    def infer(self): ...\n", nil, []string{"setup: OSError: no weights"}},
-		{"setup exits", "import os\nclass A:\n    def setup(self):\n        os._exit(4)\n    def infer(self): ...\n", nil, []string{"ended with status 4"}},
+		{"nothing to serve", "x = 1\n", nil, []string{
+			"want a class with a method infer or predict, or such a function"}},
+		{"setup raises", "class A:\n    def setup(self):\n        raise OSError('no weights')\n    def infer(self): " +
+			"...\n", nil, []string{"setup: OSError: no weights"}},
+		{"setup exits", "import os\nclass A:\n    def setup(self):\n        os._exit(4)\n    def infer(self): ...\n",
+			nil, []string{"ended with status 4"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
@@ -270,7 +284,8 @@ func TestFaultsOfStart(t *testing.T) {
 func TestSetupHangs(t *testing.T) {
 	r := newRig(t)
 	cfg := workers.Config{Name: "m", Kind: "python", Params: stream.Params{"python": interpreter}}
-	cfg.Source = r.write("service.py", "import time\nclass A:\n    def setup(self):\n        time.sleep(3600)\n    def infer(self): ...\n")
+	cfg.Source = r.write("service.py", "import time\nclass A:\n    def setup(self):\n        time.sleep(3600)\n    "+
+		"def infer(self): ...\n")
 	cfg.Limits.Start = time.Second
 	if _, err := r.m.LoadConfig(t.Context(), cfg, true); err == nil || !strings.Contains(err.Error(), "limits.start") {
 		t.Error(err)
@@ -299,20 +314,22 @@ def infer(x: str):
     return x
 `), nil)
 	for _, c := range []struct{ payload, want string }{
-		{"x", "x"}, {"raise", "ValueError: no"}, {"nan", "a[0] is nan, which JSON does not have"}, {"object", "is of type object"}, {"garbage", "garbage"}, {"fork", "fork"},
+		{"x", "x"}, {"raise", "ValueError: no"}, {"nan", "a[0] is nan, which JSON does not have"},
+		{"object", "is of type object"}, {"garbage", "garbage"}, {"fork", "fork"},
 		{"x", "x"},
 	} {
 		if got := r.text(g, c.payload); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %s", c.payload, got, c.want)
 		}
 	}
-	if log := r.log.String(); !strings.Contains(log, "raise ValueError") || !strings.Contains(log, "printed") || !strings.Contains(log, "is of type object") {
+	if log := r.log.String(); !strings.Contains(log, "raise ValueError") || !strings.Contains(log, "printed") ||
+		!strings.Contains(log, "is of type object") {
 		t.Error("the log lacks the traceback, what was printed, or why a result was refused")
 	}
 }
 
-// TestUndeclaredParameters: load parameters that nobody declares reach setup and the metadata, of which spans have their
-// attributes; one that resembles a setting is a mistake.
+// TestUndeclaredParameters: load parameters that nobody declares reach setup and the metadata, of which spans have
+// their attributes; one that resembles a setting is a mistake.
 func TestUndeclaredParameters(t *testing.T) {
 	r := newRig(t)
 	source := r.write("service.py", `
@@ -322,15 +339,18 @@ class Service:
     def infer(self, x: str) -> str:
         return repr(sorted(self.parameters.items()))
 `)
-	if err := r.m.Define(workers.Config{Name: "m", Source: source, Kind: "python", Params: stream.Params{"python": interpreter, "parameters": `["n=0.5","greeting=before"]`}}); err != nil {
+	if err := r.m.Define(workers.Config{Name: "m", Source: source, Kind: "python",
+		Params: stream.Params{"python": interpreter, "parameters": `["n=0.5","greeting=before"]`}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		params stream.Params
 		want   string // or of the error
 	}{
-		{stream.Params{"greeting": "5", "count": int64(3), "loud": true}, "[('count', 3), ('greeting', '5'), ('loud', True), ('n', 0.5)]"},
-		{stream.Params{"greeting": `"]`, "rate": 0.25, "instances": int64(1), "swap": true}, `[('count', 3), ('greeting', '"]'), ('loud', True), ('n', 0.5), ('rate', 0.25)]`},
+		{stream.Params{"greeting": "5", "count": int64(3), "loud": true},
+			"[('count', 3), ('greeting', '5'), ('loud', True), ('n', 0.5)]"},
+		{stream.Params{"greeting": `"]`, "rate": 0.25, "instances": int64(1), "swap": true},
+			`[('count', 3), ('greeting', '"]'), ('loud', True), ('n', 0.5), ('rate', 0.25)]`},
 		{stream.Params{"instnaces": int64(2), "swap": true}, "instnaces: is not a parameter of python"},
 		{stream.Params{"batching.max_sise": int64(2), "swap": true}, "batching.max_sise: is not a parameter of python"},
 		{stream.Params{"a=b": "c", "swap": true}, "a=b: is not a parameter of python"},

@@ -5,11 +5,11 @@ import "slices"
 // Style is another system for which programs in Python were written.
 type Style struct {
 	Name string
-	// File is the name of the file that describes a program of the style, for a source that is the file or a folder with the
-	// file; "" = programs have no such file.
+	// File is the name of the file that describes a program of the style, for a source that is the file or a folder
+	// with the file; "" = programs have no such file.
 	File string
-	// Options returns what the child gets in the option Name: nil when the program is not of the style. chosen is the setting
-	// style of the model, and args are the arguments of the program. nil = the child gets nothing.
+	// Options returns what the child gets in the option Name: nil when the program is not of the style. chosen is the
+	// setting style of the model, and args are the arguments of the program. nil = the child gets nothing.
 	Options func(source, chosen string, args []string) (map[string]any, error)
 }
 

@@ -33,17 +33,21 @@ const (
 // specs returns tensors of the metadata as specifications.
 func specs(list string, of []oip.TensorMetadata) ([]stream.TensorSpec, error) {
 	if len(of) > maxTensors {
-		return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has %d %s: at most %d are forwarded", len(of), list, maxTensors)
+		return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has %d %s: at most %d are forwarded", len(of),
+			list, maxTensors)
 	}
 	out := make([]stream.TensorSpec, len(of))
 	for i, t := range of {
 		spec := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape}
 		if !spec.Datatype.Valid() || t.Name == "" || len(t.Shape) > maxDims {
-			return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has in its %s the tensor %.64q of type %.32q and %d dimensions, which is not forwarded", list, t.Name, t.Datatype, len(t.Shape))
+			return nil, stream.Errorf(stream.Unsupported, "upstream.model",
+				"has in its %s the tensor %.64q of type %.32q and %d dimensions, which is not forwarded", list, t.Name,
+				t.Datatype, len(t.Shape))
 		}
 		for _, d := range t.Shape {
 			if d < -1 {
-				return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has in its %s the tensor %.64q of shape %v, which is not a shape", list, t.Name, t.Shape)
+				return nil, stream.Errorf(stream.Unsupported, "upstream.model",
+					"has in its %s the tensor %.64q of shape %v, which is not a shape", list, t.Name, t.Shape)
 			}
 		}
 		out[i] = spec
@@ -73,15 +77,19 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	if c := d.config; c != nil {
 		switch {
 		case c.Decoupled:
-			return unsupported("answers a request several times (decoupled), which is not forwarded: send its requests to its own server")
+			return unsupported("answers a request several times (decoupled), which is not forwarded: send its " +
+				"requests to its own server")
 		case c.Sequences:
-			return unsupported("keeps state between the requests of a sequence, which is not forwarded: send its requests to its own server, or load it on this one")
+			return unsupported("keeps state between the requests of a sequence, which is not forwarded: send its " +
+				"requests to its own server, or load it on this one")
 		}
 		most = c.MaxBatch
 	} else if len(d.inputs) > 0 {
 		most = env.MaxBatch // the operator's setting allows batches
 		if most > 1 && !d.batches() {
-			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the other server's model has inputs or outputs without a free batch axis: leave it out", most)
+			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size",
+				"is %d, and the other server's model has inputs or outputs without a free batch axis: leave it out",
+				most)
 		}
 	}
 	switch {
@@ -93,7 +101,8 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 		return m, nil
 	case most > 0 && d.batches():
 		if env.MaxBatch > most {
-			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the other server's model takes at most %d rows: lower it", env.MaxBatch, most)
+			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size",
+				"is %d, and the other server's model takes at most %d rows: lower it", env.MaxBatch, most)
 		}
 		if m.MaxBatch = most; env.MaxBatch > 0 {
 			m.MaxBatch = env.MaxBatch
@@ -128,7 +137,8 @@ func (l *link) detect(ctx context.Context) (scheme string, err error) {
 	if end, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(end)
 	}
-	if _, err = io.WriteString(conn, "GET /v2/health/live HTTP/1.1\r\nHost: "+l.at.host+"\r\nConnection: close\r\n\r\n"); err != nil {
+	if _, err = io.WriteString(conn, "GET /v2/health/live HTTP/1.1\r\nHost: "+l.at.host+
+		"\r\nConnection: close\r\n\r\n"); err != nil {
 		return "", unreachable(err)
 	}
 	var start [5]byte

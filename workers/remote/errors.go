@@ -34,13 +34,16 @@ func (l *link) told(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return stream.Errorf(stream.Timeout, "", "the server of model %s did not answer in time", l.name)
 	case errors.Is(err, context.Canceled):
-		return stream.Errorf(stream.Canceled, "", "the request was given up before the server of model %s answered", l.name)
+		return stream.Errorf(stream.Canceled, "", "the request was given up before the server of model %s answered",
+			l.name)
 	case errors.As(err, &up):
 		switch up.code {
 		case stream.Unauthenticated, stream.PermissionDenied:
-			return stream.Errorf(stream.Unavailable, "", "the server of model %s refuses this server's credentials (upstream.token): %.512s", l.name, up.text)
+			return stream.Errorf(stream.Unavailable, "",
+				"the server of model %s refuses this server's credentials (upstream.token): %.512s", l.name, up.text)
 		case stream.NotFound:
-			return stream.Errorf(stream.Unavailable, "", "the server of model %s does not have the model (upstream.model): %.512s", l.name, up.text)
+			return stream.Errorf(stream.Unavailable, "",
+				"the server of model %s does not have the model (upstream.model): %.512s", l.name, up.text)
 		}
 		return stream.Errorf(up.code, "", "the server of model %s: %.1024s", l.name, up.text)
 	case errors.As(err, &own):
@@ -53,11 +56,15 @@ func (l *link) told(err error) error {
 
 // ofStatus is the code for an HTTP answer without a code in the body.
 var ofStatus = map[int]stream.Code{
-	http.StatusBadRequest: stream.InvalidArgument, http.StatusUnauthorized: stream.Unauthenticated, http.StatusForbidden: stream.PermissionDenied,
-	http.StatusNotFound: stream.NotFound, http.StatusConflict: stream.Conflict, http.StatusRequestEntityTooLarge: stream.TooLarge,
-	http.StatusUnprocessableEntity: stream.InvalidArgument, http.StatusTooManyRequests: stream.Overloaded, 499: stream.Canceled,
+	http.StatusBadRequest: stream.InvalidArgument, http.StatusUnauthorized: stream.Unauthenticated,
+	http.StatusForbidden: stream.PermissionDenied,
+	http.StatusNotFound:  stream.NotFound, http.StatusConflict: stream.Conflict,
+	http.StatusRequestEntityTooLarge: stream.TooLarge,
+	http.StatusUnprocessableEntity:   stream.InvalidArgument, http.StatusTooManyRequests: stream.Overloaded,
+	499:                       stream.Canceled,
 	http.StatusNotImplemented: stream.Unsupported, http.StatusMethodNotAllowed: stream.Unsupported,
-	http.StatusBadGateway: stream.Unavailable, http.StatusServiceUnavailable: stream.Unavailable, http.StatusGatewayTimeout: stream.Timeout,
+	http.StatusBadGateway: stream.Unavailable, http.StatusServiceUnavailable: stream.Unavailable,
+	http.StatusGatewayTimeout: stream.Timeout,
 	http.StatusRequestTimeout: stream.Timeout,
 }
 
@@ -84,10 +91,14 @@ func httpError(code int, body []byte) error {
 
 // ofCode is the code of an error of gRPC.
 var ofCode = map[codes.Code]stream.Code{
-	codes.InvalidArgument: stream.InvalidArgument, codes.OutOfRange: stream.InvalidArgument, codes.Unimplemented: stream.Unsupported,
-	codes.NotFound: stream.NotFound, codes.Unauthenticated: stream.Unauthenticated, codes.PermissionDenied: stream.PermissionDenied,
-	codes.ResourceExhausted: stream.Overloaded, codes.Unavailable: stream.Unavailable, codes.DeadlineExceeded: stream.Timeout,
-	codes.Canceled: stream.Canceled, codes.FailedPrecondition: stream.Conflict, codes.Aborted: stream.Conflict, codes.AlreadyExists: stream.Conflict,
+	codes.InvalidArgument: stream.InvalidArgument, codes.OutOfRange: stream.InvalidArgument,
+	codes.Unimplemented: stream.Unsupported,
+	codes.NotFound:      stream.NotFound, codes.Unauthenticated: stream.Unauthenticated,
+	codes.PermissionDenied:  stream.PermissionDenied,
+	codes.ResourceExhausted: stream.Overloaded, codes.Unavailable: stream.Unavailable,
+	codes.DeadlineExceeded: stream.Timeout,
+	codes.Canceled:         stream.Canceled, codes.FailedPrecondition: stream.Conflict, codes.Aborted: stream.Conflict,
+	codes.AlreadyExists: stream.Conflict,
 }
 
 // grpcError returns the error of a failed call, perhaps the error of ctx.

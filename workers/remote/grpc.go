@@ -48,8 +48,11 @@ func newGRPC(l *link, at address) (client, error) {
 	most := int(min(l.set.MaxMessage+maxJSON, math.MaxInt32))
 	conn, err := grpc.NewClient("passthrough:///"+at.host,
 		grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return l.dial(ctx, "tcp", to) }),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstWait, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}, MinConnectTimeout: questionLimit}),
+		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+			return l.dial(ctx, "tcp", to)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstWait, Multiplier: 1.6,
+			Jitter: 0.2, MaxDelay: 2 * time.Second}, MinConnectTimeout: questionLimit}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most), grpc.MaxCallSendMsgSize(most)))
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "upstream.address", "%w", err)
@@ -78,7 +81,9 @@ func (c *viaGRPC) failed(ctx context.Context, err error) error {
 	case st.Code() == codes.Unavailable && brokenTransport(st.Message()):
 		return unreachable(connectionError(st.Message()))
 	case st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max"):
-		return stream.Errorf(stream.TooLarge, "upstream.max_message", "allows %d bytes, and a message has more, or is too large for the other server: %s", c.l.set.MaxMessage, st.Message())
+		return stream.Errorf(stream.TooLarge, "upstream.max_message",
+			"allows %d bytes, and a message has more, or is too large for the other server: %s", c.l.set.MaxMessage,
+			st.Message())
 	}
 	return grpcError(ctx, err)
 }
@@ -99,7 +104,8 @@ func (e connectionError) Error() string {
 
 // brokenTransport reports whether gRPC's text is about a broken connection that gRPC has replaced since.
 func brokenTransport(text string) bool {
-	for _, start := range []string{"error reading from server", "connection error", "the connection is draining", "transport is closing", "closing transport", "keepalive ping"} {
+	for _, start := range []string{"error reading from server", "connection error", "the connection is draining",
+		"transport is closing", "closing transport", "keepalive ping"} {
 		if strings.HasPrefix(text, start) {
 			return true
 		}
@@ -146,7 +152,8 @@ func (c *viaGRPC) describe(ctx context.Context) (*description, error) {
 		return d, err
 	}
 	cfg := got.GetConfig()
-	d.config = &modelConfig{int(cfg.GetMaxBatchSize()), cfg.GetModelTransactionPolicy().GetDecoupled(), cfg.GetSequenceBatching() != nil}
+	d.config = &modelConfig{int(cfg.GetMaxBatchSize()), cfg.GetModelTransactionPolicy().GetDecoupled(),
+		cfg.GetSequenceBatching() != nil}
 	return d, nil
 }
 
@@ -172,7 +179,8 @@ func (c *viaGRPC) infer(ctx context.Context, k *call) error {
 	if err != nil {
 		return err
 	}
-	req := &inferencepb.ModelInferRequest{ModelName: c.l.model, ModelVersion: c.l.set.Version, Parameters: parameters(withTimeout(of, k.params))}
+	req := &inferencepb.ModelInferRequest{ModelName: c.l.model, ModelVersion: c.l.set.Version,
+		Parameters: parameters(withTimeout(of, k.params))}
 	size := int64(0)
 	for _, t := range k.inputs {
 		in := &inferencepb.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: string(t.Datatype)}
@@ -186,7 +194,8 @@ func (c *viaGRPC) infer(ctx context.Context, k *call) error {
 		return err
 	}
 	answer := &answer{call: k}
-	if err := c.conn.Invoke(ctx, inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, req, answer, grpc.ForceCodecV2(codec{encoding.GetCodecV2(proto.Name)})); err != nil {
+	if err := c.conn.Invoke(ctx, inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, req, answer,
+		grpc.ForceCodecV2(codec{encoding.GetCodecV2(proto.Name)})); err != nil {
 		if answer.refused != nil {
 			return answer.refused
 		}
@@ -201,11 +210,14 @@ func parameters(of stream.Params) map[string]*inferencepb.InferParameter {
 	for key, value := range of {
 		switch v := value.(type) {
 		case string:
-			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: v}}
+			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_StringParam{
+				StringParam: v}}
 		case int64:
-			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: v}}
+			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_Int64Param{
+				Int64Param: v}}
 		case float64:
-			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_DoubleParam{DoubleParam: v}}
+			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_DoubleParam{
+				DoubleParam: v}}
 		case bool:
 			out[key] = &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: v}}
 		}
@@ -239,12 +251,14 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 func (a *answer) tensors() error {
 	raw := a.msg.GetRawOutputContents()
 	for i, out := range a.msg.GetOutputs() {
-		t := stream.Tensor{Name: out.GetName(), Datatype: stream.Datatype(out.GetDatatype()), Shape: ints(out.GetShape())}
+		t := stream.Tensor{Name: out.GetName(), Datatype: stream.Datatype(out.GetDatatype()),
+			Shape: ints(out.GetShape())}
 		switch {
 		case i < len(raw):
 			t.Data = raw[i]
 		case len(raw) > 0:
-			return stream.Errorf(stream.Internal, "", "the other server's answer has %d outputs and the data of %d", len(a.msg.GetOutputs()), len(raw))
+			return stream.Errorf(stream.Internal, "", "the other server's answer has %d outputs and the data of %d",
+				len(a.msg.GetOutputs()), len(raw))
 		default:
 			t.Data = contents(t.Datatype, out.GetContents())
 			if err := a.call.charge(int64(len(t.Data))); err != nil {

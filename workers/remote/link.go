@@ -81,7 +81,8 @@ type link struct {
 
 func newLink(env *workers.Env) (*link, error) {
 	set := env.Settings.(*settings).Upstream
-	l := &link{name: env.Name, model: set.Model, set: set, log: env.Log, unready: env.Unready, poke: make(chan struct{}, 1)}
+	l := &link{name: env.Name, model: set.Model, set: set, log: env.Log, unready: env.Unready,
+		poke: make(chan struct{}, 1)}
 	if l.model == "" {
 		l.model = env.Name
 	}
@@ -90,7 +91,8 @@ func newLink(env *workers.Env) (*link, error) {
 		field, at = "upstream.address", set.Address
 	}
 	if at == "" {
-		return nil, stream.Errorf(stream.InvalidArgument, "upstream.address", "is missing: name the other server, such as grpc://HOST:8001")
+		return nil, stream.Errorf(stream.InvalidArgument, "upstream.address",
+			"is missing: name the other server, such as grpc://HOST:8001")
 	}
 	var err error
 	if l.at, err = parseAddress(field, at); err != nil {
@@ -98,7 +100,8 @@ func newLink(env *workers.Env) (*link, error) {
 	}
 	if _, requested := env.Requested["upstream.address"]; requested {
 		if set.Token != "" || set.TokenEnv != "" {
-			return nil, stream.Errorf(stream.PermissionDenied, "upstream.address", "cannot be set by a request: the model's configuration has a token, which is for its own server")
+			return nil, stream.Errorf(stream.PermissionDenied, "upstream.address",
+				"cannot be set by a request: the model's configuration has a token, which is for its own server")
 		}
 		l.allow = env.Public
 	}
@@ -107,7 +110,8 @@ func newLink(env *workers.Env) (*link, error) {
 			return nil, err
 		}
 		if !l.at.encrypted() {
-			l.log.Warn("the token of a remote model is sent without encryption: use grpcs:// or https://", "model", l.name, "server", l.at.String())
+			l.log.Warn("the token of a remote model is sent without encryption: use grpcs:// or https://", "model",
+				l.name, "server", l.at.String())
 		}
 	}
 	return l, nil
@@ -118,7 +122,8 @@ func (l *link) token() (string, error) {
 	if name := l.set.TokenEnv; name != "" {
 		text := os.Getenv(name)
 		if text == "" {
-			return "", stream.Errorf(stream.InvalidArgument, "upstream.token_env", "names the variable %s, which is empty or not set", name)
+			return "", stream.Errorf(stream.InvalidArgument, "upstream.token_env",
+				"names the variable %s, which is empty or not set", name)
 		}
 		return text, nil
 	}
@@ -131,7 +136,8 @@ func (l *link) token() (string, error) {
 
 // dial opens a connection to an allowed address.
 func (l *link) dial(ctx context.Context, network, to string) (net.Conn, error) {
-	d := net.Dialer{Timeout: questionLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	d := net.Dialer{Timeout: questionLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second,
+		Interval: 2 * time.Second, Count: 3}}
 	d.Control = func(_, to string, c syscall.RawConn) error {
 		limitUnanswered(c)
 		if l.allow == nil {
@@ -172,7 +178,8 @@ func (l *link) open(ctx context.Context) (*description, error) {
 }
 
 func (l *link) changed() error {
-	return stream.Errorf(stream.Conflict, "", "the other server's model has other inputs or outputs than when model %s was loaded: load it again", l.name)
+	return stream.Errorf(stream.Conflict, "",
+		"the other server's model has other inputs or outputs than when model %s was loaded: load it again", l.name)
 }
 
 // connect makes the client and describes the upstream model. connect tries again until ctx ends while the server is
@@ -187,7 +194,8 @@ func (l *link) connect(ctx context.Context) (*description, error) {
 		if retry := mayPass(err); retry && sleep(ctx, waits.Next(rand.Float64())) {
 			continue
 		} else if retry {
-			return nil, stream.Errorf(stream.Unavailable, "upstream", "%s was not ready within %v (upstream.connect): %w", l.at, l.set.Connect, l.reason(err))
+			return nil, stream.Errorf(stream.Unavailable, "upstream",
+				"%s was not ready within %v (upstream.connect): %w", l.at, l.set.Connect, l.reason(err))
 		}
 		return nil, l.loadError(err)
 	}
@@ -227,7 +235,8 @@ func mayPass(err error) bool {
 	case errors.As(err, &own):
 		return false
 	case errors.As(err, &up):
-		return up.code == stream.Unavailable || up.code == stream.Overloaded || up.code == stream.Draining || up.code == stream.Timeout
+		return up.code == stream.Unavailable || up.code == stream.Overloaded || up.code == stream.Draining ||
+			up.code == stream.Timeout
 	}
 	return true
 }
@@ -241,7 +250,8 @@ func (l *link) loadError(err error) error {
 	}
 	switch up.code {
 	case stream.Unauthenticated, stream.PermissionDenied:
-		return stream.Errorf(stream.PermissionDenied, "upstream.token", "%s refuses the credentials: %.512s", l.at, up.text)
+		return stream.Errorf(stream.PermissionDenied, "upstream.token", "%s refuses the credentials: %.512s", l.at,
+			up.text)
 	case stream.NotFound:
 		return stream.Errorf(stream.NotFound, "upstream.model", "%s has no model %q: %.512s", l.at, l.model, up.text)
 	}
@@ -287,7 +297,8 @@ func (l *link) setDown(err error) {
 		l.log.Info("a remote model is ready again", "model", l.name, "server", l.at.String())
 	case err != nil && (was == nil || l.told(*was).Error() != l.told(err).Error()) && l.down.CompareAndSwap(was, &err):
 		l.unready(l.told(err))
-		l.log.Warn("a remote model is not ready: its requests fail until it is", "model", l.name, "server", l.at.String(), "error", l.reason(err))
+		l.log.Warn("a remote model is not ready: its requests fail until it is", "model", l.name, "server",
+			l.at.String(), "error", l.reason(err))
 	}
 }
 
@@ -344,7 +355,9 @@ func (l *link) infer(ctx context.Context, c *call) error {
 		size += int64(len(t.Data))
 	}
 	if size > l.set.MaxMessage {
-		return stream.Errorf(stream.TooLarge, "upstream.max_message", "allows %d bytes, and the batch has %d: send less at once, lower batching.max_size, or raise the setting", l.set.MaxMessage, size)
+		return stream.Errorf(stream.TooLarge, "upstream.max_message",
+			"allows %d bytes, and the batch has %d: send less at once, lower batching.max_size, or raise the setting",
+			l.set.MaxMessage, size)
 	}
 	err := l.client.infer(ctx, c)
 	switch {

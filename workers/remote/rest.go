@@ -42,7 +42,8 @@ type rest struct {
 var _ client = (*rest)(nil)
 
 func newREST(l *link, at address) (client, error) {
-	t := &http.Transport{DialContext: l.dial, IdleConnTimeout: 15 * time.Second, MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 0, ForceAttemptHTTP2: true, DisableCompression: true}
+	t := &http.Transport{DialContext: l.dial, IdleConnTimeout: 15 * time.Second, MaxIdleConnsPerHost: 64,
+		ResponseHeaderTimeout: 0, ForceAttemptHTTP2: true, DisableCompression: true}
 	if at.encrypted() {
 		var err error
 		if t.TLSClientConfig, err = l.tls(); err != nil {
@@ -87,11 +88,14 @@ func unreachable(err error) error {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &unknown):
-		return stream.Errorf(stream.Unavailable, "upstream.ca", "the other server's certificate is not signed by a known authority: name the authority's PEM file")
+		return stream.Errorf(stream.Unavailable, "upstream.ca",
+			"the other server's certificate is not signed by a known authority: name the authority's PEM file")
 	case errors.As(err, &certificate):
-		return stream.Errorf(stream.Unavailable, "upstream.address", "the other server's certificate does not fit: %w", err)
+		return stream.Errorf(stream.Unavailable, "upstream.address", "the other server's certificate does not fit: %w",
+			err)
 	case errors.As(err, &record):
-		return stream.Errorf(stream.Unavailable, "upstream.address", "the other server does not speak TLS at that port: use http:// or grpc://")
+		return stream.Errorf(stream.Unavailable, "upstream.address",
+			"the other server does not speak TLS at that port: use http:// or grpc://")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	}
@@ -101,7 +105,8 @@ func unreachable(err error) error {
 func (c *rest) close() { c.http.CloseIdleConnections() }
 
 // do sends a request and returns the answer with an open body, or the answer's error.
-func (c *rest) do(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+func (c *rest) do(ctx context.Context, method, path string, header http.Header,
+	body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
@@ -142,10 +147,12 @@ func (c *rest) get(ctx context.Context, path string, v any) error {
 	case v == nil:
 		return nil
 	case len(text) > maxText:
-		return stream.Errorf(stream.Unsupported, "upstream", "the answer to GET %s has more than %d bytes", path, maxText)
+		return stream.Errorf(stream.Unsupported, "upstream", "the answer to GET %s has more than %d bytes", path,
+			maxText)
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return stream.Errorf(stream.Unsupported, "upstream", "the answer to GET %s is not of the Open Inference Protocol: %w", path, err)
+		return stream.Errorf(stream.Unsupported, "upstream",
+			"the answer to GET %s is not of the Open Inference Protocol: %w", path, err)
 	}
 	return nil
 }
@@ -199,7 +206,8 @@ func tellsConfig(err error) (known bool, failed error) {
 	if err == nil {
 		return true, nil
 	}
-	if errors.As(err, &up) && (up.code == stream.NotFound || up.code == stream.Unsupported || up.code == stream.InvalidArgument || up.code == stream.PermissionDenied) {
+	if errors.As(err, &up) && (up.code == stream.NotFound || up.code == stream.Unsupported ||
+		up.code == stream.InvalidArgument || up.code == stream.PermissionDenied) {
 		return false, nil
 	}
 	return false, err
@@ -213,7 +221,8 @@ func (c *rest) infer(ctx context.Context, k *call) error {
 		}
 	}
 	for _, t := range k.inputs {
-		r.Inputs = append(r.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+		r.Inputs = append(r.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape,
+			Data: t.Data})
 	}
 	raw := oip.Never
 	if c.binary {
@@ -272,10 +281,12 @@ func (c *rest) answer(resp *http.Response, k *call) error {
 	case errors.Is(err, oip.ErrMemory):
 		return buf.ErrBudget
 	case err != nil:
-		return stream.Errorf(stream.Internal, "", "the other server's answer is not of the Open Inference Protocol: %w", err)
+		return stream.Errorf(stream.Internal, "",
+			"the other server's answer is not of the Open Inference Protocol: %w", err)
 	}
 	for _, t := range out.Outputs {
-		k.outputs = append(k.outputs, stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Data: t.Data})
+		k.outputs = append(k.outputs, stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype),
+			Shape: t.Shape, Data: t.Data})
 	}
 	return nil
 }
@@ -284,7 +295,8 @@ func (c *rest) answer(resp *http.Response, k *call) error {
 func (c *rest) read(resp *http.Response, k *call) ([]byte, error) {
 	most := c.l.set.MaxMessage + maxJSON
 	large := func() ([]byte, error) {
-		return nil, stream.Errorf(stream.TooLarge, "upstream.max_message", "allows %d bytes, and the other server's answer has more: raise the setting", c.l.set.MaxMessage)
+		return nil, stream.Errorf(stream.TooLarge, "upstream.max_message",
+			"allows %d bytes, and the other server's answer has more: raise the setting", c.l.set.MaxMessage)
 	}
 	if n := resp.ContentLength; n >= 0 {
 		if n > most {

@@ -43,7 +43,8 @@ type upstream struct {
 func (s *settings) Validate() error {
 	u := &s.Upstream
 	if u.Token != "" && u.TokenEnv != "" {
-		return stream.Errorf(stream.InvalidArgument, "upstream.token_env", "is set beside upstream.token: leave one of them out")
+		return stream.Errorf(stream.InvalidArgument, "upstream.token_env",
+			"is set beside upstream.token: leave one of them out")
 	}
 	if u.Address == "" {
 		return nil

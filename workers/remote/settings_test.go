@@ -38,7 +38,8 @@ func TestAddresses(t *testing.T) {
 		if c.wrong == "" && (err != nil || got.String() != c.want) {
 			t.Errorf("%s: %v, %v", c.text, got, err)
 		}
-		if c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong) || strings.Contains(err.Error(), "geheim")) {
+		if c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong) ||
+			strings.Contains(err.Error(), "geheim")) {
 			t.Errorf("%s: %v", c.text, err)
 		}
 	}
@@ -46,7 +47,8 @@ func TestAddresses(t *testing.T) {
 
 // TestKindOfAddress: an address is no Python module, and a module no address.
 func TestKindOfAddress(t *testing.T) {
-	for source, want := range map[string]bool{"h:8001": true, "127.0.0.1:8001": true, "[::1]:8001": true, "grpc://h": true, "package.module:Service": false, "a/b:1": false} {
+	for source, want := range map[string]bool{"h:8001": true, "127.0.0.1:8001": true, "[::1]:8001": true,
+		"grpc://h": true, "package.module:Service": false, "a/b:1": false} {
 		if kind, _, err := workers.KindOf(source); (err == nil && kind == "remote") != want {
 			t.Errorf("%s: %s, %v", source, kind, err)
 		}
@@ -81,7 +83,8 @@ func TestRequestedAddress(t *testing.T) {
 		t.Errorf("of the configuration: %v", err)
 	}
 	own.Params = stream.Params{"upstream.connect": "1ms", "upstream.address": closed, "upstream.token": "geheim"}
-	if err := load(nil, own, requested); stream.CodeOf(err) != stream.PermissionDenied || strings.Contains(err.Error(), "geheim") {
+	if err := load(nil, own, requested); stream.CodeOf(err) != stream.PermissionDenied ||
+		strings.Contains(err.Error(), "geheim") {
 		t.Errorf("with the token of another server: %v", err)
 	}
 }

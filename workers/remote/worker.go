@@ -138,7 +138,8 @@ func (w *worker) inputs(c *call, b *batching.Batch, from, to int) error {
 	case w.model.Any:
 		r := b.Requests[from]
 		if c.inputs = r.Inputs; r.Codec != stream.Tensors {
-			c.inputs = []stream.Tensor{{Name: "input", Datatype: stream.Bytes, Shape: []int{1}, Data: element(r.Payload)}}
+			c.inputs = []stream.Tensor{{Name: "input", Datatype: stream.Bytes, Shape: []int{1},
+				Data: element(r.Payload)}}
 		}
 		return c.chargeInputs(c.inputs, r.Codec != stream.Tensors)
 	case b.Ragged():
@@ -191,7 +192,8 @@ func (w *worker) join(c *call, requests []*stream.Request) error {
 				dims[i] = max(n, 1)
 			}
 			if stream.Elements(dims) != 1 {
-				return stream.Errorf(stream.InvalidArgument, "frame", "is one string, but input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
+				return stream.Errorf(stream.InvalidArgument, "frame",
+					"is one string, but input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
 			}
 			t.Data, t.Shape = append(t.Data, element(r.Payload)...), dims
 		}
@@ -265,7 +267,8 @@ func (w *worker) outputs(c *call, rows int) ([]stream.Tensor, error) {
 			fits = spec.Shape[d] < 0 || spec.Shape[d] == t.Shape[d+1]
 		}
 		if !fits {
-			return bad("with output %s of type %s and shape %v for %d rows: its metadata say %s and %v", t.Name, t.Datatype, t.Shape, rows, spec.Datatype, spec.Shape)
+			return bad("with output %s of type %s and shape %v for %d rows: its metadata say %s and %v", t.Name,
+				t.Datatype, t.Shape, rows, spec.Datatype, spec.Shape)
 		}
 		out[k] = t
 	}

@@ -37,7 +37,8 @@ type worker struct {
 func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	w.set = *env.Settings.(*settings)
 	if !*w.set.Decoupled && w.set.Count > 1 {
-		return nil, stream.Errorf(stream.InvalidArgument, "count", "is %d, and with decoupled: false a request is answered once: leave one of the two out", w.set.Count)
+		return nil, stream.Errorf(stream.InvalidArgument, "count",
+			"is %d, and with decoupled: false a request is answered once: leave one of the two out", w.set.Count)
 	}
 	return &stream.Model{
 		Inputs: []stream.TensorSpec{
@@ -71,11 +72,14 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 	r := b.Requests[i]
 	in, delays, wait := input(r, "IN"), input(r, "DELAY"), input(r, "WAIT")
 	if len(delays) != len(in) {
-		return stream.Errorf(stream.InvalidArgument, "inputs.DELAY.shape", "expected IN and DELAY shape to match, got [%d] and [%d]: send as many elements", len(in)/4, len(delays)/4) // clients of Triton look for these words
+		// clients of Triton look for these words
+		return stream.Errorf(stream.InvalidArgument, "inputs.DELAY.shape",
+			"expected IN and DELAY shape to match, got [%d] and [%d]: send as many elements", len(in)/4, len(delays)/4)
 	}
 	if !*w.set.Decoupled {
 		if len(in) != 4 {
-			return stream.Errorf(stream.InvalidArgument, "inputs.IN.shape", "is [%d], and the model answers once (decoupled: false): send one element", len(in)/4)
+			return stream.Errorf(stream.InvalidArgument, "inputs.IN.shape",
+				"is [%d], and the model answers once (decoupled: false): send one element", len(in)/4)
 		}
 		return w.once(ctx, b, i, in, milliseconds(delays))
 	}

@@ -68,10 +68,12 @@ func kindOf(pb *inferencepb.ModelConfig) (string, error) {
 			of = "graph"
 		}
 		if _, ok := workers.Lookup(of); !ok {
-			return "", stream.Errorf(stream.Unsupported, f.field, "%q is not one that this program has: want onnxruntime, or a kind of worker (`millrace models --kinds`)", f.value)
+			return "", stream.Errorf(stream.Unsupported, f.field, "%q is not one that this program has: want "+
+				"onnxruntime, or a kind of worker (`millrace models --kinds`)", f.value)
 		}
 		if kind != "" && kind != of {
-			return "", stream.Errorf(stream.InvalidArgument, "platform", "%q contradicts backend %q", pb.Platform, pb.Backend)
+			return "", stream.Errorf(stream.InvalidArgument, "platform", "%q contradicts backend %q", pb.Platform,
+				pb.Backend)
 		}
 		kind = of
 	}
@@ -94,7 +96,8 @@ func applyVersions(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 	case p.GetLatest() != nil:
 		n := p.GetLatest().GetNumVersions()
 		if n < 1 || n > 64 {
-			return stream.Errorf(stream.InvalidArgument, "version_policy.latest.num_versions", "%d is not between 1 and 64", n)
+			return stream.Errorf(stream.InvalidArgument, "version_policy.latest.num_versions",
+				"%d is not between 1 and 64", n)
 		}
 		cfg.Versions.Latest = int(n)
 	}
@@ -104,7 +107,8 @@ func applyVersions(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 // applied are the fields of a configuration used by apply; all other fields are reported as not used.
 var applied = []protoreflect.Name{
 	"name", "platform", "backend", "max_batch_size", "input", "output", "instance_group", "default_model_filename",
-	"version_policy", "dynamic_batching", "sequence_batching", "ensemble_scheduling", "parameters", "response_cache", "model_transaction_policy",
+	"version_policy", "dynamic_batching", "sequence_batching", "ensemble_scheduling", "parameters", "response_cache",
+	"model_transaction_policy",
 }
 
 // refused are fields without which a model would give wrong answers.
@@ -196,10 +200,12 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 			set("dynamic_batching.max_queue_delay_microseconds", "batching.max_delay", fmt.Sprintf("%dus", us))
 		}
 		if len(d.PreferredBatchSize) > 0 {
-			note("dynamic_batching.preferred_batch_size (batches are as large as the waiting requests make them, up to max_batch_size)")
+			note("dynamic_batching.preferred_batch_size (batches are as large as the waiting requests make them, up " +
+				"to max_batch_size)")
 		}
 		if d.PreserveOrdering {
-			note("dynamic_batching.preserve_ordering (answers of a stream are always in the order of its requests, those of others are not held back)")
+			note("dynamic_batching.preserve_ordering (answers of a stream are always in the order of its requests, " +
+				"those of others are not held back)")
 		}
 		if d.PriorityLevels > 0 || d.DefaultPriorityLevel > 0 || len(d.PriorityQueuePolicy) > 0 {
 			note("dynamic_batching.priority_levels (there are always high, normal and low)")
@@ -224,7 +230,8 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 			if n += max(g.Count, 1); g.Kind == inferencepb.ModelInstanceGroup_KIND_GPU || len(g.Gpus) > 0 {
 				note("%skind and gpus (set the parameters provider and device)", at)
 			}
-			if g.Passive || len(g.Profile) > 0 || len(g.SecondaryDevices) > 0 || g.HostPolicy != "" || g.RateLimiter != nil {
+			if g.Passive || len(g.Profile) > 0 || len(g.SecondaryDevices) > 0 || g.HostPolicy != "" ||
+				g.RateLimiter != nil {
 				note("%s: all but count", strings.TrimSuffix(at, "."))
 			}
 		}
@@ -273,7 +280,8 @@ var controlKinds = map[inferencepb.ModelSequenceBatching_Control_Kind]string{
 }
 
 // sequences applies sequence_batching: the bounds of sequences, the inputs filled by the server, and the state.
-func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatching, set, parameter func(field, name string, value any), note func(string, ...any)) error {
+func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatching, set,
+	parameter func(field, name string, value any), note func(string, ...any)) error {
 	const at = "sequence_batching"
 	if d.IterativeSequence {
 		return stream.Errorf(stream.Unsupported, at+".iterative_sequence", "is not supported")
@@ -284,7 +292,8 @@ func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatc
 			return stream.Errorf(stream.Unsupported, at, "with control_input or state is for ONNX models")
 		}
 	} else if kind != "onnx" {
-		return stream.Errorf(stream.Unsupported, at, "is for ONNX models and kinds of workers with the parameter stateful")
+		return stream.Errorf(stream.Unsupported, at,
+			"is for ONNX models and kinds of workers with the parameter stateful")
 	}
 	if us := d.MaxSequenceIdleMicroseconds; us > 0 {
 		set(at+".max_sequence_idle_microseconds", "sequences.idle", fmt.Sprintf("%dus", us))
@@ -316,8 +325,11 @@ func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatc
 				values = append(values, map[bool]int{true: 1}[v])
 			}
 			switch {
-			case c.Kind == inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && len(values) > 0, c.Kind != inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && len(values) != 2:
-				return stream.Errorf(stream.InvalidArgument, field, "has %d values: want the two of int32_false_true, fp32_false_true or bool_false_true, and none of CONTROL_SEQUENCE_CORRID", len(values))
+			case c.Kind == inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && len(values) > 0,
+				c.Kind != inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && len(values) != 2:
+				return stream.Errorf(stream.InvalidArgument, field, "has %d values: want the two of "+
+					"int32_false_true, fp32_false_true or bool_false_true, and none of CONTROL_SEQUENCE_CORRID",
+					len(values))
 			case len(values) == 2:
 				entry += fmt.Sprintf(":%v,%v", values[0], values[1])
 			}
@@ -326,7 +338,8 @@ func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatc
 	}
 	for i, s := range d.State {
 		if len(s.InitialState) > 1 || len(s.InitialState) == 1 && s.InitialState[0].GetDataFile() != "" {
-			return stream.Errorf(stream.Unsupported, fmt.Sprintf("%s.state[%d].initial_state", at, i), "is only supported with zero_data")
+			return stream.Errorf(stream.Unsupported, fmt.Sprintf("%s.state[%d].initial_state", at, i),
+				"is only supported with zero_data")
 		}
 		states = append(states, s.InputName+"="+s.OutputName)
 	}
@@ -362,7 +375,8 @@ func ensemble(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 }
 
 // queuePolicy sets the default queue policy.
-func queuePolicy(p *inferencepb.ModelQueuePolicy, known func(path string) bool, set func(field, path string, value any)) (notes []string) {
+func queuePolicy(p *inferencepb.ModelQueuePolicy, known func(path string) bool,
+	set func(field, path string, value any)) (notes []string) {
 	const at = "dynamic_batching.default_queue_policy"
 	if p == nil {
 		return nil
@@ -400,8 +414,9 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 	m, cfg := g.Model(), g.Config()
 	pb := &inferencepb.ModelConfig{
 		Name: m.Name, Platform: m.Platform, Backend: cfg.Kind, DefaultModelFilename: filename(cfg),
-		InstanceGroup: []*inferencepb.ModelInstanceGroup{{Name: m.Name, Count: int32(g.Workers()), Kind: inferencepb.ModelInstanceGroup_KIND_CPU}},
-		Parameters:    map[string]*inferencepb.ModelParameter{},
+		InstanceGroup: []*inferencepb.ModelInstanceGroup{{Name: m.Name, Count: int32(g.Workers()),
+			Kind: inferencepb.ModelInstanceGroup_KIND_CPU}},
+		Parameters: map[string]*inferencepb.ModelParameter{},
 	}
 	switch cfg.Kind {
 	case "graph":
@@ -426,15 +441,17 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 		s := &m.Inputs[i]
 		d := find(cfg.Declared.Inputs, s.Name)
 		pb.Input = append(pb.Input, &inferencepb.ModelInput{
-			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape), Optional: s.Optional,
-			Format: inferencepb.ModelInput_Format(inferencepb.ModelInput_Format_value[d.Format]),
+			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape),
+			Optional: s.Optional,
+			Format:   inferencepb.ModelInput_Format(inferencepb.ModelInput_Format_value[d.Format]),
 		})
 	}
 	for i := range m.Outputs {
 		s := &m.Outputs[i]
 		d := find(cfg.Declared.Outputs, s.Name)
 		pb.Output = append(pb.Output, &inferencepb.ModelOutput{
-			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape), LabelFilename: d.LabelFile,
+			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape),
+			LabelFilename: d.LabelFile,
 		})
 	}
 	if batched(m) {
@@ -468,7 +485,8 @@ func filename(cfg workers.Config) string {
 func policyOf(v workers.Versions, served []string) *inferencepb.ModelVersionPolicy {
 	switch {
 	case v.All:
-		return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_All_{All: &inferencepb.ModelVersionPolicy_All{}}}
+		return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_All_{
+			All: &inferencepb.ModelVersionPolicy_All{}}}
 	case len(v.Specific) > 0:
 		only := &inferencepb.ModelVersionPolicy_Specific{}
 		for _, name := range served {
@@ -478,5 +496,6 @@ func policyOf(v workers.Versions, served []string) *inferencepb.ModelVersionPoli
 		}
 		return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_Specific_{Specific: only}}
 	}
-	return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_Latest_{Latest: &inferencepb.ModelVersionPolicy_Latest{NumVersions: uint32(max(v.Latest, 1))}}}
+	return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_Latest_{
+		Latest: &inferencepb.ModelVersionPolicy_Latest{NumVersions: uint32(max(v.Latest, 1))}}}
 }

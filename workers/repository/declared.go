@@ -18,10 +18,12 @@ func declared(pb *inferencepb.ModelConfig, kind string) (d workers.Declared, err
 	for i, in := range pb.Input {
 		at := fmt.Sprintf("input[%d]", i)
 		if in.IsShapeTensor || in.AllowRaggedBatch {
-			return d, stream.Errorf(stream.Unsupported, at, "has is_shape_tensor or allow_ragged_batch, which are not supported")
+			return d, stream.Errorf(stream.Unsupported, at,
+				"has is_shape_tensor or allow_ragged_batch, which are not supported")
 		}
 		if in.Optional {
-			return d, stream.Errorf(stream.Unsupported, at+".optional", "is true, and models need all of their inputs: leave it out")
+			return d, stream.Errorf(stream.Unsupported, at+".optional",
+				"is true, and models need all of their inputs: leave it out")
 		}
 		t := workers.Tensor{}
 		if t.TensorSpec, err = specOf(at, in.Name, in.DataType, in.Dims); err != nil {
@@ -65,7 +67,8 @@ func reshapeOf(at, kind string, r *inferencepb.ModelTensorReshape, dims []int) (
 	shape := []int{}
 	for _, n := range r.Shape {
 		if n < -1 || n == 0 || n > 1<<31 {
-			return nil, stream.Errorf(stream.InvalidArgument, at+".shape", "%v: want numbers from 1, or -1 for any", r.Shape)
+			return nil, stream.Errorf(stream.InvalidArgument, at+".shape", "%v: want numbers from 1, or -1 for any",
+				r.Shape)
 		}
 		shape = append(shape, int(n))
 	}
@@ -83,7 +86,8 @@ func reshapeOf(at, kind string, r *inferencepb.ModelTensorReshape, dims []int) (
 	}
 	free, product := count(shape)
 	if f, p := count(dims); f != free || p != product || p == 0 {
-		return nil, stream.Errorf(stream.InvalidArgument, at+".shape", "%v has other numbers of elements than dims %v", shape, dims)
+		return nil, stream.Errorf(stream.InvalidArgument, at+".shape", "%v has other numbers of elements than dims %v",
+			shape, dims)
 	}
 	return shape, nil
 }
@@ -96,7 +100,8 @@ func (r *Repository) readLabels(d *workers.Declared, dir string) error {
 			continue
 		}
 		if dir == "" || !filepath.IsLocal(out.LabelFile) {
-			return stream.Errorf(stream.InvalidArgument, at, "%.256q is not a file in the model's folder", out.LabelFile)
+			return stream.Errorf(stream.InvalidArgument, at, "%.256q is not a file in the model's folder",
+				out.LabelFile)
 		}
 		path := filepath.Join(dir, out.LabelFile)
 		if err := inside(r.Dir, path); err != nil {

@@ -13,17 +13,20 @@ import (
 func ensembleOf(c *inferencepb.ModelConfig) (e workers.Ensemble, err error) {
 	steps := c.GetEnsembleScheduling().GetStep()
 	if len(steps) == 0 {
-		return e, coded.Errorf(coded.InvalidArgument, "ensemble_scheduling.step", "is missing: an ensemble needs at least one step")
+		return e, coded.Errorf(coded.InvalidArgument, "ensemble_scheduling.step",
+			"is missing: an ensemble needs at least one step")
 	}
 	for i, of := range steps {
 		field := func(name string) string { return fmt.Sprintf("ensemble_scheduling.step[%d].%s", i, name) }
 		if of.GetModelNamespace() != "" {
-			return e, coded.Errorf(coded.Unsupported, field("model_namespace"), "is set, but models have no namespaces: leave it out")
+			return e, coded.Errorf(coded.Unsupported, field("model_namespace"),
+				"is set, but models have no namespaces: leave it out")
 		}
 		if of.GetModelName() == "" {
 			return e, coded.Errorf(coded.InvalidArgument, field("model_name"), "is missing")
 		}
-		for name, m := range map[string]map[string]string{"input_map": of.GetInputMap(), "output_map": of.GetOutputMap()} {
+		for name, m := range map[string]map[string]string{"input_map": of.GetInputMap(),
+			"output_map": of.GetOutputMap()} {
 			if len(m) == 0 {
 				return e, coded.Errorf(coded.InvalidArgument, field(name), "is missing")
 			}
@@ -48,7 +51,8 @@ func ensembling(e workers.Ensemble) *inferencepb.ModelEnsembling {
 		if err != nil {
 			version = -1 // the latest
 		}
-		out.Step = append(out.Step, &inferencepb.ModelEnsembling_Step{ModelName: st.Model, ModelVersion: version, InputMap: st.Input, OutputMap: st.Output})
+		out.Step = append(out.Step, &inferencepb.ModelEnsembling_Step{ModelName: st.Model, ModelVersion: version,
+			InputMap: st.Input, OutputMap: st.Output})
 	}
 	return out
 }

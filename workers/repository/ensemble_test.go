@@ -34,10 +34,12 @@ func TestEnsembleOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := ensembleOf(&c)
-	if err != nil || len(e.Steps) != 2 || e.Steps[0].Version != "" || e.Steps[1].Version != "3" || e.Steps[1].Input["x"] != "mid" || len(e.Outputs) != 1 || e.Outputs[0] != "OUT" {
+	if err != nil || len(e.Steps) != 2 || e.Steps[0].Version != "" || e.Steps[1].Version != "3" ||
+		e.Steps[1].Input["x"] != "mid" || len(e.Outputs) != 1 || e.Outputs[0] != "OUT" {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	if back := ensembling(e); back.Step[0].ModelVersion != -1 || back.Step[1].ModelVersion != 3 || back.Step[0].OutputMap["y"] != "mid" {
+	if back := ensembling(e); back.Step[0].ModelVersion != -1 || back.Step[1].ModelVersion != 3 ||
+		back.Step[0].OutputMap["y"] != "mid" {
 		t.Errorf("%v", back)
 	}
 }

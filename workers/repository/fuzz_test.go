@@ -16,12 +16,19 @@ import (
 // with a client's error or gives a valid configuration.
 func FuzzModelConfig(f *testing.F) {
 	for _, s := range []string{
-		"", `name: "m" backend: "onnxruntime" max_batch_size: 8 input [{name: "x" data_type: TYPE_FP32 dims: [-1, 3]}] output [{name: "y" data_type: TYPE_STRING dims: [1]}]`,
-		`platform: "ensemble" output [{name: "y"}] ensemble_scheduling {step [{model_name: "a" input_map {key: "x" value: "x"} output_map {key: "y" value: "y"}}]}`,
-		`dynamic_batching {max_queue_delay_microseconds: 18446744073709551615 default_queue_policy {max_queue_size: 4294967295 default_timeout_microseconds: 1 timeout_action: DELAY allow_timeout_override: true}}`,
-		`sequence_batching {max_sequence_idle_microseconds: 5 control_input [{name: "START" control [{kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1]}]}] state [{input_name: "h" output_name: "h2" initial_state {zero_data: true}}]}`,
-		`instance_group [{count: 2 kind: KIND_CPU}, {count: 2147483647}] version_policy {specific {versions: [1, -3]}} parameters {key: "intra_op_thread_count" value {string_value: "2"}} response_cache {enable: true}`,
-		`{"max_batch_size": 3, "input": [{"name": "x", "dims": ["2"]}], "instance_group": [{"count": -1}]}`, `{"version_policy": {"latest": {"num_versions": 0}}}`,
+		"", `name: "m" backend: "onnxruntime" max_batch_size: 8 input [{name: "x" data_type: TYPE_FP32 dims: [-1, ` +
+			`3]}] output [{name: "y" data_type: TYPE_STRING dims: [1]}]`,
+		`platform: "ensemble" output [{name: "y"}] ensemble_scheduling {step [{model_name: "a" input_map {key: "x" ` +
+			`value: "x"} output_map {key: "y" value: "y"}}]}`,
+		`dynamic_batching {max_queue_delay_microseconds: 18446744073709551615 default_queue_policy {max_queue_size: ` +
+			`4294967295 default_timeout_microseconds: 1 timeout_action: DELAY allow_timeout_override: true}}`,
+		`sequence_batching {max_sequence_idle_microseconds: 5 control_input [{name: "START" control [{kind: ` +
+			`CONTROL_SEQUENCE_START fp32_false_true: [0, 1]}]}] state [{input_name: "h" output_name: "h2" ` +
+			`initial_state {zero_data: true}}]}`,
+		`instance_group [{count: 2 kind: KIND_CPU}, {count: 2147483647}] version_policy {specific {versions: [1, ` +
+			`-3]}} parameters {key: "intra_op_thread_count" value {string_value: "2"}} response_cache {enable: true}`,
+		`{"max_batch_size": 3, "input": [{"name": "x", "dims": ["2"]}], "instance_group": [{"count": -1}]}`,
+		`{"version_policy": {"latest": {"num_versions": 0}}}`,
 	} {
 		f.Add([]byte(s), true)
 		f.Add([]byte(s), false)
@@ -29,7 +36,8 @@ func FuzzModelConfig(f *testing.F) {
 	check := func(t *testing.T, err error) bool {
 		t.Helper()
 		var e *coded.Error
-		if err != nil && (!errors.As(err, &e) || e.Code != coded.InvalidArgument && e.Code != coded.Unsupported && e.Code != coded.TooLarge) {
+		if err != nil && (!errors.As(err, &e) || e.Code != coded.InvalidArgument && e.Code != coded.Unsupported &&
+			e.Code != coded.TooLarge) {
 			t.Errorf("%v has the code %s", err, coded.CodeOf(err))
 		}
 		return err == nil

@@ -118,7 +118,8 @@ func (r *Repository) List() (out []workers.Listed) {
 	for _, name := range names {
 		found, _, err := versions(filepath.Join(r.Dir, name))
 		if err == nil && !nameForm.MatchString(name) {
-			err = stream.Errorf(stream.InvalidArgument, "", "the name of the folder is not that of a model: want letters, digits, dots, dashes and underscores")
+			err = stream.Errorf(stream.InvalidArgument, "",
+				"the name of the folder is not that of a model: want letters, digits, dots, dashes and underscores")
 		}
 		if err != nil || len(found) == 0 {
 			out = append(out, workers.Listed{Name: name, Err: err})
@@ -202,13 +203,16 @@ func (r *Repository) Find(name string, known *workers.Definition, how workers.Lo
 			if def.Files != nil {
 				def.Files.Remove()
 			}
-			return nil, stream.Errorf(stream.PermissionDenied, "config", "and files of a load request cannot be of a model of kind %s, which connects to other machines: set the parameters of the kind, or use the server's configuration", cfg.Kind)
+			return nil, stream.Errorf(stream.PermissionDenied, "config", "and files of a load request cannot be of "+
+				"a model of kind %s, which connects to other machines: set the parameters of the kind, or use the "+
+				"server's configuration", cfg.Kind)
 		}
 	}
 	return def, nil
 }
 
-func (r *Repository) find(name string, known *workers.Definition, how workers.Load) (def *workers.Definition, err error) {
+func (r *Repository) find(name string, known *workers.Definition,
+	how workers.Load) (def *workers.Definition, err error) {
 	if how.Config == nil && how.Files == nil {
 		if dir := r.folder(name); dir != "" {
 			return r.read(name, dir, how)
@@ -216,7 +220,8 @@ func (r *Repository) find(name string, known *workers.Definition, how workers.Lo
 		return nil, nil
 	}
 	if !nameForm.MatchString(name) {
-		return nil, stream.Errorf(stream.InvalidArgument, "model", "%q is not a model's name: want 1 to 128 letters, digits, dots, dashes or underscores", name)
+		return nil, stream.Errorf(stream.InvalidArgument, "model",
+			"%q is not a model's name: want 1 to 128 letters, digits, dots, dashes or underscores", name)
 	}
 	if how.Files != nil {
 		sent, err := r.write(name, how.Files)
@@ -238,7 +243,8 @@ func (r *Repository) find(name string, known *workers.Definition, how workers.Lo
 	if dir := r.folder(name); dir != "" {
 		return r.read(name, dir, how)
 	}
-	return nil, stream.Errorf(stream.NotFound, "config", "%q is in no repository: send its files, too, as file:1/model.onnx", name)
+	return nil, stream.Errorf(stream.NotFound, "config",
+		"%q is in no repository: send its files, too, as file:1/model.onnx", name)
 }
 
 // keepMachine gives the versions of def, sent by a request, the parameters Kind.Machine of the model of the same name
@@ -285,9 +291,12 @@ func (r *Repository) override(known *workers.Definition, text []byte) (*workers.
 		cfg := &def.Versions[i]
 		switch file := pb.DefaultModelFilename; {
 		case kind != "" && kind != cfg.Kind:
-			return nil, stream.Errorf(stream.InvalidArgument, "backend", "is that of kind %s, and model %s of the configuration is of kind %s: leave it out", kind, cfg.Name, cfg.Kind)
+			return nil, stream.Errorf(stream.InvalidArgument, "backend",
+				"is that of kind %s, and model %s of the configuration is of kind %s: leave it out", kind, cfg.Name,
+				cfg.Kind)
 		case file != "" && file != filename(*cfg):
-			return nil, stream.Errorf(stream.InvalidArgument, "default_model_filename", "is %.64q, and the file of model %s is set in the configuration: leave it out", file, cfg.Name)
+			return nil, stream.Errorf(stream.InvalidArgument, "default_model_filename",
+				"is %.64q, and the file of model %s is set in the configuration: leave it out", file, cfg.Name)
 		}
 		if def.Notes, err = apply(cfg, pb, true); err != nil {
 			return nil, err
@@ -314,7 +323,8 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 	}
 	def := &workers.Definition{Notes: append(notes, c.notes...)}
 	if len(found) == 0 && c.needsFile() {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "model %s has no version: want %s", name, filepath.Join(name, "1", "model.onnx"))
+		return nil, stream.Errorf(stream.InvalidArgument, "", "model %s has no version: want %s", name,
+			filepath.Join(name, "1", "model.onnx"))
 	}
 	if len(found) == 0 {
 		found = []string{"1"}
@@ -326,7 +336,8 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 	if how.Version == "" {
 		for _, v := range c.base.Versions.Specific {
 			if !slices.Contains(chosen, v) {
-				def.Notes = append(def.Notes, fmt.Sprintf("versions.specific: names version %s, and there are %s", v, strings.Join(found, ", ")))
+				def.Notes = append(def.Notes, fmt.Sprintf("versions.specific: names version %s, and there are %s", v,
+					strings.Join(found, ", ")))
 			}
 		}
 	}
@@ -356,15 +367,19 @@ func choose(found []string, policy workers.Versions, only string) ([]string, err
 	switch {
 	case only != "":
 		if !slices.Contains(found, only) {
-			return nil, stream.Errorf(stream.NotFound, "version", "%q is not one of %s", only, strings.Join(found, ", "))
+			return nil, stream.Errorf(stream.NotFound, "version", "%q is not one of %s", only,
+				strings.Join(found, ", "))
 		}
 		return []string{only}, nil
 	case policy.All:
 		return found, nil
 	case len(policy.Specific) > 0: // the present versions of the list: further versions may come later
-		chosen := slices.DeleteFunc(slices.Clone(policy.Specific), func(v string) bool { return !slices.Contains(found, v) })
+		chosen := slices.DeleteFunc(slices.Clone(policy.Specific), func(v string) bool {
+			return !slices.Contains(found, v)
+		})
 		if len(chosen) == 0 {
-			return nil, stream.Errorf(stream.InvalidArgument, "versions.specific", "names %s, and there are %s", strings.Join(policy.Specific, ", "), strings.Join(found, ", "))
+			return nil, stream.Errorf(stream.InvalidArgument, "versions.specific", "names %s, and there are %s",
+				strings.Join(policy.Specific, ", "), strings.Join(found, ", "))
 		}
 		return chosen, nil
 	}
@@ -431,7 +446,8 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 		}
 	}
 	if _, ok := workers.Lookup(c.source); c.source != "" && !ok {
-		return nil, stream.Errorf(stream.InvalidArgument, "source", "%q is not a kind of worker: the files of a model in a repository are those of its versions", c.source)
+		return nil, stream.Errorf(stream.InvalidArgument, "source",
+			"%q is not a kind of worker: the files of a model in a repository are those of its versions", c.source)
 	}
 	return c, nil
 }
@@ -448,11 +464,13 @@ func (r *Repository) beside(base *workers.Config, text []byte, path string, poli
 	got.Versions, got.Shadow = workers.Versions{}, workers.Shadow{}
 	named, _ := r.YAML(text, path, "") // the file's own source
 	if empty, err := r.YAML(nil, path, any); err != nil || named.Source != "" || !reflect.DeepEqual(got, empty) {
-		return stream.Errorf(stream.InvalidArgument, "", "%s is beside a config.pbtxt, and so may have the sections versions and shadow only: put the rest there, or leave one of the files out", path)
+		return stream.Errorf(stream.InvalidArgument, "", "%s is beside a config.pbtxt, and so may have the sections "+
+			"versions and shadow only: put the rest there, or leave one of the files out", path)
 	}
 	if policy {
 		if versions.Latest != 0 || versions.All || len(versions.Specific) > 0 {
-			return stream.Errorf(stream.InvalidArgument, "versions", "%s chooses versions, and so does version_policy of config.pbtxt: leave one of them out", path)
+			return stream.Errorf(stream.InvalidArgument, "versions",
+				"%s chooses versions, and so does version_policy of config.pbtxt: leave one of them out", path)
 		}
 		weights := versions.Weights
 		versions = base.Versions
@@ -513,7 +531,8 @@ func readConfig(root, path string) ([]byte, error) {
 	case err != nil:
 		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
 	case !os.SameFile(st, after) || after.Size() != int64(len(text)) || !after.ModTime().Equal(st.ModTime()):
-		return nil, stream.Errorf(stream.Unavailable, "", "%s has changed while it was read: load the model again when it is written", path)
+		return nil, stream.Errorf(stream.Unavailable, "",
+			"%s has changed while it was read: load the model again when it is written", path)
 	}
 	return text, nil
 }
@@ -524,8 +543,10 @@ func inside(root, path string) error {
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
 	}
-	if root != "" && strings.HasPrefix(path, root+string(filepath.Separator)) && !strings.HasPrefix(real, root+string(filepath.Separator)) {
-		return stream.Errorf(stream.PermissionDenied, "", "%s is a link to %s, outside of the repository: put a copy there", path, real)
+	if root != "" && strings.HasPrefix(path, root+string(filepath.Separator)) &&
+		!strings.HasPrefix(real, root+string(filepath.Separator)) {
+		return stream.Errorf(stream.PermissionDenied, "",
+			"%s is a link to %s, outside of the repository: put a copy there", path, real)
 	}
 	return nil
 }
@@ -563,9 +584,11 @@ func (r *Repository) version(c *configured, name, dir, version string) (cfg work
 		}
 		switch {
 		case cfg.Name != "" && cfg.Name != name:
-			return cfg, nil, stream.Errorf(stream.InvalidArgument, "name", "is %q in %s, and the folder is %q: leave it out", cfg.Name, c.path, name)
+			return cfg, nil, stream.Errorf(stream.InvalidArgument, "name",
+				"is %q in %s, and the folder is %q: leave it out", cfg.Name, c.path, name)
 		case cfg.Version != "":
-			return cfg, nil, stream.Errorf(stream.InvalidArgument, "version", "is set in %s: it is the name of the folder with the file", c.path)
+			return cfg, nil, stream.Errorf(stream.InvalidArgument, "version",
+				"is set in %s: it is the name of the folder with the file", c.path)
 		}
 	}
 	cfg.Name, cfg.Version, cfg.Kind, cfg.Source = name, version, kind, file
@@ -592,7 +615,8 @@ func fileOf(folder, kind, file string) (string, string, error) {
 		return err == nil && st.Mode().IsRegular()
 	}
 	if file != "" && (!filepath.IsLocal(file) || filepath.Base(file) != file) {
-		return "", "", stream.Errorf(stream.InvalidArgument, "default_model_filename", "%q is not the name of a file in the folder of a version", file)
+		return "", "", stream.Errorf(stream.InvalidArgument, "default_model_filename",
+			"%q is not the name of a file in the folder of a version", file)
 	}
 	var names []string
 	for _, k := range workers.Kinds() {
@@ -618,7 +642,9 @@ func fileOf(folder, kind, file string) (string, string, error) {
 // isFileName reports whether a part of the path of a sent file is allowed: models name files with weights freely, but
 // hidden files and control characters are refused.
 func isFileName(p string) bool {
-	return p != "" && p[0] != '.' && utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return unicode.IsControl(r) || r == '\\' })
+	return p != "" && p[0] != '.' && utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool {
+		return unicode.IsControl(r) || r == '\\'
+	})
 }
 
 // write writes the files of a load request into a temporary folder.
@@ -634,9 +660,13 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 		parts := strings.Split(path, "/")
 		if slices.ContainsFunc(parts, func(p string) bool { return len(p) > maxFileName }) {
 			// The code expected by clients of other servers.
-			return nil, stream.Errorf(stream.Internal, "file:"+strconv.QuoteToASCII(path)[1:64], "has a name of more than %d bytes: want VERSION/FILE, such as 1/model.onnx", maxFileName)
+			return nil, stream.Errorf(stream.Internal, "file:"+strconv.QuoteToASCII(path)[1:64],
+				"has a name of more than %d bytes: want VERSION/FILE, such as 1/model.onnx", maxFileName)
 		}
-		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) || slices.ContainsFunc(parts[1:], func(p string) bool { return !isFileName(p) }) {
+		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) ||
+			slices.ContainsFunc(parts[1:], func(p string) bool {
+				return !isFileName(p)
+			}) {
 			return bad(strconv.QuoteToASCII(path)[1:min(len(path), 64)+1], "is not VERSION/FILE, such as 1/model.onnx")
 		}
 		total += int64(len(files[path]))
@@ -648,7 +678,9 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 	}
 	r.mu.Unlock()
 	if !fits {
-		return nil, stream.Errorf(stream.TooLarge, "file", "%d bytes, with those of the models that are loaded from sent files, are more than %d (sent_models)", total, r.MaxSent)
+		return nil, stream.Errorf(stream.TooLarge, "file",
+			"%d bytes, with those of the models that are loaded from sent files, are more than %d (sent_models)",
+			total, r.MaxSent)
 	}
 	free := func() {
 		r.mu.Lock()

@@ -42,7 +42,8 @@ func newRig(t *testing.T, files map[string]string) rig {
 		r.write(t, path, text)
 	}
 	var err error
-	if r.repo, err = repository.New(repository.Options{Dir: dir, MaxSent: 1 << 20, YAML: config.ReadModel}); err != nil {
+	if r.repo, err = repository.New(repository.Options{Dir: dir, MaxSent: 1 << 20,
+		YAML: config.ReadModel}); err != nil {
 		t.Fatal(err)
 	}
 	r.Manager = workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0), Repository: r.repo})
@@ -75,11 +76,13 @@ func (r rig) write(t *testing.T, path, text string) {
 }
 
 // small is a model with the input x and the output y, FP32 [N, 2]; wide has 3 in place of 2.
-var small, wide = string(onnxfile.Identity(onnxfile.Float32, "N", 2)), string(onnxfile.Identity(onnxfile.Float32, "N", 3))
+var small, wide = string(onnxfile.Identity(onnxfile.Float32, "N", 2)),
+	string(onnxfile.Identity(onnxfile.Float32, "N", 3))
 
 // Folders of file systems and of Python are no models, and neither are hidden folders.
 func TestFoldersThatAreNoModels(t *testing.T) {
-	r := newRig(t, map[string]string{"plain/1/model.onnx": small, "lost+found/1/x": "", "__pycache__/a.pyc": "", ".git/config": "", ".Trash-0/1/model.onnx": small})
+	r := newRig(t, map[string]string{"plain/1/model.onnx": small, "lost+found/1/x": "", "__pycache__/a.pyc": "",
+		".git/config": "", ".Trash-0/1/model.onnx": small})
 	var names []string
 	for _, l := range r.Index() {
 		names = append(names, l.Name)
@@ -92,12 +95,17 @@ func TestFoldersThatAreNoModels(t *testing.T) {
 // A model may freely name the files with the model's weights.
 func TestNamesOfSentFiles(t *testing.T) {
 	r := newRig(t, nil)
-	files := map[string][]byte{"1/model.onnx": []byte(small), "1/my weights (1).data": []byte("x"), "1/gewichte/größe+1.bin": []byte("x")}
-	if _, err := r.Load(t.Context(), "new", workers.Load{Files: files, Config: []byte(`{"backend": "onnxruntime"}`)}); err != nil {
+	files := map[string][]byte{"1/model.onnx": []byte(small), "1/my weights (1).data": []byte("x"),
+		"1/gewichte/größe+1.bin": []byte("x")}
+	if _, err := r.Load(t.Context(), "new", workers.Load{Files: files,
+		Config: []byte(`{"backend": "onnxruntime"}`)}); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"1/../x", "1/.hidden", "1/a\\b", "1/a\nb", "1//x", "1/\xff"} {
-		if _, err := r.Load(t.Context(), "bad", workers.Load{Files: map[string][]byte{"1/model.onnx": []byte(small), name: nil}, Config: []byte(`{"backend": "onnxruntime"}`)}); err == nil || !strings.Contains(err.Error(), "is not VERSION/FILE") {
+		if _, err := r.Load(t.Context(), "bad",
+			workers.Load{Files: map[string][]byte{"1/model.onnx": []byte(small), name: nil},
+				Config: []byte(`{"backend": "onnxruntime"}`)}); err == nil ||
+			!strings.Contains(err.Error(), "is not VERSION/FILE") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -110,9 +118,15 @@ func TestModelsOfAFolder(t *testing.T) {
 		"set/config.yaml":     "batching: {max_size: 5}\nthreads: 2\ninstances: 2\n",
 		"triton/1/model.onnx": small,
 		"triton/3/model.onnx": small,
-		"triton/config.pbtxt": "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput [{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: [2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] preserve_ordering: true max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value {string_value: \"2\"}}\nparameters {key: \"inter_op_thread_count\" value {string_value: \"0\"}}\noptimization {graph {level: 1}}\n",
-		"echo/config.yaml":    "source: identity\n",
-		"twice/1/":            "", "twice/config.pbtxt": `platform: "ensemble" input [{name: "x" data_type: TYPE_FP32 dims: [2]}] output [{name: "y" data_type: TYPE_FP32 dims: [2]}]
+		"triton/config.pbtxt": "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput " +
+			"[{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: " +
+			"[2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] preserve_ordering: " +
+			"true max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value " +
+			"{string_value: \"2\"}}\nparameters {key: \"inter_op_thread_count\" value {string_value: " +
+			"\"0\"}}\noptimization {graph {level: 1}}\n",
+		"echo/config.yaml": "source: identity\n",
+		"twice/1/":         "",
+		"twice/config.pbtxt": `platform: "ensemble" input [{name: "x" data_type: TYPE_FP32 dims: [2]}] output [{name: "y" data_type: TYPE_FP32 dims: [2]}]
 ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key: "x" value: "x"} output_map {key: "y" value: "mid"}}, {model_name: "set" input_map {key: "x" value: "mid"} output_map {key: "y" value: "y"}}]}`,
 		"named/1/weights.onnx": small,
 		"named/config.pbtxt":   `backend: "onnxruntime" default_model_filename: "weights.onnx"`,
@@ -122,7 +136,8 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 		versions             []string
 		max, workers, inputs int
 	}{
-		{"plain", []string{"1"}, 8, 1, 1}, {"set", []string{"1"}, 5, 2, 1}, {"triton", []string{"1", "3"}, 6, 3, 1}, {"echo", []string{"1"}, 0, 1, 0}, {"named", []string{"1"}, 8, 1, 1}, {"twice", []string{"1"}, 0, 1, 1},
+		{"plain", []string{"1"}, 8, 1, 1}, {"set", []string{"1"}, 5, 2, 1}, {"triton", []string{"1", "3"}, 6, 3, 1},
+		{"echo", []string{"1"}, 0, 1, 0}, {"named", []string{"1"}, 8, 1, 1}, {"twice", []string{"1"}, 0, 1, 1},
 	} {
 		loaded, err := r.Load(t.Context(), c.name, workers.Load{})
 		if err != nil || loaded.Endpoint != c.name {
@@ -133,12 +148,18 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := r.Versions(c.name); !slices.Equal(got, c.versions) || g.Workers() != c.workers || c.max > 0 && g.Model().MaxBatch != c.max || len(g.Model().Inputs) != c.inputs {
-			t.Errorf("%s: versions %v, %d workers, batches of %d, %d inputs", c.name, got, g.Workers(), g.Model().MaxBatch, len(g.Model().Inputs))
+		if got := r.Versions(c.name); !slices.Equal(got, c.versions) || g.Workers() != c.workers ||
+			c.max > 0 && g.Model().MaxBatch != c.max || len(g.Model().Inputs) != c.inputs {
+			t.Errorf("%s: versions %v, %d workers, batches of %d, %d inputs", c.name, got, g.Workers(),
+				g.Model().MaxBatch, len(g.Model().Inputs))
 		}
 	}
 	def, err := r.repo.Find("triton", nil, workers.Load{})
-	if err != nil || !slices.ContainsFunc(def.Notes, func(n string) bool { return strings.HasPrefix(n, "optimization") }) || !slices.ContainsFunc(def.Notes, func(n string) bool { return strings.Contains(n, "preferred_batch_size") }) || !slices.ContainsFunc(def.Notes, func(n string) bool { return strings.Contains(n, "preserve_ordering") }) {
+	if err != nil || !slices.ContainsFunc(def.Notes, func(n string) bool {
+		return strings.HasPrefix(n, "optimization")
+	}) || !slices.ContainsFunc(def.Notes, func(n string) bool {
+		return strings.Contains(n, "preferred_batch_size")
+	}) || !slices.ContainsFunc(def.Notes, func(n string) bool { return strings.Contains(n, "preserve_ordering") }) {
 		t.Errorf("what is not used: %q, %v", def.Notes, err)
 	}
 	g, _ := r.Group("triton", "3")
@@ -150,12 +171,16 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got["max_batch_size"] != 6.0 || got["backend"] != "onnxruntime" || !strings.Contains(string(text), `"max_queue_delay_microseconds":`) || !strings.Contains(string(text), `"all":`) || !strings.Contains(string(text), "TYPE_FP32") {
+	if got["max_batch_size"] != 6.0 || got["backend"] != "onnxruntime" ||
+		!strings.Contains(string(text), `"max_queue_delay_microseconds":`) ||
+		!strings.Contains(string(text), `"all":`) || !strings.Contains(string(text), "TYPE_FP32") {
 		t.Errorf("configuration: %s", text)
 	}
 	g, _ = r.Group("twice", "")
 	steps := repository.Config(g, nil)
-	if got := fmt.Sprintln(steps.GetPlatform(), steps.GetBackend(), steps.GetEnsembleScheduling().GetStep()[1].GetModelName(), steps.GetEnsembleScheduling().GetStep()[0].GetOutputMap()); got != "ensemble  set map[y:mid]\n" {
+	if got := fmt.Sprintln(steps.GetPlatform(), steps.GetBackend(),
+		steps.GetEnsembleScheduling().GetStep()[1].GetModelName(),
+		steps.GetEnsembleScheduling().GetStep()[0].GetOutputMap()); got != "ensemble  set map[y:mid]\n" {
 		t.Errorf("an ensemble's configuration: %s", steps)
 	}
 	if err := r.UnloadAll(t.Context(), "twice", ""); err != nil {
@@ -189,45 +214,66 @@ func TestBadModels(t *testing.T) {
 		"unknown2/1/model.onnx": small, "unknown2/config.pbtxt": "dynamic_batching {\n  colour: 3 }",
 		"both/1/model.onnx": small, "both/config.yaml": "instances: 1", "both/config.pbtxt": "max_batch_size: 2",
 		"huge/1/model.onnx": small, "huge/config.pbtxt": strings.Repeat("# x\n", 300_000),
-		"shape/1/model.onnx": small, "shape/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: TYPE_FP32 dims: [3]}]`,
-		"type/1/model.onnx": small, "type/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: TYPE_INT8 dims: [2]}]`,
+		"shape/1/model.onnx": small, "shape/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: ` +
+			`TYPE_FP32 dims: [3]}]`,
+		"type/1/model.onnx": small, "type/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: TYPE_INT8 ` +
+			`dims: [2]}]`,
 		"name/1/model.onnx": small, "name/config.pbtxt": `name: "other"`,
 		"backend/1/model.onnx": small, "backend/config.pbtxt": `backend: "pytorch"`,
 		"seq/1/model.onnx": small, "seq/config.pbtxt": `sequence_batching { iterative_sequence: true }`,
-		"path/1/model.onnx": small, "path/config.pbtxt": `backend: "onnxruntime" default_model_filename: "../../plain.onnx"`,
+		"path/1/model.onnx": small, "path/config.pbtxt": `backend: "onnxruntime" default_model_filename: ` +
+			`"../../plain.onnx"`,
 		"source/1/model.onnx": small, "source/config.yaml": "source: /etc/passwd.onnx",
 		"linked/1/":             "",
-		"elements/1/model.onnx": small, "elements/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [2] reshape { shape: [3] } }`,
-		"reshape/1/model.onnx": small, "reshape/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] reshape { shape: [2, 2] } }`,
-		"optional/1/model.onnx": small, "optional/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] optional: true }`,
-		"free/1/model.onnx": small, "free/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [-1] reshape { shape: [2] } }`,
-		"native/config.pbtxt": `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] reshape { shape: [2, 1] } }`,
-		"labels/1/model.onnx": small, "labels/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "none.txt" }`,
-		"passwd/1/model.onnx": small, "passwd/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "../labels/config.pbtxt" }`,
-		"unpaired/config.pbtxt": `backend: "identity" max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [2] }`,
-		"text/config.yaml":      "source: identity\ntensors: {inputs: [x]}\n", "word/config.yaml": "source: identity\ntensors: {inputs: [x FP99 2]}\n",
-		"axis/config.yaml": "source: identity\ntensors: {outputs: [x FP32 2 q]}\n", "rows/config.yaml": "source: identity\nbatching: {max_size: 2}\ntensors: {inputs: [x FP32 2]}\n",
+		"elements/1/model.onnx": small, "elements/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [2] ` +
+			`reshape { shape: [3] } }`,
+		"reshape/1/model.onnx": small, "reshape/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] ` +
+			`reshape { shape: [2, 2] } }`,
+		"optional/1/model.onnx": small, "optional/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] ` +
+			`optional: true }`,
+		"free/1/model.onnx": small, "free/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [-1] reshape { ` +
+			`shape: [2] } }`,
+		"native/config.pbtxt": `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] reshape { ` +
+			`shape: [2, 1] } }`,
+		"labels/1/model.onnx": small, "labels/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] ` +
+			`label_filename: "none.txt" }`,
+		"passwd/1/model.onnx": small, "passwd/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] ` +
+			`label_filename: "../labels/config.pbtxt" }`,
+		"unpaired/config.pbtxt": `backend: "identity" max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 ` +
+			`dims: [2] }`,
+		"text/config.yaml":   "source: identity\ntensors: {inputs: [x]}\n",
+		"word/config.yaml":   "source: identity\ntensors: {inputs: [x FP99 2]}\n",
+		"axis/config.yaml":   "source: identity\ntensors: {outputs: [x FP32 2 q]}\n",
+		"rows/config.yaml":   "source: identity\nbatching: {max_size: 2}\ntensors: {inputs: [x FP32 2]}\n",
 		"pair/config.yaml":   "source: identity\ntensors: {inputs: [x FP32 2], outputs: [y FP32 3]}\n",
 		"wrong/1/model.onnx": small, "wrong/config.yaml": "tensors: {inputs: [x FP32 -1 3]}\n",
 		"untyped/config.pbtxt": `backend: "identity" input { name: "x" dims: [2] } output { name: "y" dims: [2] }`,
-		"dims/config.pbtxt":    `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] } output { name: "y" data_type: TYPE_FP32 dims: [3] }`,
+		"dims/config.pbtxt": `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] } output { ` +
+			`name: "y" data_type: TYPE_FP32 dims: [3] }`,
 	})
 	r.write(t, "outside/1/model.onnx", small)
 	r.write(t, "outside/config.pbtxt", `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "names.txt" }`)
 	if err := os.Symlink("/etc/hostname", filepath.Join(r.dir, "outside", "names.txt")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(outside, "model.onnx"), filepath.Join(r.dir, "linked", "1", "model.onnx")); err != nil {
+	if err := os.Symlink(filepath.Join(outside, "model.onnx"),
+		filepath.Join(r.dir, "linked", "1", "model.onnx")); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"empty": "has no version", "nofile": "model.onnx", "hex": "has no version", "torn": "cannot be loaded", "zero": "is empty",
-		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of the files out", "huge": "larger than 1 MiB",
-		"shape": "input[0].dims", "type": "input[0].data_type", "name": `"other"`, "backend": "pytorch", "seq": "sequence_batching",
+		"empty": "has no version", "nofile": "model.onnx", "hex": "has no version", "torn": "cannot be loaded",
+		"zero":    "is empty",
+		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of the files out",
+		"huge":  "larger than 1 MiB",
+		"shape": "input[0].dims", "type": "input[0].data_type", "name": `"other"`, "backend": "pytorch",
+		"seq":  "sequence_batching",
 		"path": "default_model_filename", "source": "source", "linked": "outside of the repository",
-		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "optional": "input[0].optional", "free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
-		"labels": "none.txt", "passwd": "output[0].label_filename", "outside": "output[0].label_filename", "unpaired": "output: has 0 tensors", "untyped": "output[0].data_type", "dims": "output[0].dims",
-		"text": "tensors.inputs[0]", "word": "FP99", "axis": `tensors.outputs[0]: "x FP32 2 q" has the dimension "q"`, "rows": "tensors.inputs[0]", "pair": "tensors.outputs[0]: of y", "wrong": "tensors.inputs[0]: of x",
+		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "optional": "input[0].optional",
+		"free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
+		"labels": "none.txt", "passwd": "output[0].label_filename", "outside": "output[0].label_filename",
+		"unpaired": "output: has 0 tensors", "untyped": "output[0].data_type", "dims": "output[0].dims",
+		"text": "tensors.inputs[0]", "word": "FP99", "axis": `tensors.outputs[0]: "x FP32 2 q" has the dimension "q"`,
+		"rows": "tensors.inputs[0]", "pair": "tensors.outputs[0]: of y", "wrong": "tensors.inputs[0]: of x",
 	} {
 		_, err := r.Load(t.Context(), name, workers.Load{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -235,7 +281,9 @@ func TestBadModels(t *testing.T) {
 			continue
 		}
 		rows := r.Index()
-		if k := slices.IndexFunc(rows, func(row workers.Row) bool { return row.Name == name }); k < 0 || rows[k].State != workers.StateUnavailable || !strings.Contains(rows[k].Reason, want) {
+		if k := slices.IndexFunc(rows, func(row workers.Row) bool {
+			return row.Name == name
+		}); k < 0 || rows[k].State != workers.StateUnavailable || !strings.Contains(rows[k].Reason, want) {
 			t.Errorf("%s: its row does not say why: %+v", name, rows)
 		}
 	}
@@ -278,7 +326,8 @@ func TestBadVersion(t *testing.T) {
 			t.Errorf("%s: versions %v are served, want %v", c.name, got, c.served)
 		}
 		for _, row := range r.Index() {
-			if row.Name == c.name && slices.Contains(c.failed, row.Version) && (row.State != workers.StateUnavailable || !strings.Contains(row.Reason, " has no file model.onnx")) {
+			if row.Name == c.name && slices.Contains(c.failed, row.Version) &&
+				(row.State != workers.StateUnavailable || !strings.Contains(row.Reason, " has no file model.onnx")) {
 				t.Errorf("%+v", row)
 			}
 		}
@@ -367,7 +416,8 @@ func TestReloadInPlace(t *testing.T) {
 	}
 	for _, text := range []string{"", "# nothing yet\n", "batching: {max_size: 2}"} {
 		r.write(t, "m/config.yaml", text)
-		if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil || !strings.Contains(err.Error(), "still be written") {
+		if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil ||
+			!strings.Contains(err.Error(), "still be written") {
 			t.Errorf("with the configuration %q: %v", text, err)
 		}
 		if g, err := r.Group("m", ""); err != nil || g != third || !g.Ready() {
@@ -412,13 +462,19 @@ func TestErrorsOfSentFiles(t *testing.T) {
 		how  workers.Load
 		want string
 	}{
-		"junk":  {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte("junk")}}, "1/model.onnx cannot be loaded"},
-		"none":  {workers.Load{Files: map[string][]byte{"1/other": []byte("junk")}}, "1 has no file model.onnx"},
-		"both":  {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte("junk"), "2/model.onnx": []byte("junk")}, Config: []byte(`{"backend":"onnxruntime","version_policy":{"all":{}}}`)}, "2/model.onnx cannot be loaded"},
-		"label": {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte(small)}, Config: []byte(`{"backend":"onnxruntime","output":[{"name":"y","data_type":"TYPE_FP32","dims":[2],"label_filename":"none.txt"}]}`)}, "none.txt"},
+		"junk": {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte("junk")}},
+			"1/model.onnx cannot be loaded"},
+		"none": {workers.Load{Files: map[string][]byte{"1/other": []byte("junk")}}, "1 has no file model.onnx"},
+		"both": {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte("junk"),
+			"2/model.onnx": []byte("junk")}, Config: []byte(`{"backend":"onnxruntime","version_policy":{"all":{}}}`)},
+			"2/model.onnx cannot be loaded"},
+		"label": {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte(small)},
+			Config: []byte(`{"backend":"onnxruntime","output":[{"name":"y","data_type":"TYPE_FP32","dims":[2],` +
+				`"label_filename":"none.txt"}]}`)}, "none.txt"},
 	} {
 		_, err := r.Load(t.Context(), name, c.how)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), temp) || stream.CodeOf(err) == stream.Internal {
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), temp) ||
+			stream.CodeOf(err) == stream.Internal {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		for _, e := range r.Index() {
@@ -449,14 +505,16 @@ func TestSentModels(t *testing.T) {
 		if got, err := r.Load(t.Context(), name, how); err != nil || got.Endpoint != name {
 			t.Fatalf("%s: %v, %v", name, got, err)
 		}
-		if g, err := r.Group(name, ""); err != nil || g.Model().Inputs[0].Shape[0] != 3 || name == "new" && g.Model().MaxBatch != 7 {
+		if g, err := r.Group(name, ""); err != nil || g.Model().Inputs[0].Shape[0] != 3 ||
+			name == "new" && g.Model().MaxBatch != 7 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if sent() != 2 {
 		t.Errorf("%d folders", sent())
 	}
-	if _, err := r.Load(t.Context(), "m", workers.Load{Config: []byte(`{"max_batch_size": 2}`)}); err != nil { // the folder's file again
+	// the folder's file again
+	if _, err := r.Load(t.Context(), "m", workers.Load{Config: []byte(`{"max_batch_size": 2}`)}); err != nil {
 		t.Error(err)
 	}
 	if g, _ := r.Group("m", ""); g.Model().MaxBatch != 2 || g.Model().Inputs[0].Shape[0] != 2 {
@@ -473,10 +531,15 @@ func TestSentModels(t *testing.T) {
 		many["1/f"+strings.Repeat("x", i)] = nil
 	}
 	for name, how := range map[string]workers.Load{
-		"slash": {Files: map[string][]byte{"1/../../model.onnx": nil}}, "abs": {Files: map[string][]byte{"/1/model.onnx": nil}}, "zero": {Files: map[string][]byte{"0/model.onnx": nil}},
-		"top": {Files: map[string][]byte{"config.pbtxt": nil}}, "none": {Files: map[string][]byte{}}, "many": {Files: many},
-		"large": {Files: map[string][]byte{"1/model.onnx": make([]byte, 2<<20)}}, "a/b": {Files: files}, "torn": {Files: map[string][]byte{"1/model.onnx": []byte("x")}},
-		"field": {Files: files, Config: []byte(`{"colour": 1}`)}, "json": {Files: files, Config: []byte(`{`)}, "count": {Files: files, Config: []byte(`{"instance_group": [{"count": 1000}]}`)},
+		"slash": {Files: map[string][]byte{"1/../../model.onnx": nil}},
+		"abs":   {Files: map[string][]byte{"/1/model.onnx": nil}},
+		"zero":  {Files: map[string][]byte{"0/model.onnx": nil}},
+		"top":   {Files: map[string][]byte{"config.pbtxt": nil}}, "none": {Files: map[string][]byte{}},
+		"many":  {Files: many},
+		"large": {Files: map[string][]byte{"1/model.onnx": make([]byte, 2<<20)}}, "a/b": {Files: files},
+		"torn":  {Files: map[string][]byte{"1/model.onnx": []byte("x")}},
+		"field": {Files: files, Config: []byte(`{"colour": 1}`)}, "json": {Files: files, Config: []byte(`{`)},
+		"count":   {Files: files, Config: []byte(`{"instance_group": [{"count": 1000}]}`)},
 		"nofiles": {Config: []byte(`{}`)},
 	} {
 		if _, err := r.Load(t.Context(), name, how); err == nil {
@@ -484,8 +547,10 @@ func TestSentModels(t *testing.T) {
 		}
 	}
 	// Clients of other servers look for this code and text.
-	_, err := r.Load(t.Context(), "m", workers.Load{Files: map[string][]byte{strings.Repeat("A", 256): nil}, Config: []byte(`{}`)})
-	if stream.CodeOf(err) != stream.Internal || !strings.HasPrefix(err.Error(), "failed to load 'm', failed to poll from model repository: file:AAAA") {
+	_, err := r.Load(t.Context(), "m", workers.Load{Files: map[string][]byte{strings.Repeat("A", 256): nil},
+		Config: []byte(`{}`)})
+	if stream.CodeOf(err) != stream.Internal ||
+		!strings.HasPrefix(err.Error(), "failed to load 'm', failed to poll from model repository: file:AAAA") {
 		t.Errorf("a file with too long a name: %v", err)
 	}
 	if sent() != 0 {
@@ -590,7 +655,8 @@ func FuzzConfig(f *testing.F) {
 
 // A load request changes only its own definition.
 func TestOverrideOfTheConfiguration(t *testing.T) {
-	cfg, err := config.Parse([]byte("models: [{name: m, source: identity, batching: {kind: soft, max_size: 4, max_delay: 5ms}}]"), "file")
+	cfg, err := config.Parse([]byte("models: [{name: m, source: identity, batching: {kind: soft, max_size: 4, "+
+		"max_delay: 5ms}}]"), "file")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -606,17 +672,21 @@ func TestOverrideOfTheConfiguration(t *testing.T) {
 		}
 		return f.String()
 	}
-	def, err := r.Find("m", known, workers.Load{Config: []byte(`{"backend": "identity", "dynamic_batching": {"max_queue_delay_microseconds": 100000}, "version_policy": {"all": {}}}`)})
+	def, err := r.Find("m", known, workers.Load{Config: []byte(`{"backend": "identity", "dynamic_batching": ` +
+		`{"max_queue_delay_microseconds": 100000}, "version_policy": {"all": {}}}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if delay(def) != "100ms" || delay(known) != "5ms" || len(def.Notes) != 1 || !strings.HasPrefix(def.Notes[0], "version_policy") {
+	if delay(def) != "100ms" || delay(known) != "5ms" || len(def.Notes) != 1 ||
+		!strings.HasPrefix(def.Notes[0], "version_policy") {
 		t.Errorf("%q; the request's delay %s, the configuration's %s", def.Notes, delay(def), delay(known))
 	}
 	for field, text := range map[string]string{
-		"backend": `{"backend": "onnxruntime"}`, "platform": `{"platform": "nonsense"}`, "default_model_filename": `{"default_model_filename": "../x"}`,
+		"backend": `{"backend": "onnxruntime"}`, "platform": `{"platform": "nonsense"}`,
+		"default_model_filename": `{"default_model_filename": "../x"}`,
 	} {
-		if _, err := r.Find("m", known, workers.Load{Config: []byte(text)}); err == nil || !strings.HasPrefix(err.Error(), field+": ") {
+		if _, err := r.Find("m", known, workers.Load{Config: []byte(text)}); err == nil ||
+			!strings.HasPrefix(err.Error(), field+": ") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -651,13 +721,17 @@ func TestSentRemote(t *testing.T) {
 // with the server's interpreter, which no request can set, and without the other settings of the replaced program.
 func TestSentProgramHasTheInterpreterOfTheModel(t *testing.T) {
 	r := newRig(t, map[string]string{
-		"stored/1/model.py": "", "stored/config.yaml": "{venv: /packages, env: [A=secret]}", "other/1/model.onnx": small, "broken/1/model.py": "", "broken/config.yaml": "{colour: 1}",
+		"stored/1/model.py": "", "stored/config.yaml": "{venv: /packages, env: [A=secret]}",
+		"other/1/model.onnx": small, "broken/1/model.py": "", "broken/config.yaml": "{colour: 1}",
 	})
-	cfg, err := config.Parse(fmt.Appendf(nil, `models: [{name: known, source: %q, python: /usr/bin/python9, env: [A=secret], instances: 2}]`, filepath.Join(r.dir, "broken/1/model.py")), "file")
+	cfg, err := config.Parse(fmt.Appendf(nil,
+		`models: [{name: known, source: %q, python: /usr/bin/python9, env: [A=secret], instances: 2}]`,
+		filepath.Join(r.dir, "broken/1/model.py")), "file")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]stream.Params{"known": {"python": "/usr/bin/python9"}, "stored": {"venv": "/packages"}, "other": nil, "broken": nil, "new": nil} {
+	for name, want := range map[string]stream.Params{"known": {"python": "/usr/bin/python9"},
+		"stored": {"venv": "/packages"}, "other": nil, "broken": nil, "new": nil} {
 		var known *workers.Definition
 		if name == "known" {
 			known = &workers.Definition{Versions: []workers.Config{cfg.Models[0].WithDefaults()}}
@@ -667,7 +741,8 @@ func TestSentProgramHasTheInterpreterOfTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer def.Files.Remove()
-		if got := def.Versions[0]; !maps.Equal(got.Params, want) || got.Instances != 1 || !strings.HasPrefix(got.Source, def.Files.Folder) {
+		if got := def.Versions[0]; !maps.Equal(got.Params, want) || got.Instances != 1 ||
+			!strings.HasPrefix(got.Source, def.Files.Folder) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -721,7 +796,8 @@ func TestWeightsBesideTriton(t *testing.T) {
 // settings.
 func TestSwapsOfFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	r := newRig(t, map[string]string{"m/1/model.onnx": small, "m/config.pbtxt": `backend: "onnxruntime" max_batch_size: 5`})
+	r := newRig(t, map[string]string{"m/1/model.onnx": small,
+		"m/config.pbtxt": `backend: "onnxruntime" max_batch_size: 5`})
 	files := map[string][]byte{"1/model.onnx": []byte(wide)}
 	load := func(name string, how workers.Load, max, count int) {
 		t.Helper()
@@ -739,13 +815,15 @@ func TestSwapsOfFiles(t *testing.T) {
 	swap := stream.Params{"swap": true}
 	load("m", workers.Load{}, 5, 1)
 	load("m", workers.Load{Params: swap, Files: files}, 5, 1)
-	load("m", workers.Load{Params: stream.Params{"swap": true, "batching.max_size": int64(6), "instances": int64(2)}, Files: files}, 6, 2)
+	load("m", workers.Load{Params: stream.Params{"swap": true, "batching.max_size": int64(6), "instances": int64(2)},
+		Files: files}, 6, 2)
 	if err := r.Scale(t.Context(), "m", 3); err != nil {
 		t.Fatal(err)
 	}
 	load("m", workers.Load{Params: swap}, 6, 3)
 	load("m", workers.Load{Params: swap, Files: files}, 6, 3)
-	if _, err := r.Load(t.Context(), "m", workers.Load{Params: stream.Params{"batching.max_size": int64(7)}}); err != nil {
+	if _, err := r.Load(t.Context(), "m", workers.Load{Params: stream.Params{"batching.max_size": int64(7)}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	load("m-0", workers.Load{Params: swap, Files: files}, 7, 1)

@@ -19,7 +19,8 @@ func scheduling(pb *inferencepb.ModelConfig, cfg workers.Config, m *stream.Model
 	case kind.Ensemble != nil:
 		// The load of the model has decoded the parameters.
 		if settings, err := kind.Decode(cfg.Params); err == nil {
-			pb.SchedulingChoice = &inferencepb.ModelConfig_EnsembleScheduling{EnsembleScheduling: ensembling(kind.Ensemble(settings))}
+			pb.SchedulingChoice = &inferencepb.ModelConfig_EnsembleScheduling{
+				EnsembleScheduling: ensembling(kind.Ensemble(settings))}
 		}
 	case m.KeepsState():
 		pb.SchedulingChoice = &inferencepb.ModelConfig_SequenceBatching{SequenceBatching: sequenceBatching(cfg, m)}
@@ -44,9 +45,11 @@ func queueDelay(cfg workers.Config) uint64 {
 func sequenceBatching(cfg workers.Config, m *stream.Model) *inferencepb.ModelSequenceBatching {
 	d := &inferencepb.ModelSequenceBatching{
 		MaxSequenceIdleMicroseconds: uint64(m.Sequences.Idle.Microseconds()),
-		StrategyChoice: &inferencepb.ModelSequenceBatching_Oldest{Oldest: &inferencepb.ModelSequenceBatching_StrategyOldest{
-			MaxCandidateSequences: int32(min(m.Sequences.Max, math.MaxInt32)), MaxQueueDelayMicroseconds: queueDelay(cfg),
-		}},
+		StrategyChoice: &inferencepb.ModelSequenceBatching_Oldest{
+			Oldest: &inferencepb.ModelSequenceBatching_StrategyOldest{
+				MaxCandidateSequences:     int32(min(m.Sequences.Max, math.MaxInt32)),
+				MaxQueueDelayMicroseconds: queueDelay(cfg),
+			}},
 	}
 	for input, of := range entries(cfg.Params["controls"]) {
 		what, values, _ := strings.Cut(of, ":")
@@ -73,7 +76,8 @@ func sequenceBatching(cfg workers.Config, m *stream.Model) *inferencepb.ModelSeq
 				c.Int32FalseTrue = nil
 			}
 		}
-		d.ControlInput = append(d.ControlInput, &inferencepb.ModelSequenceBatching_ControlInput{Name: input, Control: []*inferencepb.ModelSequenceBatching_Control{c}})
+		d.ControlInput = append(d.ControlInput, &inferencepb.ModelSequenceBatching_ControlInput{Name: input,
+			Control: []*inferencepb.ModelSequenceBatching_Control{c}})
 	}
 	for input, output := range entries(cfg.Params["state"]) {
 		output, _, _ = strings.Cut(output, ":") // the initial value follows
@@ -87,7 +91,8 @@ func entries(value any) func(func(string, string) bool) {
 	text, _ := value.(string)
 	return func(yield func(string, string) bool) {
 		for entry := range strings.SplitSeq(text, ";") {
-			if input, of, ok := strings.Cut(strings.TrimSpace(entry), "="); ok && !yield(strings.TrimSpace(input), strings.TrimSpace(of)) {
+			if input, of, ok := strings.Cut(strings.TrimSpace(entry), "="); ok &&
+				!yield(strings.TrimSpace(input), strings.TrimSpace(of)) {
 				return
 			}
 		}

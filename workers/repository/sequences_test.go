@@ -23,10 +23,12 @@ func controlled() string {
 		return onnxfile.Node{Op: op, Inputs: strings.Fields(in), Outputs: []string{out}}
 	}
 	m := onnxfile.Model{
-		Inputs:  []onnxfile.Value{value("x", onnxfile.Float32), value("start", onnxfile.Float32), value("end", onnxfile.Float32), value("ready", onnxfile.Float32), value("id", onnxfile.Uint64)},
+		Inputs: []onnxfile.Value{value("x", onnxfile.Float32), value("start", onnxfile.Float32),
+			value("end", onnxfile.Float32), value("ready", onnxfile.Float32), value("id", onnxfile.Uint64)},
 		Outputs: []onnxfile.Value{value("y", onnxfile.Float32), value("of", onnxfile.Uint64)},
 		Nodes: []onnxfile.Node{
-			node("Add", "x start", "a"), node("Add", "a end", "b"), node("Mul", "b ready", "y"), node("Identity", "id", "of"),
+			node("Add", "x start", "a"), node("Add", "a end", "b"), node("Mul", "b ready", "y"),
+			node("Identity", "id", "of"),
 		},
 	}
 	return string(m.Bytes())
@@ -57,19 +59,24 @@ func TestSequenceBatching(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := g.Model()
-	if len(m.Inputs) != 1 || m.Inputs[0].Name != "x" || !m.Stateful || m.Sequences.Idle.Seconds() != 5 || m.Params["controls"] != "start=start:0,10; end=end:0,100; ready=ready:0,1; id=id" {
+	if len(m.Inputs) != 1 || m.Inputs[0].Name != "x" || !m.Stateful || m.Sequences.Idle.Seconds() != 5 ||
+		m.Params["controls"] != "start=start:0,10; end=end:0,100; ready=ready:0,1; id=id" {
 		t.Errorf("%+v", m)
 	}
 	got := repository.Config(g, nil)
 	d := got.GetSequenceBatching()
-	if d.GetMaxSequenceIdleMicroseconds() != 5000000 || d.GetOldest().GetMaxQueueDelayMicroseconds() != 300 || len(d.GetControlInput()) != 4 {
+	if d.GetMaxSequenceIdleMicroseconds() != 5000000 || d.GetOldest().GetMaxQueueDelayMicroseconds() != 300 ||
+		len(d.GetControlInput()) != 4 {
 		t.Fatalf("%v", got)
 	}
 	for i, want := range []*pb.ModelSequenceBatching_Control{
-		{Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{0, 10}}, {Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END, Int32FalseTrue: []int32{0, 100}},
-		{Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY, Int32FalseTrue: []int32{0, 1}}, {Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID},
+		{Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{0, 10}},
+		{Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END, Int32FalseTrue: []int32{0, 100}},
+		{Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY, Int32FalseTrue: []int32{0, 1}},
+		{Kind: pb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID},
 	} {
-		if c := d.ControlInput[i]; c.Name != []string{"start", "end", "ready", "id"}[i] || len(c.Control) != 1 || !proto.Equal(c.Control[0], want) {
+		if c := d.ControlInput[i]; c.Name != []string{"start", "end", "ready", "id"}[i] || len(c.Control) != 1 ||
+			!proto.Equal(c.Control[0], want) {
 			t.Errorf("control %d: %v", i, c)
 		}
 	}
@@ -103,8 +110,10 @@ func TestBadSequenceBatching(t *testing.T) {
 		"oldest {":                 {"iterative_sequence: true oldest {", "iterative_sequence"},
 		`name: "x" data`:           {`name: "id" data`, "id"},
 	} {
-		r := newRig(t, map[string]string{"m/config.pbtxt": strings.Replace(sequenceText, from, to[0], 1), "m/1/model.onnx": controlled()})
-		if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil || !strings.Contains(err.Error(), to[1]) || stream.CodeOf(err) == stream.Internal {
+		r := newRig(t, map[string]string{"m/config.pbtxt": strings.Replace(sequenceText, from, to[0], 1),
+			"m/1/model.onnx": controlled()})
+		if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil || !strings.Contains(err.Error(), to[1]) ||
+			stream.CodeOf(err) == stream.Internal {
 			t.Errorf("%s: %v", from, err)
 		}
 	}

@@ -109,7 +109,8 @@ const AllRows = -1
 func (c *Chain) After(r *stream.Request, outputs []stream.Tensor, row int) (out []stream.Tensor, err error) {
 	defer func() { // a stage's panic fails only this request
 		if x := recover(); x != nil {
-			err = stream.Errorf(stream.Internal, "output", "a stage after the run of model %s panicked: %v", r.Stream.Model().Name, x)
+			err = stream.Errorf(stream.Internal, "output", "a stage after the run of model %s panicked: %v",
+				r.Stream.Model().Name, x)
 		}
 	}()
 	c.frame = r

@@ -148,7 +148,8 @@ func TestAnswerBeforeARun(t *testing.T) {
 	c, m, err := results.New([]any{
 		&first{on(results.Stage{After: add("a")}, nil)},
 		&second{on(results.Stage{Before: func(*stream.Request) (results.Answer, bool) {
-			return results.Answer{Outputs: []stream.Tensor{{Name: "known", Data: lease.Bytes()}}, Lease: lease.Retain()}, true
+			return results.Answer{Outputs: []stream.Tensor{{Name: "known", Data: lease.Bytes()}},
+				Lease: lease.Retain()}, true
 		}}, nil)},
 		&third{on(results.Stage{After: add("c")}, nil)},
 	}, model, results.Tools{Skipped: func(*stream.Request) { skipped++ }})
@@ -220,7 +221,8 @@ func TestStagesCostNoMemory(t *testing.T) {
 	pass := func(_ *stream.Request, in results.Outputs) ([]stream.Tensor, error) { return in.Tensors, nil }
 	ask := func(*stream.Request) (a results.Answer, ok bool) { return a, false }
 	c, m, err := results.New([]any{
-		&first{on(results.Stage{After: pass}, nil)}, &second{on(results.Stage{Before: ask, Answered: tell}, nil)}, &third{on(results.Stage{After: pass}, nil)},
+		&first{on(results.Stage{After: pass}, nil)}, &second{on(results.Stage{Before: ask, Answered: tell}, nil)},
+		&third{on(results.Stage{After: pass}, nil)},
 	}, model, results.Tools{})
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +245,8 @@ func TestSlots(t *testing.T) {
 		slots = append(slots, env.Slot())
 		return nil
 	}
-	_, m, err := results.New([]any{&first{on(results.Stage{}, take)}, &third{on(results.Stage{}, take)}}, model, results.Tools{})
+	_, m, err := results.New([]any{&first{on(results.Stage{}, take)}, &third{on(results.Stage{}, take)}}, model,
+		results.Tools{})
 	if err != nil || !m.Stateful || model.Stateful {
 		t.Fatalf("%+v, %v", m, err)
 	}

@@ -39,7 +39,8 @@ func (c *cutter) rows(batch []stream.Tensor, row, n int) ([]stream.Tensor, error
 			return nil, stream.Errorf(stream.Internal, "", "the model's answer: %w", err)
 		}
 		if len(t.Shape) == 0 || t.Shape[0]-row < n {
-			return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v and does not have the rows %d to %d", t.Shape, row, row+n)
+			return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape",
+				"is %v and does not have the rows %d to %d", t.Shape, row, row+n)
 		}
 		cut := *t
 		if n != t.Shape[0] {

@@ -1,4 +1,5 @@
-// Command stream embeds the server: it loads models, sends tensors, a picture and a stream of frames, and shuts the server down.
+// Command stream embeds the server: it loads models, sends tensors, a picture and a stream of frames, and shuts the
+// server down.
 package main
 
 import (
@@ -22,7 +23,8 @@ func main() {
 }
 
 func run() error {
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off}                               // config.Load("millrace.yaml") reads a file
+	// config.Load("millrace.yaml") reads a file
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off}
 	if err := cfg.AddModels("echo=identity,batching.max_size=4", "find=motion"); err != nil { // as in serve --model
 		return err
 	}
@@ -49,7 +51,8 @@ func run() error {
 }
 
 func use(ctx context.Context, c *native.Client) error {
-	loaded, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms"}) // a kind of worker, or a model of the configuration
+	// a kind of worker, or a model of the configuration
+	loaded, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms"})
 	if err != nil {
 		return err
 	}
@@ -106,14 +109,15 @@ func show(r *stream.Result, err error) error {
 func frames(ctx context.Context, c *native.Client, model string) error {
 	const window = 16
 	places, count := make(chan struct{}, window), 0
-	st, err := c.Stream(model, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: window}}, func(r *stream.Result) {
-		if r.Outcome == stream.Answered && !r.Partial { // else r.Err, or a drop for r.Reason
-			count++
-		}
-		if !r.Partial {
-			<-places // each accepted frame has one ending, also when the stream is closed
-		}
-	}, nil)
+	st, err := c.Stream(model, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: window}},
+		func(r *stream.Result) {
+			if r.Outcome == stream.Answered && !r.Partial { // else r.Err, or a drop for r.Reason
+				count++
+			}
+			if !r.Partial {
+				<-places // each accepted frame has one ending, also when the stream is closed
+			}
+		}, nil)
 	if err != nil {
 		return err
 	}
@@ -134,5 +138,6 @@ func frames(ctx context.Context, c *native.Client, model string) error {
 }
 
 func numbers(values ...float32) stream.Tensor {
-	return stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{len(values)}, Data: stream.AppendFloat32(nil, values...)}
+	return stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{len(values)},
+		Data: stream.AppendFloat32(nil, values...)}
 }

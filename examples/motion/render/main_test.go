@@ -19,10 +19,12 @@ import (
 func TestProgram(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"-o", dir, "-seconds", "2", "-fps", "15", "-size", "320x240"}, &stdout, &stderr); code != 0 {
+	if code := run(t.Context(), []string{"-o", dir, "-seconds", "2", "-fps", "15", "-size", "320x240"}, &stdout,
+		&stderr); code != 0 {
 		t.Fatalf("exit status %d: %s", code, &stderr)
 	}
-	if strings.TrimSpace(stdout.String()) != filepath.Join(dir, "motion.mp4") || !strings.Contains(stderr.String(), "30 of 30 frames") {
+	if strings.TrimSpace(stdout.String()) != filepath.Join(dir, "motion.mp4") ||
+		!strings.Contains(stderr.String(), "30 of 30 frames") {
 		t.Errorf("stdout %q, stderr %q", &stdout, &stderr)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 2 {
@@ -32,7 +34,8 @@ func TestProgram(t *testing.T) {
 	if err != nil || len(tr.Frames) != 30 || tr.FPS != 15 {
 		t.Fatalf("truth of %d frames, %v", len(tr.Frames), err)
 	}
-	r, err := video.Open(t.Context(), video.Options{URL: filepath.Join(dir, "motion.mp4"), StartTimeout: time.Minute, StallTimeout: time.Minute})
+	r, err := video.Open(t.Context(), video.Options{URL: filepath.Join(dir, "motion.mp4"), StartTimeout: time.Minute,
+		StallTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +90,8 @@ func TestUsage(t *testing.T) {
 func TestFailuresLeaveNothing(t *testing.T) {
 	dir := t.TempDir()
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"-o", dir, "-ffmpeg", "millrace-no-ffmpeg"}, io.Discard, &stderr); code != 1 || !strings.Contains(stderr.String(), "apt-get install ffmpeg") {
+	if code := run(t.Context(), []string{"-o", dir, "-ffmpeg", "millrace-no-ffmpeg"}, io.Discard,
+		&stderr); code != 1 || !strings.Contains(stderr.String(), "apt-get install ffmpeg") {
 		t.Errorf("status %d, %s", code, &stderr)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

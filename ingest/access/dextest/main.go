@@ -60,8 +60,10 @@ func run() error {
 		return err
 	}
 	dex, err := server.NewServer(ctx, server.Config{
-		Issuer: issuer, Storage: store, Signer: signs, IDTokensValidFor: valid, PasswordConnector: "local", RefreshTokenPolicy: refresh,
-		AllowedGrantTypes: []string{oauth2.GrantTypePassword}, Logger: logger, PrometheusRegistry: prometheus.NewRegistry(), HealthChecker: gosundheit.New(),
+		Issuer: issuer, Storage: store, Signer: signs, IDTokensValidFor: valid, PasswordConnector: "local",
+		RefreshTokenPolicy: refresh,
+		AllowedGrantTypes:  []string{oauth2.GrantTypePassword}, Logger: logger,
+		PrometheusRegistry: prometheus.NewRegistry(), HealthChecker: gosundheit.New(),
 	})
 	if err != nil {
 		return err
@@ -105,8 +107,10 @@ func fill(ctx context.Context, store storage.Storage) error {
 	if err != nil {
 		return err
 	}
-	for name, groups := range map[string][]string{"eva": {"staff", "millrace:infer", "millrace:watch"}, "max": {"staff"}} {
-		if err := store.CreatePassword(ctx, storage.Password{Email: name + "@example.org", Hash: hash, Username: name, UserID: "id-" + name, Groups: groups}); err != nil {
+	for name, groups := range map[string][]string{"eva": {"staff", "millrace:infer", "millrace:watch"},
+		"max": {"staff"}} {
+		if err := store.CreatePassword(ctx, storage.Password{Email: name + "@example.org", Hash: hash, Username: name,
+			UserID: "id-" + name, Groups: groups}); err != nil {
 			return err
 		}
 	}

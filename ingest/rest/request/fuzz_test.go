@@ -15,7 +15,8 @@ import (
 )
 
 func FuzzLoadParams(f *testing.F) {
-	for _, s := range []string{"", "{}", `{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, `{"a":1e999}`, `{"parameters":null}`, `[]`, `{"a":{}}`, `{"a":9223372036854775808}`} {
+	for _, s := range []string{"", "{}", `{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, `{"a":1e999}`,
+		`{"parameters":null}`, `[]`, `{"a":{}}`, `{"a":9223372036854775808}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -41,7 +42,8 @@ func FuzzLoadParams(f *testing.F) {
 }
 
 func FuzzOptions(f *testing.F) {
-	for _, s := range [][2]string{{"codec", "jpeg"}, {"width", "640"}, {"shape", "1,-1, 3"}, {"shape", ""}, {"deadline_ms", "0.5"}, {"outputs", "none"}, {"datatype", "FP32"}, {"x", "y"}} {
+	for _, s := range [][2]string{{"codec", "jpeg"}, {"width", "640"}, {"shape", "1,-1, 3"}, {"shape", ""},
+		{"deadline_ms", "0.5"}, {"outputs", "none"}, {"datatype", "FP32"}, {"x", "y"}} {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
@@ -52,7 +54,8 @@ func FuzzOptions(f *testing.F) {
 			}
 			return
 		}
-		if o.Deadline < 0 || o.Deadline > maxDeadline || o.Width < 0 || o.Width > 65535 || o.Height < 0 || o.Height > 65535 || len(o.Shape) > 64 {
+		if o.Deadline < 0 || o.Deadline > maxDeadline || o.Width < 0 || o.Width > 65535 || o.Height < 0 ||
+			o.Height > 65535 || len(o.Shape) > 64 {
 			t.Errorf("%s=%s gave %+v", key, value, o)
 		}
 	})
@@ -61,14 +64,17 @@ func FuzzOptions(f *testing.F) {
 // An accepted region lies in a file of the registry's folder.
 func FuzzRegion(f *testing.F) {
 	for _, s := range []string{
-		"", "{}", `{"key":"/here","byte_size":8}`, `{"key":"here","offset":8,"byte_size":56} {}`, `{"key":"/../outside","byte_size":1}`, `{"key":"/a/b","byte_size":1}`, `{"key":"\u0000","byte_size":1}`,
-		`{"key":"/here","offset":18446744073709551615,"byte_size":18446744073709551615}`, `{"key":"/here","byte_size":-1}`, `{"key":null,"byte_size":1e3}`, `{"key":"/here","byte_size":65,"x":1}`,
+		"", "{}", `{"key":"/here","byte_size":8}`, `{"key":"here","offset":8,"byte_size":56} {}`,
+		`{"key":"/../outside","byte_size":1}`, `{"key":"/a/b","byte_size":1}`, `{"key":"\u0000","byte_size":1}`,
+		`{"key":"/here","offset":18446744073709551615,"byte_size":18446744073709551615}`,
+		`{"key":"/here","byte_size":-1}`, `{"key":null,"byte_size":1e3}`, `{"key":"/here","byte_size":65,"x":1}`,
 	} {
 		f.Add("r", []byte(s))
 	}
 	dir := f.TempDir()
 	folder := filepath.Join(dir, "folder")
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "here"), make([]byte, 64), 0o600), os.WriteFile(filepath.Join(dir, "outside"), make([]byte, 64), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "here"), make([]byte, 64),
+		0o600), os.WriteFile(filepath.Join(dir, "outside"), make([]byte, 64), 0o600)); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, name string, body []byte) {
@@ -94,8 +100,10 @@ func FuzzRegion(f *testing.F) {
 // Accepted changes of settings have values of the settings' kinds.
 func FuzzSettings(f *testing.F) {
 	for _, s := range []string{
-		"", "{}", "null", `{"level":"debug"}`, `{"log_verbose_level":1e9}`, `{"log_verbose_level":9223372036854775808}`, `{"log_info":null} {}`, `[]`,
-		`{"trace_rate":["1"],"trace_level":["OFF"]}`, `{"trace_rate":null}`, `{"trace_rate":4294967296}`, `{"trace_file":[]}`, `{"trace_rate":[[]]}`,
+		"", "{}", "null", `{"level":"debug"}`, `{"log_verbose_level":1e9}`,
+		`{"log_verbose_level":9223372036854775808}`, `{"log_info":null} {}`, `[]`,
+		`{"trace_rate":["1"],"trace_level":["OFF"]}`, `{"trace_rate":null}`, `{"trace_rate":4294967296}`,
+		`{"trace_file":[]}`, `{"trace_rate":[[]]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -122,18 +130,22 @@ func FuzzSettings(f *testing.F) {
 // The decoder accepts the output of Generate, or refuses the output with a client's error.
 func FuzzGenerate(f *testing.F) {
 	for _, s := range []string{
-		"", "{}", `{"text":"hello","n":[1,2]}`, `{"text":"a","text":"b"}`, `{"n":[[1]]}`, `{"n":1e999}`, `{"id":"7","parameters":{"a":1},"x":true}`, `{"id":7,"text":null}`, `{"text":"\ud800"} {}`, `{"parameters":[]}`,
+		"", "{}", `{"text":"hello","n":[1,2]}`, `{"text":"a","text":"b"}`, `{"n":[[1]]}`, `{"n":1e999}`,
+		`{"id":"7","parameters":{"a":1},"x":true}`, `{"id":7,"text":null}`, `{"text":"\ud800"} {}`, `{"parameters":[]}`,
 	} {
 		f.Add([]byte(s))
 	}
-	m := &stream.Model{Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{-1}}, {Name: "n", Datatype: stream.Int32, Shape: []int{-1}}}}
+	m := &stream.Model{Name: "m", MaxBatch: 1,
+		Inputs: []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{-1}},
+			{Name: "n", Datatype: stream.Int32, Shape: []int{-1}}}}
 	var r oip.InferRequest
 	f.Fuzz(func(t *testing.T, body []byte) {
 		text, _, err := frames.Generate(body, m)
 		if err == nil {
 			err = oip.DecodeRequest(&r, text, -1, func(n int) []byte { return make([]byte, n) }, oip.Limits{})
 		}
-		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument && c != stream.TooLarge && c != stream.Unsupported {
+		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument && c != stream.TooLarge &&
+			c != stream.Unsupported {
 			t.Errorf("%v has the code %s", err, c)
 		}
 	})

@@ -36,7 +36,8 @@ type Options struct {
 
 // datatypes are the datatypes allowed in an option.
 var datatypes = []stream.Datatype{
-	stream.Bool, stream.Uint8, stream.Uint16, stream.Uint32, stream.Uint64, stream.Int8, stream.Int16, stream.Int32, stream.Int64,
+	stream.Bool, stream.Uint8, stream.Uint16, stream.Uint32, stream.Uint64, stream.Int8, stream.Int16, stream.Int32,
+	stream.Int64,
 	stream.Float16, stream.BFloat, stream.Float32, stream.Float64, stream.Bytes,
 }
 
@@ -137,7 +138,8 @@ func (o *Options) Set(key, value string) (err error) {
 		}
 		o.Data = strings.Clone(value)
 	default:
-		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "is not a query option of infer: the options are codec, width, height, roi, datatype, shape, deadline_ms, outputs and data")
+		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "is not a query option of infer: the "+
+			"options are codec, width, height, roi, datatype, shape, deadline_ms, outputs and data")
 	}
 	return nil
 }

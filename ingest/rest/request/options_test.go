@@ -38,9 +38,11 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{"codec", "film"}, {"width", "0"}, {"width", "65536"}, {"width", "1.5"}, {"height", "-1"}, {"height", ""}, {"roi", "1,2"}, {"datatype", "FLOAT"},
+		{"codec", "film"}, {"width", "0"}, {"width", "65536"}, {"width", "1.5"}, {"height", "-1"}, {"height", ""},
+		{"roi", "1,2"}, {"datatype", "FLOAT"},
 		{"shape", "-2"}, {"shape", "1,x"}, {"shape", "1" + strings.Repeat(",1", 64)}, {"shape", "1,"},
-		{"deadline_ms", "0"}, {"deadline_ms", "-1"}, {"deadline_ms", "3600000.1"}, {"deadline_ms", "NaN"}, {"deadline_ms", "1e-9"}, {"deadline_ms", "soon"},
+		{"deadline_ms", "0"}, {"deadline_ms", "-1"}, {"deadline_ms", "3600000.1"}, {"deadline_ms", "NaN"},
+		{"deadline_ms", "1e-9"}, {"deadline_ms", "soon"},
 		{"outputs", "xml"}, {"outputs", ""}, {"with", "640"},
 	} {
 		var o Options
@@ -71,7 +73,8 @@ func TestOptionsKeepNothing(t *testing.T) {
 	}
 	unknown, bad := o.Set(view(38, 44), view(44, 47)), o.Set(view(13, 18), view(44, 47))
 	clear(text)
-	if want := (Options{Datatype: stream.Uint8, Shape: []int{}, HasShape: true, Outputs: AsBinary}); !reflect.DeepEqual(o, want) {
+	if want := (Options{Datatype: stream.Uint8, Shape: []int{}, HasShape: true,
+		Outputs: AsBinary}); !reflect.DeepEqual(o, want) {
 		t.Errorf("%+v, want %+v", o, want)
 	}
 	for _, c := range []struct {
@@ -99,7 +102,8 @@ func TestLoadParams(t *testing.T) {
 	}{
 		{" \n", nil},
 		{"{}", stream.Params{}},
-		{`{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, stream.Params{"a": int64(1), "b": 2.5, "c": "x", "d": true}},
+		{`{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, stream.Params{"a": int64(1), "b": 2.5, "c": "x",
+			"d": true}},
 		{`{"parameters":{"a":9223372036854775807}}`, stream.Params{"a": int64(9223372036854775807)}},
 		{`{"a":9223372036854775808}`, stream.Params{"a": 9223372036854775808.0}},
 		{`{"a":1}`, stream.Params{"a": int64(1)}},

@@ -33,7 +33,8 @@ func LoadParams(body []byte) (stream.Params, error) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(top)) {
 			if name != "parameters" {
-				return nil, stream.Errorf(stream.InvalidArgument, name, "stands beside parameters, where nothing reads it: put it into parameters")
+				return nil, stream.Errorf(stream.InvalidArgument, name,
+					"stands beside parameters, where nothing reads it: put it into parameters")
 			}
 		}
 	}

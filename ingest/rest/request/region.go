@@ -31,7 +31,8 @@ func ParseRegion(body []byte) (Region, error) {
 	}
 	switch {
 	case ask.Key == nil:
-		return Region{}, stream.Errorf(stream.InvalidArgument, "key", "is missing: want the name of the shared memory, as for shm_open")
+		return Region{}, stream.Errorf(stream.InvalidArgument, "key",
+			"is missing: want the name of the shared memory, as for shm_open")
 	case ask.ByteSize == nil:
 		return Region{}, stream.Errorf(stream.InvalidArgument, "byte_size", "is missing: want the bytes of the region")
 	}

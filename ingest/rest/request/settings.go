@@ -13,7 +13,8 @@ import (
 // -1, a value that no setting accepts.
 func LogChange(body []byte) (map[string]any, error) {
 	bad := func(err error) (map[string]any, error) {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
+		return nil, stream.Errorf(stream.InvalidArgument, "",
+			"the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -43,7 +44,8 @@ func TraceChange(body []byte) (map[string][]string, error) {
 	var given map[string]any
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &given); err != nil {
-			return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the settings of traces: %w: want an object such as {\"trace_rate\":\"100\"}", err)
+			return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the settings of "+
+				"traces: %w: want an object such as {\"trace_rate\":\"100\"}", err)
 		}
 	}
 	change := make(map[string][]string, len(given))

@@ -22,7 +22,9 @@ func parseCall(text []byte) (o pull.Order, err error) {
 	if err != nil {
 		var e *wire.Error
 		if errors.As(err, &e) && e.Field == "" {
-			return bad("", "%s", `the call cannot be read: want {"model":"...","id":"...","inputs":[{"name":"url","datatype":"BYTES","shape":[1],"data":["https://..."]}]}: `+e.Msg)
+			return bad("", "%s", `the call cannot be read: want `+
+				`{"model":"...","id":"...","inputs":[{"name":"url","datatype":"BYTES","shape":[1],"data":["https://`+
+				`..."]}]}: `+e.Msg)
 		}
 		return o, err
 	}

@@ -13,8 +13,9 @@ import (
 // A result is an Open Inference Protocol reply with the call's id, the frame's number and its time in the video.
 func TestResult(t *testing.T) {
 	r := &stream.Result{
-		Outcome: stream.Answered, Seq: 7, CaptureUS: 12, Model: &stream.Model{Name: "spotter", Version: "1"}, BatchSize: 4,
-		Outputs: []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}},
+		Outcome: stream.Answered, Seq: 7, CaptureUS: 12, Model: &stream.Model{Name: "spotter", Version: "1"},
+		BatchSize: 4,
+		Outputs:   []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}},
 	}
 	for _, id := range []string{`a "7"`, ""} {
 		text, isBinary, err := result(&encode.Encoder{}, r, &pull.Source{Call: replies.Call{ID: id, Key: id}})
@@ -27,8 +28,10 @@ func TestResult(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(text, &m)
 		}
-		if err != nil || isBinary || m.ModelName != "spotter" || (m.ID == nil) != (id == "") || m.ID != nil && (*m.ID != id || m.Key == nil || *m.Key != id) ||
-			m.Params["seq"] != 7 || m.Params["pts_us"] != 12 || m.Params["batch"] != 4 || len(m.Outputs) != 1 || m.Outputs[0].Data[0] != 9 {
+		if err != nil || isBinary || m.ModelName != "spotter" || (m.ID == nil) != (id == "") ||
+			m.ID != nil && (*m.ID != id || m.Key == nil || *m.Key != id) ||
+			m.Params["seq"] != 7 || m.Params["pts_us"] != 12 || m.Params["batch"] != 4 || len(m.Outputs) != 1 ||
+			m.Outputs[0].Data[0] != 9 {
 			t.Errorf("id %q: %s %v", id, text, err)
 		}
 	}
@@ -37,7 +40,8 @@ func TestResult(t *testing.T) {
 func FuzzCall(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","id":"7","inputs":[{"name":"url","datatype":"BYTES","shape":[1],"data":["http://x"]}]}`,
-		`{"model":"m","id":12345678,"inputs":[{"data":["a","b"]}]}`, `{"id":{}}`, `{"id":null,"model":1}`, `[]`, `{`, "\x00",
+		`{"model":"m","id":12345678,"inputs":[{"data":["a","b"]}]}`, `{"id":{}}`, `{"id":null,"model":1}`, `[]`, `{`,
+		"\x00",
 	} {
 		f.Add([]byte(s))
 	}

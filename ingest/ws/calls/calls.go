@@ -25,7 +25,8 @@ type protocol struct {
 // New returns the protocol on c. The policy of q applies to every pulled video; the region of q must be empty, or
 // each call is refused.
 func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limits) conn.Protocol {
-	return &protocol{conn: c, region: q.Region, puller: pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Result: result}}
+	return &protocol{conn: c, region: q.Region, puller: pull.Puller{Conn: c, Client: client, Limits: limits,
+		Policy: q.Policy, Trace: q.Trace, Result: result}}
 }
 
 // result encodes the result of a frame as a reply.
@@ -45,7 +46,8 @@ func (p *protocol) Open() error { return nil }
 
 // Binary implements conn.Protocol.
 func (p *protocol) Binary(r io.Reader) error {
-	p.sendError(replies.Call{}, stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
+	p.sendError(replies.Call{}, stream.Errorf(stream.InvalidArgument, "",
+		"a call is a text message: frames go to /v2/models/NAME/stream"))
 	return p.conn.Skip(r)
 }
 
@@ -53,7 +55,8 @@ func (p *protocol) Binary(r io.Reader) error {
 func (p *protocol) Text(msg []byte) {
 	o, err := parseCall(msg)
 	if err == nil && p.region != (stream.Region{}) {
-		err = stream.Errorf(stream.Unsupported, "roi", "is for pictures that clients send: a pulled video is scaled before it is read")
+		err = stream.Errorf(stream.Unsupported, "roi",
+			"is for pictures that clients send: a pulled video is scaled before it is read")
 	}
 	if err == nil {
 		o.Model = p.named(o.Model)

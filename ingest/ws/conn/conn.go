@@ -30,8 +30,12 @@ type Conn struct {
 func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	k := &socket{shared: s, net: conn, form: f, started: time.Now(), closing: make(chan struct{})}
 	k.link = newLink(conn, memory, k.started)
-	c := &Conn{socket: k, Outbox: newOutbox(int64(s.opts.OutboxMessages), s.opts.OutboxBytes, &s.outboxBytes), gone: make(chan struct{})}
-	c.reader = reader{socket: k, memory: memory, share: accept.MemoryOf(conn), estimate: firstEstimate, tell: func(text []byte) { c.Push(Entry{Text: text}) }}
+	c := &Conn{socket: k, Outbox: newOutbox(int64(s.opts.OutboxMessages), s.opts.OutboxBytes, &s.outboxBytes),
+		gone: make(chan struct{})}
+	c.reader = reader{socket: k, memory: memory, share: accept.MemoryOf(conn), estimate: firstEstimate,
+		tell: func(text []byte) {
+			c.Push(Entry{Text: text})
+		}}
 	c.writer.Writer.socket = k
 	c.writer.outbox, c.writer.done, c.writer.cut = c.Outbox, make(chan struct{}), make(chan struct{})
 	return c

@@ -282,7 +282,8 @@ func TestSizesOfMessages(t *testing.T) {
 		}()
 		begin := time.Now()
 		want := ""
-		for _, n := range []int{0, 1, firstEstimate - 1, firstEstimate, firstEstimate + 1, 2*firstEstimate + 1, most - 1, most, 10} {
+		for _, n := range []int{0, 1, firstEstimate - 1, firstEstimate, firstEstimate + 1, 2*firstEstimate + 1,
+			most - 1, most, 10} {
 			_ = ws.WriteMessage(websocket.BinaryMessage, message(n))
 			want += fmt.Sprintf("binary %d,", n)
 		}
@@ -306,7 +307,8 @@ func TestSizesOfMessages(t *testing.T) {
 
 // The estimated size of the next message follows the sizes before: up at once, down slowly.
 func TestEstimate(t *testing.T) {
-	in := &reader{socket: &socket{shared: &shared{opts: Options{PingEvery: time.Hour}}, closing: make(chan struct{})}, memory: buf.NewPool(0), estimate: firstEstimate}
+	in := &reader{socket: &socket{shared: &shared{opts: Options{PingEvery: time.Hour}}, closing: make(chan struct{})},
+		memory: buf.NewPool(0), estimate: firstEstimate}
 	in.socket.opts.MaxMessage = 1 << 20
 	near, far := net.Pipe()
 	defer func() { _, _ = near.Close(), far.Close() }()
@@ -344,7 +346,8 @@ func TestEstimate(t *testing.T) {
 	}
 	lease.Release()
 	in.memory = buf.NewPool(16 << 10)
-	if _, err := in.Lease(bytes.NewReader(message(40_000))); !errors.Is(err, buf.ErrBudget) || in.memory.Stats().Leases != 0 {
+	if _, err := in.Lease(bytes.NewReader(message(40_000))); !errors.Is(err, buf.ErrBudget) ||
+		in.memory.Stats().Leases != 0 {
 		t.Errorf("%v, %+v", err, in.memory.Stats())
 	}
 }
@@ -416,11 +419,17 @@ func TestEndsOfClients(t *testing.T) {
 		why End
 	}{
 		"closes": {func(ws *websocket.Conn) {
-			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+				time.Now().Add(time.Second))
 		}, EndClient},
-		"goes":           {func(ws *websocket.Conn) { _ = ws.Close() }, EndGone},
-		"is cut off":     {func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte{0x82, 0x85}); _ = ws.Close() }, EndGone},
-		"talks nonsense": {func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte("\xff\xff\xff\xff\xff\xff")) }, EndMalformed},
+		"goes": {func(ws *websocket.Conn) { _ = ws.Close() }, EndGone},
+		"is cut off": {func(ws *websocket.Conn) {
+			_, _ = ws.NetConn().Write([]byte{0x82, 0x85})
+			_ = ws.Close()
+		}, EndGone},
+		"talks nonsense": {func(ws *websocket.Conn) {
+			_, _ = ws.NetConn().Write([]byte("\xff\xff\xff\xff\xff\xff"))
+		}, EndMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -518,9 +527,12 @@ func TestDrainTellsAllClients(t *testing.T) {
 
 func TestCodesOfEndings(t *testing.T) {
 	for code, want := range map[stream.Code]wire.CloseCode{
-		stream.NotFound: wire.CloseNotFound, stream.Unloaded: wire.CloseNotFound, stream.Overloaded: wire.CloseOverloaded, stream.Unavailable: wire.CloseOverloaded,
-		stream.Draining: wire.CloseDraining, stream.Unauthenticated: wire.CloseUnauthenticated, stream.InvalidArgument: wire.ClosePolicy,
-		stream.Unsupported: wire.ClosePolicy, stream.PermissionDenied: wire.ClosePolicy, stream.Internal: wire.CloseInternal,
+		stream.NotFound: wire.CloseNotFound, stream.Unloaded: wire.CloseNotFound,
+		stream.Overloaded: wire.CloseOverloaded, stream.Unavailable: wire.CloseOverloaded,
+		stream.Draining: wire.CloseDraining, stream.Unauthenticated: wire.CloseUnauthenticated,
+		stream.InvalidArgument: wire.ClosePolicy,
+		stream.Unsupported:     wire.ClosePolicy, stream.PermissionDenied: wire.ClosePolicy,
+		stream.Internal: wire.CloseInternal,
 	} {
 		err := stream.Errorf(code, "", "x")
 		if e := refusal(err); e.Code != want || e.Why != EndRefused || e.Err != err {
@@ -534,7 +546,8 @@ func TestCodesOfEndings(t *testing.T) {
 		}
 	}
 	for why, want := range map[End]stream.CloseReason{
-		EndClient: stream.ClientGone, EndGone: stream.ClientGone, EndSlow: stream.SlowConsumer, EndIdle: stream.Idle, EndDraining: stream.ByDrain,
+		EndClient: stream.ClientGone, EndGone: stream.ClientGone, EndSlow: stream.SlowConsumer, EndIdle: stream.Idle,
+		EndDraining: stream.ByDrain,
 		EndUnloaded: stream.ByUnload, EndFault: stream.ByError, EndMalformed: stream.ByError,
 	} {
 		e := Ending{Why: why}

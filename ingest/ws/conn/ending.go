@@ -26,7 +26,8 @@ const (
 )
 
 // Ends lists every End, for counters created once.
-var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault, EndTakenOver, EndRevoked}
+var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused,
+	EndFault, EndTakenOver, EndRevoked}
 
 // Ending describes the end of a connection. Only the first Ending of a connection
 // counts.

@@ -87,7 +87,8 @@ func (f *floods) at(by Client, now time.Time) *flooder {
 			one = last
 		}
 	}
-	for e := f.queue.Front(); e != nil && (f.queue.Len() >= maxFloods || e.Value.(*flooder).past(now)); e = f.queue.Front() {
+	for e := f.queue.Front(); e != nil && (f.queue.Len() >= maxFloods ||
+		e.Value.(*flooder).past(now)); e = f.queue.Front() {
 		f.remove(e)
 	}
 	if f.of == nil {
@@ -117,7 +118,9 @@ func (f *floods) check(of Client, now time.Time) error {
 	if left <= 0 {
 		return nil
 	}
-	err := stream.Errorf(stream.FlowControl, "", "a connection of this client had too many pings or text messages: connect again in %v, and send fewer", left.Round(time.Millisecond))
+	err := stream.Errorf(stream.FlowControl, "",
+		"a connection of this client had too many pings or text messages: connect again in %v, and send fewer",
+		left.Round(time.Millisecond))
 	err.After = left
 	return err
 }

@@ -30,8 +30,10 @@ func TestFloods(t *testing.T) {
 	for _, c := range []struct {
 		after, wait time.Duration // since the flood before; wait: further connections are refused for this time
 	}{
-		{0, time.Second}, {0, 2 * time.Second}, {59 * time.Second, 4 * time.Second}, {0, 8 * time.Second}, {0, 16 * time.Second}, {0, 32 * time.Second}, {0, 64 * time.Second}, {0, 64 * time.Second},
-		{127 * time.Second, 64 * time.Second}, {128 * time.Second, time.Second}, {time.Minute - 1, 2 * time.Second}, {time.Minute, time.Second},
+		{0, time.Second}, {0, 2 * time.Second}, {59 * time.Second, 4 * time.Second}, {0, 8 * time.Second},
+		{0, 16 * time.Second}, {0, 32 * time.Second}, {0, 64 * time.Second}, {0, 64 * time.Second},
+		{127 * time.Second, 64 * time.Second}, {128 * time.Second, time.Second}, {time.Minute - 1, 2 * time.Second},
+		{time.Minute, time.Second},
 	} {
 		now = now.Add(c.after)
 		if got := f.note(by, now); got != c.wait {
@@ -39,7 +41,8 @@ func TestFloods(t *testing.T) {
 		}
 		quietBefore = c.wait
 		for _, at := range []time.Duration{0, c.wait - 1} {
-			if err := f.check(by, now.Add(at)); stream.CodeOf(err) != stream.FlowControl || err.(*stream.Error).After != c.wait-at {
+			if err := f.check(by, now.Add(at)); stream.CodeOf(err) != stream.FlowControl ||
+				err.(*stream.Error).After != c.wait-at {
 				t.Errorf("%v after a flood, of %v: %v", at, c.wait, err)
 			}
 		}
@@ -93,7 +96,8 @@ func TestNoRoomAfterAFlood(t *testing.T) {
 					}
 					<-ended
 					<-r.echo.c.gone
-					if e := r.echo.ending; e.Why != EndRefused || e.Code != wire.ClosePolicy || coded.RetryAfter(e.Err) != wait {
+					if e := r.echo.ending; e.Why != EndRefused || e.Code != wire.ClosePolicy ||
+						coded.RetryAfter(e.Err) != wait {
 						t.Errorf("flood %d: %+v, want to be told %v", n, e, wait)
 					}
 					if err := r.Room(r.client); stream.CodeOf(err) != stream.FlowControl {
@@ -119,7 +123,8 @@ func TestBurstsOfAClient(t *testing.T) {
 		name        string
 		kind, burst int
 		rate        float64
-	}{{"pings", websocket.PingMessage, httpd.PingBurst, httpd.PingRate}, {"texts", websocket.TextMessage, textBurst, textRate}} {
+	}{{"pings", websocket.PingMessage, httpd.PingBurst, httpd.PingRate}, {"texts", websocket.TextMessage, textBurst,
+		textRate}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, func(o *Options) { o.OutboxMessages = 1 << 20 })
@@ -134,7 +139,8 @@ func TestBurstsOfAClient(t *testing.T) {
 							break
 						}
 					}
-					_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+					_ = ws.WriteMessage(websocket.CloseMessage,
+						websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 					<-ended
 					<-r.echo.c.gone
 					return code == int(wire.ClosePolicy)

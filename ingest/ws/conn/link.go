@@ -136,7 +136,8 @@ func (l *link) readAhead(fd uintptr) (done bool) {
 	case unix.EAGAIN:
 		return false
 	default:
-		l.err = &net.OpError{Op: "read", Net: "tcp", Source: l.LocalAddr(), Addr: l.RemoteAddr(), Err: os.NewSyscallError("read", err)}
+		l.err = &net.OpError{Op: "read", Net: "tcp", Source: l.LocalAddr(), Addr: l.RemoteAddr(),
+			Err: os.NewSyscallError("read", err)}
 	}
 	return true
 }

@@ -114,7 +114,8 @@ func TestReadAfterReset(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	for n, want := range map[int]string{0: "\x82\x00", 125: "\x82\x7d", 126: "\x82\x7e\x00\x7e", 65535: "\x82\x7e\xff\xff", 65536: "\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00"} {
+	for n, want := range map[int]string{0: "\x82\x00", 125: "\x82\x7d", 126: "\x82\x7e\x00\x7e",
+		65535: "\x82\x7e\xff\xff", 65536: "\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00"} {
 		if h := appendHeader(nil, websocket.BinaryMessage, n); string(h) != want {
 			t.Errorf("%d bytes: %x", n, h)
 		}
@@ -221,7 +222,8 @@ func TestDeadlinesOfWrites(t *testing.T) {
 		begin := time.Now()
 		r.echo.c.Push(Entry{Text: []byte("not read")})
 		<-r.echo.c.gone
-		if took := time.Since(begin); took < writeWait-writeWait/32 || took > writeWait || r.echo.ending.Why != EndSlow {
+		if took := time.Since(begin); took < writeWait-writeWait/32 || took > writeWait ||
+			r.echo.ending.Why != EndSlow {
 			t.Errorf("%s after %v", r.echo.ending.Why, took)
 		}
 		r.Stop()
@@ -302,7 +304,8 @@ func TestFramesStayWhole(t *testing.T) {
 			case head[0] == 0x82 && size == 1000+100*messages && bytes.Count(body, []byte{byte(messages)}) == size:
 				messages++
 			default:
-				t.Fatalf("encrypted %v: a frame %x of %d bytes after %d messages and %d pongs", encrypted, head, size, messages, pongs)
+				t.Fatalf("encrypted %v: a frame %x of %d bytes after %d messages and %d pongs", encrypted, head, size,
+					messages, pongs)
 			}
 		}
 		wg.Wait()
@@ -375,10 +378,12 @@ func TestRecordsLeaveTogether(t *testing.T) {
 				t.Fatal(err)
 			}
 			below.writes, below.corks = 0, 0
-			w := &Writer{socket: &socket{link: l, shared: &shared{opts: Options{WriteWait: time.Minute}}}, tools: &tools{}}
+			w := &Writer{socket: &socket{link: l, shared: &shared{opts: Options{WriteWait: time.Minute}}},
+				tools: &tools{}}
 			body := bytes.Repeat([]byte("frame"), 30<<10/5)
 			w.Binary(body)
-			if b := <-got; !bytes.Equal(b[4:], body) || !bytes.Equal(b[:4], appendHeader(nil, websocket.BinaryMessage, len(body))) {
+			if b := <-got; !bytes.Equal(b[4:], body) ||
+				!bytes.Equal(b[:4], appendHeader(nil, websocket.BinaryMessage, len(body))) {
 				t.Errorf("another message of %d bytes arrived: %x", len(b), b[:8])
 			}
 			if below.writes != c.writes || below.corks != c.corks || c.corks > 0 && below.records != 2 {
@@ -403,7 +408,8 @@ func TestControlWaits(t *testing.T) {
 		}()
 		synctest.Wait()
 		begin := time.Now()
-		if err := l.control(websocket.PongMessage, nil, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) != time.Second {
+		if err := l.control(websocket.PongMessage, nil, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(begin) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		if err := l.control(websocket.PongMessage, nil, time.Second); err == nil {
@@ -447,9 +453,15 @@ func TestNothingAfterAnIncompleteFrame(t *testing.T) {
 		first func(*link) error
 		more  bool
 	}{
-		"pong in part":  {3, func(l *link) error { return l.control(websocket.PongMessage, []byte("data"), time.Second) }, false},
-		"pong not sent": {0, func(l *link) error { return l.control(websocket.PongMessage, []byte("data"), time.Second) }, true},
-		"message":       {3, func(l *link) error { return l.send(&net.Buffers{[]byte("a frame")}, time.Second) }, false},
+		"pong in part": {3, func(l *link) error {
+			return l.control(websocket.PongMessage, []byte("data"), time.Second)
+		}, false},
+		"pong not sent": {0, func(l *link) error {
+			return l.control(websocket.PongMessage, []byte("data"), time.Second)
+		}, true},
+		"message": {3, func(l *link) error {
+			return l.send(&net.Buffers{[]byte("a frame")}, time.Second)
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := &partial{take: c.take}
@@ -459,7 +471,8 @@ func TestNothingAfterAnIncompleteFrame(t *testing.T) {
 			}
 			conn.take = 1 << 20
 			before := conn.written
-			for _, err := range []error{l.send(&net.Buffers{[]byte("a frame")}, time.Second), l.control(websocket.CloseMessage, nil, time.Second)} {
+			for _, err := range []error{l.send(&net.Buffers{[]byte("a frame")}, time.Second),
+				l.control(websocket.CloseMessage, nil, time.Second)} {
 				if c.more != (err == nil) {
 					t.Errorf("%v", err)
 				}

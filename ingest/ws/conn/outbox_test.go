@@ -47,7 +47,8 @@ func TestOutboxBounds(t *testing.T) {
 		}
 		batch, last := b.take(nil)
 		if len(batch) != n || last || n < len(c.sizes) && b.Push(text(1000)) {
-			t.Errorf("%s: %d taken by the writer, last %v; or what is being written does not count", c.name, len(batch), last)
+			t.Errorf("%s: %d taken by the writer, last %v; or what is being written does not count", c.name,
+				len(batch), last)
 		}
 		for i := range batch {
 			b.dispose(&batch[i])
@@ -63,7 +64,8 @@ func TestOutboxBounds(t *testing.T) {
 }
 
 func TestSizeOfAnEntry(t *testing.T) {
-	e := Entry{Text: make([]byte, 10), Result: &stream.Result{Outputs: []stream.Tensor{{Data: make([]byte, 1000)}, {Data: make([]byte, 200)}}}}
+	e := Entry{Text: make([]byte, 10), Result: &stream.Result{Outputs: []stream.Tensor{{Data: make([]byte, 1000)},
+		{Data: make([]byte, 200)}}}}
 	if n := e.measure(); n != entryCost+1210 {
 		t.Errorf("%d bytes", n)
 	}

@@ -25,7 +25,9 @@ func TestWatchPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := 0
-	_ = raw.Control(func(fd uintptr) { got, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
+	_ = raw.Control(func(fd uintptr) {
+		got, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	})
 	if got != 7000 || err != nil {
 		t.Errorf("the kernel gives up after %d ms: %v", got, err)
 	}

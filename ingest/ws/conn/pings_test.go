@@ -46,9 +46,12 @@ func TestPings(t *testing.T) {
 	}{
 		{httpd.PingAnswerBurst, 0, httpd.PingAnswerBurst, httpd.PingAnswerBurst, 0},
 		{httpd.PingBurst, 0, httpd.PingAnswerBurst, httpd.PingAnswerBurst, 0},
-		{2 * httpd.PingAnswerBurst, time.Second / httpd.PingAnswerRate, 2 * httpd.PingAnswerBurst, 2 * httpd.PingAnswerBurst, 0}, // before the first ping of the server
+		// before the first ping of the server
+		{2 * httpd.PingAnswerBurst, time.Second / httpd.PingAnswerRate, 2 * httpd.PingAnswerBurst,
+			2 * httpd.PingAnswerBurst, 0},
 		{httpd.PingBurst + 1, 0, httpd.PingAnswerBurst, httpd.PingAnswerBurst, wire.ClosePolicy},
-		{1 << 20, time.Second / (2 * httpd.PingRate), httpd.PingAnswerBurst, httpd.PingAnswerBurst + 5*httpd.PingAnswerRate, wire.ClosePolicy},
+		{1 << 20, time.Second / (2 * httpd.PingRate), httpd.PingAnswerBurst,
+			httpd.PingAnswerBurst + 5*httpd.PingAnswerRate, wire.ClosePolicy},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.Idle = time.Hour })
@@ -57,7 +60,8 @@ func TestPings(t *testing.T) {
 				code = 0 // the client has closed the connection
 			}
 			if got < c.min || got > c.max || code != int(c.code) {
-				t.Errorf("%d pings, one every %v: %d answered, close code %d, want %d to %d and %d", c.n, c.every, got, code, c.min, c.max, c.code)
+				t.Errorf("%d pings, one every %v: %d answered, close code %d, want %d to %d and %d", c.n, c.every, got,
+					code, c.min, c.max, c.code)
 			}
 			if c.code != 0 && r.echo.ending.Why != EndRefused {
 				t.Errorf("ended as %s: %v", r.echo.ending.Why, r.echo.ending.Err)
@@ -90,7 +94,8 @@ func TestTexts(t *testing.T) {
 			for ; sent < c.n && ws.WriteMessage(websocket.TextMessage, []byte("{}")) == nil; sent++ {
 				time.Sleep(c.every)
 			}
-			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Minute))
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+				time.Now().Add(time.Minute))
 			<-ended
 			<-r.echo.c.gone
 			if code != c.code {

@@ -114,7 +114,8 @@ func (in *reader) text(r io.Reader) error {
 		return p.TextFrame(r)
 	}
 	if !in.texts.Take(time.Now(), textBurst, textRate) {
-		in.socket.flooded(stream.Errorf(stream.FlowControl, "", "%d text messages a second are allowed: send frames as binary messages", textRate))
+		in.socket.flooded(stream.Errorf(stream.FlowControl, "",
+			"%d text messages a second are allowed: send frames as binary messages", textRate))
 		return nil
 	}
 	msg, err := io.ReadAll(io.LimitReader(r, MaxText+1))
@@ -125,7 +126,8 @@ func (in *reader) text(r io.Reader) error {
 		if err := in.Skip(r); err != nil {
 			return err
 		}
-		err := stream.Errorf(stream.TooLarge, "", "a text message has at most %d bytes: send frames as binary messages", MaxText)
+		err := stream.Errorf(stream.TooLarge, "",
+			"a text message has at most %d bytes: send frames as binary messages", MaxText)
 		in.tell(in.socket.form.Error(err, false))
 		return nil
 	}
@@ -177,10 +179,13 @@ func (in *reader) readFailed(err error) {
 	case in.socket.Ended():
 	case errors.Is(err, errTooLarge):
 		in.socket.End(Ending{EndTooLarge, wire.CloseTooLarge,
-			stream.Errorf(stream.TooLarge, "limits.max_message", "a message is larger than %d bytes", in.socket.opts.MaxMessage)})
+			stream.Errorf(stream.TooLarge, "limits.max_message", "a message is larger than %d bytes",
+				in.socket.opts.MaxMessage)})
 	case in.message.r != nil && timedOut(err):
 		in.socket.End(Ending{EndIdle, wire.CloseIdle,
-			stream.Errorf(stream.Timeout, "", "a message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", httpd.ArrivalGrace, httpd.ArrivalRate)})
+			stream.Errorf(stream.Timeout, "",
+				"a message arrives too slowly: send it within %v and a second for each %d bytes, or in parts",
+				httpd.ArrivalGrace, httpd.ArrivalRate)})
 	case errors.As(err, &closed):
 		why := EndClient
 		if closed.Code == websocket.CloseAbnormalClosure {

@@ -75,7 +75,8 @@ func (r *Registry) room(of Client) error {
 	case r.closing:
 		return ingest.ErrDraining
 	case len(r.conns)-r.rejecting >= r.opts.MaxSessions:
-		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", r.opts.MaxSessions)
+		return stream.Errorf(stream.Overloaded, "limits.max_sessions",
+			"%d sessions are open already: try later, or raise the setting", r.opts.MaxSessions)
 	}
 	return r.floods.check(of, time.Now())
 }

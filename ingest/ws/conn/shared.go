@@ -54,7 +54,8 @@ type shared struct {
 }
 
 func newShared(o Options, subprotocols []string) *shared {
-	s := &shared{opts: o, upgrader: httpd.NewUpgrader(headerBuffer, subprotocols...), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
+	s := &shared{opts: o, upgrader: httpd.NewUpgrader(headerBuffer, subprotocols...), ends: newCounts(Ends),
+		streamEnds: newCounts(wire.CloseReasons)}
 	s.tools.New = func() any { return &tools{} }
 	s.group = routines.New(func(name string, value any, stack []byte) {
 		s.panics.Add(1)

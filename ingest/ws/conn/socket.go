@@ -70,7 +70,8 @@ func (s *socket) Ended() bool {
 
 // Fault ends the connection after a panic of a goroutine of the connection; frames may be lost.
 func (s *socket) Fault() {
-	s.End(Ending{EndFault, wire.CloseInternal, stream.Errorf(stream.Internal, "", "a fault of the server: its log has the details")})
+	s.End(Ending{EndFault, wire.CloseInternal,
+		stream.Errorf(stream.Internal, "", "a fault of the server: its log has the details")})
 }
 
 // Busy says whether the server works for a silent client: while busy, the idle time-out (Options.Idle) does not

@@ -119,7 +119,8 @@ func TestHandshakeTime(t *testing.T) {
 		defer func() { _ = near.Close() }()
 		req, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://server.test/", nil)
 		for k, v := range map[string]string{
-			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13", "Sec-Websocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13",
+			"Sec-Websocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 		} {
 			req.Header.Set(k, v)
 		}
@@ -191,7 +192,8 @@ func TestSwitchOutbox(t *testing.T) {
 			_ = ws.SetReadDeadline(begin.Add(time.Minute))
 			_ = ws.WriteMessage(websocket.TextMessage, []byte("x"))
 			texts, _ := readAll(ws)
-			if got := strings.Join(texts, ","); got != waiting+"3,4,5,draining true" || !switched || r.echo.c.Outbox != other {
+			if got := strings.Join(texts, ","); got != waiting+"3,4,5,draining true" || !switched ||
+				r.echo.c.Outbox != other {
 				t.Fatalf("%q, switched %v", texts, switched)
 			}
 			r.ended(begin, EndDraining, 0)
@@ -244,7 +246,8 @@ func TestFailures(t *testing.T) {
 func TestCloseStream(t *testing.T) {
 	for why, want := range map[End]string{EndDraining: "error draining draining", EndIdle: "drop closed idle"} {
 		k := &sink{}
-		st := stream.New(&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 1}, nowhere{}, k, stream.Options{})
+		st := stream.New(&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 1}, nowhere{}, k,
+			stream.Options{})
 		if err := st.Submit(stream.Frame{Seq: 1, Codec: stream.Opaque}); err != nil {
 			t.Fatal(err)
 		}

@@ -137,11 +137,13 @@ func (w *Writer) failed(err error) {
 // ping sends a ping, and ends a connection without messages for too long.
 func (w *Writer) ping() {
 	c := w.socket
-	if idle := c.opts.Idle; idle > 0 && !c.busy.Load() && time.Since(c.started)-time.Duration(c.lastMessage.Load()) > idle {
+	if idle := c.opts.Idle; idle > 0 && !c.busy.Load() &&
+		time.Since(c.started)-time.Duration(c.lastMessage.Load()) > idle {
 		c.End(Ending{EndIdle, wire.CloseIdle, stream.Errorf(stream.Timeout, "", "no message came for %v", idle)})
 		return
 	}
-	if err := c.link.control(websocket.PingMessage, nil, c.opts.WriteWait); err != nil && err != websocket.ErrCloseSent {
+	if err := c.link.control(websocket.PingMessage, nil, c.opts.WriteWait); err != nil &&
+		err != websocket.ErrCloseSent {
 		w.failed(err)
 	}
 }
@@ -157,5 +159,6 @@ func (w *Writer) writeEnding() {
 		w.Text(w.socket.form.Error(e.Err, true))
 		w.giveBack()
 	}
-	_ = w.socket.link.control(websocket.CloseMessage, websocket.FormatCloseMessage(int(e.Code), string(e.Why)), w.socket.opts.WriteWait)
+	_ = w.socket.link.control(websocket.CloseMessage, websocket.FormatCloseMessage(int(e.Code), string(e.Why)),
+		w.socket.opts.WriteWait)
 }

@@ -11,13 +11,15 @@ import (
 
 func sample(outputs ...stream.Tensor) *stream.Result {
 	return &stream.Result{
-		Outcome: stream.Answered, Seq: 7, Model: &stream.Model{Name: "spotter", Version: "1"}, Outputs: outputs, BatchSize: 4,
-		Timing: stream.Timing{Received: 1000, Dequeued: 300_000, Started: 500_000, Done: 9_000_000},
+		Outcome: stream.Answered, Seq: 7, Model: &stream.Model{Name: "spotter", Version: "1"}, Outputs: outputs,
+		BatchSize: 4,
+		Timing:    stream.Timing{Received: 1000, Dequeued: 300_000, Started: 500_000, Done: 9_000_000},
 	}
 }
 
 func scores() stream.Tensor {
-	return stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1, 3}, Data: stream.AppendFloat32(nil, 0.5, 0.25, 1)}
+	return stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1, 3},
+		Data: stream.AppendFloat32(nil, 0.5, 0.25, 1)}
 }
 
 // Members are the parameters, in the order of their names, and the outputs.
@@ -26,12 +28,14 @@ func TestMembers(t *testing.T) {
 	r := sample(scores())
 	r.Params = stream.Params{"b": true, "a": "x", "c": int64(1), "d": 1.5}
 	text, err := e.Members([]byte("{"), r)
-	const want = `{"parameters":{"a":"x","b":true,"c":1,"d":1.5},"outputs":[{"name":"scores","datatype":"FP32","shape":[1,3],"data":[0.5,0.25,1]}]`
+	const want = `{"parameters":{"a":"x","b":true,"c":1,"d":1.5},"outputs":[{"name":"scores","datatype":"FP32",` +
+		`"shape":[1,3],"data":[0.5,0.25,1]}]`
 	if err != nil || string(text) != want {
 		t.Errorf("%s %v", text, err)
 	}
 	r.Params = nil // the next message must not contain parameters of the last
-	if text, err := e.Members([]byte("{"), r); err != nil || !json.Valid(append(text, '}')) || len(text) >= len(want)-len(`"parameters":{"a":"x"}`) {
+	if text, err := e.Members([]byte("{"), r); err != nil || !json.Valid(append(text, '}')) ||
+		len(text) >= len(want)-len(`"parameters":{"a":"x"}`) {
 		t.Errorf("%s %v", text, err)
 	}
 }

@@ -33,7 +33,8 @@ func parseOrder(text []byte) (o wire.PullOrder, err error) {
 	if err := wire.ParsePullOrder(text, &o); err != nil {
 		var e *wire.Error
 		if errors.As(err, &e) && e.Field == "" {
-			return bad("", `the text message cannot be read: want {"url":"rtsp://...","model":"..."} or {"stop":true}, and frames as binary messages: `+e.Msg)
+			return bad("", `the text message cannot be read: want {"url":"rtsp://...","model":"..."} or `+
+				`{"stop":true}, and frames as binary messages: `+e.Msg)
 		}
 		return wire.PullOrder{}, err
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 func FuzzOrder(f *testing.F) {
-	for _, s := range []string{`{"url":"rtsp://x/y","model":"m"}`, `{"stop":true}`, `{`, `[]`, `{"url":1}`, "\x00", `{"url":"a"}{}`} {
+	for _, s := range []string{`{"url":"rtsp://x/y","model":"m"}`, `{"stop":true}`, `{`, `[]`, `{"url":1}`, "\x00",
+		`{"url":"a"}{}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -38,9 +38,10 @@ func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limi
 		return result(e, r, &q, nil)
 	}, p.streamDone)
 	p.sink.Traced = q.Traced
-	p.puller = pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Traced: q.Traced, Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
-		return result(e, r, &q, from)
-	}}
+	p.puller = pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Traced: q.Traced,
+		Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
+			return result(e, r, &q, from)
+		}}
 	return p
 }
 
@@ -54,7 +55,8 @@ func (p *protocol) streamDone(why stream.CloseReason) {
 // Open implements conn.Protocol.
 func (p *protocol) Open() error {
 	p.makeRoom()
-	st, err := p.client.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy, Protocol: "ws", Trace: p.query.Trace}, p.sink)
+	st, err := p.client.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy, Protocol: "ws",
+		Trace: p.query.Trace}, p.sink)
 	if err != nil {
 		return err
 	}
@@ -156,7 +158,8 @@ func (p *protocol) value(msg []byte) {
 		lease.Release()
 		p.sink.Fail(seq, errPulling)
 	default:
-		p.submit(stream.Frame{Seq: seq, Codec: stream.Opaque, Payload: lease.Bytes(), Lease: lease, Arrived: p.conn.Arrived()}, false)
+		p.submit(stream.Frame{Seq: seq, Codec: stream.Opaque, Payload: lease.Bytes(), Lease: lease,
+			Arrived: p.conn.Arrived()}, false)
 	}
 	if p.sink.Full() && p.sink.WaitForRoom(p.conn.Closing()) {
 		p.conn.ExtendDeadline()
@@ -168,7 +171,8 @@ func (p *protocol) execute(o wire.PullOrder) error {
 		return p.puller.Stop()
 	}
 	if p.query.Region != (stream.Region{}) {
-		return stream.Errorf(stream.Unsupported, "roi", "is for pictures that clients send: a pulled video is scaled before it is read")
+		return stream.Errorf(stream.Unsupported, "roi",
+			"is for pictures that clients send: a pulled video is scaled before it is read")
 	}
 	what := pull.Order{URL: o.URL, Model: o.Model}
 	if o.Model == "" || o.Model == p.query.Model {

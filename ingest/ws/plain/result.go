@@ -13,7 +13,8 @@ import (
 )
 
 // result encodes a result of a frame; from is not nil for a frame of a pulled video.
-func result(e *encode.Encoder, r *stream.Result, q *query.Options, from *pull.Source) (msg []byte, isBinary bool, err error) {
+func result(e *encode.Encoder, r *stream.Result, q *query.Options,
+	from *pull.Source) (msg []byte, isBinary bool, err error) {
 	form := q.Outputs
 	if form == encode.Binary {
 		msg, err = binary(e, r, q.Traced, from)

@@ -23,7 +23,8 @@ func sample(outputs ...stream.Tensor) *stream.Result {
 }
 
 func scores() stream.Tensor {
-	return stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1, 3}, Data: stream.AppendFloat32(nil, 0.5, 0.25, 1)}
+	return stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1, 3},
+		Data: stream.AppendFloat32(nil, 0.5, 0.25, 1)}
 }
 
 // TestResults checks the text of results, for frames of clients and frames of pulled videos.
@@ -59,9 +60,11 @@ func TestBinaryResults(t *testing.T) {
 		from *pull.Source
 		want string
 	}{
-		{nil, ""}, {&pull.Source{}, ""}, {&pull.Source{Width: 1280, Height: 720}, "source_width=1280 source_height=720 "},
+		{nil, ""}, {&pull.Source{}, ""}, {&pull.Source{Width: 1280, Height: 720},
+			"source_width=1280 source_height=720 "},
 	} {
-		msg, isBinary, err := result(&encode.Encoder{}, sample(scores()), &query.Options{Outputs: encode.Binary}, c.from)
+		msg, isBinary, err := result(&encode.Encoder{}, sample(scores()), &query.Options{Outputs: encode.Binary},
+			c.from)
 		var m wire.Result
 		var reply oip.InferResponse
 		if err == nil {
@@ -82,7 +85,8 @@ func TestResultAllocations(t *testing.T) {
 	for _, form := range []encode.Outputs{encode.JSON, encode.None, encode.Binary} {
 		var e encode.Encoder
 		r := sample(scores(), scores())
-		q := &query.Options{Outputs: form, Traced: form != encode.Binary} // a parameter of Open Inference Protocol needs a string
+		// a parameter of Open Inference Protocol needs a string
+		q := &query.Options{Outputs: form, Traced: form != encode.Binary}
 		if n := testing.AllocsPerRun(100, func() { _, _, _ = result(&e, r, q, nil) }); n > 0 {
 			t.Errorf("form %d: %v allocations", form, n)
 		}

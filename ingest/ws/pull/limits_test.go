@@ -18,7 +18,8 @@ func TestRefusedVideosTakeNoRoom(t *testing.T) {
 			t.Errorf("%d are counted, want 2", n)
 		}
 	}
-	if err := p.Start(Order{URL: "no address"}); stream.CodeOf(err) == stream.Overloaded || err == nil || p.Limits.running.Load() != 2 {
+	if err := p.Start(Order{URL: "no address"}); stream.CodeOf(err) == stream.Overloaded || err == nil ||
+		p.Limits.running.Load() != 2 {
 		t.Errorf("%v, %d are counted", err, p.Limits.running.Load())
 	}
 	if p.Running() || stream.CodeOf(p.Stop()) != stream.Conflict {

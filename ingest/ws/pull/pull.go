@@ -110,7 +110,8 @@ func (p *Puller) Start(o Order) error {
 	}
 	if p.Limits.running.Add(1) > int64(p.Limits.Max) {
 		p.Limits.running.Add(-1)
-		return stream.Errorf(stream.Overloaded, "limits.max_pulls", "%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
+		return stream.Errorf(stream.Overloaded, "limits.max_pulls",
+			"%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
 	}
 	if err := p.account().Hold(stream.QuotaPulls); err != nil {
 		p.Limits.running.Add(-1)
@@ -265,7 +266,8 @@ func (v *pulled) charge(pixels int) error {
 	if err := v.videoMemory().Charge(n - v.memory); err == buf.ErrShare {
 		return err
 	} else if err != nil {
-		return stream.Errorf(stream.Overloaded, "memory.budget", "has no room for decoding a video, which needs %d MiB: try later, or raise the setting", n>>20)
+		return stream.Errorf(stream.Overloaded, "memory.budget",
+			"has no room for decoding a video, which needs %d MiB: try later, or raise the setting", n>>20)
 	}
 	v.memory = n
 	return nil
@@ -282,7 +284,8 @@ func (v *pulled) videoMemory() ingest.VideoMemory {
 func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
-		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox, Nice: video.ClientNice,
+		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels,
+		Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox, Nice: video.ClientNice,
 		MaxTime: v.puller.Limits.MaxTime, Used: ingest.ChargeDecoding(v.puller.account()),
 	}
 	if !v.puller.Limits.AllowPrivate {

@@ -51,7 +51,8 @@ func TestTimesGoOn(t *testing.T) {
 
 // Only sources that do not wait for their reader are cameras.
 func TestIsCamera(t *testing.T) {
-	for url, want := range map[string]bool{"rtsp://a/b": true, "RTSPS://a/b": true, "http://a/b.m3u8": false, "https://a/b.mp4": false, "": false} {
+	for url, want := range map[string]bool{"rtsp://a/b": true, "RTSPS://a/b": true, "http://a/b.m3u8": false,
+		"https://a/b.mp4": false, "": false} {
 		if isCamera(url) != want {
 			t.Errorf("%s: %v", url, !want)
 		}

@@ -25,7 +25,8 @@ type Options struct {
 }
 
 // names lists the options, for messages.
-const names = "codec, width, height, roi, policy, max_age_ms, deadline_ms, max_fps, window, outputs, traceparent, trace, model"
+const names = "codec, width, height, roi, policy, max_age_ms, deadline_ms, max_fps, window, outputs, traceparent, " +
+	"trace, model"
 
 // maxSide is the largest width and height: 16 bits in the protocol.
 const maxSide = 65535
@@ -40,9 +41,11 @@ func (o *Options) Set(key, value string) (err error) {
 			return err
 		}
 		switch o.Codec {
-		case stream.Auto, stream.Opaque, stream.JPEG, stream.PNG, stream.WebP, stream.RGB24, stream.NV12, stream.PCM16, stream.PCMFloat:
+		case stream.Auto, stream.Opaque, stream.JPEG, stream.PNG, stream.WebP, stream.RGB24, stream.NV12, stream.PCM16,
+			stream.PCMFloat:
 		default:
-			return stream.Errorf(stream.Unsupported, "codec", "%s is not possible here: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16 or pcmf32", o.Codec)
+			return stream.Errorf(stream.Unsupported, "codec",
+				"%s is not possible here: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16 or pcmf32", o.Codec)
 		}
 	case "width":
 		o.Width, err = count(key, value, maxSide)
@@ -84,7 +87,8 @@ func (o *Options) Check() error {
 func count(key, value string, most int) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > most {
-		return 0, stream.Errorf(stream.InvalidArgument, key, "%q is not a whole number between 1 and %d", encode.Clip(value), most)
+		return 0, stream.Errorf(stream.InvalidArgument, key, "%q is not a whole number between 1 and %d",
+			encode.Clip(value), most)
 	}
 	return n, nil
 }

@@ -17,12 +17,15 @@ func TestTexts(t *testing.T) {
 		want string
 	}{
 		{"", stream.Result{Outcome: stream.Dropped, Reason: stream.Stale, Seq: 7}, `{"seq":7,"dropped":"stale"}`},
-		{`a "7"`, stream.Result{Outcome: stream.Dropped, Reason: stream.Stale, Seq: 7}, `{"id":"a \"7\"","seq":7,"dropped":"stale"}`},
-		{"", stream.Result{Outcome: stream.Failed, Seq: 8, Err: stream.Errorf(stream.Unsupported, "codec", `not a "picture"`)},
+		{`a "7"`, stream.Result{Outcome: stream.Dropped, Reason: stream.Stale, Seq: 7},
+			`{"id":"a \"7\"","seq":7,"dropped":"stale"}`},
+		{"", stream.Result{Outcome: stream.Failed, Seq: 8, Err: stream.Errorf(stream.Unsupported, "codec",
+			`not a "picture"`)},
 			`{"seq":8,"error":{"code":"unsupported","message":"codec: not a \"picture\""}}`},
 		{"", stream.Result{Outcome: stream.Failed, Seq: 9, Err: stream.Errorf(stream.Unavailable, "", "later")},
 			`{"seq":9,"error":{"code":"unavailable","message":"later","retryable":true,"retry_after_ms":1000}}`},
-		{"x", stream.Result{Outcome: stream.Failed, Err: errors.New("odd")}, `{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
+		{"x", stream.Result{Outcome: stream.Failed, Err: errors.New("odd")},
+			`{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
 	} {
 		s := New(nil, Call{ID: c.id}, nil, nil)
 		if text, isBinary := s.encode(&encode.Encoder{}, &c.r); string(text) != c.want || isBinary {
@@ -30,10 +33,13 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		string(Error(Call{}, stream.Errorf(stream.Draining, "", "end"))): `{"error":{"code":"draining","message":"end","retryable":true,"retry_after_ms":1000}}`,
-		string(Error(Call{ID: "x", Key: "k"}, errors.New("\x00odd"))):    `{"id":"x","key":"k","error":{"code":"internal","message":"\u0000odd"}}`,
-		string(Done(Call{}, 20, 3)):                                      `{"done":true,"frames":20,"drops":3}`,
-		string(Done(Call{ID: "x"}, 20, 3)):                               `{"id":"x","done":true,"frames":20,"drops":3}`,
+		string(Error(Call{}, stream.Errorf(stream.Draining, "",
+			"end"))): `{"error":{"code":"draining","message":"end","retryable":true,"retry_after_ms":1000}}`,
+		string(Error(Call{ID: "x", Key: "k"},
+			errors.New("\x00odd"))): `{"id":"x","key":"k","error":{"code":"internal","message":"\u0000odd"}}`,
+		string(Done(Call{}, 20, 3)): `{"done":true,"frames":20,"drops":3}`,
+		string(Done(Call{ID: "x"}, 20,
+			3)): `{"id":"x","done":true,"frames":20,"drops":3}`,
 	} {
 		if text != want || !json.Valid([]byte(text)) {
 			t.Errorf("%s\nwant %s", text, want)
@@ -48,7 +54,8 @@ func TestUnsendable(t *testing.T) {
 		return nil, false, err
 	}, nil)
 	nan := stream.Tensor{Name: "n", Datatype: stream.Float32, Shape: []int{1}, Data: []byte{0, 0, 0xc0, 0x7f}}
-	text, _ := s.encode(&encode.Encoder{}, &stream.Result{Outcome: stream.Answered, Seq: 3, Outputs: []stream.Tensor{nan}})
+	text, _ := s.encode(&encode.Encoder{}, &stream.Result{Outcome: stream.Answered, Seq: 3,
+		Outputs: []stream.Tensor{nan}})
 	var m struct {
 		ID    string
 		Seq   int

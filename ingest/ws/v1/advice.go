@@ -53,7 +53,8 @@ func (c *channel) stats(rate float64) *wire.Stats {
 
 // counts returns the numbers of the stream's frames so far: sent endings by outcome, and frames received.
 func (c *channel) counts() wire.Counts {
-	n := wire.Counts{Received: c.window.Received(), Results: c.writer.sent.results, Drops: c.writer.sent.drops, Errors: c.writer.sent.errors}
+	n := wire.Counts{Received: c.window.Received(), Results: c.writer.sent.results, Drops: c.writer.sent.drops,
+		Errors: c.writer.sent.errors}
 	if st := c.stream.Load(); st != nil {
 		n.Accepted = st.Counts().Accepted
 	}

@@ -26,12 +26,15 @@ func TestAdvice(t *testing.T) {
 			want     string
 		}{
 			{0, 5, true, ""},
-			{time.Second, 5, true, `advise {"sid":1,"fps":1}`}, // the drops are written a second after those of the round before; no picture is wanted
+			// the drops are written a second after those of the round before; no picture is wanted
+			{time.Second, 5, true, `advise {"sid":1,"fps":1}`},
 			{1200 * time.Millisecond, 5, true, ``},
 			{2900 * time.Millisecond, 1, true, `advise {"sid":1,"fps":1.5,"width":44,"height":24}; ` +
-				`stats {"sid":1,"counts":{"received":16,"accepted":16,"results":4,"drops":12,"errors":0},"fps":1.5,"age_us":100000}`},
+				`stats {"sid":1,"counts":{"received":16,"accepted":16,"results":4,"drops":12,"errors":0},"fps":1.5,` +
+				`"age_us":100000}`},
 			{4 * time.Second, 1, true, ``}, // less than was advised, and nothing is dropped
-			{6 * time.Second, 3, false, `advise {"sid":1,"fps":0.1}; stats {"sid":1,"counts":{"received":19,"accepted":19,"results":5,"drops":13,"errors":0}}`},
+			{6 * time.Second, 3, false, `advise {"sid":1,"fps":0.1}; stats ` +
+				`{"sid":1,"counts":{"received":19,"accepted":19,"results":5,"drops":13,"errors":0}}`},
 		} {
 			time.Sleep(time.Until(begin.Add(c.at)))
 			for range c.n {
@@ -73,7 +76,8 @@ func TestAdviceByDrops(t *testing.T) {
 		results int
 		advised bool
 	}{
-		{stream.Superseded, 2, 2, true}, {stream.Overtaken, 2, 2, true}, {stream.Stale, 2, 2, true}, {stream.Stale, 1, 4, true}, {stream.Stale, 1, 5, false},
+		{stream.Superseded, 2, 2, true}, {stream.Overtaken, 2, 2, true}, {stream.Stale, 2, 2, true},
+		{stream.Stale, 1, 4, true}, {stream.Stale, 1, 5, false},
 		{stream.RateLimit, 2, 2, false}, {stream.Flushed, 2, 2, false}, {stream.Memory, 2, 2, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {

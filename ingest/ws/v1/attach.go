@@ -63,11 +63,13 @@ func (p *protocol) attach(m *wire.Attach) error {
 	own := p.session
 	s := p.sessions.claim(m.Token, p.link, own, p.client)
 	if s == nil {
-		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or belongs to this session: it was used, or its session has ended, or the roles or models of its client were changed. Open the streams again")
+		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or belongs to this session: it was "+
+			"used, or its session has ended, or the roles or models of its client were changed. Open the streams again")
 	}
 	named := s.listFor(m.Streams)
 	attached := &wire.Attached{
-		Session: s.id, ResumeToken: p.sessions.token(s), ResumeMS: int(s.opts.Resume.Milliseconds()), Streams: attachedStreams(named),
+		Session: s.id, ResumeToken: p.sessions.token(s), ResumeMS: int(s.opts.Resume.Milliseconds()),
+		Streams: attachedStreams(named),
 	}
 	if !p.link.SwitchOutbox(s.outbox, func(w *conn.Writer) { s.resume(w, attached, named, m.Streams) }) {
 		p.sessions.detach(s)

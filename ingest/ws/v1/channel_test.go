@@ -18,7 +18,8 @@ import (
 func TestKeptEndings(t *testing.T) {
 	for window, kept := range map[int]int{1: minReplay, 2: 4, 3: 6, 32: 64, 33: maxReplay} {
 		c := &channel{window: ingest.NewWindow()}
-		c.opened(stream.New(&stream.Model{Any: true}, nowhere{}, c, stream.Options{Policy: stream.Policy{Window: window}}))
+		c.opened(stream.New(&stream.Model{Any: true}, nowhere{}, c,
+			stream.Options{Policy: stream.Policy{Window: window}}))
 		if c.kept.size != kept || c.window.Limit() != uint64(window) {
 			t.Errorf("window %d: %d endings, %d frames", window, c.kept.size, c.window.Limit())
 		}
@@ -33,7 +34,8 @@ func TestNotedDrops(t *testing.T) {
 		why   stream.Reason
 		first bool
 	}{
-		{1, stream.Superseded, true}, {2, stream.Stale, false}, {3, stream.Superseded, false}, {4, stream.Superseded, false}, {5, stream.Stale, false},
+		{1, stream.Superseded, true}, {2, stream.Stale, false}, {3, stream.Superseded, false},
+		{4, stream.Superseded, false}, {5, stream.Stale, false},
 	} {
 		if p.note(d.seq, d.why) != d.first {
 			t.Errorf("drop %d: an entry is wanted: %v", i, !d.first)
@@ -65,10 +67,18 @@ func TestOutputsOfEachFrame(t *testing.T) {
 		want    []encode.Outputs // of the frames from 0
 	}{
 		{"first update", func(o *outputs) {}, 2, []encode.Outputs{encode.Binary, encode.JSON, encode.JSON}},
-		{"again, without a frame in between", func(o *outputs) { o.set(encode.None, 0, false) }, 2, []encode.Outputs{encode.Binary, encode.None}},
-		{"as it was, without a frame in between", func(o *outputs) { o.set(encode.Binary, 0, false) }, 1, []encode.Outputs{encode.Binary, encode.Binary}},
-		{"with frames 1 and 2", func(o *outputs) { o.set(encode.None, 2, false) }, 3, []encode.Outputs{encode.Binary, encode.JSON, encode.JSON, encode.None}},
-		{"with none in flight", func(o *outputs) { o.set(encode.None, 3, true) }, 1, []encode.Outputs{encode.None, encode.None}},
+		{"again, without a frame in between", func(o *outputs) {
+			o.set(encode.None, 0, false)
+		}, 2, []encode.Outputs{encode.Binary, encode.None}},
+		{"as it was, without a frame in between", func(o *outputs) {
+			o.set(encode.Binary, 0, false)
+		}, 1, []encode.Outputs{encode.Binary, encode.Binary}},
+		{"with frames 1 and 2", func(o *outputs) {
+			o.set(encode.None, 2, false)
+		}, 3, []encode.Outputs{encode.Binary, encode.JSON, encode.JSON, encode.None}},
+		{"with none in flight", func(o *outputs) {
+			o.set(encode.None, 3, true)
+		}, 1, []encode.Outputs{encode.None, encode.None}},
 	} {
 		o := begin()
 		c.change(o)
@@ -102,12 +112,15 @@ func TestChanged(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	ms, more, fps, window := 250, 750, 7.5, 9
-	got := changed(p, &wire.PolicyChange{Mode: "every", MaxAgeMS: &ms, DeadlineMS: &more, MaxFPS: &fps, Window: &window})
-	want := stream.Policy{Mode: stream.Every, MaxAge: 250 * time.Millisecond, Deadline: 750 * time.Millisecond, MaxFPS: 7.5, Window: 9}
+	got := changed(p, &wire.PolicyChange{Mode: "every", MaxAgeMS: &ms, DeadlineMS: &more, MaxFPS: &fps,
+		Window: &window})
+	want := stream.Policy{Mode: stream.Every, MaxAge: 250 * time.Millisecond, Deadline: 750 * time.Millisecond,
+		MaxFPS: 7.5, Window: 9}
 	if got != want {
 		t.Errorf("%+v", got)
 	}
-	if got := policyOf(wire.Policy{Mode: "every", MaxAgeMS: 250, DeadlineMS: 750, MaxFPS: 7.5, Window: 9}); got != want {
+	if got := policyOf(wire.Policy{Mode: "every", MaxAgeMS: 250, DeadlineMS: 750, MaxFPS: 7.5,
+		Window: 9}); got != want {
 		t.Errorf("%+v", got)
 	}
 }
@@ -129,7 +142,8 @@ func TestHeadReader(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for code, want := range map[stream.Code]int{
-		stream.Overloaded: 1000, stream.Unavailable: 1000, stream.Draining: 1000, stream.InvalidArgument: 0, stream.FlowControl: 0,
+		stream.Overloaded: 1000, stream.Unavailable: 1000, stream.Draining: 1000, stream.InvalidArgument: 0,
+		stream.FlowControl: 0,
 	} {
 		if m := errorMessage(stream.Errorf(code, "", "x")); m.RetryAfterMS != want || m.Code != string(code) {
 			t.Errorf("%s: %+v", code, m)

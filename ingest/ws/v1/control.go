@@ -52,7 +52,8 @@ func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
 		return err
 	}
 	if m.Outputs != "" && c.form.full() && c.window.Unanswered() > 0 {
-		return stream.Errorf(stream.FlowControl, "outputs", "%d forms hold for frames that are not answered yet, and that is the limit: wait for results", maxOutputs)
+		return stream.Errorf(stream.FlowControl, "outputs",
+			"%d forms hold for frames that are not answered yet, and that is the limit: wait for results", maxOutputs)
 	}
 	c.window.Resize(0) // no credit is given until then, since the stream might refuse the frames
 	err = st.Replace(changed(st.Policy(), &m.Policy))
@@ -100,7 +101,8 @@ func policyOf(p wire.Policy) stream.Policy {
 
 // open opens a stream and sends the stream's policy to the client.
 func (p *protocol) open(m *wire.Open) error {
-	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height, traced: m.Trace}}
+	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto,
+		width: m.Width, height: m.Height, traced: m.Trace}}
 	version := m.Version
 	if c.model == "" {
 		c.model, version = p.model, p.version
@@ -128,7 +130,8 @@ func (p *protocol) open(m *wire.Open) error {
 		return err
 	}
 	p.sessions.MakeRoom(p.client.Account())
-	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol, Name: p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
+	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol,
+		Name: p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
 	if err := p.session.open(c, version, opts); err != nil {
 		return err
 	}
@@ -141,8 +144,9 @@ func (p *protocol) open(m *wire.Open) error {
 	}
 	policy := c.stream.Load().Policy()
 	p.session.send(&wire.Opened{SID: c.sid, CreditLimit: c.window.Limit(), Policy: wire.Policy{
-		Mode: string(policy.Mode), MaxAgeMS: int(policy.MaxAge.Milliseconds()), DeadlineMS: int(policy.Deadline.Milliseconds()),
-		MaxFPS: policy.MaxFPS, Window: policy.Window,
+		Mode: string(policy.Mode), MaxAgeMS: int(policy.MaxAge.Milliseconds()),
+		DeadlineMS: int(policy.Deadline.Milliseconds()),
+		MaxFPS:     policy.MaxFPS, Window: policy.Window,
 	}})
 	return nil
 }
@@ -154,7 +158,8 @@ func (p *protocol) checkStateful(model, version string) error {
 		return err
 	}
 	if !m.KeepsState() {
-		return stream.Errorf(stream.Unsupported, "open.stateful", "model %s keeps no state of a stream: leave it out, or open the stream to a model that does", m.Name)
+		return stream.Errorf(stream.Unsupported, "open.stateful",
+			"model %s keeps no state of a stream: leave it out, or open the stream to a model that does", m.Name)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func (v *client) chunks(sid uint32, seq, n int) {
 }
 
 func chunk(sid uint32, seq int) []byte {
-	return append(wire.AppendHeader(nil, &wire.Header{Kind: wire.KindFrame, Codec: wire.H264, SID: sid, Seq: uint64(seq)}), delta...)
+	return append(wire.AppendHeader(nil, &wire.Header{Kind: wire.KindFrame, Codec: wire.H264, SID: sid,
+		Seq: uint64(seq)}), delta...)
 }
 
 // `latest` lets a client send without credit; when the chunks of such a client are discarded, the server reads the

@@ -12,7 +12,8 @@ var frameFields = map[string]string{"roi": "ext.roi"}
 var openFields, updateFields = optionFields("open"), optionFields("update")
 
 func optionFields(message string) map[string]string {
-	names := map[string]string{"policy": message + ".policy.mode", "codec": message + ".codec", "outputs": message + ".outputs", "model": message + ".model", "version": message + ".version"}
+	names := map[string]string{"policy": message + ".policy.mode", "codec": message + ".codec",
+		"outputs": message + ".outputs", "model": message + ".model", "version": message + ".version"}
 	for _, option := range []string{"max_age_ms", "deadline_ms", "max_fps", "window"} {
 		names[option] = message + ".policy." + option
 	}

@@ -43,14 +43,16 @@ type rig struct {
 }
 
 func newRig(t *testing.T, change func(*Options)) *rig {
-	o := Options{ReplayBytes: 1 << 20, AdviseEvery: time.Second, StatsEvery: 3 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	o := Options{ReplayBytes: 1 << 20, AdviseEvery: time.Second, StatsEvery: 3 * time.Second,
+		Log: slog.New(slog.DiscardHandler)}
 	o.MaxSessions, o.MaxMessage, o.OutboxMessages, o.OutboxBytes, o.Resume = 3, 1<<20, 1000, 1<<20, 30*time.Second
 	if change != nil {
 		change(&o)
 	}
 	r := &rig{
 		t: t, mem: buf.NewPool(1 << 20), decoders: decoders.NewPool(decoders.Options{Log: o.Log}),
-		model: &stream.Model{Name: "any", Version: "1", Any: true, Ragged: true, MaxBatch: 1, Policy: stream.Policy{Mode: stream.Latest, Window: 4}},
+		model: &stream.Model{Name: "any", Version: "1", Any: true, Ragged: true, MaxBatch: 1,
+			Policy: stream.Policy{Mode: stream.Latest, Window: 4}},
 	}
 	r.registry = conn.NewRegistry(conn.Options{
 		Limits: o.Limits, PingEvery: time.Hour, PongWait: time.Hour, WriteWait: time.Minute, Log: o.Log,
@@ -158,7 +160,8 @@ func (w withAccount) AccountOf(*access.Principal, access.Credentials) *access.Ac
 
 // connectAs makes a connection of an account.
 func (r *rig) connectAs(account *access.Account) *client {
-	of, err := ingest.NewGate(r, withAccount{access.Everybody(access.Quotas{}), account}).Enter(r.t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
+	of, err := ingest.NewGate(r, withAccount{access.Everybody(access.Quotas{}), account}).Enter(r.t.Context(),
+		access.Credentials{}, access.Need{Role: role.Infer})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -171,9 +174,13 @@ func (r *rig) connectAs(account *access.Account) *client {
 			return
 		}
 		c := r.registry.New(far, r.mem, Form)
-		r.registry.Start(c, r.New(c, of, "any", "", stream.TraceContext{}), conn.Client{Account: account}, nil, req, nil)
+		r.registry.Start(c, r.New(c, of, "any", "", stream.TraceContext{}), conn.Client{Account: account}, nil, req,
+			nil)
 	}()
-	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
+	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string,
+		string) (net.Conn, error) {
+		return near, nil
+	}}
 	ws, _, err := d.Dial("ws://server.test/", nil)
 	if err != nil {
 		r.t.Fatal(err)

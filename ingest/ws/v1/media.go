@@ -69,17 +69,20 @@ func (p *protocol) receive(h *wire.Header) *channel {
 	over := c.stream.Load().Policy().Mode == stream.Every && c.window.Received() >= c.window.Limit()
 	c.window.Receive()
 	if c.last.Load() {
-		c.refuse(h.Seq, "", stream.Errorf(stream.Conflict, "flags", "of frame %d marked it as the last of the stream: open another stream", last))
+		c.refuse(h.Seq, "", stream.Errorf(stream.Conflict, "flags",
+			"of frame %d marked it as the last of the stream: open another stream", last))
 		return nil
 	}
 	if !first && h.Seq <= last {
-		c.refuse(h.Seq, "", stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, the seq of the frame before it", h.Seq, last))
+		c.refuse(h.Seq, "", stream.Errorf(stream.InvalidArgument, "seq",
+			"%d is not above %d, the seq of the frame before it", h.Seq, last))
 		return nil
 	}
 	c.lastSeq.Store(h.Seq)
 	if over {
 		c.markLost()
-		c.refuse(h.Seq, "", stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.window.Limit()))
+		c.refuse(h.Seq, "", stream.Errorf(stream.FlowControl, "credit",
+			"%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.window.Limit()))
 		return nil
 	}
 	return c
@@ -97,7 +100,8 @@ func (p *protocol) dropForMemory(head []byte) {
 		h.SID, h.Seq = *e.SID, *e.Seq
 	}
 	if wire.Kind(head[1]) == wire.KindConfig {
-		p.session.send(frameError(&h, stream.Errorf(stream.Overloaded, "memory.budget", "is used up: send the codec configuration again")))
+		p.session.send(frameError(&h, stream.Errorf(stream.Overloaded, "memory.budget",
+			"is used up: send the codec configuration again")))
 		return
 	}
 	if c := p.receive(&h); c != nil {
@@ -145,8 +149,9 @@ func (p *protocol) configure(h *wire.Header, sets []byte) error {
 func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Buf) (err error) {
 	st := c.stream.Load()
 	f := stream.Frame{
-		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0, Discontinuity: h.Flags&wire.FlagDiscontinuity != 0,
-		Width: int(h.Width), Height: int(h.Height), Deadline: time.Duration(h.DeadlineMS) * time.Millisecond,
+		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0,
+		Discontinuity: h.Flags&wire.FlagDiscontinuity != 0,
+		Width:         int(h.Width), Height: int(h.Height), Deadline: time.Duration(h.DeadlineMS) * time.Millisecond,
 		Payload: data, Lease: lease, Arrived: p.link.Arrived(),
 		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},
 	}
@@ -157,7 +162,8 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 	case h.Ext.HasROI && h.Kind != wire.KindFrame:
 		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is for frames (kind 1)")
 	case h.Ext.HasROI && (h.Ext.ROI[2] == 0 || h.Ext.ROI[3] == 0):
-		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is empty, %d x %d pixels: leave it out for the whole picture", h.Ext.ROI[2], h.Ext.ROI[3])
+		return stream.Errorf(stream.InvalidArgument, "ext.roi",
+			"is empty, %d x %d pixels: leave it out for the whole picture", h.Ext.ROI[2], h.Ext.ROI[3])
 	case isVideo(f.Codec):
 		f.Width, f.Height = 0, 0
 	case h.Kind == wire.KindTensor:

@@ -69,14 +69,16 @@ func TestHeaderOfAFrame(t *testing.T) {
 			deadline            time.Duration
 			params              string
 		}{
-			{params: "map[a:1]"}, {77, true, false, 250 * time.Millisecond, "map[a:1]"}, {discontinuity: true, params: "map[a:1]"}, {params: "map[b:2]"}, {params: "map[c:3]"},
+			{params: "map[a:1]"}, {77, true, false, 250 * time.Millisecond, "map[a:1]"},
+			{discontinuity: true, params: "map[a:1]"}, {params: "map[b:2]"}, {params: "map[c:3]"},
 		} {
 			req := r.take(0)
 			params := req.Params
 			if params == nil {
 				params = req.Stream.Options().Params
 			}
-			if req.CaptureUS != want.capture || req.Must != want.must || req.Discontinuity != want.discontinuity || req.Frame.Deadline != want.deadline || fmt.Sprint(params) != want.params {
+			if req.CaptureUS != want.capture || req.Must != want.must || req.Discontinuity != want.discontinuity ||
+				req.Frame.Deadline != want.deadline || fmt.Sprint(params) != want.params {
 				t.Errorf("frame %d: %+v, params %v, want %+v", req.Seq, req.Frame, params, want)
 			}
 			finish(req)
@@ -106,23 +108,34 @@ func TestPicturesOfClients(t *testing.T) {
 		data  []byte
 		want  string // codec and size of the model's frame, or the error
 	}{
-		"recognised":                  {``, image, wire.Header{}, jpeg, ok(stream.JPEG, 0, 0)},
-		"said to be opaque":           {`,"codec":"opaque"`, image, wire.Header{}, jpeg, "error unsupported codec"},
-		"of no model for pictures":    {``, nil, wire.Header{}, jpeg, ok(stream.Opaque, 0, 0)},
-		"with a size":                 {``, image, wire.Header{Codec: wire.JPEG, Width: 16, Height: 16}, jpeg, ok(stream.JPEG, 0, 0)},
-		"raw":                         {`,"width":2,"height":1`, image, wire.Header{Codec: wire.RGB24}, make([]byte, 6), ok(stream.RGB24, 2, 1)},
-		"raw, of another size":        {`,"width":2,"height":1`, image, wire.Header{Codec: wire.RGB24, Width: 1, Height: 2}, make([]byte, 6), ok(stream.RGB24, 1, 2)},
-		"raw, in two planes":          {`,"width":2,"height":2`, image, wire.Header{Codec: wire.NV12}, make([]byte, 6), ok(stream.NV12, 2, 2)},
-		"a part":                      {``, image, roi(wire.Header{Codec: wire.JPEG}, 1, 2, 8, 8), jpeg, ok(stream.JPEG, 0, 0)},
-		"a part without width":        {``, image, roi(wire.Header{Codec: wire.JPEG}, 1, 2, 0, 8), jpeg, "error invalid_argument ext.roi"},
-		"a part without height":       {``, image, roi(wire.Header{Codec: wire.JPEG}, 1, 2, 8, 0), jpeg, "error invalid_argument ext.roi"},
-		"a part of tensors":           {``, image, roi(wire.Header{Kind: wire.KindTensor, Codec: wire.Tensors}, 1, 2, 8, 8), nil, "error invalid_argument ext.roi"},
-		"a codec that it was not for": {`,"codec":"nonsense"`, image, wire.Header{}, jpeg, "error invalid_argument open.codec"},
+		"recognised":               {``, image, wire.Header{}, jpeg, ok(stream.JPEG, 0, 0)},
+		"said to be opaque":        {`,"codec":"opaque"`, image, wire.Header{}, jpeg, "error unsupported codec"},
+		"of no model for pictures": {``, nil, wire.Header{}, jpeg, ok(stream.Opaque, 0, 0)},
+		"with a size": {``, image, wire.Header{Codec: wire.JPEG, Width: 16, Height: 16}, jpeg,
+			ok(stream.JPEG, 0, 0)},
+		"raw": {`,"width":2,"height":1`, image, wire.Header{Codec: wire.RGB24},
+			make([]byte, 6), ok(stream.RGB24, 2, 1)},
+		"raw, of another size": {`,"width":2,"height":1`, image, wire.Header{Codec: wire.RGB24, Width: 1,
+			Height: 2}, make([]byte, 6), ok(stream.RGB24, 1, 2)},
+		"raw, in two planes": {`,"width":2,"height":2`, image, wire.Header{Codec: wire.NV12}, make([]byte, 6),
+			ok(stream.NV12, 2, 2)},
+		"a part": {``, image, roi(wire.Header{Codec: wire.JPEG}, 1, 2, 8, 8), jpeg,
+			ok(stream.JPEG, 0, 0)},
+		"a part without width": {``, image, roi(wire.Header{Codec: wire.JPEG}, 1, 2, 0, 8), jpeg,
+			"error invalid_argument ext.roi"},
+		"a part without height": {``, image, roi(wire.Header{Codec: wire.JPEG}, 1, 2, 8, 0), jpeg,
+			"error invalid_argument ext.roi"},
+		"a part of tensors": {``, image, roi(wire.Header{Kind: wire.KindTensor, Codec: wire.Tensors}, 1, 2,
+			8, 8), nil, "error invalid_argument ext.roi"},
+		"a codec that it was not for": {`,"codec":"nonsense"`, image, wire.Header{}, jpeg,
+			"error invalid_argument open.codec"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, nil)
-				r.model = &stream.Model{Name: "m", Any: c.image == nil, Image: c.image, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 4, 3}}}, MaxBatch: 1}
+				r.model = &stream.Model{Name: "m", Any: c.image == nil, Image: c.image,
+					Inputs:   []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 4, 3}}},
+					MaxBatch: 1}
 				v, _ := r.hello()
 				v.say(`{"type":"open","sid":1,"outputs":"none"` + c.open + `}`)
 				if opened := v.all(); opened[0].Type() != "opened" {
@@ -143,7 +156,8 @@ func TestPicturesOfClients(t *testing.T) {
 					}
 				} else {
 					req := r.take(0)
-					if got := ok(req.Codec, req.Width, req.Height); got != c.want || (req.Region != stream.Region{}) != c.h.Ext.HasROI {
+					if got := ok(req.Codec, req.Width, req.Height); got != c.want ||
+						(req.Region != stream.Region{}) != c.h.Ext.HasROI {
 						t.Errorf("%s, part %v, want %s", got, req.Region, c.want)
 					}
 					finish(req)
@@ -287,11 +301,13 @@ func TestFormsOfResults(t *testing.T) {
 			v.say(fmt.Sprintf(`{"type":"open","sid":%d,"outputs":"%s"}`, sid, form))
 			v.frames(uint32(sid), 1)
 			req := r.take(sid)
-			req.FinishSingle(stream.Tensor{Name: "x", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}, nil, false)
+			req.FinishSingle(stream.Tensor{Name: "x", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}, nil,
+				false)
 			req.Unbind()
 		}
 		results := slices.DeleteFunc(v.all(), func(m wire.Message) bool { return m.Type() == "opened" })
-		if got := describe(results); got != "result 0/1 ack 1 of 5 with outputs; result 1/1 binary; result 2/1 ack 1 of 5" {
+		if got := describe(results); got != "result 0/1 ack 1 of 5 with outputs; result 1/1 binary; result 2/1 ack "+
+			"1 of 5" {
 			t.Error(got)
 		}
 		r.stop()
@@ -300,7 +316,8 @@ func TestFormsOfResults(t *testing.T) {
 
 func TestCodecsOfVideo(t *testing.T) {
 	for c, video := range map[stream.Codec]bool{
-		stream.Opaque: false, stream.WebP: false, stream.H264: true, stream.VP8: true, stream.VP9: true, stream.AV1: true, stream.RGB24: false,
+		stream.Opaque: false, stream.WebP: false, stream.H264: true, stream.VP8: true, stream.VP9: true,
+		stream.AV1: true, stream.RGB24: false,
 	} {
 		if isVideo(c) != video {
 			t.Errorf("%s: %v", c, !video)

@@ -21,7 +21,8 @@ var Form = conn.Form{
 func errorMessage(err error) *wire.ErrorMessage {
 	err = coded.Rename(err, frameFields)
 	code := stream.CodeOf(err)
-	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: wire.RetryAfterMS(err)}
+	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(),
+		RetryAfterMS: wire.RetryAfterMS(err)}
 }
 
 // frameError returns the message of an error as the ending of a frame without an open stream.

@@ -12,7 +12,8 @@ import (
 
 // New returns the protocol on c. model and trace are the defaults for open messages without a model and frames
 // without a trace.
-func (ss *Sessions) New(c *conn.Conn, client *ingest.Client, model, version string, trace stream.TraceContext) conn.Protocol {
+func (ss *Sessions) New(c *conn.Conn, client *ingest.Client, model, version string,
+	trace stream.TraceContext) conn.Protocol {
 	return &protocol{
 		sessions: ss, link: &link{c, make(chan struct{})}, client: client, model: model, version: version, trace: trace,
 	}

@@ -132,7 +132,8 @@ func TestReplayBounds(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ cap, n, kept int }{
-		{99, 100, 0}, {100, 100, 100}, {smallEnding, 1, smallEnding}, {smallEnding + 1, 1, 0}, {10_000, 5000, 10_000}, {10_001, 5000, 0},
+		{99, 100, 0}, {100, 100, 100}, {smallEnding, 1, smallEnding}, {smallEnding + 1, 1, 0}, {10_000, 5000, 10_000},
+		{10_001, 5000, 0},
 	} {
 		if got := cap(reusable(make([]byte, c.cap), c.n)); got != c.kept {
 			t.Errorf("of memory of %d bytes %d are used for %d", c.cap, got, c.n)
@@ -170,7 +171,8 @@ func TestReplayInPlace(t *testing.T) {
 		}
 		m.used.Store(m.max)
 		b.add(c, minReplay, make([]byte, n), false)
-		if got := b.after(c, math.MaxUint64); len(got) != minReplay || got[minReplay-1].seq != minReplay || len(got[minReplay-1].msg) != n {
+		if got := b.after(c, math.MaxUint64); len(got) != minReplay || got[minReplay-1].seq != minReplay ||
+			len(got[minReplay-1].msg) != n {
 			t.Errorf("%d bytes: %d endings, the newest of frame %d", n, len(got), got[len(got)-1].seq)
 		}
 	}

@@ -52,8 +52,9 @@ type session struct {
 // newSession returns a session on a connection. The session takes over the connection's outbox.
 func newSession(l *link, registry *conn.Registry, client *ingest.Client, opts *Options, memory *replayMemory) *session {
 	return &session{
-		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), client: client, account: client.Account(),
-		replay: newReplayBuffer(memory), link: l, channels: map[uint32]*channel{},
+		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), client: client,
+		account: client.Account(),
+		replay:  newReplayBuffer(memory), link: l, channels: map[uint32]*channel{},
 	}
 }
 
@@ -113,7 +114,8 @@ func (s *session) add(c *channel) error {
 		return stream.Errorf(stream.Conflict, "open.sid", "%d is open already, or its end is not sent yet", c.sid)
 	}
 	if n := len(s.channels); n >= maxStreams {
-		return stream.Errorf(stream.Overloaded, "open.sid", "%d streams are open in this session, and that is the limit: close one, or open another session", n)
+		return stream.Errorf(stream.Overloaded, "open.sid",
+			"%d streams are open in this session, and that is the limit: close one, or open another session", n)
 	}
 	s.channels[c.sid] = c
 	if i := slices.IndexFunc(s.ended, func(old *channel) bool { return old.sid == c.sid }); i >= 0 {

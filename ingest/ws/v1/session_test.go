@@ -62,8 +62,10 @@ func TestResume(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		seq := uint64(3)
-		want := []wire.AttachedStream{{SID: 1, ReceivedCount: 3, ReceivedSeq: &seq, CreditLimit: 6}, {SID: 2, CreditLimit: 4}}
-		if describe([]wire.Message{&wire.Attached{Streams: a.Streams}}) != describe([]wire.Message{&wire.Attached{Streams: want}}) || a.ResumeMS != 30_000 {
+		want := []wire.AttachedStream{{SID: 1, ReceivedCount: 3, ReceivedSeq: &seq, CreditLimit: 6},
+			{SID: 2, CreditLimit: 4}}
+		if describe([]wire.Message{&wire.Attached{Streams: a.Streams}}) != describe(
+			[]wire.Message{&wire.Attached{Streams: want}}) || a.ResumeMS != 30_000 {
 			t.Errorf("%+v", a)
 		}
 		v.expect("result 1/2 ack 2 of 6", "result 1/3 ack 3 of 7")
@@ -159,7 +161,8 @@ func TestWaitingSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil) // room for three
 		accounts := access.NewAccounts(access.Quotas{})
-		good, bad := accounts.OfAddress(netip.MustParseAddr("192.0.2.1")), accounts.OfAddress(netip.MustParseAddr("192.0.2.2"))
+		good, bad := accounts.OfAddress(netip.MustParseAddr("192.0.2.1")),
+			accounts.OfAddress(netip.MustParseAddr("192.0.2.2"))
 		v := r.connectAs(good)
 		token := find[*wire.Ready](v).ResumeToken
 		v.lose()
@@ -182,7 +185,8 @@ func TestWaitingSessionsOfAClient(t *testing.T) {
 		w.lose()
 		r.stop()
 		for q := range stream.Quotas {
-			if n := good.Used(stream.Quota(q)) + bad.Used(stream.Quota(q)); stream.Quota(q) >= stream.QuotaStreams && n != 0 {
+			if n := good.Used(stream.Quota(q)) + bad.Used(stream.Quota(q)); stream.Quota(q) >= stream.QuotaStreams &&
+				n != 0 {
 				t.Errorf("%d %s are left", n, stream.Quota(q))
 			}
 		}
@@ -258,7 +262,8 @@ func TestEndsAreToldAgain(t *testing.T) {
 		v.all()
 		v.lose()
 		v, a = r.attach(a.ResumeToken, `{"sid":1},{"sid":2},{"sid":256}`)
-		if len(a.Streams) != 3 || a.Streams[0].ReceivedCount != 0 || a.Streams[1].ReceivedCount != 1 || a.Streams[2].ReceivedCount != 0 {
+		if len(a.Streams) != 3 || a.Streams[0].ReceivedCount != 0 || a.Streams[1].ReceivedCount != 1 ||
+			a.Streams[2].ReceivedCount != 0 {
 			t.Errorf("%+v", a.Streams)
 		}
 		v.expect("closed 2 client {1 1 1 0 0}")
@@ -362,7 +367,8 @@ func TestGoAway(t *testing.T) {
 			t.Errorf("%s", describe(all))
 		}
 		near, far := net.Pipe()
-		s := newSession(&link{r.registry.New(far, r.mem, Form), nil}, r.registry, ingest.NewGate(r, nil).Owner(), &r.opts, &r.replay)
+		s := newSession(&link{r.registry.New(far, r.mem, Form), nil}, r.registry, ingest.NewGate(r, nil).Owner(),
+			&r.opts, &r.replay)
 		before := r.registry.Stats().OutboxBytes
 		s.goAway(until)
 		if r.registry.Stats().OutboxBytes != before {

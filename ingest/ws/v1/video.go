@@ -16,13 +16,15 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 	case !isVideo(codec):
 		return nil, nil
 	case d != nil && d.Codec() != codec:
-		return nil, stream.Errorf(stream.Conflict, "codec", "is %s and cannot become %s: open another stream", d.Codec(), codec)
+		return nil, stream.Errorf(stream.Conflict, "codec", "is %s and cannot become %s: open another stream",
+			d.Codec(), codec)
 	case d != nil:
 		return d, nil
 	}
 	st := c.stream.Load()
 	if m := st.Model(); m.Image == nil && !m.Any {
-		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
+		return nil, stream.Errorf(stream.Unsupported, "codec",
+			"model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
 	}
 	d, err := p.sessions.decoders.Open(codec, st, p.client.Memory(), decoders.Client{
 		Account:  p.client.Core(),

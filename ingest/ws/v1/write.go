@@ -65,7 +65,8 @@ func (n *dropNotice) Write(w *conn.Writer, _ *stream.Result) {
 	for _, d := range c.drops.take() {
 		c.window.Answer(d.frames)
 		c.writer.sent.drops += d.frames
-		e.Text = wire.AppendDrop(e.Text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason), Ack: c.window.Answered(), Limit: c.window.Limit()})
+		e.Text = wire.AppendDrop(e.Text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason),
+			Ack: c.window.Answered(), Limit: c.window.Limit()})
 		c.replay.add(&c.kept, d.ranges[len(d.ranges)-1][1], e.Text, false)
 		w.Text(e.Text)
 		if d.reason == stream.Superseded || d.reason == stream.Overtaken || d.reason == stream.Stale {
@@ -126,8 +127,10 @@ func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.
 		return e.Binary(r, c.sid)
 	}
 	dst := wire.AppendResultHead(e.Text[:0], &wire.Result{
-		SID: c.sid, Seq: r.Seq, Ack: c.window.Answered(), Limit: c.window.Limit(), CaptureUS: r.CaptureUS, Model: r.Model.Name, Version: r.Model.Version,
-		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing), Trace: c.traceOf(r),
+		SID: c.sid, Seq: r.Seq, Ack: c.window.Answered(), Limit: c.window.Limit(), CaptureUS: r.CaptureUS,
+		Model: r.Model.Name, Version: r.Model.Version,
+		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing),
+		Trace: c.traceOf(r),
 	})
 	if form == encode.JSON {
 		if dst, err = e.Members(append(dst, ','), r); err != nil {

@@ -79,10 +79,12 @@ func TestScoreWithClasses(t *testing.T) {
 		found []Detection
 		want  Score
 	}{
-		"right":           {[]Detection{{Box{0, 0, 10, 9}, 7}, {Box{101, 101, 120, 120}, 8}, {Box{50, 50, 60, 60}, 3}}, Score{Hits: 3}},
-		"misread":         {[]Detection{{Box{0, 0, 10, 10}, 1}}, Score{False: 1, Missed: 3}},
-		"too far away":    {[]Detection{{Box{5, 0, 15, 10}, 7}}, Score{False: 1, Missed: 3}},
-		"also misread":    {[]Detection{{Box{0, 0, 10, 10}, 1}, {Box{0, 0, 10, 8}, 7}}, Score{Hits: 1, False: 1, Missed: 2}},
+		"right": {[]Detection{{Box{0, 0, 10, 9}, 7}, {Box{101, 101, 120, 120}, 8}, {Box{50, 50, 60, 60}, 3}},
+			Score{Hits: 3}},
+		"misread":      {[]Detection{{Box{0, 0, 10, 10}, 1}}, Score{False: 1, Missed: 3}},
+		"too far away": {[]Detection{{Box{5, 0, 15, 10}, 7}}, Score{False: 1, Missed: 3}},
+		"also misread": {[]Detection{{Box{0, 0, 10, 10}, 1}, {Box{0, 0, 10, 8}, 7}},
+			Score{Hits: 1, False: 1, Missed: 2}},
 		"to ignore":       {[]Detection{{Box{205, 5, 230, 30}, 2}, {Box{200, 0, 210, 10}, 2}}, Score{Missed: 3}},
 		"beside what is":  {[]Detection{{Box{215, 5, 240, 30}, 2}}, Score{False: 1, Missed: 3}},
 		"nothing is said": {nil, Score{Missed: 3}},
@@ -110,13 +112,17 @@ func TestMatchTakesTheBestPair(t *testing.T) {
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ text, err string }{
-		"good":    {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"t":0,"objects":[{"id":1,"box":[1,2,3,4],"moving":true}]}]}`, ""},
+		"good": {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"t":0,"objects":[{"id":1,"box":[1,2,3,4],` +
+			`"moving":true}]}]}`, ""},
 		"unknown": {`{"width":8,"height":6,"fps":30,"frmes":[]}`, "frmes"},
 		"size":    {`{"width":0,"height":6,"fps":30}`, "must be positive"},
 		"order":   {`{"width":8,"height":6,"fps":30,"frames":[{"index":1}]}`, "frames[0].index is 1"},
-		"box":     {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[{"box":[3,2,1,4]}]}]}`, "frames[0].objects[0].box"},
-		"class":   {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[{"box":[1,2,3,4],"class":-1}]}]}`, "class is -1"},
-		"ignore":  {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[],"ignore":[[3,2,1,4]]}]}`, "frames[0].ignore[0]"},
+		"box": {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[{"box":[3,2,1,4]}]}]}`,
+			"frames[0].objects[0].box"},
+		"class": {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[{"box":[1,2,3,4],"class":-1}]}]}`,
+			"class is -1"},
+		"ignore": {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[],"ignore":[[3,2,1,4]]}]}`,
+			"frames[0].ignore[0]"},
 		"nothing": {``, "EOF"},
 	} {
 		path := filepath.Join(dir, name)
@@ -132,7 +138,8 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s: %v; want %q", name, err, c.err)
 		}
 	}
-	if _, err := Load(filepath.Join(dir, "missing")); !os.IsNotExist(err) && !strings.Contains(err.Error(), "no such file") {
+	if _, err := Load(filepath.Join(dir, "missing")); !os.IsNotExist(err) &&
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("missing: %v", err)
 	}
 }

@@ -20,9 +20,12 @@ var camera string
 func Numbered(path string, w, h, n, key, bframes int, more ...string) error {
 	args := []string{"-nostdin", "-hide_banner", "-loglevel", "error", "-y",
 		"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=%dx%d:rate=25,format=yuv420p", w, h),
-		"-f", "lavfi", "-i", "color=black:size=256x16:rate=25,format=gray,geq=lum='16+219*mod(floor(N/pow(2,floor(X/16))),2)',format=yuv420p",
-		"-filter_complex", "[0][1]overlay=0:0", "-frames:v", fmt.Sprint(n), "-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "ultrafast",
-		"-x264-params", fmt.Sprintf("keyint=%d:min-keyint=%[1]d:scenecut=0:open-gop=0:bframes=%d:b-adapt=0", key, bframes)}
+		"-f", "lavfi", "-i", "color=black:size=256x16:rate=25,format=gray,geq=lum='16+219*mod(floor(N/pow(2,floor(X/" +
+			"16))),2)',format=yuv420p",
+		"-filter_complex", "[0][1]overlay=0:0", "-frames:v", fmt.Sprint(n), "-pix_fmt", "yuv420p", "-c:v", "libx264",
+		"-preset", "ultrafast",
+		"-x264-params", fmt.Sprintf("keyint=%d:min-keyint=%[1]d:scenecut=0:open-gop=0:bframes=%d:b-adapt=0", key,
+			bframes)}
 	args = append(append(args, more...), "-f", "mp4", "file:"+path)
 	if said, err := exec.Command("ffmpeg", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ffmpeg %v: %w\n%s(is ffmpeg installed? apt-get install ffmpeg)", args, err, said)

@@ -38,7 +38,8 @@ func Confined(t testing.TB) bool {
 				key, value, _ := strings.Cut(line, ":")
 				fields[key] = strings.TrimSpace(value)
 			}
-			if fields["Name"] != "ffmpeg" || fields["PPid"] != fmt.Sprint(os.Getpid()) || strings.HasPrefix(fields["State"], "Z") {
+			if fields["Name"] != "ffmpeg" || fields["PPid"] != fmt.Sprint(os.Getpid()) ||
+				strings.HasPrefix(fields["State"], "Z") {
 				continue
 			}
 			found++

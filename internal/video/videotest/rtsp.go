@@ -17,11 +17,13 @@ var rtspServer string
 func gstreamer() (python string, err error) {
 	var out []byte
 	for _, python := range []string{"python3", "/usr/bin/python3"} { // the second has apt's modules
-		if out, err = exec.Command(python, "-c", "import gi; gi.require_version('GstRtspServer', '1.0')").CombinedOutput(); err == nil {
+		if out, err = exec.Command(python, "-c",
+			"import gi; gi.require_version('GstRtspServer', '1.0')").CombinedOutput(); err == nil {
 			return python, nil
 		}
 	}
-	return "", fmt.Errorf("no RTSP server here: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good: %s", out)
+	return "", fmt.Errorf("no RTSP server here: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 "+
+		"gstreamer1.0-plugins-good: %s", out)
 }
 
 // NoRTSP returns why RTSP would skip the test, nil if RTSP would run.

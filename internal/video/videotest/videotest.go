@@ -16,10 +16,14 @@ import (
 
 // encoders make chunks like browsers: no frame depends on a later frame, and every tenth is a key frame.
 var encoders = map[string][]string{
-	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
-	"vp8":  {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0", "-g", "10", "-f", "ivf"},
-	"vp9":  {"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
-	"av1":  {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
+	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params",
+		"aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
+	"vp8": {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
+		"-g", "10", "-f", "ivf"},
+	"vp9": {"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f",
+		"ivf"},
+	"av1": {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f",
+		"ivf"},
 }
 
 // Codecs are the codecs of Chunks.
@@ -33,7 +37,8 @@ func Chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
 	t.Helper()
 	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*mod(N,50)':cb=128:cr=128", w, h)
 	out := filepath.Join(t.TempDir(), codec)
-	args := append([]string{"-nostdin", "-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i", in, "-frames:v", fmt.Sprint(n)}, encoders[codec]...)
+	args := append([]string{"-nostdin", "-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i", in,
+		"-frames:v", fmt.Sprint(n)}, encoders[codec]...)
 	args = append(append(args, more...), out)
 	if said, err := exec.Command(testneeds.Program(t, "ffmpeg"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("ffmpeg %v: %v\n%s(is ffmpeg installed? apt-get install ffmpeg)", args, err, said)

@@ -62,7 +62,9 @@ func BenchmarkYoloV8(b *testing.B) {
 	}
 	b.Run("half", func(b *testing.B) {
 		m := modelOf(stream.TensorSpec{Name: "out", Datatype: stream.Float16, Shape: []int{84, 8400}})
-		benchDecode(b, Config{YOLO: &YOLO{}}, m, []stream.Tensor{{Name: "out", Datatype: stream.Float16, Shape: []int{1, 84, 8400}, Data: make([]byte, 2*84*8400)}})
+		benchDecode(b, Config{YOLO: &YOLO{}}, m,
+			[]stream.Tensor{{Name: "out", Datatype: stream.Float16, Shape: []int{1, 84, 8400},
+				Data: make([]byte, 2*84*8400)}})
 	})
 }
 
@@ -75,7 +77,8 @@ func BenchmarkYoloV5(b *testing.B) {
 	}
 	for range 100 {
 		i := 85 * rng.IntN(n)
-		v[i], v[i+1], v[i+2], v[i+3], v[i+4], v[i+5+rng.IntN(80)] = 640*rng.Float32(), 640*rng.Float32(), 50, 50, 0.9, 0.9
+		v[i], v[i+1], v[i+2], v[i+3], v[i+4], v[i+5+rng.IntN(80)] = 640*rng.Float32(), 640*rng.Float32(), 50, 50, 0.9,
+			0.9
 	}
 	benchDecode(b, Config{YOLO: &YOLO{}}, modelOf(spec("out", n, 85)), []stream.Tensor{tensor("out", v, 1, n, 85)})
 }
@@ -112,7 +115,8 @@ func BenchmarkClassify(b *testing.B) {
 			v[i] = most * rng.Float32()
 		}
 		b.Run(a, func(b *testing.B) {
-			benchDecode(b, Config{Classify: &Classify{Activation: a}}, modelOf(spec("out", 1000)), []stream.Tensor{tensor("out", v, 1, 1000)})
+			benchDecode(b, Config{Classify: &Classify{Activation: a}}, modelOf(spec("out", 1000)),
+				[]stream.Tensor{tensor("out", v, 1, 1000)})
 		})
 	}
 }
@@ -128,7 +132,8 @@ func BenchmarkMasks(b *testing.B) {
 			v[i] += 5
 		}
 	}
-	benchDecode(b, Config{Masks: &Masks{}}, modelOf(spec("out", classes, side, side)), []stream.Tensor{tensor("out", v, 1, classes, side, side)})
+	benchDecode(b, Config{Masks: &Masks{}}, modelOf(spec("out", classes, side, side)),
+		[]stream.Tensor{tensor("out", v, 1, classes, side, side)})
 }
 
 func BenchmarkHeatmaps(b *testing.B) {
@@ -137,7 +142,8 @@ func BenchmarkHeatmaps(b *testing.B) {
 	for i := range v {
 		v[i] = rng.Float32()
 	}
-	benchDecode(b, Config{Keypoints: &Keypoints{}}, modelOf(spec("out", 17, 64, 48)), []stream.Tensor{tensor("out", v, 1, 17, 64, 48)})
+	benchDecode(b, Config{Keypoints: &Keypoints{}}, modelOf(spec("out", 17, 64, 48)),
+		[]stream.Tensor{tensor("out", v, 1, 17, 64, 48)})
 }
 
 func BenchmarkEmbedding(b *testing.B) {
@@ -145,5 +151,6 @@ func BenchmarkEmbedding(b *testing.B) {
 	for i := range v {
 		v[i] = float32(i)
 	}
-	benchDecode(b, Config{Embedding: &Embedding{Normalise: true}}, modelOf(spec("out", 512)), []stream.Tensor{tensor("out", v, 1, 512)})
+	benchDecode(b, Config{Embedding: &Embedding{Normalise: true}}, modelOf(spec("out", 512)),
+		[]stream.Tensor{tensor("out", v, 1, 512)})
 }

@@ -77,7 +77,8 @@ func (b *best) drain() []candidate {
 
 // suppress returns at most limit candidates, best first, without each candidate that overlaps a better candidate of
 // the same class by more than iou, as measured by overlap. candidates are sorted, and overwritten.
-func suppress(candidates []candidate, iou float64, limit int, overlap func(a, b *candidate, iou float64) bool) []candidate {
+func suppress(candidates []candidate, iou float64, limit int,
+	overlap func(a, b *candidate, iou float64) bool) []candidate {
 	if iou >= 1 {
 		return candidates[:min(limit, len(candidates))]
 	}

@@ -23,17 +23,20 @@ type boxes struct {
 func (c *Boxes) build(f *finder) (kind, error) {
 	k := &boxes{set: c}
 	var err error
-	k.boxes, err = f.find("boxes", c.Boxes, "a tensor of boxes, [n, 4]"+f.freeBoxes(c.Boxes), func(s stream.TensorSpec) bool {
-		return isFloat(s.Datatype) && len(s.Shape) == 2 && (s.Shape[1] == 4 || c.Boxes != "" && s.Shape[1] < 0)
-	})
+	k.boxes, err = f.find("boxes", c.Boxes, "a tensor of boxes, [n, 4]"+f.freeBoxes(c.Boxes),
+		func(s stream.TensorSpec) bool {
+			return isFloat(s.Datatype) && len(s.Shape) == 2 && (s.Shape[1] == 4 || c.Boxes != "" && s.Shape[1] < 0)
+		})
 	if err != nil {
 		return nil, err
 	}
 	n := k.boxes.spec.Shape[0]
 	fits := func(name string, got int) bool { return got == n || name != "" && (got < 0 || n < 0) }
-	k.scores, err = f.find("scores", c.Scores, "a tensor of scores, [n] or [n, classes] for n boxes", func(s stream.TensorSpec) bool {
-		return isFloat(s.Datatype) && (len(s.Shape) == 1 || len(s.Shape) == 2 && s.Shape[1] != 0) && fits(c.Scores, s.Shape[0])
-	})
+	k.scores, err = f.find("scores", c.Scores, "a tensor of scores, [n] or [n, classes] for n boxes",
+		func(s stream.TensorSpec) bool {
+			return isFloat(s.Datatype) && (len(s.Shape) == 1 || len(s.Shape) == 2 && s.Shape[1] != 0) &&
+				fits(c.Scores, s.Shape[0])
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -43,11 +46,14 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	}
 	switch {
 	case classes == 1:
-		k.index, err = f.findOptional("classes", c.Classes, "a tensor of classes, [n] for n boxes", func(s stream.TensorSpec) bool {
-			return (isWhole(s.Datatype) || c.Classes != "" && isFloat(s.Datatype)) && len(s.Shape) == 1 && fits(c.Classes, s.Shape[0])
-		})
+		k.index, err = f.findOptional("classes", c.Classes, "a tensor of classes, [n] for n boxes",
+			func(s stream.TensorSpec) bool {
+				return (isWhole(s.Datatype) || c.Classes != "" && isFloat(s.Datatype)) && len(s.Shape) == 1 &&
+					fits(c.Classes, s.Shape[0])
+			})
 	case c.Classes != "":
-		err = f.bad("classes", "is set, but %s has a score for each class already: the model has %s", k.scores.spec.Name, describe(f.model.Outputs))
+		err = f.bad("classes", "is set, but %s has a score for each class already: the model has %s",
+			k.scores.spec.Name, describe(f.model.Outputs))
 	}
 	if err != nil {
 		return nil, err
@@ -57,13 +63,16 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	}
 	if c.Background {
 		if classes == 1 {
-			return nil, f.bad("background", "is set, but there is only one class: the model has %s", describe(f.model.Outputs))
+			return nil, f.bad("background", "is set, but there is only one class: the model has %s",
+				describe(f.model.Outputs))
 		}
 		k.first = 1
 		classes = max(classes-1, -1)
 	}
-	if c.Activation == "softmax" && len(k.scores.spec.Shape) == 1 || c.Activation == "softmax" && k.scores.spec.Shape[1] == 1 {
-		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
+	if c.Activation == "softmax" && len(k.scores.spec.Shape) == 1 ||
+		c.Activation == "softmax" && k.scores.spec.Shape[1] == 1 {
+		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s",
+			describe(f.model.Outputs))
 	}
 	k.boxList = &boxList{format: c.Format, iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
 	if err := k.boxList.complete(f, classes, c.Units, k.boxes.spec.Name, c.Background); err != nil {
@@ -91,7 +100,8 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 	}
 	n := shape[0]
 	if shape[1] != 4 {
-		return nil, stream.Errorf(stream.Internal, "outputs."+k.boxes.spec.Name+".shape", "has %d numbers for a box, want 4", shape[1])
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.boxes.spec.Name+".shape",
+			"has %d numbers for a box, want 4", shape[1])
 	}
 	scores, shape, err := k.scores.read(p)
 	if err != nil {
@@ -133,7 +143,9 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 		k.row(places[4*at:4*(at+n)], scores[at*classes:(at+n)*classes], own, classes)
 	}
 	if k.most > 1+scoreSlack {
-		return nil, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name, "has the score %.6g, want 0 to 1: set output.boxes.activation: sigmoid, or softmax when the classes of a box share one sum", k.most)
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name,
+			"has the score %.6g, want 0 to 1: set output.boxes.activation: sigmoid, or softmax when the classes of "+
+				"a box share one sum", k.most)
 	}
 	if err := k.units.check(); err != nil {
 		return nil, err

@@ -22,16 +22,22 @@ func TestBoxFormatsUnitsAndMappings(t *testing.T) {
 		want   []float32
 	}{
 		{"xyxy", Config{Boxes: &Boxes{}}, Mapping{}, []float32{10, 20, 30, 60}, []float32{10, 20, 30, 60}},
-		{"xywh", Config{Boxes: &Boxes{Format: "xywh"}}, Mapping{}, []float32{10, 20, 20, 40}, []float32{10, 20, 30, 60}},
-		{"cxcywh", Config{Boxes: &Boxes{Format: "cxcywh"}}, Mapping{}, []float32{20, 40, 20, 40}, []float32{10, 20, 30, 60}},
-		{"normalised", Config{Boxes: &Boxes{Units: "normalised"}}, Mapping{}, []float32{0.25, 0.5, 0.5, 0.75}, []float32{160, 320, 320, 480}},
+		{"xywh", Config{Boxes: &Boxes{Format: "xywh"}}, Mapping{}, []float32{10, 20, 20, 40},
+			[]float32{10, 20, 30, 60}},
+		{"cxcywh", Config{Boxes: &Boxes{Format: "cxcywh"}}, Mapping{}, []float32{20, 40, 20, 40},
+			[]float32{10, 20, 30, 60}},
+		{"normalised", Config{Boxes: &Boxes{Units: "normalised"}}, Mapping{}, []float32{0.25, 0.5, 0.5, 0.75},
+			[]float32{160, 320, 320, 480}},
 		{"letterbox", Config{Boxes: &Boxes{}}, letterbox, []float32{100, 200, 300, 400}, []float32{200, 120, 600, 520}},
 		{"clamped", Config{Boxes: &Boxes{}}, letterbox, []float32{-5, 0, 700, 640}, []float32{0, 0, 1280, 720}},
-		{"normalised letterbox", Config{Boxes: &Boxes{Units: "normalised", Format: "cxcywh"}}, letterbox, []float32{0.5, 0.5, 0.25, 0.125}, []float32{480, 280, 800, 440}},
-		{"a tensor is not clamped", Config{Boxes: &Boxes{}}, Mapping{X: [2]float64{2, 0}, Y: [2]float64{2, 0}}, []float32{-5, 0, 700, 640}, []float32{-5, 0, 700, 640}},
+		{"normalised letterbox", Config{Boxes: &Boxes{Units: "normalised", Format: "cxcywh"}}, letterbox,
+			[]float32{0.5, 0.5, 0.25, 0.125}, []float32{480, 280, 800, 440}},
+		{"a tensor is not clamped", Config{Boxes: &Boxes{}}, Mapping{X: [2]float64{2, 0}, Y: [2]float64{2, 0}},
+			[]float32{-5, 0, 700, 640}, []float32{-5, 0, 700, 640}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := answer(t, decoder(t, c.config, m), c.at, tensor("b", c.raw, 1, 1, 4), tensor("s", []float32{0.9}, 1, 1))
+			got := answer(t, decoder(t, c.config, m), c.at, tensor("b", c.raw, 1, 1, 4),
+				tensor("s", []float32{0.9}, 1, 1))
 			wantFloats(t, got["boxes"], c.want...)
 			wantFloats(t, got["scores"], 0.9)
 		})
@@ -64,13 +70,15 @@ func TestBoxesAreChosen(t *testing.T) {
 		{"a high threshold", Config{Boxes: &Boxes{Threshold: 0.91}}, one, nil},
 		{"one at most", Config{Boxes: &Boxes{Max: 1}}, one, []float32{0.9}},
 		{"two at most without suppression", Config{Boxes: &Boxes{Max: 2, IoU: 2}}, one, []float32{0.9, 0.8}},
-		{"sigmoid", Config{Boxes: &Boxes{Activation: "sigmoid", Threshold: 0.7}}, []float32{0, float32(math.Log(3)), 0, 0, 9, 9}, []float32{0.75}},
+		{"sigmoid", Config{Boxes: &Boxes{Activation: "sigmoid", Threshold: 0.7}},
+			[]float32{0, float32(math.Log(3)), 0, 0, 9, 9}, []float32{0.75}},
 		{"no numbers", Config{Boxes: &Boxes{}}, []float32{nan, inf, -inf, 0, 1, 1}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, shape := range [][]int{{6}, {6, 1}} {
 				d := decoder(t, c.config, modelOf(spec("s", shape...), spec("b", 6, 4)))
-				got := answer(t, d, Mapping{}, tensor("s", c.scores, append([]int{1}, shape...)...), tensor("b", six, 1, 6, 4))
+				got := answer(t, d, Mapping{}, tensor("s", c.scores, append([]int{1}, shape...)...),
+					tensor("b", six, 1, 6, 4))
 				wantFloats(t, got["scores"], c.want...)
 				wantShape(t, got["boxes"], 1, len(c.want), 4)
 				if len(got) != 2 {
@@ -81,17 +89,19 @@ func TestBoxesAreChosen(t *testing.T) {
 	}
 }
 
-// TestBoxesOfFreeShape: exports of PyTorch may leave all dimensions free. An output with a free number of columns is taken
-// as boxes when the settings name it, and an answer with another number of columns than 4 is an error.
+// TestBoxesOfFreeShape: exports of PyTorch may leave all dimensions free. An output with a free number of columns is
+// taken as boxes when the settings name it, and an answer with another number of columns than 4 is an error.
 func TestBoxesOfFreeShape(t *testing.T) {
 	m := modelOf(spec("b", -1, -1), spec("s", -1, -1))
 	_, err := New(Config{Boxes: &Boxes{}}, m)
 	wantError(t, err, stream.InvalidArgument, "output.boxes.boxes", "if b has the boxes, set output.boxes.boxes: b")
 	d := decoder(t, Config{Boxes: &Boxes{Boxes: "b"}}, m)
-	got := answer(t, d, Mapping{}, tensor("b", []float32{10, 20, 30, 60}, 1, 1, 4), tensor("s", []float32{0.2, 0.9}, 1, 1, 2))
+	got := answer(t, d, Mapping{}, tensor("b", []float32{10, 20, 30, 60}, 1, 1, 4),
+		tensor("s", []float32{0.2, 0.9}, 1, 1, 2))
 	wantFloats(t, got["boxes"], 10, 20, 30, 60)
 	wantFloats(t, got["scores"], 0.9)
-	_, err = d.Decode([]stream.Tensor{tensor("b", []float32{10, 20, 30}, 1, 1, 3), tensor("s", []float32{0.2, 0.9}, 1, 1, 2)}, 0, 1, Mapping{})
+	_, err = d.Decode([]stream.Tensor{tensor("b", []float32{10, 20, 30}, 1, 1, 3),
+		tensor("s", []float32{0.2, 0.9}, 1, 1, 2)}, 0, 1, Mapping{})
 	wantError(t, err, stream.Internal, "outputs.b.shape", "has 3 numbers for a box, want 4")
 }
 
@@ -108,17 +118,23 @@ func TestClassesOfBoxes(t *testing.T) {
 		scores  []float32
 		labels  []string
 	}{
-		{"the highest score, suppressed per class", Config{Labels: names, Boxes: &Boxes{}}, []stream.Tensor{scores(0.6, 0.1, 0.2, 0.7, 0.8, 0.1)},
+		{"the highest score, suppressed per class", Config{Labels: names, Boxes: &Boxes{}},
+			[]stream.Tensor{scores(0.6, 0.1, 0.2, 0.7, 0.8, 0.1)},
 			[]int64{0, 1}, []float32{0.8, 0.7}, []string{"cat", "dog"}},
-		{"background", Config{Labels: names, Boxes: &Boxes{Background: true}}, []stream.Tensor{scores(0.1, 0.9, 0, 0.9, 0.6, 0, 0, 0, 0.7)},
+		{"background", Config{Labels: names, Boxes: &Boxes{Background: true}},
+			[]stream.Tensor{scores(0.1, 0.9, 0, 0.9, 0.6, 0, 0, 0, 0.7)},
 			[]int64{0, 1}, []float32{0.9, 0.7}, []string{"cat", "dog"}},
-		{"one class and a background", Config{Boxes: &Boxes{Background: true}}, []stream.Tensor{scores(0.9, 0.1, 0.2, 0.8, 0.4, 0.6)},
+		{"one class and a background", Config{Boxes: &Boxes{Background: true}},
+			[]stream.Tensor{scores(0.9, 0.1, 0.2, 0.8, 0.4, 0.6)},
 			nil, []float32{0.8}, nil},
-		{"softmax counts the background", Config{Boxes: &Boxes{Background: true, Activation: "softmax", Threshold: 0.7}}, []stream.Tensor{scores(0, ln3, 0, 0, ln3, 0)},
+		{"softmax counts the background", Config{Boxes: &Boxes{Background: true, Activation: "softmax",
+			Threshold: 0.7}}, []stream.Tensor{scores(0, ln3, 0, 0, ln3, 0)},
 			nil, []float32{0.75}, nil},
-		{"a tensor of classes", Config{Labels: names, Boxes: &Boxes{}}, []stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), int64s("c", []int64{1, 0, 7}, 1, 3)},
+		{"a tensor of classes", Config{Labels: names, Boxes: &Boxes{}},
+			[]stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), int64s("c", []int64{1, 0, 7}, 1, 3)},
 			[]int64{7, 0, 1}, []float32{0.9, 0.8, 0.7}, []string{"", "cat", "dog"}},
-		{"classes as floats after a background", Config{Boxes: &Boxes{Background: true, Classes: "c"}}, []stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), tensor("c", []float32{2, 0, nan}, 1, 3)},
+		{"classes as floats after a background", Config{Boxes: &Boxes{Background: true, Classes: "c"}},
+			[]stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), tensor("c", []float32{2, 0, nan}, 1, 3)},
 			[]int64{1}, []float32{0.7}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -167,9 +183,12 @@ func TestOtherFloats(t *testing.T) {
 		}
 		return t
 	}
-	doubles := stream.Tensor{Name: "s", Datatype: stream.Float64, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.75))}
-	m := modelOf(stream.TensorSpec{Name: "b", Datatype: stream.Float16, Shape: []int{1, 4}}, stream.TensorSpec{Name: "s", Datatype: stream.Float64, Shape: []int{1}})
-	got := answer(t, decoder(t, Config{Boxes: &Boxes{}}, m), Mapping{}, halves("b", []uint16{0x3c00, 0xc000, 0x4900, 0x3555}, 1, 1, 4), doubles)
+	doubles := stream.Tensor{Name: "s", Datatype: stream.Float64, Shape: []int{1, 1},
+		Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.75))}
+	m := modelOf(stream.TensorSpec{Name: "b", Datatype: stream.Float16, Shape: []int{1, 4}},
+		stream.TensorSpec{Name: "s", Datatype: stream.Float64, Shape: []int{1}})
+	got := answer(t, decoder(t, Config{Boxes: &Boxes{}}, m), Mapping{},
+		halves("b", []uint16{0x3c00, 0xc000, 0x4900, 0x3555}, 1, 1, 4), doubles)
 	wantFloats(t, got["boxes"], 1, -2, 10, 0.33325195)
 	wantFloats(t, got["scores"], 0.75)
 }

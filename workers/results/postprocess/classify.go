@@ -39,7 +39,8 @@ func (c *Classify) build(f *finder) (kind, error) {
 	}
 	k := &classify{set: c, scores: scores, count: stream.Elements(scores.spec.Shape), top: cmp.Or(c.TopK, defaultTopK)}
 	if k.count > 0 && c.TopK > k.count {
-		return nil, f.bad("top_k", "is %d, and output %s has %d classes: want at most %d, or leave it out", c.TopK, scores.spec.Name, k.count, k.count)
+		return nil, f.bad("top_k", "is %d, and output %s has %d classes: want at most %d, or leave it out", c.TopK,
+			scores.spec.Name, k.count, k.count)
 	}
 	if k.labels, err = f.readLabels(k.count, false); err != nil {
 		return nil, err
@@ -126,7 +127,9 @@ func (k *classify) check(values []float32, classes int) error {
 			return nil
 		}
 		if v := values[at]; finite(v) {
-			return stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name, "has the score %.6g of class %d, want 0 to 1: set output.classify.activation: softmax, or sigmoid when several classes may be right", v, at%classes)
+			return stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name,
+				"has the score %.6g of class %d, want 0 to 1: set output.classify.activation: softmax, or sigmoid "+
+					"when several classes may be right", v, at%classes)
 		}
 	}
 }

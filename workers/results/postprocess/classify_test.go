@@ -23,22 +23,34 @@ func TestClassify(t *testing.T) {
 		scores  []float32
 		labels  []string
 	}{
-		{"best first", Config{Classify: &Classify{TopK: 2}}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2}, []float32{0.7, 0.2}, nil},
-		{"fewer classes than by default", Config{Classify: &Classify{}}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2, 0, 3}, []float32{0.7, 0.2, 0.1, 0}, nil},
-		{"equal scores", Config{Classify: &Classify{TopK: 3}}, []float32{0.1, 0.2, 0.1, 0.2}, 1, []int64{1, 3, 0}, []float32{0.2, 0.2, 0.1}, nil},
-		{"softmax", Config{Classify: &Classify{TopK: 2, Activation: "softmax"}}, []float32{0, float32(math.Log(3)), float32(math.Log(4)), -inf}, 1, []int64{2, 1}, []float32{0.5, 0.375}, nil},
-		{"sigmoid", Config{Classify: &Classify{TopK: 2, Activation: "sigmoid"}}, []float32{0, float32(math.Log(3)), -1, -2}, 1, []int64{1, 0}, []float32{0.75, 0.5}, nil},
-		{"large numbers", Config{Classify: &Classify{TopK: 2, Activation: "softmax"}}, []float32{3e38, -3e38, 3e38, 0}, 1, []int64{0, 2}, []float32{0.5, 0.5}, nil},
-		{"labels", Config{Labels: names, Classify: &Classify{TopK: 3}}, []float32{0.1, 0.7, 0.8, 0.9}, 1, []int64{3, 2, 1}, []float32{0.9, 0.8, 0.7}, []string{"owl", "", "dog"}},
-		{"no numbers", Config{Labels: names, Classify: &Classify{TopK: 3}}, []float32{nan, 0.5, inf, -inf}, 1, []int64{1, -1, -1}, []float32{0.5, 0, 0}, []string{"dog", "", ""}},
-		{"rows", Config{Classify: &Classify{TopK: 1}}, []float32{1, 0, 0, 0, 0, 0, 0.5, 0}, 2, []int64{0, 2}, []float32{1, 0.5}, nil},
-		{"rounded scores", Config{Classify: &Classify{TopK: 1}}, []float32{1.0005, -0.0005, 0, 0}, 1, []int64{0}, []float32{1.0005}, nil},
+		{"best first", Config{Classify: &Classify{TopK: 2}}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2},
+			[]float32{0.7, 0.2}, nil},
+		{"fewer classes than by default", Config{Classify: &Classify{}}, []float32{0.1, 0.7, 0.2, 0}, 1,
+			[]int64{1, 2, 0, 3}, []float32{0.7, 0.2, 0.1, 0}, nil},
+		{"equal scores", Config{Classify: &Classify{TopK: 3}}, []float32{0.1, 0.2, 0.1, 0.2}, 1, []int64{1, 3, 0},
+			[]float32{0.2, 0.2, 0.1}, nil},
+		{"softmax", Config{Classify: &Classify{TopK: 2, Activation: "softmax"}},
+			[]float32{0, float32(math.Log(3)), float32(math.Log(4)), -inf}, 1, []int64{2, 1}, []float32{0.5, 0.375},
+			nil},
+		{"sigmoid", Config{Classify: &Classify{TopK: 2, Activation: "sigmoid"}},
+			[]float32{0, float32(math.Log(3)), -1, -2}, 1, []int64{1, 0}, []float32{0.75, 0.5}, nil},
+		{"large numbers", Config{Classify: &Classify{TopK: 2, Activation: "softmax"}}, []float32{3e38, -3e38, 3e38, 0},
+			1, []int64{0, 2}, []float32{0.5, 0.5}, nil},
+		{"labels", Config{Labels: names, Classify: &Classify{TopK: 3}}, []float32{0.1, 0.7, 0.8, 0.9}, 1,
+			[]int64{3, 2, 1}, []float32{0.9, 0.8, 0.7}, []string{"owl", "", "dog"}},
+		{"no numbers", Config{Labels: names, Classify: &Classify{TopK: 3}}, []float32{nan, 0.5, inf, -inf}, 1,
+			[]int64{1, -1, -1}, []float32{0.5, 0, 0}, []string{"dog", "", ""}},
+		{"rows", Config{Classify: &Classify{TopK: 1}}, []float32{1, 0, 0, 0, 0, 0, 0.5, 0}, 2, []int64{0, 2},
+			[]float32{1, 0.5}, nil},
+		{"rounded scores", Config{Classify: &Classify{TopK: 1}}, []float32{1.0005, -0.0005, 0, 0}, 1, []int64{0},
+			[]float32{1.0005}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, shape := range [][]int{{4}, {4, 1, 1}, {-1}} {
 				full := append([]int{c.rows}, shape...)
 				full[1] = 4
-				got := answer(t, decoder(t, c.config, modelOf(spec("out", shape...))), Mapping{}, tensor("out", c.raw, full...))
+				got := answer(t, decoder(t, c.config, modelOf(spec("out", shape...))), Mapping{},
+					tensor("out", c.raw, full...))
 				wantInts(t, got["classes"], c.classes...)
 				wantFloats(t, got["scores"], c.scores...)
 				wantWords(t, got["labels"], c.labels...)
@@ -68,7 +80,8 @@ func TestTopKAboveClasses(t *testing.T) {
 		if ok && err != nil {
 			t.Errorf("top_k %d: %v", top, err)
 		} else if !ok {
-			wantError(t, err, stream.InvalidArgument, "output.classify.top_k", "output out has 3 classes: want at most 3")
+			wantError(t, err, stream.InvalidArgument, "output.classify.top_k",
+				"output out has 3 classes: want at most 3")
 		}
 	}
 	if _, err := New(Config{Classify: &Classify{TopK: 9}}, modelOf(spec("out", -1))); err != nil {
@@ -94,7 +107,8 @@ func TestLabelFiles(t *testing.T) {
 		_, err := New(Config{Labels: c.path, Classify: &Classify{}}, m)
 		wantError(t, err, stream.InvalidArgument, "output.labels", c.text)
 	}
-	_, err := New(Config{Labels: labelFile(t, "background\na\nb"), Boxes: &Boxes{Background: true}}, modelOf(spec("b", 9, 4), spec("s", 9, 3)))
+	_, err := New(Config{Labels: labelFile(t, "background\na\nb"), Boxes: &Boxes{Background: true}},
+		modelOf(spec("b", 9, 4), spec("s", 9, 3)))
 	wantError(t, err, stream.InvalidArgument, "output.labels", "leave the name of the background out")
 
 	// A number of classes that varies is known only with the outputs.

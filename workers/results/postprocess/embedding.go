@@ -28,7 +28,8 @@ func (c *Embedding) build(f *finder) (kind, error) {
 }
 
 func (k *embedding) specs() []stream.TensorSpec {
-	return []stream.TensorSpec{{Name: "embedding", Datatype: stream.Float32, Shape: []int{stream.Elements(k.raw.spec.Shape)}}}
+	return []stream.TensorSpec{{Name: "embedding", Datatype: stream.Float32,
+		Shape: []int{stream.Elements(k.raw.spec.Shape)}}}
 }
 
 func (k *embedding) decode(p *part) ([]stream.Tensor, error) {
@@ -51,7 +52,8 @@ func (k *embedding) decode(p *part) ([]stream.Tensor, error) {
 			k.data = stream.AppendFloat32(k.data, float32(float64(v)/length))
 		}
 	}
-	return append(k.out[:0], stream.Tensor{Name: "embedding", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, d), Data: k.data}), nil
+	return append(k.out[:0], stream.Tensor{Name: "embedding", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, d),
+		Data: k.data}), nil
 }
 
 // norm returns the length of a list, or 1 for a list of zeros.

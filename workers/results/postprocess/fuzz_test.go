@@ -24,7 +24,8 @@ func pick[T any](s *script, of ...T) T { return of[s.next(len(of))] }
 
 func FuzzDecode(f *testing.F) {
 	for kind := range byte(8) {
-		f.Add([]byte{kind, 1, 2, 3, 1, 4, 4, 1, 1, 2, 2, 5, 5, 3, 1, 9, 9, 1, 8, 4, 2, 1}, []byte("\x00\x00\x80\x3f\x00\x00\x00\x3f\x00\x00\xc0\x7f\x00\x00\x80\x7f"))
+		f.Add([]byte{kind, 1, 2, 3, 1, 4, 4, 1, 1, 2, 2, 5, 5, 3, 1, 9, 9, 1, 8, 4, 2, 1},
+			[]byte("\x00\x00\x80\x3f\x00\x00\x00\x3f\x00\x00\xc0\x7f\x00\x00\x80\x7f"))
 		f.Add([]byte{kind, 0, 0, 0, 0, 1, 0, 2, 3, 4, 4, 0, 2, 5, 9, 0, 0}, []byte("\x00\x00\x00\x3f"))
 	}
 	labels := labelFile(f, "a\nb\nc")
@@ -38,10 +39,12 @@ func FuzzDecode(f *testing.F) {
 		case 1:
 			c.Boxes = &Boxes{Activation: pick(&s, "", "softmax", "sigmoid"), Background: pick(&s, false, true)}
 			c.Labels = pick(&s, "", labels)
-			c.Boxes.Format, c.Boxes.Units, c.Boxes.Threshold, c.Boxes.IoU = pick(&s, "", "xywh", "cxcywh"), pick(&s, "", "normalised"), pick(&s, 0, 1, 1e-50, 0.1), pick(&s, 0, 1e-9, 2)
+			c.Boxes.Format, c.Boxes.Units, c.Boxes.Threshold, c.Boxes.IoU = pick(&s, "", "xywh", "cxcywh"),
+				pick(&s, "", "normalised"), pick(&s, 0, 1, 1e-50, 0.1), pick(&s, 0, 1e-9, 2)
 			c.Boxes.Classes = pick(&s, "", "c")
 		case 2:
-			c.YOLO = &YOLO{Layout: pick(&s, "", "v5", "v8"), Task: pick(&s, "", "detect", "segment", "pose", "obb", "end2end", "end2end-segment", "end2end-pose", "end2end-obb")}
+			c.YOLO = &YOLO{Layout: pick(&s, "", "v5", "v8"), Task: pick(&s, "", "detect", "segment", "pose", "obb",
+				"end2end", "end2end-segment", "end2end-pose", "end2end-obb")}
 			c.Labels, c.YOLO.Threshold = pick(&s, "", labels), pick(&s, 0, 1e-50, 1)
 		case 3:
 			c.Masks = &Masks{Activation: pick(&s, "", "softmax", "sigmoid")}
@@ -54,7 +57,8 @@ func FuzzDecode(f *testing.F) {
 		var out []stream.Tensor
 		rows := 1 + s.next(3)
 		for _, name := range []string{"a", "b", "c"}[:1+s.next(3)] {
-			spec := stream.TensorSpec{Name: name, Datatype: pick(&s, stream.Float32, stream.Float16, stream.Float64, stream.Int64, stream.Int32, stream.Uint8, stream.Bytes)}
+			spec := stream.TensorSpec{Name: name, Datatype: pick(&s, stream.Float32, stream.Float16, stream.Float64,
+				stream.Int64, stream.Int32, stream.Uint8, stream.Bytes)}
 			shape := []int{rows}
 			for range s.next(4) {
 				d := pick(&s, 4, 2, 3, 1, 6, 8, 17, 0)

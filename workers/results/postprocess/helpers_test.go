@@ -61,7 +61,8 @@ func answer(t testing.TB, d *Decoder, at Mapping, out ...stream.Tensor) map[stri
 			t.Fatal(err)
 		}
 		s := specs[i]
-		if g.Name != s.Name || g.Datatype != s.Datatype || g.Shape[0] != out[0].Shape[0] || !slices.EqualFunc(g.Shape[1:], s.Shape, agree) {
+		if g.Name != s.Name || g.Datatype != s.Datatype || g.Shape[0] != out[0].Shape[0] ||
+			!slices.EqualFunc(g.Shape[1:], s.Shape, agree) {
 			t.Fatalf("%s %s %v is not as Specs says: %+v", g.Name, g.Datatype, g.Shape, s)
 		}
 		named[g.Name] = g

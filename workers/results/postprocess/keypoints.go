@@ -30,7 +30,8 @@ type keypoints struct {
 
 func (c *Keypoints) build(f *finder) (kind, error) {
 	points := func(shape []int) bool { d := shape[len(shape)-1]; return d == 2 || d == 3 }
-	r, err := f.find("output", c.Output, "a tensor of key points, [k, 2], [k, 3], [n, k, 2], [n, k, 3] or [k, height, width]", func(s stream.TensorSpec) bool {
+	r, err := f.find("output", c.Output, "a tensor of key points, [k, 2], [k, 3], [n, k, 2], [n, k, 3] or [k, "+
+		"height, width]", func(s stream.TensorSpec) bool {
 		return isFloat(s.Datatype) && (len(s.Shape) == 2 && points(s.Shape) || len(s.Shape) == 3)
 	})
 	if err != nil {
@@ -43,12 +44,15 @@ func (c *Keypoints) build(f *finder) (kind, error) {
 	shape := r.spec.Shape
 	switch {
 	case k.heat && c.Units != "pixels":
-		return nil, f.bad("units", "is set, but heat maps have no coordinates: the model has %s", describe(f.model.Outputs))
+		return nil, f.bad("units", "is set, but heat maps have no coordinates: the model has %s",
+			describe(f.model.Outputs))
 	case !k.heat && shape[len(shape)-1] == 2:
-		if k.scores, err = f.findOptional("scores", c.Scores, "a tensor of scores, one for each point or each body", func(s stream.TensorSpec) bool {
-			each, body := shape[:len(shape)-1], shape[:len(shape)-2]
-			return isFloat(s.Datatype) && (slices.Equal(s.Shape, each) || len(body) > 0 && slices.Equal(s.Shape, body))
-		}); err != nil {
+		if k.scores, err = f.findOptional("scores", c.Scores, "a tensor of scores, one for each point or each body",
+			func(s stream.TensorSpec) bool {
+				each, body := shape[:len(shape)-1], shape[:len(shape)-2]
+				return isFloat(s.Datatype) &&
+					(slices.Equal(s.Shape, each) || len(body) > 0 && slices.Equal(s.Shape, body))
+			}); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +89,8 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 	case k.heat:
 		h, w := shape[1], shape[2]
 		if h < 1 || w < 1 {
-			return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is not a heat map", shape)
+			return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is not a heat map",
+				shape)
 		}
 		for ; len(values) > 0; values = values[h*w:] {
 			x, y, score := peak(values[:h*w], w)
@@ -112,7 +117,8 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 	if err := k.units.check(); err != nil {
 		return nil, err
 	}
-	return append(k.out[:0], stream.Tensor{Name: "keypoints", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, bodies, points, 3), Data: k.data}), nil
+	return append(k.out[:0], stream.Tensor{Name: "keypoints", Datatype: stream.Float32,
+		Shape: k.shapes.of(p.rows, bodies, points, 3), Data: k.data}), nil
 }
 
 // each returns the scores, and the number of points per score. Without scores the slice is nil.
@@ -129,7 +135,8 @@ func (k *keypoints) each(p *part, bodies, points int) (scores []float32, each in
 	case len(scores) == bodies:
 		return scores, points, nil
 	}
-	return nil, 0, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name+".shape", "has %v scores for %d bodies of %d points", shape, bodies/p.rows, points)
+	return nil, 0, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name+".shape",
+		"has %v scores for %d bodies of %d points", shape, bodies/p.rows, points)
 }
 
 // point writes a raw point.

@@ -21,24 +21,34 @@ func TestKeypoints(t *testing.T) {
 		shape  []int
 		want   []float32
 	}{
-		{"points", Config{Keypoints: &Keypoints{}}, []stream.Tensor{tensor("k", []float32{100, 200, 640, 320}, 1, 2, 2)},
+		{"points", Config{Keypoints: &Keypoints{}},
+			[]stream.Tensor{tensor("k", []float32{100, 200, 640, 320}, 1, 2, 2)},
 			[]int{1, 1, 2, 3}, []float32{200, 120, 1, 1280, 360, 1}},
-		{"points with a tensor of scores", Config{Keypoints: &Keypoints{}}, []stream.Tensor{tensor("k", []float32{100, 200, 640, 320}, 1, 2, 2), tensor("s", []float32{0.5, 0.25}, 1, 2)},
+		{"points with a tensor of scores", Config{Keypoints: &Keypoints{}},
+			[]stream.Tensor{tensor("k", []float32{100, 200, 640, 320}, 1, 2, 2),
+				tensor("s", []float32{0.5, 0.25}, 1, 2)},
 			[]int{1, 1, 2, 3}, []float32{200, 120, 0.5, 1280, 360, 0.25}},
-		{"points with scores, normalised", Config{Keypoints: &Keypoints{Units: "normalised"}}, []stream.Tensor{tensor("k", []float32{0.5, 0.5, 0.7}, 1, 1, 3)},
+		{"points with scores, normalised", Config{Keypoints: &Keypoints{Units: "normalised"}},
+			[]stream.Tensor{tensor("k", []float32{0.5, 0.5, 0.7}, 1, 1, 3)},
 			[]int{1, 1, 1, 3}, []float32{640, 360, 0.7}},
-		{"below the threshold and no numbers", Config{Keypoints: &Keypoints{Threshold: 0.5}}, []stream.Tensor{tensor("k", []float32{0, 140, 0.4, 0, 140, 0.6, nan, 1, 1, 1, inf, 1, 1, 1, nan}, 1, 5, 3)},
+		{"below the threshold and no numbers", Config{Keypoints: &Keypoints{Threshold: 0.5}},
+			[]stream.Tensor{tensor("k", []float32{0, 140, 0.4, 0, 140, 0.6, nan, 1, 1, 1, inf, 1, 1, 1, nan}, 1, 5, 3)},
 			[]int{1, 1, 5, 3}, []float32{0, 0, 0, 0, 0, 0.6, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
-		{"bodies outside the frame", Config{Keypoints: &Keypoints{}}, []stream.Tensor{tensor("k", []float32{-1, 0, 0.5, 700, 640, 0.6}, 1, 2, 1, 3)},
+		{"bodies outside the frame", Config{Keypoints: &Keypoints{}},
+			[]stream.Tensor{tensor("k", []float32{-1, 0, 0.5, 700, 640, 0.6}, 1, 2, 1, 3)},
 			[]int{1, 2, 1, 3}, []float32{-2, -280, 0.5, 1400, 1000, 0.6}},
-		{"a score for each body", Config{Keypoints: &Keypoints{Scores: "s"}}, []stream.Tensor{tensor("k", []float32{0, 140, 0, 140, 0, 140, 0, 140}, 1, 2, 2, 2), tensor("s", []float32{0.5, 0.25}, 1, 2)},
+		{"a score for each body", Config{Keypoints: &Keypoints{Scores: "s"}},
+			[]stream.Tensor{tensor("k", []float32{0, 140, 0, 140, 0, 140, 0, 140}, 1, 2, 2, 2),
+				tensor("s", []float32{0.5, 0.25}, 1, 2)},
 			[]int{1, 2, 2, 3}, []float32{0, 0, 0.5, 0, 0, 0.5, 0, 0, 0.25, 0, 0, 0.25}},
 		// x: (3.5+0.25)*80*2; y: (1.5-0.25)*160*2-280. At an edge the position is not refined.
 		{"heat maps", Config{Keypoints: &Keypoints{}}, []stream.Tensor{tensor("k", heat, 1, 2, 4, 8)},
 			[]int{1, 1, 2, 3}, []float32{600, 120, 0.9, 80, -120, -0.5}},
-		{"heat maps below the threshold", Config{Keypoints: &Keypoints{Threshold: 0.1}}, []stream.Tensor{tensor("k", heat, 1, 2, 4, 8)},
+		{"heat maps below the threshold", Config{Keypoints: &Keypoints{Threshold: 0.1}},
+			[]stream.Tensor{tensor("k", heat, 1, 2, 4, 8)},
 			[]int{1, 1, 2, 3}, []float32{600, 120, 0.9, 80, -120, 0}},
-		{"a map of no numbers", Config{Keypoints: &Keypoints{}}, []stream.Tensor{tensor("k", []float32{nan, inf, nan, nan}, 1, 1, 1, 4)},
+		{"a map of no numbers", Config{Keypoints: &Keypoints{}},
+			[]stream.Tensor{tensor("k", []float32{nan, inf, nan, nan}, 1, 1, 1, 4)},
 			[]int{1, 1, 1, 3}, []float32{0, 0, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,6 +96,7 @@ func TestScoresOfOtherSizes(t *testing.T) {
 	_, err = d.Decode([]stream.Tensor{tensor("m", nil, 1, 1, 0, 9)}, 0, 1, Mapping{})
 	wantError(t, err, stream.Internal, "outputs.m.shape", "not a mask")
 	d = decoder(t, Config{Boxes: &Boxes{}}, modelOf(spec("b", 1, 4), spec("s", 1, -1)))
-	_, err = d.Decode([]stream.Tensor{tensor("b", make([]float32, 4), 1, 1, 4), tensor("s", nil, 1, 1, 0)}, 0, 1, Mapping{})
+	_, err = d.Decode([]stream.Tensor{tensor("b", make([]float32, 4), 1, 1, 4), tensor("s", nil, 1, 1, 0)}, 0, 1,
+		Mapping{})
 	wantError(t, err, stream.Internal, "outputs.s.shape", "no class")
 }

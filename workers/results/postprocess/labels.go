@@ -33,7 +33,8 @@ func (f *finder) readLabels(classes int, background bool) (l labels, err error) 
 		l.names = append(l.names, append(binary.LittleEndian.AppendUint32(nil, uint32(len(name))), name...))
 	}
 	if background && len(l.names) == classes+1 {
-		return l, badLabels("%s has %d names for %d classes: leave the name of the background out", l.file, len(l.names), classes)
+		return l, badLabels("%s has %d names for %d classes: leave the name of the background out", l.file,
+			len(l.names), classes)
 	}
 	return l, l.check(classes)
 }

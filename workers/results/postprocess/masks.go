@@ -32,16 +32,17 @@ type masks struct {
 const tile = 2048
 
 func (c *Masks) build(f *finder) (kind, error) {
-	r, err := f.find("output", c.Output, "a mask, [classes, height, width] or [height, width], of at most 256 classes", func(s stream.TensorSpec) bool {
-		d := s.Shape
-		switch {
-		case len(d) == 3 && isWhole(s.Datatype):
-			return d[0] == 1
-		case len(d) == 3 && isFloat(s.Datatype):
-			return d[0] >= 1 && d[0] <= 256
-		}
-		return len(d) == 2 && (isWhole(s.Datatype) || isFloat(s.Datatype))
-	})
+	r, err := f.find("output", c.Output, "a mask, [classes, height, width] or [height, width], of at most 256 classes",
+		func(s stream.TensorSpec) bool {
+			d := s.Shape
+			switch {
+			case len(d) == 3 && isWhole(s.Datatype):
+				return d[0] == 1
+			case len(d) == 3 && isFloat(s.Datatype):
+				return d[0] >= 1 && d[0] <= 256
+			}
+			return len(d) == 2 && (isWhole(s.Datatype) || isFloat(s.Datatype))
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +56,11 @@ func (c *Masks) build(f *finder) (kind, error) {
 	one := len(r.spec.Shape) == 3 && r.spec.Shape[0] == 1 && isFloat(r.spec.Datatype)
 	switch {
 	case !one && c.Threshold != 0:
-		return nil, f.bad("threshold", "is set, but only masks with one class have one: the model has %s", describe(f.model.Outputs))
+		return nil, f.bad("threshold", "is set, but only masks with one class have one: the model has %s",
+			describe(f.model.Outputs))
 	case one && c.Activation == "softmax":
-		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
+		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s",
+			describe(f.model.Outputs))
 	case one && c.Activation == "sigmoid":
 		k.least = float32(math.Log(threshold / (1 - threshold)))
 	}

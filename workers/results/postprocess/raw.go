@@ -38,10 +38,12 @@ func (r *raw) tensor(p *part) (*stream.Tensor, error) {
 		return nil, err
 	}
 	if t.Datatype != r.spec.Datatype {
-		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".datatype", "is %s, but the model declared %s", t.Datatype, r.spec.Datatype)
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".datatype", "is %s, but the model declared %s",
+			t.Datatype, r.spec.Datatype)
 	}
 	if !slices.EqualFunc(t.Shape[1:], r.spec.Shape, agree) {
-		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v, but the model declared %v after the batch axis", t.Shape, r.spec.Shape)
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape",
+			"is %v, but the model declared %v after the batch axis", t.Shape, r.spec.Shape)
 	}
 	return t, nil
 }
@@ -55,7 +57,8 @@ func checkRows(t *stream.Tensor, p *part) error {
 		return stream.Errorf(stream.Internal, "", "the model's outputs: %w", err)
 	}
 	if len(t.Shape) == 0 || t.Shape[0]-p.row < p.rows {
-		return stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v and does not have the rows %d to %d", t.Shape, p.row, p.row+p.rows)
+		return stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v and does not have the rows %d to %d",
+			t.Shape, p.row, p.row+p.rows)
 	}
 	return nil
 }
@@ -87,7 +90,8 @@ func (f *finder) bad(key, format string, args ...any) error {
 func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	r, err := f.findOptional(key, name, want, fits)
 	if r == nil && err == nil {
-		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs)+f.wholeBatch(name, fits))
+		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs)+f.wholeBatch(name,
+			fits))
 	}
 	return r, err
 }
@@ -102,7 +106,8 @@ func (f *finder) wholeBatch(name string, fits func(stream.TensorSpec) bool) stri
 		whole := s
 		whole.Shape = append([]int{-1}, s.Shape...)
 		if (name == "" && !f.taken[s.Name] || name == s.Name) && fits(whole) {
-			return fmt.Sprintf(", for each picture. If %s is a list of what all pictures of a batch have, set batching.max_size: 1", s.Name)
+			return fmt.Sprintf(", for each picture. If %s is a list of what all pictures of a batch have, set "+
+				"batching.max_size: 1", s.Name)
 		}
 	}
 	return ""
@@ -115,12 +120,14 @@ func (f *finder) findOptional(key, name, want string, fits func(stream.TensorSpe
 		switch {
 		case name != "" && s.Name == name:
 			if !fits(s) {
-				return nil, f.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs)+f.wholeBatch(name, fits))
+				return nil, f.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs)+
+					f.wholeBatch(name, fits))
 			}
 			return &raw{spec: s, index: i}, nil
 		case name != "" || f.taken[s.Name] || !fits(s):
 		case found >= 0:
-			return nil, f.bad(key, "more than one output is %s: name one. The model has %s", want, describe(f.model.Outputs))
+			return nil, f.bad(key, "more than one output is %s: name one. The model has %s", want,
+				describe(f.model.Outputs))
 		default:
 			found = i
 		}
@@ -163,7 +170,8 @@ func (f *finder) size() (width, height int, err error) {
 		}
 	}
 	if width <= 0 || height <= 0 {
-		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.kind, "needs the size of the model's input, which varies or is not a picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
+		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.kind, "needs the size of the model's input, "+
+			"which varies or is not a picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
 			describe(f.model.Inputs), describe(f.model.Outputs))
 	}
 	return width, height, nil

@@ -20,7 +20,8 @@ type plain struct {
 func selectPlainly(all []plain, threshold, iou float64, limit int) []plain {
 	var list []plain
 	for _, b := range all {
-		if b.score >= float32(threshold) && !math.IsInf(float64(b.score), 0) && b.box[0] <= b.box[2] && b.box[1] <= b.box[3] {
+		if b.score >= float32(threshold) && !math.IsInf(float64(b.score), 0) && b.box[0] <= b.box[2] &&
+			b.box[1] <= b.box[3] {
 			list = append(list, b)
 		}
 	}
@@ -133,7 +134,8 @@ func TestYoloMatchesReference(t *testing.T) {
 				var own []float32
 				for range n {
 					cx, cy, w, h := place(rng)
-					b := plain{box: [4]float64{float64(cx - w/2), float64(cy - h/2), float64(cx + w/2), float64(cy + h/2)}}
+					b := plain{box: [4]float64{float64(cx - w/2), float64(cy - h/2), float64(cx + w/2),
+						float64(cy + h/2)}}
 					own = append(own, cx, cy, w, h)
 					object := float32(1)
 					if layout == "v5" {
@@ -160,7 +162,8 @@ func TestYoloMatchesReference(t *testing.T) {
 				shape = []int{4 + classes, n}
 			}
 			at := []Mapping{{}, letterbox}[run%2]
-			got := answer(t, decoder(t, Config{YOLO: &c}, modelOf(spec("o", shape...))), at, tensor("o", raw, rows, shape[0], shape[1]))
+			got := answer(t, decoder(t, Config{YOLO: &c}, modelOf(spec("o", shape...))), at,
+				tensor("o", raw, rows, shape[0], shape[1]))
 			compare(t, got, at, want)
 		}
 	}
@@ -173,13 +176,16 @@ func TestBoxesMatchReference(t *testing.T) {
 		if run < 3 {
 			n = 4420
 		}
-		c := Boxes{Boxes: "b", Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8, Max: 1 + rng.IntN(100), Background: rng.IntN(2) == 0, Activation: []string{"none", "softmax", "sigmoid"}[run%3]}
+		c := Boxes{Boxes: "b", Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8,
+			Max: 1 + rng.IntN(100), Background: rng.IntN(2) == 0,
+			Activation: []string{"none", "softmax", "sigmoid"}[run%3]}
 		var places, scores []float32
 		var list []plain
 		for range n {
 			cx, cy, w, h := place(rng)
 			places = append(places, cx-w/2, cy-h/2, cx+w/2, cy+h/2)
-			b := plain{box: [4]float64{float64(cx - w/2), float64(cy - h/2), float64(cx + w/2), float64(cy + h/2)}, class: -1}
+			b := plain{box: [4]float64{float64(cx - w/2), float64(cy - h/2), float64(cx + w/2), float64(cy + h/2)},
+				class: -1}
 			own := make([]float32, classes)
 			sum := 0.0
 			for k := range own {
@@ -244,7 +250,8 @@ func TestRankMatchesReference(t *testing.T) {
 				want = append(want, -1)
 			}
 		}
-		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: min(k, n), Activation: "sigmoid"}}, modelOf(spec("o", n))), Mapping{}, tensor("o", v, 1, n))
+		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: min(k, n), Activation: "sigmoid"}},
+			modelOf(spec("o", n))), Mapping{}, tensor("o", v, 1, n))
 		wantInts(t, got["classes"], want...)
 	}
 }
@@ -276,7 +283,8 @@ func TestOutside(t *testing.T) {
 		v := make([]float32, rng.IntN(100))
 		for i := range v {
 			if v[i] = rng.Float32(); rng.IntN(30) == 0 {
-				v[i] = []float32{1, 0, float32(math.Copysign(0, -1)), 1 + scoreSlack, -scoreSlack, 1.01, -0.01, nan, inf, -inf, 58}[rng.IntN(11)]
+				v[i] = []float32{1, 0, float32(math.Copysign(0, -1)), 1 + scoreSlack, -scoreSlack, 1.01, -0.01, nan,
+					inf, -inf, 58}[rng.IntN(11)]
 			}
 		}
 		want := 0
@@ -306,7 +314,8 @@ func TestMasksMatchReference(t *testing.T) {
 				}
 			}
 		}
-		got := answer(t, decoder(t, Config{Masks: &Masks{}}, modelOf(spec("o", classes, 1, n))), Mapping{}, tensor("o", v, 1, classes, 1, n))
+		got := answer(t, decoder(t, Config{Masks: &Masks{}}, modelOf(spec("o", classes, 1, n))), Mapping{},
+			tensor("o", v, 1, classes, 1, n))
 		if !slices.Equal(got["mask"].Data, want) {
 			t.Errorf("%d pixels differ", n)
 		}

@@ -18,6 +18,7 @@ func newStage(c Config, env *results.Env) (results.Stage, error) {
 	}
 	env.Model.Outputs = d.Specs()
 	return results.Stage{After: func(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
-		return d.Decode(in.Tensors, in.Row, r.Rows, Mapping{X: r.MapX, Y: r.MapY, Width: r.SentWidth, Height: r.SentHeight})
+		return d.Decode(in.Tensors, in.Row, r.Rows, Mapping{X: r.MapX, Y: r.MapY, Width: r.SentWidth,
+			Height: r.SentHeight})
 	}}, nil
 }

@@ -37,9 +37,11 @@ func (u *unitCheck) see(coordinates ...float32) {
 func (u *unitCheck) check() error {
 	switch {
 	case !u.normalised && u.farthest > 0 && u.farthest <= nearCorner:
-		return stream.Errorf(stream.Internal, "outputs."+u.output, "has no coordinate above %.3g, which is not in pixels: set %s: normalised", u.farthest, u.setting)
+		return stream.Errorf(stream.Internal, "outputs."+u.output,
+			"has no coordinate above %.3g, which is not in pixels: set %s: normalised", u.farthest, u.setting)
 	case u.normalised && u.farthest > farOutside:
-		return stream.Errorf(stream.Internal, "outputs."+u.output, "has a coordinate of %.6g, which is not normalised to 0..1: set %s: pixels", u.farthest, u.setting)
+		return stream.Errorf(stream.Internal, "outputs."+u.output,
+			"has a coordinate of %.6g, which is not normalised to 0..1: set %s: pixels", u.farthest, u.setting)
 	}
 	return nil
 }

@@ -32,9 +32,10 @@ const scoreSlack = 1.0 / 128
 func isScore(v float32) bool { return v >= -scoreSlack && v <= 1+scoreSlack }
 
 func (c *YOLO) build(f *finder) (kind, error) {
-	r, err := f.find("output", c.Output, "a tensor of boxes, [numbers of a box, n] or [n, numbers of a box]", func(s stream.TensorSpec) bool {
-		return isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[0] != 0 && s.Shape[1] != 0
-	})
+	r, err := f.find("output", c.Output, "a tensor of boxes, [numbers of a box, n] or [n, numbers of a box]",
+		func(s stream.TensorSpec) bool {
+			return isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[0] != 0 && s.Shape[1] != 0
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,8 @@ func (c *YOLO) build(f *finder) (kind, error) {
 	}
 	if k.form.yolox {
 		if c.Units != "pixels" {
-			return nil, f.bad("units", "is %s, but layout yolox has positions in cells of grids: leave units out", c.Units)
+			return nil, f.bad("units", "is %s, but layout yolox has positions in cells of grids: leave units out",
+				c.Units)
 		}
 		if k.cells, err = yoloxCells(f); err != nil {
 			return nil, err
@@ -75,7 +77,8 @@ func (k *yolo) specs() []stream.TensorSpec {
 	list := k.boxList.specs()
 	switch k.form.task {
 	case "pose":
-		list = append(list, stream.TensorSpec{Name: "keypoints", Datatype: stream.Float32, Shape: []int{-1, k.form.points, 3}})
+		list = append(list, stream.TensorSpec{Name: "keypoints", Datatype: stream.Float32,
+			Shape: []int{-1, k.form.points, 3}})
 	case "obb":
 		list = append(list, stream.TensorSpec{Name: "corners", Datatype: stream.Float32, Shape: []int{-1, 4, 2}})
 	case "segment":
@@ -94,10 +97,12 @@ func (k *yolo) decode(p *part) ([]stream.Tensor, error) {
 		k.n, width = shape[1], shape[0]
 	}
 	if width != k.form.width {
-		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "is %v: a box has %d numbers, want %d", shape, width, k.form.width)
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape",
+			"is %v: a box has %d numbers, want %d", shape, width, k.form.width)
 	}
 	if k.cells != nil && k.n != len(k.cells) {
-		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "is %v: YOLOX's grids have %d boxes for the size of the model's input", shape, len(k.cells))
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape",
+			"is %v: YOLOX's grids have %d boxes for the size of the model's input", shape, len(k.cells))
 	}
 	k.begin()
 	size := k.n * width
@@ -248,7 +253,9 @@ func (k *yolo) finals() error {
 			last = float64(k.form.classes - 1)
 		}
 		if !(math.Abs(class-float64(box[classAt])) <= 1e-3 && class >= 0 && class <= last) {
-			return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name, "box %d has the class %v, which is not one of %s: the output has perhaps another form than output.yolo.task: %s", i, box[classAt], k.form.classesText(), k.form.name())
+			return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name, "box %d has the class %v, which is "+
+				"not one of %s: the output has perhaps another form than output.yolo.task: %s", i, box[classAt],
+				k.form.classesText(), k.form.name())
 		}
 		k.place(i, from, score, int(class))
 	}
@@ -261,5 +268,7 @@ func (k *yolo) badScore(box, class int, score float32) error {
 	if class >= 0 {
 		of = "its score of class " + itoa(class)
 	}
-	return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name, "box %d: %s is %v, want 0 to 1: the output has perhaps another form than output.yolo: {%s}, or the export leaves the sigmoid out", box, of, score, k.form.settings())
+	return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name, "box %d: %s is %v, want 0 to 1: the output "+
+		"has perhaps another form than output.yolo: {%s}, or the export leaves the sigmoid out", box, of, score,
+		k.form.settings())
 }

@@ -76,7 +76,9 @@ func (f yoloForm) among(forms []yoloForm) string {
 	if slices.ContainsFunc(forms, func(o yoloForm) bool { return same(o) && o.layout() != f.layout() }) {
 		text += ", layout: " + f.layout()
 	}
-	if f.task == "pose" && slices.ContainsFunc(forms, func(o yoloForm) bool { return same(o) && (o.points != f.points || o.dims != f.dims) }) {
+	if f.task == "pose" && slices.ContainsFunc(forms, func(o yoloForm) bool {
+		return same(o) && (o.points != f.points || o.dims != f.dims)
+	}) {
 		text += fmt.Sprintf(", kpt_shape: %dx%d", f.points, f.dims)
 	}
 	return text
@@ -135,9 +137,11 @@ type yoloFacts struct {
 
 // choose returns the only possible form of the tensor, and the names of the classes in the model's file.
 func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error) {
-	k := yoloFacts{exported: readExported(f.model.Metadata), layout: c.Layout, unbatched: s.Unbatched, prototype: prototypes(f.model.Outputs)}
+	k := yoloFacts{exported: readExported(f.model.Metadata), layout: c.Layout, unbatched: s.Unbatched,
+		prototype: prototypes(f.model.Outputs)}
 	if k.task != "" && !slices.Contains([]string{"detect", "segment", "pose", "obb"}, k.task) && c.Task == "" {
-		return yoloForm{}, nil, f.bad("task", "is not set, and the metadata of the model's file say task %q: use output.classify for classifiers, or set task", k.task)
+		return yoloForm{}, nil, f.bad("task", "is not set, and the metadata of the model's file say task %q: use "+
+			"output.classify for classifiers, or set task", k.task)
 	}
 	fromFile := k.task != ""
 	if c.Task != "" {
@@ -168,13 +172,18 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	case 1:
 		return forms[0], k.names, nil
 	case 0:
-		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] (v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment%s", describe([]stream.TensorSpec{s}), k.says(), k.usual())
+		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] "+
+			"(v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 "+
+			"for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment%s",
+			describe([]stream.TensorSpec{s}), k.says(), k.usual())
 	}
 	list := make([]string, len(forms))
 	for i, o := range forms {
 		list[i] = fmt.Sprintf("%s (%s)", o.among(forms), o.describe())
 	}
-	return yoloForm{}, nil, f.bad(k.missing(forms), "is not set, and %s fits %d forms%s: set one of these under output.yolo: %s", describe([]stream.TensorSpec{s}), len(forms), k.says(), strings.Join(list, "; "))
+	return yoloForm{}, nil, f.bad(k.missing(forms),
+		"is not set, and %s fits %d forms%s: set one of these under output.yolo: %s", describe([]stream.TensorSpec{s}),
+		len(forms), k.says(), strings.Join(list, "; "))
 }
 
 // missing returns the key of the setting that distinguishes forms.
@@ -233,7 +242,8 @@ func (k *yoloFacts) usual() string {
 	if len(k.anchors) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; n is the number of boxes: for the size of the input, most models have %d, with v5 %d", k.anchors[0], 3*k.anchors[0])
+	return fmt.Sprintf("; n is the number of boxes: for the size of the input, most models have %d, with v5 %d",
+		k.anchors[0], 3*k.anchors[0])
 }
 
 // prototypes returns the first dimension of the only output [prototypes, h, w], or 0.
@@ -297,7 +307,8 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	best, top := 0, 0
 	list = slices.DeleteFunc(list, func(o yoloForm) bool {
 		// Tools that turn columns to rows are rare, and need a matching number of boxes.
-		rare := k.task == "" && !o.columns && !o.end2end && !o.v5 && o.task != "detect" && !slices.Contains(k.anchors, a)
+		rare := k.task == "" && !o.columns && !o.end2end && !o.v5 && o.task != "detect" &&
+			!slices.Contains(k.anchors, a)
 		if k.excludes(o) || ultralytics && o.v5 || rare {
 			return true
 		}

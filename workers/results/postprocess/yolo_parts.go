@@ -26,7 +26,9 @@ func (k *yolo) keypoints(out []stream.Tensor, values []float32, size int, at Map
 			if k.form.dims == 3 {
 				score = k.at(box, j+2)
 				if !isScore(score) {
-					return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name, "box %d: the score of key point %d is %v, want 0 to 1: the output has perhaps another form than output.yolo: {%s}", box, i, score, k.form.settings())
+					return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name,
+						"box %d: the score of key point %d is %v, want 0 to 1: the output has perhaps another form "+
+							"than output.yolo: {%s}", box, i, score, k.form.settings())
 				}
 			}
 			if x, y = at.point(x, y); !finite(x) || !finite(y) {
@@ -37,7 +39,8 @@ func (k *yolo) keypoints(out []stream.Tensor, values []float32, size int, at Map
 		return nil
 	})
 	shape := out[0].Shape
-	return append(out, stream.Tensor{Name: "keypoints", Datatype: stream.Float32, Shape: k.shapes.of(shape[0], shape[1], k.form.points, 3), Data: k.points}), err
+	return append(out, stream.Tensor{Name: "keypoints", Datatype: stream.Float32,
+		Shape: k.shapes.of(shape[0], shape[1], k.form.points, 3), Data: k.points}), err
 }
 
 // corners adds the corners of rotated boxes, in order around the box:
@@ -55,14 +58,16 @@ func (k *yolo) corners(out []stream.Tensor, values []float32, size int, at Mappi
 		sin, cos := math.Sincos(float64(k.at(i, k.form.width-1)))
 		w, h2 := float64(k.at(i, 2))/2, float64(k.at(i, 3))/2
 		wx, wy, hx, hy := float32(w*cos), float32(w*sin), float32(-h2*sin), float32(h2*cos)
-		for _, c := range [4][2]float32{{x - wx - hx, y - wy - hy}, {x + wx - hx, y + wy - hy}, {x + wx + hx, y + wy + hy}, {x - wx + hx, y - wy + hy}} {
+		for _, c := range [4][2]float32{{x - wx - hx, y - wy - hy}, {x + wx - hx, y + wy - hy},
+			{x + wx + hx, y + wy + hy}, {x - wx + hx, y - wy + hy}} {
 			px, py := at.point(c[0]*k.sx, c[1]*k.sy)
 			k.points = stream.AppendFloat32(k.points, within(px), within(py))
 		}
 		return nil
 	})
 	shape := out[0].Shape
-	return append(out, stream.Tensor{Name: "corners", Datatype: stream.Float32, Shape: k.shapes.of(shape[0], shape[1], 4, 2), Data: k.points})
+	return append(out, stream.Tensor{Name: "corners", Datatype: stream.Float32,
+		Shape: k.shapes.of(shape[0], shape[1], 4, 2), Data: k.points})
 }
 
 // within keeps a coordinate finite.

@@ -51,7 +51,9 @@ func TestIDsStay(t *testing.T) {
 		{"clip, clock late by 0..30 ms", with(func(d *detector) { d.clock = uneven }), clip, Config{}, 5, 0.93},
 		{"crossing, 30 fps", usual, crossingMoments, Config{}, 25, 0.9},
 		{"crossing, 10 fps", with(func(d *detector) { d.every = 3 }), crossingMoments, Config{}, 45, 0.75},
-		{"crossing, 30 fps, half dropped", with(func(d *detector) { d.drop = 0.5 }), crossingMoments, Config{}, 40, 0.88},
+		{"crossing, 30 fps, half dropped", with(func(d *detector) {
+			d.drop = 0.5
+		}), crossingMoments, Config{}, 40, 0.88},
 		{"crossing, 30 fps, same class", usual, crossingMoments, Config{SameClass: true}, 8, 0.9},
 		{"crowd, 30 fps", usual, crowdMoments, Config{}, 170, 0.92},
 		{"crowd, 10 fps", with(func(d *detector) { d.every = 3 }), crowdMoments, Config{}, 210, 0.9},
@@ -61,9 +63,11 @@ func TestIDsStay(t *testing.T) {
 		for seed := range uint64(seeds) {
 			y.add(s.config, s.detector.detect(s.moments(seed), seed))
 		}
-		t.Logf("%-32s %7d %5.1f %% %6.3f %8d %5d %5d %6d", s.name, y.boxes, 100*float64(y.named)/float64(y.boxes), y.accuracy(), y.switches, y.swaps, y.fragments, y.falsely)
+		t.Logf("%-32s %7d %5.1f %% %6.3f %8d %5d %5d %6d", s.name, y.boxes, 100*float64(y.named)/float64(y.boxes),
+			y.accuracy(), y.switches, y.swaps, y.fragments, y.falsely)
 		if y.switches > s.switches || y.accuracy() < s.accuracy {
-			t.Errorf("%s: %d switches, at most %d expected; MOTA %.3f, at least %.3f expected", s.name, y.switches, s.switches, y.accuracy(), s.accuracy)
+			t.Errorf("%s: %d switches, at most %d expected; MOTA %.3f, at least %.3f expected", s.name, y.switches,
+				s.switches, y.accuracy(), s.accuracy)
 		}
 	}
 }
@@ -73,11 +77,13 @@ func TestIDsStay(t *testing.T) {
 func TestScoreBegins(t *testing.T) {
 	var all, sure tally
 	for seed := range uint64(seeds) {
-		frames := detector{miss: 0.03, falsely: 2, shake: 0.05, dips: 0.03, least: 0.1}.detect(crossingMoments(seed), seed)
+		frames := detector{miss: 0.03, falsely: 2, shake: 0.05, dips: 0.03, least: 0.1}.detect(crossingMoments(seed),
+			seed)
 		all.add(Config{}, frames)
 		sure.add(Config{Score: 0.5}, frames)
 	}
-	t.Logf("any box begins a track: %d false ids, MOTA %.3f; with a least score of 0.5: %d, %.3f", all.falsely, all.accuracy(), sure.falsely, sure.accuracy())
+	t.Logf("any box begins a track: %d false ids, MOTA %.3f; with a least score of 0.5: %d, %.3f", all.falsely,
+		all.accuracy(), sure.falsely, sure.accuracy())
 	if sure.falsely*2 > all.falsely || sure.accuracy() < all.accuracy() {
 		t.Error("a least score does not reduce false ids")
 	}

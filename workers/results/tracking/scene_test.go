@@ -58,7 +58,8 @@ func crossingMoments(seed uint64) []moment {
 			m := moment{at: start + time.Duration(f)*time.Second/30}
 			for i := range 2 {
 				x, y := 500+s*speed[i][0], 500+s*speed[i][1]
-				m.things = append(m.things, thing{2*meeting + i, truth.Box{x, y, x + size[i][0], y + size[i][1]}, int32(i)})
+				m.things = append(m.things, thing{2*meeting + i, truth.Box{x, y, x + size[i][0], y + size[i][1]},
+					int32(i)})
 			}
 			if a, b := m.things[0].box, m.things[1].box; covered(a, b) > 0.6 {
 				m.things = m.things[:1]
@@ -171,7 +172,8 @@ func (d detector) detect(ms []moment, seed uint64) []shown {
 		}
 		for n := d.falsely; rng.Float64() < n; n-- {
 			x, y := rng.Float64()*290, rng.Float64()*200
-			add(truth.Box{x, y, x + 15 + rng.Float64()*25, y + 20 + rng.Float64()*25}, 0.35*math.Abs(rng.NormFloat64()), rng.Int32N(10), -1)
+			add(truth.Box{x, y, x + 15 + rng.Float64()*25, y + 20 + rng.Float64()*25},
+				0.35*math.Abs(rng.NormFloat64()), rng.Int32N(10), -1)
 		}
 		out = append(out, s)
 	}

@@ -25,7 +25,8 @@ func (s Settings) Validate() error {
 	var errs []error
 	for _, f := range setting.Of("output", &s).Fields() {
 		if v := f.String(); !s.Track && v != "" && v != f.Default {
-			errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path, "is set without output.track, which turns tracking on"))
+			errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path,
+				"is set without output.track, which turns tracking on"))
 		}
 	}
 	return setting.Join(errs...)
@@ -52,9 +53,11 @@ func newStage(s Settings, env *results.Env) (results.Stage, error) {
 		return t.Name == "boxes" && t.Datatype == stream.Float32 && slices.Equal(t.Shape, []int{-1, 4})
 	}
 	if !env.Decoded || !slices.ContainsFunc(env.Model.Outputs, box) {
-		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "output.track", "needs boxes: set output.boxes or output.yolo")
+		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "output.track",
+			"needs boxes: set output.boxes or output.yolo")
 	}
-	env.Model.Outputs = append(slices.Clone(env.Model.Outputs), stream.TensorSpec{Name: ids, Datatype: stream.Int64, Shape: []int{-1}})
+	env.Model.Outputs = append(slices.Clone(env.Model.Outputs), stream.TensorSpec{Name: ids, Datatype: stream.Int64,
+		Shape: []int{-1}})
 	t := &stage{config: s.Config, trackers: env.Slot()}
 	return results.Stage{After: t.after}, nil
 }
@@ -62,7 +65,8 @@ func newStage(s Settings, env *results.Env) (results.Stage, error) {
 // after adds the ids of a result's boxes. A one-shot request belongs to no stream and gets zeros.
 func (t *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
 	if r.Rows != 1 {
-		return nil, stream.Errorf(stream.InvalidArgument, "inputs.shape", "has %d rows: send the frames of a tracked stream one by one", r.Rows)
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs.shape",
+			"has %d rows: send the frames of a tracked stream one by one", r.Rows)
 	}
 	i := slices.IndexFunc(in.Tensors, func(t stream.Tensor) bool { return t.Name == "boxes" })
 	if i < 0 {
@@ -81,7 +85,8 @@ func (t *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, e
 	if len(t.shape) == 0 || t.shape[1] != len(t.boxes) {
 		t.shape = []int{1, len(t.boxes)}
 	}
-	t.out = append(append(t.out[:0], in.Tensors...), stream.Tensor{Name: ids, Datatype: stream.Int64, Shape: t.shape, Data: t.ids})
+	t.out = append(append(t.out[:0], in.Tensors...), stream.Tensor{Name: ids, Datatype: stream.Int64, Shape: t.shape,
+		Data: t.ids})
 	return t.out, nil
 }
 
@@ -97,7 +102,8 @@ func (t *stage) tracker(r *stream.Request) *Tracker {
 func (t *stage) readBoxes(data []byte) {
 	t.boxes = t.boxes[:0]
 	for ; len(data) >= 16; data = data[16:] {
-		t.boxes = append(t.boxes, Box{X1: float32At(data, 0), Y1: float32At(data, 1), X2: float32At(data, 2), Y2: float32At(data, 3)})
+		t.boxes = append(t.boxes, Box{X1: float32At(data, 0), Y1: float32At(data, 1), X2: float32At(data, 2),
+			Y2: float32At(data, 3)})
 	}
 }
 

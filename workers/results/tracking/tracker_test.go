@@ -17,7 +17,8 @@ func TestCrossing(t *testing.T) {
 	var first []int64
 	for i := range 40 {
 		x := float32(10 * i)
-		ids := k.Update(time.Duration(i)*time.Second/30, []Box{{X1: x, Y1: 100, X2: x + 40, Y2: 140}, {X1: 400 - x, Y1: 110, X2: 440 - x, Y2: 150}})
+		ids := k.Update(time.Duration(i)*time.Second/30, []Box{{X1: x, Y1: 100, X2: x + 40, Y2: 140},
+			{X1: 400 - x, Y1: 110, X2: 440 - x, Y2: 150}})
 		if i == 5 {
 			first = append(first, ids...)
 		}
@@ -176,7 +177,8 @@ func TestScoreAndClass(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for field, c := range map[string]Config{
-		"track_iou": {IoU: math.NaN()}, "track_hits": {MinHits: -1}, "track_age": {MaxAge: 2 * time.Hour}, "max": {Max: MaxTracks + 1}, "track_score": {Score: 1.5},
+		"track_iou": {IoU: math.NaN()}, "track_hits": {MinHits: -1}, "track_age": {MaxAge: 2 * time.Hour},
+		"max": {Max: MaxTracks + 1}, "track_score": {Score: 1.5},
 	} {
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), field+":") {
 			t.Errorf("%s: %v", field, err)
@@ -203,7 +205,8 @@ func FuzzUpdate(f *testing.F) {
 	f.Add(uint8(2), number(50, 50, 10, 10, -inf, 0, 1, 1))
 	f.Add(uint8(7), number(-1e30, -1e30, 1e30, 1e30, 0, 0, 1e-30, 1e-30))
 	f.Fuzz(func(t *testing.T, setting uint8, b []byte) {
-		k := New(Config{MinHits: 1 + int(setting%3), Max: 1 + int(setting%5), SameClass: setting&8 != 0, Score: float64(setting>>4) / 16})
+		k := New(Config{MinHits: 1 + int(setting%3), Max: 1 + int(setting%5), SameClass: setting&8 != 0,
+			Score: float64(setting>>4) / 16})
 		var highest int64
 		last := map[int64]bool{}
 		for len(b) >= 18 {
