@@ -22,9 +22,9 @@ import (
 )
 
 const tasksExamples = `  millrace tasks
-  millrace tasks submit spotter picture.jpg --wait --save answer.json
+  millrace tasks submit spotter picture.jpg --wait 10m --out answer.json
   id=$(millrace tasks submit cost --request request.json --json | jq -r .id)
-  millrace tasks wait $id && millrace tasks result $id --save answer.json
+  millrace tasks wait $id && millrace tasks result $id --out answer.json
   millrace tasks list --state failed --json
   millrace tasks retry $id`
 
@@ -137,8 +137,8 @@ func taskRow(t *client.Task) []string {
 // submission has the flags of tasks submit.
 type submission struct {
 	client.TaskRequest
-	request, save string
-	wait          bool
+	request, out string
+	wait         time.Duration
 }
 
 func submitTask() *cobra.Command {
@@ -147,9 +147,9 @@ func submitTask() *cobra.Command {
 		Short: "Submit a task: a picture or another file, or a request in JSON",
 		Long: `Submit a task and print its id. The input is the body of a request to the infer route of the model: a picture,
 or with --request a request in JSON; - is standard input. The task is stored when the command ends. With --wait the
-command waits for the end of the task, and the exit status is 1 unless the task has finished.`,
+command waits for the end of the task, and the exit status is 1 unless the task has finished in time.`,
 		Example: "  millrace tasks submit spotter picture.jpg\n  millrace tasks submit cost --request " +
-			"request.json --wait --save answer.json",
+			"request.json --wait 10m --out answer.json",
 		Args:              wrongUsage(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: completeArgs(completeModels, completePictures),
 	}
@@ -167,8 +167,8 @@ command waits for the end of the task, and the exit status is 1 unless the task 
 	f.StringVar(&s.Expires, "expires", "", "likewise: a task that has not begun expires")
 	f.DurationVar(&s.Retention, "retention", 0,
 		"time from the end of the task to the deletion (tasks.retention of the server)")
-	f.BoolVar(&s.wait, "wait", false, "wait for the end of the task")
-	f.StringVar(&s.save, "save", "", "with --wait: write the result to this file; - is standard output")
+	f.DurationVar(&s.wait, "wait", 0, "wait for the end of the task, at most this long")
+	f.StringVar(&s.out, "out", "", "with --wait: write the result to this file; - is standard output")
 	asJSON := f.Bool("json", false, "print the task as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := host.dial()
@@ -192,18 +192,20 @@ func (s *submission) run(c *cobra.Command, cl *client.Client, args []string, asJ
 	if err != nil {
 		return withoutTasks(err)
 	}
-	if !s.wait {
+	if s.wait == 0 {
 		return printTask(c, &t, asJSON, t.ID)
 	}
-	if t, err = waitTask(c.Context(), cl, t.ID, c.ErrOrStderr()); err != nil {
+	limited, cancel := context.WithTimeout(c.Context(), s.wait)
+	defer cancel()
+	if t, err = waitTask(limited, cl, t.ID, c.ErrOrStderr()); err != nil {
 		return err
 	}
-	if s.save != "" && t.State == "finished" {
-		if err := saveResult(c, cl, &t, s.save); err != nil {
+	if s.out != "" && t.State == "finished" {
+		if err := saveResult(c, cl, &t, s.out); err != nil {
 			return err
 		}
 	}
-	if s.save != "-" {
+	if s.out != "-" {
 		if err := printTask(c, &t, asJSON, t.ID+" "+t.State); err != nil {
 			return err
 		}
@@ -215,8 +217,8 @@ func (s *submission) run(c *cobra.Command, cl *client.Client, args []string, asJ
 func (s *submission) open(stdin io.Reader, files []string) (io.Closer, error) {
 	name := s.request
 	switch {
-	case s.save != "" && !s.wait:
-		return nil, usagef("--save: needs --wait")
+	case s.out != "" && s.wait == 0:
+		return nil, usagef("--out: needs --wait")
 	case s.request != "" && len(files) > 0:
 		return nil, usagef("--request: is the input: leave out %s", files[0])
 	case s.request == "" && len(files) == 0:
@@ -386,11 +388,11 @@ func taskResult() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "result ID",
 		Short:   "Fetch the result of a finished task",
-		Example: "  millrace tasks result 01a22400e8b0a1cbd7e9c1a54a3d8f10 --save answer.json",
+		Example: "  millrace tasks result 01a22400e8b0a1cbd7e9c1a54a3d8f10 --out answer.json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
 	host := remoteFlags(c)
-	save := c.Flags().String("save", "-", "write the result to this file; - is standard output")
+	out := c.Flags().String("out", "-", "write the result to this file; - is standard output")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := host.dial()
 		if err != nil {
@@ -404,7 +406,7 @@ func taskResult() *cobra.Command {
 		if t.State != "finished" {
 			return endOfTask(&t)
 		}
-		return saveResult(c, cl, &t, *save)
+		return saveResult(c, cl, &t, *out)
 	}
 	return c
 }

@@ -32,7 +32,7 @@ func TestTasks(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	saved := filepath.Join(dir, "answer.json")
-	want(0, "finished", "submit", "echo", "--request", request, "--wait", "--save", saved)
+	want(0, "finished", "submit", "echo", "--request", request, "--wait", "1m", "--out", saved)
 	if b, err := os.ReadFile(saved); err != nil || !strings.Contains(string(b), `"data":[7,8]`) {
 		t.Errorf("the saved result: %s, %v", b, err)
 	}
@@ -50,11 +50,11 @@ func TestTasks(t *testing.T) {
 	if err := os.WriteFile(request, []byte(`{"inputs":7}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(1, "is failed: ", "submit", "echo", "--request", request, "--wait")
+	want(1, "is failed: ", "submit", "echo", "--request", request, "--wait", "1m")
 	want(0, "inputs", "list", "--state", "failed")
 	want(1, "is no state", "list", "--state", "lost")
 	want(2, "FILE: is missing", "submit", "echo")
-	want(2, "--save: needs --wait", "submit", "echo", "--request", request, "--save", "x")
+	want(2, "--out: needs --wait", "submit", "echo", "--request", request, "--out", "x")
 	want(1, "priority", "submit", "echo", "--request", request, "--priority", "1000")
 	if err := json.Unmarshal([]byte(want(0, "", "submit", "ghost", "--request", request, "--json")),
 		&task); err != nil {
