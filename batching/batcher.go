@@ -52,8 +52,8 @@ type Needs struct {
 	Pending  bool // View.Pending, at the cost of looking at each pending batch
 	Oldest   bool // View.Oldest, at the cost of reading each waiting stream
 	Deadline bool // View.Deadline, at the cost of each waiting stream's lock
-	// Arrivals makes the group call Decide for each arriving frame, not only for the first of a stream. Batchers that
-	// let frames wait while a worker is idle need Arrivals.
+	// Arrivals makes the group call Decide for each arriving frame, also when frames of the same stream wait already.
+	// Batchers that let frames wait while a worker is idle need Arrivals.
 	Arrivals bool
 	// Full makes the group run a batch only when all rows taken by Decide are bound; bound frames wait until then.
 	Full bool

@@ -146,7 +146,7 @@ type ServerStream struct {
 type StreamModel struct {
 	Model   string                   `json:"model"`
 	Version string                   `json:"version,omitempty"`
-	State   string                   `json:"state"` // connecting, running while the model is loaded, waiting or ended
+	State   string                   `json:"state"` // connecting; running (model open); waiting (for the next try); ended
 	Since   time.Time                `json:"since"`
 	Retry   *time.Time               `json:"retry,omitempty"`
 	Error   *StreamFailure           `json:"error,omitempty"` // why it waits, or why the newest frame failed

@@ -105,7 +105,7 @@ func KindSettings(k workers.Kind) []Setting { return describe(k.Table()) }
 // EnvModels is the variable for additional models in the notation of --model, separated by semicolons.
 const EnvModels = envPrefix + "MODELS"
 
-// EnvConfig is the variable with the name of the configuration file.
+// EnvConfig is the environment variable with the path of the configuration file.
 const EnvConfig = envPrefix + "CONFIG"
 
 // Variables for commands that connect to a running server: the server's address and an API key. These variables are

@@ -173,7 +173,7 @@ func (c *Client) Principal() *access.Principal {
 	return c.of
 }
 
-// Name returns the name of the client in logs and in the metadata of workers; "" = no name.
+// Name returns the name of the client in logs, which programs get as the user of a request; "" = no name.
 func (c *Client) Name() string {
 	if p := c.Principal(); p != nil {
 		return p.Name

@@ -88,7 +88,7 @@ func (s *Stream) finishIfDone() {
 	}
 	close(s.finished)
 	if left { // last: the queue looks for tokens of finished streams
-		s.queue.AddWaiting(0) // makes a worker remove the token and free the place
+		s.queue.AddWaiting(0) // makes a worker remove the token and free the stream's place in the queue
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // loadOptions are the parameters of a load request beside the settings of the model.
 type loadOptions struct {
-	Share *bool `yaml:"share" default:"true" request:"any" help:"use the existing workers; false: add a worker"`
+	Share *bool `yaml:"share" default:"true" request:"any" help:"when the endpoint exists already: true = use its workers; false = add a worker"`
 	Swap  bool  `yaml:"swap" request:"any" help:"replace the endpoint of this name; its streams stay open"`
 }
 

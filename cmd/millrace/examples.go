@@ -103,7 +103,7 @@ type exampleCall struct {
 	Bytes                int    // of all tensors
 	Decoupled            bool   // the model may answer more than once
 	Binary               bool   // an output has no notation in JSON, or may have none
-	// the output of one element of BYTES, which is the last one and saved to a file; "" = none
+	// name of the model's last output, if that output is one element of BYTES: saved to a file; "" = none
 	Save    string
 	Left    string // the inputs left out in the calls
 	Unknown bool   // the model declares no inputs

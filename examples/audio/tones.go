@@ -38,7 +38,7 @@ func dialled(pressed string, noise float64, seed uint64) ([]byte, error) {
 	for _, key := range pressed {
 		k := strings.IndexRune(keys, key)
 		if k < 0 {
-			return nil, fmt.Errorf("%q is not a key of a telephone: it has %s", key, keys)
+			return nil, fmt.Errorf("%q is not a key of a telephone: the keys are %s", key, keys)
 		}
 		row, column := 2*math.Pi*tones[k/4]/rate, 2*math.Pi*tones[4+k%4]/rate
 		for i := range press {

@@ -23,9 +23,8 @@ type Style struct {
 	// Serve answers a request to a path at which the program declares no route. It returns
 	// false when there is nothing.
 	Serve func(x *Exchange) (bool, error)
-	// Starting is Serve for a program that is not loaded yet or cannot be reached; err says
-	// why. Without a setting of the program's style, which is all that is known of it besides
-	// its name, all styles are asked, by name.
+	// Starting is Serve for a program that is not loaded yet or cannot be reached; err has the reason. When the
+	// program's style is unknown, Starting of every style is tried, in the order of the styles' names.
 	Starting func(x *Exchange, err error) (bool, error)
 	// Begin may refuse a request to a declared route, before its body is read.
 	Begin func(x *Exchange) error

@@ -48,7 +48,7 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 type call struct {
 	inference.Call
 	opt    request.Options
-	strict bool // the request is a message, with optional binary data
+	strict bool // the body is a request in JSON, with optional binary tensors
 
 	isBinary func(i int) bool // k.binary
 	room     httpd.Room

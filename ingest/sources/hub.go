@@ -378,7 +378,7 @@ type shared struct {
 
 	members int         // subscriptions that have joined and not left; with Hub.mu held, as is closing
 	closing bool        // nobody may join any more
-	alone   atomic.Bool // the source has an end, and is the owner's, who is set before
+	alone   atomic.Bool // the source has an end: only owner, set before alone, gets frames
 
 	mu    sync.Mutex // held while subscriptions are called, unless there is only one
 	subs  []*Subscription

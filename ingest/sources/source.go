@@ -46,7 +46,7 @@ type Options struct {
 
 	MinWait time.Duration // before the second opening; default 0.5 s
 	MaxWait time.Duration // default 30 s
-	Steady  time.Duration // after frames for so long, the next wait is MinWait again; default 10 s
+	Steady  time.Duration // a source open for this time resets the wait to MinWait; default 10 s
 
 	reading *atomic.Int64 // counts open sources and sources being opened; or nil
 }

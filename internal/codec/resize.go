@@ -13,7 +13,7 @@ type tap struct {
 	w    int32 // 0 to fracOne, for b; a has the rest
 }
 
-// axisKey is the parameters of an axis.
+// axisKey identifies an interpolation along x or y: equal keys have equal taps.
 type axisKey struct {
 	full  int // length of the drawn part of the frame, pixels times ratio.den
 	from  int // pixels from the edge of the first sample to the part, times ratio.den

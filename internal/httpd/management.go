@@ -45,14 +45,14 @@ const (
 	inside                  // none: Handle
 )
 
-// ToManagement reports whether a request came to Config.Management.
+// ToManagement reports whether a request arrived at the address Config.Management.
 func ToManagement(c *fiber.Ctx) bool { return connOf(c.Context().Conn()).isManagement() }
 
-// isManagement reports whether the connection came to Config.Management. c may be nil.
+// isManagement reports whether the connection arrived at the address Config.Management. c may be nil.
 func (c *conn) isManagement() bool { return c != nil && c.at == management }
 
-// ToPrograms reports whether a request came to Config.Programs.
+// ToPrograms reports whether a request arrived at the address Config.Programs.
 func ToPrograms(c *fiber.Ctx) bool { return connOf(c.Context().Conn()).isPrograms() }
 
-// isPrograms reports whether the connection came to Config.Programs. c may be nil.
+// isPrograms reports whether the connection arrived at the address Config.Programs. c may be nil.
 func (c *conn) isPrograms() bool { return c != nil && c.at == programs }

@@ -170,7 +170,7 @@ func mostText(datatype string) int {
 	return 0
 }
 
-// TextSize returns how many bytes of tensors become text in AppendResponse.
+// TextSize returns the number of data bytes that AppendResponse writes as text, not the length of the text.
 func TextSize(r *InferResponse, binary func(i int) bool) (n int) {
 	for i := range r.Outputs {
 		if !r.Outputs[i].Shared && (binary == nil || !binary(i)) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTags compares with the build flags of this test, except invariants.
+// TestTags: Tags returns the build tags of the test program, except invariants.
 func TestTags(t *testing.T) {
 	const path = "millrace/internal/testbuild"
 	out, err := exec.Command("go", "test", "-tags", "one,invariants,two", "-run", "TestTagsOfTheChild", "-v",

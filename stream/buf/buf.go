@@ -18,7 +18,7 @@ var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget",
 // Buf is a leased byte buffer with a reference count. The zero value is not usable: see [Pool.Lease] and
 // [Pool.Renew].
 //
-// Only the holder may call methods other than Retain and Release.
+// A holder owns one reference. Only Retain and Release may run concurrently with Resize or Prepend.
 type Buf struct {
 	mem       []byte // Headroom bytes, then the contents
 	off       int    // where the contents begin

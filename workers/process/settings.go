@@ -48,7 +48,7 @@ type Settings struct {
 	Env         []string `yaml:"env" example:"OMP_NUM_THREADS=1" advanced:"yes" help:"environment variables of the program, as NAME=VALUE, in addition to the server's environment"`
 	InstanceEnv []string `yaml:"instance_env" example:"CUDA_VISIBLE_DEVICES=0" advanced:"yes" help:"one entry for each instance, used in turn: variables NAME=VALUE, joined by ;"`
 	Dir         string   `yaml:"dir" path:"file" unset:"the server's" advanced:"yes" help:"working directory of the program"`
-	Cores       []string `yaml:"cores" example:"0-3" advanced:"yes" help:"one entry for each instance, used in turn: the processors of the instance, as 0-3 or 0,2,4; Linux only"`
+	Cores       []string `yaml:"cores" example:"0-3" advanced:"yes" help:"one entry for each instance, used in turn: the processors on which the instance may run, as 0-3 or 0,2,4; Linux only"`
 
 	SharedMemory *bool `yaml:"shared_memory" default:"true" advanced:"yes" help:"false: send data through the socket and not through shared memory; slower"`
 	MaxResult    int64 `yaml:"max_result" default:"256MiB" min:"4KiB" max:"1TiB" unit:"bytes" advanced:"yes" help:"largest result of one batch, taken from memory.budget"`
@@ -66,7 +66,7 @@ type Settings struct {
 
 // Watchdog configures the replacement of running programs.
 type Watchdog struct {
-	Period           *time.Duration `yaml:"period" default:"5s" min:"0s" max:"1h" advanced:"yes" help:"interval of the checks of an idle program by its own watchdog; 0s: no checks"`
+	Period           *time.Duration `yaml:"period" default:"5s" min:"0s" max:"1h" advanced:"yes" help:"time between two checks whether an idle program still answers; 0s: no checks"`
 	RequestThreshold time.Duration  `yaml:"request_threshold" min:"1ms" unset:"none" advanced:"yes" help:"replace the program above this mean time of the last batches"`
 	RequestAverage   int            `yaml:"request_average" default:"3" min:"1" max:"1024" advanced:"yes" help:"number of batches in the mean of request_threshold"`
 }

@@ -232,7 +232,7 @@ type answer struct {
 	refused error // by the budget
 }
 
-// codec charges an answer's memory before decoding the answer.
+// codec charges the memory of an answer to the memory budget before decoding the answer.
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2.

@@ -284,7 +284,7 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 		list = append(k.finalForms(b), k.rawForms(b, false)...)
 	}
 	if raw := k.rawForms(a, true); a > b && b > 0 {
-		list = append(list, raw...) // behind the forms with more boxes than numbers of a box: distinct keeps the first
+		list = append(list, raw...) // last: of forms with equal settings, distinct keeps the first
 	} else if a > 0 {
 		list = append(raw, list...)
 	}
