@@ -35,8 +35,9 @@ type conn struct {
 
 	cork atomic.Pointer[records.Cork] // nil before the first use
 
-	// Used by the connection's goroutine only; small is only read when somebody has taken the connection over.
-	small   int     // consecutive reads of few bytes, without a write between
+	small atomic.Int64 // consecutive reads of few bytes, without a write between; the shutdown writes, too
+
+	// Used by the connection's goroutine only.
 	refused int     // consecutive refused requests, see Server.slowDown
 	join    bool    // the next write is kept for the write after
 	kept    *[]byte // the kept write
@@ -81,7 +82,7 @@ func (c *conn) NetConn() net.Conn { return c.Conn }
 // waiting for the processor.
 const (
 	smallRead  = 1024
-	neverSmall = math.MinInt // conn.small of connections that never wait
+	neverSmall = math.MinInt64 // conn.small of connections that never wait
 )
 
 // The bounds of waitAfter.
@@ -101,7 +102,7 @@ func waitAfter(n int) time.Duration {
 
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
-	if wait := waitAfter(c.small); wait > 0 {
+	if wait := waitAfter(int(c.small.Load())); wait > 0 {
 		time.Sleep(wait)
 	}
 	for {
@@ -113,12 +114,12 @@ func (c *conn) Read(b []byte) (int, error) {
 			}
 		}
 		if n > 0 || err == nil || !c.read.again(err) {
-			switch {
-			case c.small < 0:
-			case n == len(b) || n >= smallRead && c.small <= withoutWait: // or as much as has come during the wait
-				c.small = 0
+			switch small := c.small.Load(); {
+			case small < 0:
+			case n == len(b) || n >= smallRead && small <= withoutWait: // or as much as has come during the wait
+				c.small.Store(0)
 			case n < smallRead:
-				c.small++
+				c.small.Add(1)
 			}
 			return n, err
 		}
@@ -127,8 +128,8 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
-	if c.small > 0 { // a negative value belongs to the reader
-		c.small = 0
+	if c.small.Load() > 0 { // a negative value belongs to the reader
+		c.small.Store(0)
 	}
 	if c.kept != nil {
 		return c.writeJoined(b)

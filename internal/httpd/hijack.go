@@ -29,7 +29,7 @@ func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 			conn = w.UnsafeConn()
 		}
 		if below := connOf(conn); below != nil { // the connection below TLS
-			below.small = neverSmall
+			below.small.Store(neverSmall)
 		}
 		buffered := readBuffered(wrapped, conn)
 		h(unwrap(conn), buffered)

@@ -102,7 +102,8 @@ func (l *Live) Begin() error {
 	return err
 }
 
-// Write sends the header, unless the header was sent before, and then p. Write waits at most 10 s for a client that does not read.
+// Write sends the header, unless the header was sent before, and then p. Write waits at most 10 s for a client that
+// does not read.
 func (l *Live) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
