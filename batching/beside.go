@@ -10,15 +10,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// Pictures whose decoding takes long are not decoded by the worker that runs their batch: the
-// frames of others would wait for them. The tokens of their streams wait in a queue of their own,
-// and the frames in their mailboxes, under the policies of their streams as in any queue.
-// Goroutines beside the workers take the frames (TakeHeavy), decode them into a row of the model's
-// input, and give the requests back (AddDecoded), which then wait for a batch in place of tokens.
+// Pictures with a long decoding are not decoded by the worker of a batch, because the frames of other clients would
+// wait for the decoding. The tokens of their streams wait in a separate queue, and the frames wait in their
+// mailboxes, under the policies of their streams. Goroutines beside the workers take the frames (TakeHeavy), decode
+// each frame into a row of the model's input, and give the requests back (AddDecoded); the requests then wait for a
+// batch in place of tokens.
 //
-// The queue is fair by the time of decoding: the next frame is that of the account that has used
-// least, of those that have one; an account that had none for a while begins with what the account
-// that was served last has used.
+// The queue divides the time of decoding fairly between accounts: of the accounts with waiting frames, the account
+// with the least decoding time is next. An account without frames for a while begins with the decoding time of the
+// account served last.
 //
 // Goyal, Vin and Cheng, Start-time fair queuing, 1997.
 

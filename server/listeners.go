@@ -165,7 +165,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 func openTasks(s *Server) (ingest.Interface, error) {
 	c := s.cfg.Tasks
 	data, err := durable.OpenData(context.Background(), s.cfg.Data, c.Sync == "always", durable.Options{
-		Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, Log: s.log,
+		Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, MaxBytes: c.MaxBytes, Log: s.log,
 	})
 	if err != nil {
 		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)

@@ -81,12 +81,15 @@ func (b *Broker) bucket(ctx context.Context, replicas int) (jetstream.KeyValue, 
 	}
 	return b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: bucketName, Description: "tasks of Millrace", History: 1, Storage: jetstream.FileStorage,
-		Replicas: replicas,
+		Replicas: replicas, LimitMarkerTTL: markerTTL,
 	})
 }
 
 // bucketName names the bucket of the records; its end is the version of their form.
 const bucketName = "millrace-tasks-1"
+
+// markerTTL is how long the bucket remembers a deleted key, for processes that follow the bucket.
+const markerTTL = time.Hour
 
 // brokerLog writes the log of the embedded server into a slog.Logger.
 type brokerLog struct{ log *slog.Logger }

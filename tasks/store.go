@@ -21,6 +21,7 @@ type Options struct {
 	Lease      time.Duration // a running task without a renewal for this time is queued again; default 30 s
 	Retention  time.Duration // from the end of a task to its deletion; default 7 days
 	MaxWaiting int           // tasks that have not ended, at most; default 100,000
+	MaxBytes   int64         // stored bytes of inputs and results from which tasks are refused; default 64 GiB
 	Replicas   int           // copies of each record, of servers elsewhere; default 1
 	Log        *slog.Logger
 }
@@ -29,6 +30,7 @@ func (o Options) filled() Options {
 	o.Lease = cmp.Or(o.Lease, 30*time.Second)
 	o.Retention = cmp.Or(o.Retention, 7*24*time.Hour)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100_000)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<30)
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -143,14 +145,6 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	t.ID, t.Created, t.State, t.Attempt = newID(now), now.UTC(), Queued, 0
 	t.Attempts = cmp.Or(t.Attempts, 3)
 	t.LastAttempt = t.Attempts
-	if t.Key != "" {
-		if t.ID, err = s.reserveKey(ctx, t.Owner, t.Key, t.ID); err != nil {
-			return Task{}, false, err
-		}
-		if old, err := s.Get(t.ID); err == nil {
-			return old, true, nil
-		}
-	}
 	w, err := s.blobs.Create(ctx, inputKey(t.ID))
 	if err != nil {
 		return Task{}, false, err
@@ -162,12 +156,14 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	if t.Input.Info, err = w.Commit(); err != nil {
 		return Task{}, false, err
 	}
+	if t.Key != "" {
+		old, there, err := s.reserveKey(ctx, &t)
+		if there || err != nil {
+			return old, there, errors.Join(err, s.blobs.Delete(context.WithoutCancel(ctx), folder(t.ID)))
+		}
+	}
 	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t))
-	switch {
-	case errors.Is(err, jetstream.ErrKeyExists):
-		old, _, err := s.newest(ctx, t.ID)
-		return old, true, err
-	case err != nil:
+	if err != nil {
 		return Task{}, false, s.refused(ctx, t.ID, err)
 	}
 	s.apply(t.ID, &t, revision)
@@ -192,21 +188,49 @@ func (s *Store) room() error {
 		return coded.Errorf(coded.Overloaded, "tasks.max_waiting",
 			"%d tasks wait or run, as many as allowed: submit again later", n)
 	}
+	if s.blobs.Usage() >= s.opts.MaxBytes {
+		return coded.Errorf(coded.Overloaded, "tasks.max_bytes",
+			"inputs and results have as many bytes as allowed: delete tasks, or submit again later")
+	}
 	return nil
 }
 
-// reserveKey returns the id of the task of an idempotency key: id, unless an earlier submission has reserved another.
-func (s *Store) reserveKey(ctx context.Context, owner, key, id string) (string, error) {
-	name := idempotencyKey(owner, key)
-	_, err := s.kv.Create(ctx, name, []byte(id))
-	if !errors.Is(err, jetstream.ErrKeyExists) {
-		return id, unavailable(err)
+// Another submission with the same key makes its record within reserveTries times reservePause, unless its process
+// ended.
+const (
+	reserveTries = 20
+	reservePause = 100 * time.Millisecond
+)
+
+// reserveKey makes t the task of its idempotency key, after the input of t is stored: a submission that fails before
+// reserves nothing. When an earlier submission has the key, reserveKey returns the earlier task, and there = true.
+func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, err error) {
+	name := idempotencyKey(t.Owner, t.Key)
+	for try := 0; ; try++ {
+		_, err := s.kv.Create(ctx, name, []byte(t.ID))
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return Task{}, false, unavailable(err)
+		}
+		e, err := s.kv.Get(ctx, name)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue // the task was deleted meanwhile
+		}
+		if err != nil {
+			return Task{}, false, unavailable(err)
+		}
+		old, _, err := s.newest(ctx, string(e.Value()))
+		if coded.CodeOf(err) != coded.NotFound {
+			return old, err == nil, err
+		}
+		if try == reserveTries {
+			_, err := s.kv.Update(ctx, name, []byte(t.ID), e.Revision())
+			return Task{}, false, unavailable(err)
+		}
+		sleep(ctx, reservePause)
+		if err := ctx.Err(); err != nil {
+			return Task{}, false, err
+		}
 	}
-	e, err := s.kv.Get(ctx, name)
-	if err != nil {
-		return "", unavailable(err)
-	}
-	return string(e.Value()), CheckID(string(e.Value()))
 }
 
 // newest reads a task from the bucket, when another process made the newest change. Errors: NotFound.
@@ -362,12 +386,13 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	if t.State == Running {
 		return coded.Errorf(coded.Conflict, "", "the task runs: cancel the task first")
 	}
-	if err := s.kv.Purge(ctx, taskPrefix+id, jetstream.LastRevision(revision)); err != nil {
+	if err := s.kv.Purge(ctx, taskPrefix+id, jetstream.LastRevision(revision),
+		jetstream.PurgeTTL(markerTTL)); err != nil {
 		return errors.Join(errLost, unavailable(err))
 	}
 	s.apply(id, nil, revision+1)
 	if t.Key != "" {
-		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key)); err != nil {
+		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key), jetstream.PurgeTTL(markerTTL)); err != nil {
 			return unavailable(err)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -345,6 +347,66 @@ func TestKey(t *testing.T) {
 	if c, there, err := r.Submit(t.Context(), n); err != nil || there || c.ID == a.ID {
 		t.Errorf("the submission of another owner: %s, there %v, %v", c.ID, there, err)
 	}
+}
+
+// TestFailedSubmission: a submission whose input does not arrive leaves neither a file nor its key.
+func TestFailedSubmission(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	n := Submission{Task: Task{Model: "m", Key: "k"}, Data: func(blob.Writer) error { return io.ErrUnexpectedEOF }}
+	if _, _, err := r.Submit(t.Context(), n); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	if keys, err := r.kv.Keys(t.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) || r.blobs.Usage() != 0 {
+		t.Errorf("keys %v, %v; %d bytes", keys, err, r.blobs.Usage())
+	}
+}
+
+// TestKeyAtOnce: of submissions with one key at once, all get one task, with the input of one of them.
+func TestKeyAtOnce(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	ids := make(chan Task, 8)
+	for i := range cap(ids) {
+		go func() {
+			n := Submission{Task: Task{Model: "m", Key: "k"}, Data: text(strings.Repeat("x", i+1))}
+			task, _, err := r.Submit(t.Context(), n)
+			if err != nil {
+				t.Error(err)
+			}
+			ids <- task
+		}()
+	}
+	first := <-ids
+	for range cap(ids) - 1 {
+		if other := <-ids; other.ID != first.ID {
+			t.Errorf("two tasks: %s and %s", first.ID, other.ID)
+		}
+	}
+	in, err := claim(t, r.Store).Input()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	if err := first.Input.Check(in); err != nil {
+		t.Error(err)
+	}
+	if n := r.blobs.Usage(); n != first.Input.Size {
+		t.Errorf("%d bytes are stored, want %d", n, first.Input.Size)
+	}
+}
+
+// TestMaxBytes: a store with too many bytes refuses until a task is deleted.
+func TestMaxBytes(t *testing.T) {
+	r := open(t, t.TempDir(), Options{MaxBytes: 3})
+	task := r.submit(Task{Model: "m"}, "four")
+	n := Submission{Task: Task{Model: "m"}, Data: text("x")}
+	var coding *coded.Error
+	if _, _, err := r.Submit(t.Context(), n); !errors.As(err, &coding) || coding.Field != "tasks.max_bytes" {
+		t.Errorf("the second task: %v", err)
+	}
+	if err := r.Delete(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.submit(Task{Model: "m"}, "x")
 }
 
 // TestRelease: a released task is queued at once, and the attempt does not count.
