@@ -48,7 +48,8 @@ type Options struct {
 	MaxWait time.Duration // default 30 s
 	Steady  time.Duration // a source open for this time resets the wait to MinWait; default 10 s
 
-	reading *atomic.Int64 // counts open sources and sources being opened; or nil
+	reading                *atomic.Int64 // counts open sources and sources being opened; or nil
+	frames, lost, restarts uint64        // first values of the counts of Status
 }
 
 // Source keeps one source open. Run may be called once; any goroutine may call Status at any time.
@@ -75,7 +76,7 @@ func New(o Options) *Source {
 	}
 	return &Source{
 		opts: o, reopen: make(chan struct{}, 1), backoff: backoff.Backoff{Min: o.MinWait, Max: o.MaxWait},
-		status: Status{State: Connecting, Since: time.Now()},
+		status: Status{State: Connecting, Since: time.Now(), Frames: o.frames, Lost: o.lost, Restarts: o.restarts},
 	}
 }
 
@@ -104,6 +105,9 @@ func (s *Source) Needs() []video.Need {
 	return s.needs
 }
 
+// setPaced replaces Options.Paced. Only Options.Opened may call setPaced.
+func (s *Source) setPaced(paced func() bool) { s.opts.Paced = paced }
+
 // setOpen sets the open Reader, or nil.
 func (s *Source) setOpen(r Reader) {
 	s.mu.Lock()
@@ -119,7 +123,7 @@ func (s *Source) setOpen(r Reader) {
 func (s *Source) Run(ctx context.Context) error {
 	for {
 		s.setState(Connecting, time.Time{})
-		steady, err := s.once(ctx)
+		steady, err := s.runOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			s.setState(Ended, time.Time{})
@@ -199,8 +203,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// once opens the source and reads to the end or failure. steady says that the source worked for a while.
-func (s *Source) once(ctx context.Context) (steady bool, err error) {
+// runOnce opens the source and reads to the end or failure. steady says that the source worked for a while.
+func (s *Source) runOnce(ctx context.Context) (steady bool, err error) {
 	if s.opts.May != nil {
 		if err := s.opts.May(ctx); err != nil {
 			return false, err
@@ -232,7 +236,7 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 }
 
 // open waits for Enter and opens a Reader with a context of its own. leave may be called several times.
-func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownContext, leave func(), err error) {
+func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *cancelReader, leave func(), err error) {
 	leave = func() {}
 	if s.opts.Enter != nil {
 		if leave, err = s.opts.Enter(ctx); err != nil {
@@ -247,12 +251,12 @@ func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownCon
 		cancel()
 		return nil, leave, err
 	}
-	return &ownContext{opened, cancel, func() { s.countOpen(-1) }}, leave, nil
+	return &cancelReader{opened, cancel, func() { s.countOpen(-1) }}, leave, nil
 }
 
 // use reads a Reader to the end or failure, or until its successor is ready, and then closes the Reader, even after a
 // panic in a callback.
-func (s *Source) use(ctx context.Context, r *ownContext, leave func()) (info Info, next *ownContext, err error) {
+func (s *Source) use(ctx context.Context, r *cancelReader, leave func()) (info Info, next *cancelReader, err error) {
 	defer func() {
 		s.setOpen(nil)
 		_ = r.Close()
@@ -296,7 +300,7 @@ func (s *Source) Reopen() {
 // errNoSuccessor is the end of a Reader after its successor failed to open beside it.
 var errNoSuccessor = errors.New("the source cannot be opened twice")
 
-func noSuccessor(next *ownContext) error {
+func noSuccessor(next *cancelReader) error {
 	if next == nil {
 		return errNoSuccessor
 	}
@@ -305,9 +309,9 @@ func noSuccessor(next *ownContext) error {
 
 // succeed opens a successor beside r when Reopen asks for a successor, and then ends r, whose Next may block for
 // long. ready returns the successor, or nil without a successor; discard closes a successor not taken from ready.
-func (s *Source) succeed(ctx context.Context, r *ownContext) (ready chan *ownContext, discard func()) {
+func (s *Source) succeed(ctx context.Context, r *cancelReader) (ready chan *cancelReader, discard func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	ready = make(chan *ownContext, 1)
+	ready = make(chan *cancelReader, 1)
 	go func() {
 		select {
 		case <-s.reopen:
@@ -328,22 +332,22 @@ func (s *Source) succeed(ctx context.Context, r *ownContext) (ready chan *ownCon
 	}
 }
 
-// ownContext is a Reader with a context of its own; cancelling the context ends the Reader.
-type ownContext struct {
+// cancelReader is a Reader with a context of its own; cancelling the context ends the Reader.
+type cancelReader struct {
 	Reader
 	cancel context.CancelFunc
 	closed func()
 }
 
 // Resize implements Resizer.
-func (r *ownContext) Resize(needs []video.Need) {
+func (r *cancelReader) Resize(needs []video.Need) {
 	if z, ok := r.Reader.(Resizer); ok {
 		z.Resize(needs)
 	}
 }
 
 // Close implements Reader.
-func (r *ownContext) Close() error {
+func (r *cancelReader) Close() error {
 	err := r.Reader.Close()
 	r.cancel()
 	r.closed()
@@ -351,7 +355,7 @@ func (r *ownContext) Close() error {
 }
 
 // read reads a Reader to the end or failure, or until its successor is ready.
-func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *ownContext, err error) {
+func (s *Source) read(ctx context.Context, r *cancelReader, leave func()) (next *cancelReader, err error) {
 	info := r.Info()
 	paced := info.Timed
 	pause := maxPause
@@ -361,7 +365,7 @@ func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *o
 	var (
 		begun       time.Time
 		first, last int64 // times of frames; first moves with each jump
-		ready       chan *ownContext
+		ready       chan *cancelReader
 		rated       = info.FPS != 0 // otherwise the rate may be measured
 	)
 	if !info.Ends {
