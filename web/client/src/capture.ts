@@ -1,11 +1,27 @@
 // Sends what a source captures to a stream.
 
+import type {State} from './accounting.js';
 import {MillraceError} from './errors.js';
+import type {SendOptions} from './options.js';
 import type {CapturedFrame, Source} from './sources.js';
-import type {Stream} from './stream.js';
+
+/** The stream to which capture sends. */
+export interface Sink {
+  readonly state: State;
+  readonly ready: boolean;
+  whenReady(): Promise<void>;
+  send(data: VideoFrame | Blob | Uint8Array, options: SendOptions): boolean;
+  /** Counts a frame that is not sent. */
+  leftOut(note: unknown): void;
+  /** Resolves when no frame is in flight. */
+  drain(): Promise<void>;
+  close(): Promise<void>;
+  /** Ends the stream. */
+  finish(error: MillraceError): void;
+}
 
 /** Captures until the source or the stream ends. At the source's end the stream is closed, after what is in flight. */
-export async function capture(source: Source, stream: Stream, each?: (frame: CapturedFrame) => unknown): Promise<void> {
+export async function capture(source: Source, stream: Sink, each?: (frame: CapturedFrame) => unknown): Promise<void> {
   try {
     await source.start({
       frame: frame => {

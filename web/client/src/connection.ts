@@ -5,7 +5,9 @@ import {Backoff} from './backoff.js';
 import {Clock} from './clock.js';
 import {MillraceError, type Code, type ErrorMessage, aborted, errorOf, throwIfAborted} from './errors.js';
 import {Events} from './events.js';
-import {type StreamOptions, Stream} from './stream.js';
+import type {StreamOptions} from './options.js';
+import type {Message} from './session.js';
+import {Stream} from './stream.js';
 import {decodeResult} from './wire.js';
 
 const PING_INTERVAL = 5000; // ms
@@ -61,13 +63,6 @@ export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'closed';
 export interface ConnectionEvents {
   /** waiting = until the next attempt; error: what ended the connection, if the server sent it. */
   state: {state: ConnectionState, error?: MillraceError};
-}
-
-/** A message of the server. */
-export interface Message {
-  type: string;
-  sid?: number;
-  [member: string]: any;
 }
 
 /**

@@ -1,8 +1,11 @@
-// Encodes pictures for a Stream, in a worker thread.
+// Encodes pictures for a stream, in a worker thread.
 
+import type {Advice} from './accounting.js';
 import {isVideo} from './codecs.js';
 import {MillraceError} from './errors.js';
-import type {SendOptions, Stream} from './stream.js';
+import type {SendOptions} from './options.js';
+import type {Picture} from './picture.js';
+import type {Codec} from './wire.js';
 import type {Job, Reply} from './worker.js';
 
 const KEY_INTERVAL = 4000; // ms between key frames that were not requested
@@ -10,18 +13,6 @@ const ENCODE_TIMEOUT = 2000; // ms after which an encoder with an empty queue is
 const MAX_PENDING = 4; // frames in the worker
 const LARGEST = 640; // px: the longer side of frames as sent, unless told otherwise
 const QUALITY = 85; // of JPEG
-
-/** A picture that is not yet encoded. */
-export type Picture = VideoFrame | ImageBitmap | HTMLVideoElement | HTMLCanvasElement | HTMLImageElement | OffscreenCanvas;
-
-const PICTURES = ['VideoFrame', 'ImageBitmap', 'HTMLVideoElement', 'HTMLCanvasElement', 'HTMLImageElement', 'OffscreenCanvas'];
-
-export function isPicture(data: unknown): data is Picture {
-  return PICTURES.some(name => {
-    const type = (globalThis as Record<string, any>)[name];
-    return type && data instanceof type;
-  });
-}
 
 /**
  * The size to encode a picture at, px: no larger than needed. Only the longer side of the
@@ -34,8 +25,25 @@ export function sizeOf(width: number, height: number, longerSide: number, even: 
   return {width: round(width), height: round(height)};
 }
 
+/** The options of a frame whose times are known, as of performance.now(). */
+export type TimedOptions = SendOptions & {captured: number, taken: number};
+
+/** The stream of an Encoder. */
+export interface Output {
+  readonly codec: Codec;
+  readonly advice: Advice;
+  /** Sends encoded bytes. Returns false when the stream is not running. */
+  transmit(bytes: Uint8Array, options: TimedOptions): boolean;
+  /** Counts a frame that is not sent. */
+  leftOut(note: unknown): void;
+  /** Ends the stream. */
+  finish(error: MillraceError): void;
+  addEventListener(type: 'keyframe', listener: () => void): void;
+  removeEventListener(type: 'keyframe', listener: () => void): void;
+}
+
 interface Pending {
-  options: SendOptions & {captured: number, taken: number};
+  options: TimedOptions;
 }
 
 /**
@@ -44,7 +52,7 @@ interface Pending {
  * sent, because they could not be decoded.
  */
 export class Encoder {
-  readonly #stream: Stream;
+  readonly #stream: Output;
   readonly #limits: {maxSide?: number, quality?: number};
   readonly #worker: Worker;
   #pending = new Map<number, Pending>(); // by timestamp, the oldest first
@@ -56,7 +64,7 @@ export class Encoder {
   #drained: (() => void)[] = [];
   #closed = false;
 
-  constructor(stream: Stream, limits: {maxSide?: number, quality?: number}) {
+  constructor(stream: Output, limits: {maxSide?: number, quality?: number}) {
     this.#stream = stream;
     this.#limits = limits;
     this.#worker = new Worker(new URL(/* @vite-ignore */ './worker.js', import.meta.url), {type: 'module'});
@@ -71,7 +79,7 @@ export class Encoder {
   /** Encoding is slower than capture. */
   get busy(): boolean { return this.#pending.size >= MAX_PENDING; }
 
-  encode(picture: Picture, options: Pending['options']): void {
+  encode(picture: Picture, options: TimedOptions): void {
     const timestamp = this.#timestamp = Math.max(Math.round(options.captured * 1000), this.#timestamp + 1);
     this.#pending.set(timestamp, {options});
     this.#timer ??= setTimeout(this.#check, ENCODE_TIMEOUT);

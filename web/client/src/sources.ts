@@ -1,7 +1,7 @@
 // What can be captured in a page: cameras, screens, videos, pictures, canvases, microphones.
 
 import {type Code, MillraceError, throwIfAborted} from './errors.js';
-import type {Policy} from './stream.js';
+import type {Policy} from './policy.js';
 import type {Codec} from './wire.js';
 
 // Pictures that the server decodes, so that they are sent unchanged.

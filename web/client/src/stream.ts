@@ -3,85 +3,17 @@
 import {Accounting, type Advice} from './accounting.js';
 import {Backoff} from './backoff.js';
 import {capture} from './capture.js';
-import type {Connection, Message} from './connection.js';
 import {isVideo, usable} from './codecs.js';
-import {Encoder, type Picture, isPicture} from './encoder.js';
+import {Encoder, type TimedOptions} from './encoder.js';
 import {MillraceError, type ErrorMessage, aborted, errorOf, throwIfAborted} from './errors.js';
+import type {FrameData, SendOptions, StreamOptions} from './options.js';
+import {isPicture} from './picture.js';
+import type {Policy} from './policy.js';
 import {Queue} from './queue.js';
 import type {Reply} from './replies.js';
-import type {CapturedFrame, Source} from './sources.js';
-import {type Trace, traceparent} from './trace.js';
-import {type Codec, type Params, type Region, type Tensor, encodeFrame} from './wire.js';
-
-/** Undefined or 0 = the model's default. */
-export interface Policy {
-  /** latest: the newest frame is answered, older ones are dropped. every: each frame is answered. */
-  mode?: 'latest' | 'every';
-  /** A frame that would be older than this when it is answered is dropped. */
-  max_age_ms?: number;
-  deadline_ms?: number;
-  /** Frames above this rate are left out before they are encoded. */
-  max_fps?: number;
-  /** The most frames in flight. */
-  window?: number;
-}
-
-export interface StreamOptions {
-  model: string;
-  version?: string;
-  /** Is captured, encoded and sent; at its end the stream is closed. Otherwise call send. */
-  source?: Source;
-  /**
-   * How frames are coded; of a list the first that browser and server can do. Default:
-   * for video auto, which is ['h264', 'vp8', 'vp9', 'av1', 'jpeg']; for sound the source's;
-   * otherwise opaque, and the server recognises pictures by their content.
-   */
-  codec?: Codec | 'auto' | readonly Codec[];
-  /** Of frames with the codecs rgb24 and nv12, px. */
-  width?: number;
-  height?: number;
-  policy?: Policy;
-  /** How tensors of results are sent; none = only the times. Default json. */
-  outputs?: 'json' | 'binary' | 'none';
-  /** Accepts only a model that keeps state for each stream. */
-  stateful?: boolean;
-  /** For frames without parameters of their own. */
-  params?: Params;
-  /** The longer side of pictures that are encoded here, px. Default 640. */
-  maxSide?: number;
-  /** Of JPEG, 1 to 100. Default 85. */
-  quality?: number;
-  /** Default: the server decides which traces are kept. */
-  trace?: Trace;
-  /** The most endings that wait to be read by `for await`; 0 = none, for programs that use events. Default 64. */
-  buffer?: number;
-  /** Called with each frame of the source; what it returns is the frame's note, which comes back with its ending. */
-  each?: (frame: CapturedFrame) => unknown;
-  /** Ends the stream at once. */
-  signal?: AbortSignal;
-}
-
-/** What is sent: encoded bytes, a picture to encode here, or tensors. */
-export type FrameData = Blob | ArrayBuffer | ArrayBufferView | Picture | readonly Tensor[];
-
-export interface SendOptions {
-  /** When the frame was captured, as of performance.now(). Default now. */
-  captured?: number;
-  /** Comes back with the ending. */
-  note?: unknown;
-  /** For encoded inter-coded video: it is a key frame. */
-  key?: boolean;
-  /** Instead of a new one. */
-  traceparent?: string;
-  /** The part of the picture that the model gets. */
-  roi?: Region;
-  params?: Params;
-  deadlineMs?: number;
-  /** The frame is never dropped for a newer one or for its age. */
-  mustProcess?: boolean;
-  /** It is the last frame. */
-  endOfStream?: boolean;
-}
+import type {Message, Session} from './session.js';
+import {traceparent} from './trace.js';
+import {type Codec, type Tensor, encodeFrame} from './wire.js';
 
 const AUTO: readonly Codec[] = ['h264', 'vp8', 'vp9', 'av1', 'jpeg'];
 const BUFFER = 64;
@@ -97,7 +29,7 @@ const POLL = 5; // ms, while the browser sends what it has
  */
 export class Stream extends Accounting implements AsyncIterable<Reply> {
   readonly model: string;
-  readonly #connection: Connection;
+  readonly #connection: Session<Stream>;
   readonly #options: StreamOptions;
   readonly #codecs: readonly Codec[]; // in order of preference
   #message: Message; // that opens the stream
@@ -135,14 +67,14 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   readonly closed = new Promise<void>(resolve => this.#ended = resolve);
 
   /** @internal */
-  static async create(connection: Connection, options: StreamOptions): Promise<Stream> {
+  static async create(connection: Session<Stream>, options: StreamOptions): Promise<Stream> {
     const {codec = options.source?.codec ?? 'opaque', signal} = options; // without a codec the server recognises pictures
     const codecs = await usable(codec === 'auto' ? AUTO : typeof codec === 'string' ? [codec] : codec, options.source !== undefined);
     throwIfAborted(signal);
     return new Stream(connection, options, codecs);
   }
 
-  private constructor(connection: Connection, options: StreamOptions, codecs: readonly Codec[]) {
+  private constructor(connection: Session<Stream>, options: StreamOptions, codecs: readonly Codec[]) {
     super();
     const {model, version, codec = options.source?.codec, policy = {}, outputs, stateful, params, width, height, signal, source, trace} = options;
     this.model = model;
@@ -284,7 +216,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   }
 
   /** @internal Sends encoded bytes. @returns false = the stream is not running */
-  transmit(data: Blob | Uint8Array | readonly Tensor[], {taken, captured, note, traceparent: given, ...options}: SendOptions & {captured: number, taken: number}): boolean {
+  transmit(data: Blob | Uint8Array | readonly Tensor[], {taken, captured, note, traceparent: given, ...options}: TimedOptions): boolean {
     if (this.state !== 'running') return false;
     const seq = this.#seq++, parent = given ?? traceparent(this.#options.trace), {width, height} = this.#options;
     const frame = encodeFrame(data, {

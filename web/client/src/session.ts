@@ -1,0 +1,22 @@
+// What a stream needs of its connection.
+
+/** A message of the server, or to the server. */
+export interface Message {
+  type: string;
+  sid?: number;
+  [member: string]: any;
+}
+
+/** A session to which streams of type S belong. */
+export interface Session<S> {
+  /** The server's clock less performance.now(), ms; undefined = not known yet. */
+  readonly clockOffset: number | undefined;
+  /** Whether a message sent now is not queued behind other messages. */
+  readonly writable: boolean;
+  /** Opens the stream, now or when there is a connection. */
+  add(stream: S): void;
+  /** Closes the stream, and forgets the stream. */
+  remove(stream: S): void;
+  sendMessage(message: Message): void;
+  sendFrame(frame: Blob | Uint8Array): void;
+}
