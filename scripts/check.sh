@@ -56,10 +56,12 @@ licenses() {
     return $status
 }
 
-# web builds the console and the JavaScript client, and compares them with the built files
-# that are committed.
+# web checks the format of the sources in web, builds the console and the JavaScript client, and
+# compares them with the built files that are committed.
 web() {
-    (cd web && npm ci --prefer-offline --ignore-scripts --no-audit --no-fund --loglevel=error && npm run build --workspaces --loglevel=error) >/dev/null || return 1
+    (cd web && npm ci --prefer-offline --ignore-scripts --no-audit --no-fund --loglevel=error) >/dev/null || return 1
+    (cd web && npm run check-format --loglevel=error) || { echo "run npm run format in web"; return 1; }
+    (cd web && npm run build --workspaces --loglevel=error) >/dev/null || return 1
     git rev-parse HEAD >/dev/null 2>&1 || { echo "skipped: this is not a git checkout"; return 0; }
     changed=$(git status --porcelain web)
     [ -z "$changed" ] || { echo "the built files are not those of the sources; run npm run build in web and commit:"; echo "$changed"; return 1; }

@@ -30,8 +30,12 @@ function licences(): Plugin {
         const file = fs.readdirSync(dir).find(f => /^licen[cs]e/i.test(f));
         if (!file) throw new Error(`${name} has no licence file`);
         // Of the packages that are in a bundle, the bundle has the licences.
-        const files = [file, ...fs.readdirSync(dir).filter(f => f === 'NOTICE' || f === 'swagger-ui-bundle.js.LICENSE.txt')];
-        return `${name} ${version} (${license})\n\n${files.map(f => fs.readFileSync(path.join(dir, f), 'utf8').trim()).join('\n\n')}\n`;
+        const files = [
+          file,
+          ...fs.readdirSync(dir).filter(f => f === 'NOTICE' || f === 'swagger-ui-bundle.js.LICENSE.txt'),
+        ];
+        const contents = files.map(f => fs.readFileSync(path.join(dir, f), 'utf8').trim());
+        return `${name} ${version} (${license})\n\n${contents.join('\n\n')}\n`;
       });
       this.emitFile({type: 'asset', fileName: 'LICENSES.txt', source: texts.sort().join(`\n${'-'.repeat(72)}\n\n`)});
     },
@@ -60,8 +64,13 @@ function docs(): Plugin {
       for (const f of fs.readdirSync(page)) {
         this.emitFile({type: 'asset', fileName: `docs/${f}`, source: fs.readFileSync(path.join(page, f))});
       }
-      for (const [to, from] of [['swagger-ui.js', 'swagger-ui-bundle.js'], ['swagger-ui.css', 'swagger-ui.css']]) {
-        const source = fs.readFileSync(path.join(folder(viewer), from!), 'utf8').replace(/^(\/\/|\/\*)# sourceMappingURL=.*$/m, '');
+      for (const [to, from] of [
+        ['swagger-ui.js', 'swagger-ui-bundle.js'],
+        ['swagger-ui.css', 'swagger-ui.css'],
+      ]) {
+        const source = fs
+          .readFileSync(path.join(folder(viewer), from!), 'utf8')
+          .replace(/^(\/\/|\/\*)# sourceMappingURL=.*$/m, '');
         this.emitFile({type: 'asset', fileName: `docs/${to}`, source});
       }
     },
@@ -92,7 +101,9 @@ export default defineConfig({
       external: '@millrace/client',
       output: {
         paths: {'@millrace/client': './client/index.js'},
-        entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]',
+        entryFileNames: '[name].js',
+        chunkFileNames: '[name].js',
+        assetFileNames: '[name][extname]',
       },
     },
   },

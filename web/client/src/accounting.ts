@@ -2,7 +2,16 @@
 
 import type {MillraceError} from './errors.js';
 import {Events} from './events.js';
-import {type Drop, type Ending, type Failure, type Reply, type Result, type ServerTiming, type Times, timings} from './replies.js';
+import {
+  type Drop,
+  type Ending,
+  type Failure,
+  type Reply,
+  type Result,
+  type ServerTiming,
+  type Times,
+  timings,
+} from './replies.js';
 import {isSampled, traceIdOf} from './trace.js';
 
 /** waiting = until the next attempt to connect or to open; closing = until the frames in flight have ended. */
@@ -21,11 +30,11 @@ export interface Advice {
 /** The details of a stream's events. */
 export interface StreamEvents {
   /** error: what ended the connection or the stream, if the server sent it. */
-  state: {state: State, error?: MillraceError};
+  state: {state: State; error?: MillraceError};
   result: Result;
   drop: Drop;
   error: Failure;
-  /** A frame was not sent: there was no credit, it came too early by the server's advice, or the encoder left it out. */
+  /** A frame was not sent: no credit, too early by the server's advice, or skipped by the encoder. */
   skip: {note: unknown};
   advice: Advice;
   /** The server refused a message about the stream, such as an update. */
@@ -33,7 +42,7 @@ export interface StreamEvents {
   /** The next chunk of inter-coded video must be a key frame: the server asks for one, or chunks were lost. */
   keyframe: undefined;
   /** The stream goes on with another codec, because the server refused the one before. */
-  codec: {codec: string, error: MillraceError};
+  codec: {codec: string; error: MillraceError};
 }
 
 /** The frames of a stream. sent = results + dropped + errors + inFlight, at any time. */
@@ -60,7 +69,9 @@ interface Frame extends Times {
 }
 
 /** What the server says about the ending of a frame. */
-type Said = {traceresponse?: string} & ({dropped: string} | {error: MillraceError} | {result: Omit<Result, keyof Ending | 'type'>, timing?: ServerTiming});
+type Said = {traceresponse?: string} & (
+  {dropped: string} | {error: MillraceError} | {result: Omit<Result, keyof Ending | 'type'>; timing?: ServerTiming}
+);
 
 /**
  * Every frame that was sent has one ending: a result, a drop or an error, also across
@@ -72,11 +83,17 @@ export abstract class Accounting extends Events<StreamEvents> {
   #drops: Record<string, number> = {};
   #state: State = 'connecting';
 
-  get state(): State { return this.#state; }
+  get state(): State {
+    return this.#state;
+  }
 
-  get counts(): Counts { return {...this.#counts, drops: {...this.#drops}, inFlight: this.#inFlight.size}; }
+  get counts(): Counts {
+    return {...this.#counts, drops: {...this.#drops}, inFlight: this.#inFlight.size};
+  }
 
-  get inFlight(): number { return this.#inFlight.size; }
+  get inFlight(): number {
+    return this.#inFlight.size;
+  }
 
   /** How long the oldest frame has been in flight, ms; 0 = none, or there is no connection. */
   get silence(): number {
@@ -85,7 +102,9 @@ export abstract class Accounting extends Events<StreamEvents> {
   }
 
   /** The seq of the oldest frame in flight. */
-  protected get oldest(): number | undefined { return this.#inFlight.keys().next().value; }
+  protected get oldest(): number | undefined {
+    return this.#inFlight.keys().next().value;
+  }
 
   /** Called with each ending, and each partial result. */
   protected abstract reply(reply: Reply): void;
@@ -113,8 +132,17 @@ export abstract class Accounting extends Events<StreamEvents> {
   protected end(seq: number, said: Said, offset?: number): boolean {
     const frame = this.#inFlight.get(seq);
     if (!frame) return false;
-    const {captured, note, bytes, traceparent} = frame, timing = 'result' in said ? said.timing : undefined;
-    const ending = {seq, captured, note, bytes, traceId: traceIdOf(traceparent || said.traceresponse), traceKept: isSampled(said.traceresponse), timings: timings(frame, performance.now(), timing, offset)};
+    const {captured, note, bytes, traceparent} = frame,
+      timing = 'result' in said ? said.timing : undefined;
+    const ending = {
+      seq,
+      captured,
+      note,
+      bytes,
+      traceId: traceIdOf(traceparent || said.traceresponse),
+      traceKept: isSampled(said.traceresponse),
+      timings: timings(frame, performance.now(), timing, offset),
+    };
     if ('result' in said) {
       const result: Result = {type: 'result', ...ending, ...said.result};
       if (!result.partial) {

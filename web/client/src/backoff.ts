@@ -1,6 +1,7 @@
 // The time to wait before trying again.
 
-const FIRST = 500, LONGEST = 8000; // ms
+const FIRST = 500,
+  LONGEST = 8000; // ms
 
 /** An exponential back-off with jitter, in ms. */
 export class Backoff {

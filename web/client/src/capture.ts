@@ -25,7 +25,8 @@ export async function capture(source: Source, stream: Sink, each?: (frame: Captu
   try {
     await source.start({
       frame: frame => {
-        const taken = stream.ready, note = each?.({...frame, taken, picture: frame.picture});
+        const taken = stream.ready,
+          note = each?.({...frame, taken, picture: frame.picture});
         const picture = taken && frame.picture();
         if (picture) stream.send(picture, {captured: frame.captured, note});
         else stream.leftOut(note);
@@ -40,7 +41,11 @@ export async function capture(source: Source, stream: Sink, each?: (frame: Captu
     await stream.close();
   } catch (e) {
     if (stream.state !== 'closed' && stream.state !== 'closing') {
-      stream.finish(e instanceof MillraceError ? e : new MillraceError('internal', `source: ${e instanceof Error ? e.message : e}`, {cause: e}));
+      stream.finish(
+        e instanceof MillraceError
+          ? e
+          : new MillraceError('internal', `source: ${e instanceof Error ? e.message : e}`, {cause: e}),
+      );
     }
   }
 }

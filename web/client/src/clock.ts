@@ -1,10 +1,11 @@
 // The server's clock, as far as pings tell it.
 
-const KEPT = 8, FIRST = 4; // pings: clocks drift, so that old ones are forgotten
+const KEPT = 8,
+  FIRST = 4; // pings: clocks drift, so that old ones are forgotten
 
 /** Estimates the difference of two clocks from round trips, all in ms. */
 export class Clock {
-  #trips: {rtt: number, offset: number}[] = [];
+  #trips: {rtt: number; offset: number}[] = [];
 
   /**
    * Adds a round trip.
@@ -17,7 +18,9 @@ export class Clock {
   }
 
   /** Whether there are too few round trips yet: the first of a connection are slow. */
-  get isNew(): boolean { return this.#trips.length < FIRST; }
+  get isNew(): boolean {
+    return this.#trips.length < FIRST;
+  }
 
   /** The server's clock less performance.now(), by the shortest round trip; undefined = not known yet. */
   get offset(): number | undefined {
@@ -30,6 +33,9 @@ export class Clock {
   }
 
   get #best() {
-    return this.#trips.reduce<{rtt: number, offset: number} | undefined>((a, b) => a && a.rtt <= b.rtt ? a : b, undefined);
+    return this.#trips.reduce<{rtt: number; offset: number} | undefined>(
+      (a, b) => (a && a.rtt <= b.rtt ? a : b),
+      undefined,
+    );
   }
 }

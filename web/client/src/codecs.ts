@@ -20,14 +20,23 @@ const CODECS: Record<VideoCodec, Pick<VideoEncoderConfig, 'codec' | 'avc'>> = {
 export const isVideo = (codec: Codec): codec is VideoCodec => codec in CODECS;
 
 export const configuration = (codec: VideoCodec, width: number, height: number): VideoEncoderConfig => ({
-  ...CODECS[codec], width, height, bitrate: Math.max(MIN_BITRATE, BITS_PER_PIXEL * width * height), latencyMode: 'realtime',
+  ...CODECS[codec],
+  width,
+  height,
+  bitrate: Math.max(MIN_BITRATE, BITS_PER_PIXEL * width * height),
+  latencyMode: 'realtime',
 });
 
-/** The video codecs that this browser encodes: none in Node, in an old browser, or in a page that is not on https or localhost. */
+/**
+ * The video codecs that this browser encodes. Node, old browsers, and pages that are not on https or localhost encode
+ * none.
+ */
 export async function videoCodecs(): Promise<VideoCodec[]> {
   if (!('VideoEncoder' in globalThis)) return [];
   const all = (Object.keys(CODECS) as VideoCodec[]).map(async codec => {
-    const {supported} = await VideoEncoder.isConfigSupported(configuration(codec, 640, 480)).catch(() => ({supported: false}));
+    const {supported} = await VideoEncoder.isConfigSupported(configuration(codec, 640, 480)).catch(() => ({
+      supported: false,
+    }));
     return supported ? [codec] : [];
   });
   return (await Promise.all(all)).flat();
@@ -36,9 +45,14 @@ export async function videoCodecs(): Promise<VideoCodec[]> {
 /** Those codecs of a list that can be sent from here. Rejects when there is none. */
 export async function usable(codecs: readonly Codec[], encodedHere: boolean): Promise<readonly Codec[]> {
   if (!encodedHere || !codecs.some(isVideo)) return codecs;
-  const supported = await videoCodecs(), found = codecs.filter(codec => !isVideo(codec) || supported.includes(codec));
+  const supported = await videoCodecs(),
+    found = codecs.filter(codec => !isVideo(codec) || supported.includes(codec));
   if (found.length === 0) {
-    throw new MillraceError('unsupported', `codec: this browser encodes none of ${codecs.join(', ')} here${globalThis.isSecureContext === false ? ', since the page is not on https or localhost' : ''}: send jpeg`);
+    const why = globalThis.isSecureContext === false ? ', since the page is not on https or localhost' : '';
+    throw new MillraceError(
+      'unsupported',
+      `codec: this browser encodes none of ${codecs.join(', ')} here${why}: send jpeg`,
+    );
   }
   return found;
 }

@@ -16,7 +16,12 @@ const REPLACED = 4409;
 
 /** Close codes after which connecting again would fail again, with the codes of their errors. */
 const FINAL: Record<number, Code> = {
-  1008: 'invalid_argument', 1009: 'too_large', 4400: 'invalid_argument', 4401: 'unauthenticated', 4404: 'not_found', [REPLACED]: 'conflict',
+  1008: 'invalid_argument',
+  1009: 'too_large',
+  4400: 'invalid_argument',
+  4401: 'unauthenticated',
+  4404: 'not_found',
+  [REPLACED]: 'conflict',
 };
 
 /** What the client uses of a WebSocket: the browser's, or that of the package ws. */
@@ -36,7 +41,10 @@ export interface ConnectOptions {
   signal?: AbortSignal;
   /** For Node before 22, which has none: `import WebSocket from 'ws'`. */
   WebSocket?: new (url: string, protocols: string[]) => Socket;
-  /** An API key of the server, or a function that returns the one that is valid now. Each connection begins with a request for a ticket, since a page's WebSocket cannot have headers. */
+  /**
+   * An API key of the server, or a function that returns the valid key. Each connection begins with a request for a
+   * ticket, since a page's WebSocket cannot have headers.
+   */
   token?: Token;
   /** Of the same request, instead. */
   headers?: Record<string, string>;
@@ -55,14 +63,18 @@ export async function authorization(token?: Token): Promise<Record<string, strin
     cause = e;
   }
   if (typeof key === 'string' && /^[!-~]+$/.test(key)) return {Authorization: `Bearer ${key}`};
-  throw new MillraceError('unauthenticated', cause ? `token: the function failed: ${cause}` : 'token: is not a key: want letters, digits and signs of ASCII', {cause});
+  throw new MillraceError(
+    'unauthenticated',
+    cause ? `token: the function failed: ${cause}` : 'token: is not a key: want letters, digits and signs of ASCII',
+    {cause},
+  );
 }
 
 export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'closed';
 
 export interface ConnectionEvents {
   /** waiting = until the next attempt; error: what ended the connection, if the server sent it. */
-  state: {state: ConnectionState, error?: MillraceError};
+  state: {state: ConnectionState; error?: MillraceError};
 }
 
 /**
@@ -81,10 +93,13 @@ export function address(base: string | URL, scheme: 'http' | 'ws', path: string)
   try {
     url = new URL(base, globalThis.location?.href);
   } catch (cause) {
-    throw new MillraceError('invalid_argument', `url: ${base} is not an address: http://127.0.0.1:8000 is one`, {cause});
+    throw new MillraceError('invalid_argument', `url: ${base} is not an address: http://127.0.0.1:8000 is one`, {
+      cause,
+    });
   }
   const secure = /^(https|wss):$/.test(url.protocol);
-  if (!secure && !/^(http|ws):$/.test(url.protocol)) throw new MillraceError('invalid_argument', `url: ${base} is not an address of http, https, ws or wss`);
+  if (!secure && !/^(http|ws):$/.test(url.protocol))
+    throw new MillraceError('invalid_argument', `url: ${base} is not an address of http, https, ws or wss`);
   return `${scheme}${secure ? 's' : ''}://${url.host}${url.pathname.replace(/\/+$/, '')}${path}`;
 }
 
@@ -119,7 +134,7 @@ export class Connection extends Events<ConnectionEvents> {
   #reject!: (error: MillraceError) => void;
 
   /** @internal */
-  readonly connected = new Promise<void>((resolve, reject) => [this.#resolve, this.#reject] = [resolve, reject]);
+  readonly connected = new Promise<void>((resolve, reject) => ([this.#resolve, this.#reject] = [resolve, reject]));
 
   /** @internal */
   constructor(url: string | URL, options: ConnectOptions) {
@@ -130,26 +145,40 @@ export class Connection extends Events<ConnectionEvents> {
     this.#options = options;
     const {signal} = options;
     if (!options.WebSocket && !globalThis.WebSocket) {
-      throw new MillraceError('unsupported', 'WebSocket: is missing here: give the one of the package ws as option WebSocket, or use Node 22', {field: 'WebSocket'});
+      throw new MillraceError(
+        'unsupported',
+        'WebSocket: is missing here: give the one of the package ws as option WebSocket, or use Node 22',
+        {field: 'WebSocket'},
+      );
     }
     throwIfAborted(signal);
     signal?.addEventListener('abort', this.#abort);
     this.#connect();
   }
 
-  get state(): ConnectionState { return this.#state; }
+  get state(): ConnectionState {
+    return this.#state;
+  }
 
   /** The server's id of the session; it changes when the session could not be resumed. */
-  get id(): string { return this.#id; }
+  get id(): string {
+    return this.#id;
+  }
 
   /** The time of a round trip to the server, ms; undefined = not known yet. */
-  get rtt(): number | undefined { return this.#clock.rtt; }
+  get rtt(): number | undefined {
+    return this.#clock.rtt;
+  }
 
   /** The server's clock less performance.now(), ms; undefined = not known yet. */
-  get clockOffset(): number | undefined { return this.#clock.offset; }
+  get clockOffset(): number | undefined {
+    return this.#clock.offset;
+  }
 
   /** The server is draining: it opens no streams, and the connection will end. */
-  get draining(): boolean { return this.#draining; }
+  get draining(): boolean {
+    return this.#draining;
+  }
 
   /**
    * Opens a stream to a model. Rejects with the server's error when it refuses. Once
@@ -170,7 +199,9 @@ export class Connection extends Events<ConnectionEvents> {
   // The remaining methods are for Stream.
 
   /** @internal Whether a message sent now is not queued behind others. */
-  get writable(): boolean { return this.#ready && !this.#draining && this.#socket!.bufferedAmount === 0; }
+  get writable(): boolean {
+    return this.#ready && !this.#draining && this.#socket!.bufferedAmount === 0;
+  }
 
   /** @internal */
   add(stream: Stream): void {
@@ -202,7 +233,8 @@ export class Connection extends Events<ConnectionEvents> {
   #abort = (): void => this.#end(aborted(this.#options.signal!));
 
   async #connect(): Promise<void> {
-    const attempt = ++this.#attempts, protocols = ['millrace.v1'];
+    const attempt = ++this.#attempts,
+      protocols = ['millrace.v1'];
     this.#silent = 0;
     this.#fault = this.#newSession = undefined;
     this.#draining = false;
@@ -216,18 +248,21 @@ export class Connection extends Events<ConnectionEvents> {
       }
       if (attempt !== this.#attempts) return; // closed in the meantime
     }
-    const socket = this.#socket = new (this.#options.WebSocket ?? globalThis.WebSocket)(this.#url, protocols) as Socket;
+    const socket = (this.#socket = new (this.#options.WebSocket ?? globalThis.WebSocket)(
+      this.#url,
+      protocols,
+    ) as Socket);
     let cause: unknown;
     socket.binaryType = 'arraybuffer';
     socket.onmessage = e => this.#message(typeof e.data === 'string' ? JSON.parse(e.data) : decodeResult(e.data));
-    socket.onerror = e => cause = e.message; // of ws; browsers do not tell
+    socket.onerror = e => (cause = e.message); // of ws; browsers do not tell
     socket.onclose = e => this.#closed(e, this.#fault, cause);
     this.#pingTimer = setInterval(() => this.#ping(), PING_INTERVAL);
   }
 
   /** A ticket to connect with. Rejects with MillraceError. */
   async #ticket(): Promise<string> {
-    const headers = {...await authorization(this.#options.token), ...this.#options.headers};
+    const headers = {...(await authorization(this.#options.token)), ...this.#options.headers};
     let reply: Response;
     try {
       reply = await fetch(this.#tickets, {method: 'POST', headers});
@@ -235,7 +270,11 @@ export class Connection extends Events<ConnectionEvents> {
       throw new MillraceError('unavailable', `no answer from ${this.#tickets}`, {retryable: true, cause});
     }
     const body = await reply.json().catch(() => ({}));
-    if (!reply.ok) throw new MillraceError(body.code ?? 'unauthenticated', body.error ?? `${this.#tickets} answers with status ${reply.status}`);
+    if (!reply.ok)
+      throw new MillraceError(
+        body.code ?? 'unauthenticated',
+        body.error ?? `${this.#tickets} answers with status ${reply.status}`,
+      );
     return body.ticket;
   }
 
@@ -269,7 +308,8 @@ export class Connection extends Events<ConnectionEvents> {
         return;
       case 'error':
         if (m.sid !== undefined) break;
-        if (!this.#ready && !m.fatal) this.#begin(this.#newSession!); // the session cannot be resumed
+        if (!this.#ready && !m.fatal)
+          this.#begin(this.#newSession!); // the session cannot be resumed
         else this.#fault = errorOf(m as unknown as ErrorMessage);
         return;
     }
@@ -279,7 +319,8 @@ export class Connection extends Events<ConnectionEvents> {
   #attach(): void {
     const streams = [...this.#streams].filter(s => s.sid);
     this.sendMessage({
-      type: 'attach', token: this.#token,
+      type: 'attach',
+      token: this.#token,
       // Endings do not come in order: all below the oldest frame in flight have come.
       streams: streams.map(s => ({sid: s.sid, last_seq: s.lastEnded})),
     });
@@ -314,9 +355,16 @@ export class Connection extends Events<ConnectionEvents> {
     this.#sendPing();
   }
 
-  async #closed({code, reason}: {code: number, reason?: string}, fault?: MillraceError, cause?: unknown): Promise<void> {
+  async #closed(
+    {code, reason}: {code: number; reason?: string},
+    fault?: MillraceError,
+    cause?: unknown,
+  ): Promise<void> {
     const final = FINAL[code];
-    if (!fault && (final || reason)) fault = new MillraceError(final ?? 'unavailable', reason || `the server closed the session (${code})`, {retryable: !final});
+    if (!fault && (final || reason))
+      fault = new MillraceError(final ?? 'unavailable', reason || `the server closed the session (${code})`, {
+        retryable: !final,
+      });
     if (final || this.#first || fault?.code === 'unauthenticated' || fault?.code === 'permission_denied') {
       const attempt = this.#attempts;
       fault ??= await this.#unreachable(cause);
@@ -334,7 +382,9 @@ export class Connection extends Events<ConnectionEvents> {
       why = `${this.#url} refused the connection`;
       if (!ok) why += `, and ${this.#health} answers with status ${status}`;
       else if (globalThis.location) why += `: does the server’s setting origins list ${location.origin}?`;
-    } catch { /* the text says so */ }
+    } catch {
+      /* the text says so */
+    }
     return new MillraceError('unavailable', cause ? `${why} (${cause})` : why, {retryable: true, cause});
   }
 

@@ -19,14 +19,20 @@ const QUALITY = 85; // of JPEG
  * server's advice is used: its aspect ratio is that of earlier frames, and a camera may have
  * been rotated since. Encoders of video need even sides.
  */
-export function sizeOf(width: number, height: number, longerSide: number, even: boolean): {width: number, height: number} {
+export function sizeOf(
+  width: number,
+  height: number,
+  longerSide: number,
+  even: boolean,
+): {width: number; height: number} {
   const scale = Math.min(1, longerSide / Math.max(width, height));
-  const round = (n: number) => even ? Math.max(2, 2 * Math.round(n * scale / 2)) : Math.max(1, Math.round(n * scale));
+  const round = (n: number) =>
+    even ? Math.max(2, 2 * Math.round((n * scale) / 2)) : Math.max(1, Math.round(n * scale));
   return {width: round(width), height: round(height)};
 }
 
 /** The options of a frame whose times are known, as of performance.now(). */
-export type TimedOptions = SendOptions & {captured: number, taken: number};
+export type TimedOptions = SendOptions & {captured: number; taken: number};
 
 /** The stream of an Encoder. */
 export interface Output {
@@ -53,7 +59,7 @@ interface Pending {
  */
 export class Encoder {
   readonly #stream: Output;
-  readonly #limits: {maxSide?: number, quality?: number};
+  readonly #limits: {maxSide?: number; quality?: number};
   readonly #worker: Worker;
   #pending = new Map<number, Pending>(); // by timestamp, the oldest first
   #timestamp = 0; // us, of the newest frame
@@ -64,33 +70,47 @@ export class Encoder {
   #drained: (() => void)[] = [];
   #closed = false;
 
-  constructor(stream: Output, limits: {maxSide?: number, quality?: number}) {
+  constructor(stream: Output, limits: {maxSide?: number; quality?: number}) {
     this.#stream = stream;
     this.#limits = limits;
     this.#worker = new Worker(new URL(/* @vite-ignore */ './worker.js', import.meta.url), {type: 'module'});
     this.#worker.onmessage = ({data}: MessageEvent<Reply>) => this.#reply(data);
-    this.#worker.onerror = e => this.#failed(e.message || 'the file worker.js, beside the client’s index.js, cannot be loaded');
+    this.#worker.onerror = e =>
+      this.#failed(e.message || 'the file worker.js, beside the client’s index.js, cannot be loaded');
     stream.addEventListener('keyframe', this.#keyframe);
   }
 
   /** How many frames are being encoded. */
-  get pending(): number { return this.#pending.size; }
+  get pending(): number {
+    return this.#pending.size;
+  }
 
   /** Encoding is slower than capture. */
-  get busy(): boolean { return this.#pending.size >= MAX_PENDING; }
+  get busy(): boolean {
+    return this.#pending.size >= MAX_PENDING;
+  }
 
   encode(picture: Picture, options: TimedOptions): void {
-    const timestamp = this.#timestamp = Math.max(Math.round(options.captured * 1000), this.#timestamp + 1);
+    const timestamp = (this.#timestamp = Math.max(Math.round(options.captured * 1000), this.#timestamp + 1));
     this.#pending.set(timestamp, {options});
     this.#timer ??= setTimeout(this.#check, ENCODE_TIMEOUT);
     if ('VideoFrame' in globalThis) {
       try {
-        this.#post(timestamp, picture instanceof VideoFrame || picture instanceof ImageBitmap ? picture : new VideoFrame(picture, {timestamp}));
-      } catch (e) { // a video without a picture yet
+        this.#post(
+          timestamp,
+          picture instanceof VideoFrame || picture instanceof ImageBitmap
+            ? picture
+            : new VideoFrame(picture, {timestamp}),
+        );
+      } catch (e) {
+        // a video without a picture yet
         this.#skip(timestamp);
       }
     } else {
-      createImageBitmap(picture).then(bitmap => this.#post(timestamp, bitmap), () => this.#skip(timestamp));
+      createImageBitmap(picture).then(
+        bitmap => this.#post(timestamp, bitmap),
+        () => this.#skip(timestamp),
+      );
     }
   }
 
@@ -117,8 +137,10 @@ export class Encoder {
       frame.close();
       return;
     }
-    const {codec, advice} = this.#stream, video = isVideo(codec), now = performance.now();
-    const longerSide = advice.width ? Math.max(advice.width, advice.height!) : this.#limits.maxSide ?? LARGEST;
+    const {codec, advice} = this.#stream,
+      video = isVideo(codec),
+      now = performance.now();
+    const longerSide = advice.width ? Math.max(advice.width, advice.height!) : (this.#limits.maxSide ?? LARGEST);
     const size = frame instanceof ImageBitmap ? frame : {width: frame.displayWidth, height: frame.displayHeight};
     const key = video && (this.#keyWanted || now - this.#lastKey > KEY_INTERVAL);
     if (key) {
@@ -126,7 +148,11 @@ export class Encoder {
       this.#lastKey = now;
     }
     const job: Job = {
-      timestamp, frame, codec: video ? codec : 'jpeg', ...sizeOf(size.width, size.height, longerSide, video), key,
+      timestamp,
+      frame,
+      codec: video ? codec : 'jpeg',
+      ...sizeOf(size.width, size.height, longerSide, video),
+      key,
       quality: (advice.quality ?? this.#limits.quality ?? QUALITY) / 100,
     };
     this.#worker.postMessage(job, [frame]);
@@ -134,22 +160,29 @@ export class Encoder {
 
   #reply(reply: Reply): void {
     if ('error' in reply) return this.#failed(reply.error);
-    if ('idle' in reply) { // the encoder skipped what it was given until then
+    if ('idle' in reply) {
+      // the encoder skipped what it was given until then
       for (const timestamp of [...this.#pending.keys()]) if (timestamp <= reply.idle) this.#skip(timestamp);
       this.#keyWanted ||= this.#awaitKey;
       return;
     }
-    const {timestamp, bytes, key} = reply, frame = this.#pending.get(timestamp), video = isVideo(reply.codec);
-    if (!frame) { // it came after ENCODE_TIMEOUT
+    const {timestamp, bytes, key} = reply,
+      frame = this.#pending.get(timestamp),
+      video = isVideo(reply.codec);
+    if (!frame) {
+      // it came after ENCODE_TIMEOUT
       if (video) this.#keyframe();
       return;
     }
-    for (const earlier of [...this.#pending.keys()]) { // the encoder skipped them, to keep the bit rate
+    for (const earlier of [...this.#pending.keys()]) {
+      // the encoder skipped them, to keep the bit rate
       if (earlier >= timestamp) break;
       this.#skip(earlier);
     }
     this.#pending.delete(timestamp);
-    const current = video ? reply.codec === this.#stream.codec && (!this.#awaitKey || key) : !isVideo(this.#stream.codec);
+    const current = video
+      ? reply.codec === this.#stream.codec && (!this.#awaitKey || key)
+      : !isVideo(this.#stream.codec);
     if (current && this.#stream.transmit(new Uint8Array(bytes), {...frame.options, key})) {
       this.#awaitKey &&= !video;
     } else {
@@ -161,8 +194,10 @@ export class Encoder {
 
   /** Asks an encoder that is late whether it has skipped frames. */
   #check = (): void => {
-    const [oldest] = this.#pending.values(), [...timestamps] = this.#pending.keys();
-    if (oldest && performance.now() - oldest.options.taken > ENCODE_TIMEOUT) this.#worker.postMessage({idle: timestamps.at(-1)!} satisfies Job);
+    const [oldest] = this.#pending.values(),
+      [...timestamps] = this.#pending.keys();
+    if (oldest && performance.now() - oldest.options.taken > ENCODE_TIMEOUT)
+      this.#worker.postMessage({idle: timestamps.at(-1)!} satisfies Job);
     this.#timer = oldest && setTimeout(this.#check, ENCODE_TIMEOUT);
   };
 
@@ -179,6 +214,8 @@ export class Encoder {
   }
 
   #failed(why: string): void {
-    this.#stream.finish(new MillraceError('unsupported', `codec: this browser’s encoder for ${this.#stream.codec} failed: ${why}`));
+    this.#stream.finish(
+      new MillraceError('unsupported', `codec: this browser’s encoder for ${this.#stream.codec} failed: ${why}`),
+    );
   }
 }

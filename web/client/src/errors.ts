@@ -7,8 +7,22 @@
  * `unavailable` (the server cannot be reached), `canceled` (by close or a signal).
  */
 export type Code =
-  | 'invalid_argument' | 'unsupported' | 'unsupported_version' | 'not_found' | 'too_large' | 'unauthenticated' | 'permission_denied'
-  | 'flow_control' | 'overloaded' | 'unavailable' | 'unloaded' | 'timeout' | 'canceled' | 'draining' | 'conflict' | 'internal';
+  | 'invalid_argument'
+  | 'unsupported'
+  | 'unsupported_version'
+  | 'not_found'
+  | 'too_large'
+  | 'unauthenticated'
+  | 'permission_denied'
+  | 'flow_control'
+  | 'overloaded'
+  | 'unavailable'
+  | 'unloaded'
+  | 'timeout'
+  | 'canceled'
+  | 'draining'
+  | 'conflict'
+  | 'internal';
 
 interface Details {
   field?: string;
@@ -38,8 +52,12 @@ export class MillraceError extends Error {
   }
 }
 
-/** What the server says in its own words: errors about unknown models have them in brackets, behind the words that clients of other servers look for. */
-export const ownText = (message?: string): string | undefined => /^Request for unknown model: .*? is not found \((.*)\)$/s.exec(message ?? '')?.[1] ?? message;
+/**
+ * The server's own words. Errors about unknown models have them in brackets, behind the words that clients of other
+ * servers look for.
+ */
+export const ownText = (message?: string): string | undefined =>
+  /^Request for unknown model: .*? is not found \((.*)\)$/s.exec(message ?? '')?.[1] ?? message;
 
 /** The field of an error's text, `FIELD: text`. */
 const fieldOf = (message: string): string => /^([a-z]\w*(?:[.[][\w\]]+)*): /.exec(message)?.[1] ?? '';
@@ -57,7 +75,8 @@ export const errorOf = (m: ErrorMessage): MillraceError =>
   new MillraceError(m.code as Code, m.message, {retryable: m.retryable ?? false, retryAfterMs: m.retry_after_ms ?? 0});
 
 /** The error of a signal that was aborted. */
-export const aborted = (signal: AbortSignal): MillraceError => new MillraceError('canceled', 'the signal was aborted', {field: 'signal', cause: signal.reason});
+export const aborted = (signal: AbortSignal): MillraceError =>
+  new MillraceError('canceled', 'the signal was aborted', {field: 'signal', cause: signal.reason});
 
 /** Throws a MillraceError if the signal was aborted. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {

@@ -3,8 +3,16 @@
 const Target: new () => object = EventTarget;
 
 export interface Events<Details> {
-  addEventListener<K extends keyof Details & string>(type: K, listener: (event: CustomEvent<Details[K]>) => void, options?: boolean | AddEventListenerOptions): void;
-  removeEventListener<K extends keyof Details & string>(type: K, listener: (event: CustomEvent<Details[K]>) => void, options?: boolean | EventListenerOptions): void;
+  addEventListener<K extends keyof Details & string>(
+    type: K,
+    listener: (event: CustomEvent<Details[K]>) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  removeEventListener<K extends keyof Details & string>(
+    type: K,
+    listener: (event: CustomEvent<Details[K]>) => void,
+    options?: boolean | EventListenerOptions,
+  ): void;
 }
 
 /** An EventTarget whose events are CustomEvents with the details of Details. */

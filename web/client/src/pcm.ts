@@ -3,7 +3,10 @@
 declare abstract class AudioWorkletProcessor {
   readonly port: MessagePort;
 }
-declare function registerProcessor(name: string, processor: new (node: AudioWorkletNodeOptions) => AudioWorkletProcessor): void;
+declare function registerProcessor(
+  name: string,
+  processor: new (node: AudioWorkletNodeOptions) => AudioWorkletProcessor,
+): void;
 
 class Collector extends AudioWorkletProcessor {
   readonly #make: () => Int16Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
@@ -13,7 +16,7 @@ class Collector extends AudioWorkletProcessor {
 
   constructor({processorOptions: {samples, codec}}: AudioWorkletNodeOptions) {
     super();
-    this.#make = () => codec === 'pcm16' ? new Int16Array(samples) : new Float32Array(samples);
+    this.#make = () => (codec === 'pcm16' ? new Int16Array(samples) : new Float32Array(samples));
     this.#scale = codec === 'pcm16' ? 32767 : 1;
     this.#frame = this.#make();
   }

@@ -1,9 +1,17 @@
 // Pictures that a browser can encode.
 
 /** A picture that is not yet encoded. */
-export type Picture = VideoFrame | ImageBitmap | HTMLVideoElement | HTMLCanvasElement | HTMLImageElement | OffscreenCanvas;
+export type Picture =
+  VideoFrame | ImageBitmap | HTMLVideoElement | HTMLCanvasElement | HTMLImageElement | OffscreenCanvas;
 
-const PICTURES = ['VideoFrame', 'ImageBitmap', 'HTMLVideoElement', 'HTMLCanvasElement', 'HTMLImageElement', 'OffscreenCanvas'];
+const PICTURES = [
+  'VideoFrame',
+  'ImageBitmap',
+  'HTMLVideoElement',
+  'HTMLCanvasElement',
+  'HTMLImageElement',
+  'OffscreenCanvas',
+];
 
 export function isPicture(data: unknown): data is Picture {
   return PICTURES.some(name => {

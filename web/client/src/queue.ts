@@ -7,7 +7,9 @@ export class Queue<T> {
   #error: unknown;
   #wake: (() => void) | undefined; // of the waiting reader
 
-  get length(): number { return this.#items.length; }
+  get length(): number {
+    return this.#items.length;
+  }
 
   push(item: T): void {
     if (this.#ended) return;
@@ -16,7 +18,9 @@ export class Queue<T> {
   }
 
   /** Removes the oldest item. */
-  shift(): T | undefined { return this.#items.shift(); }
+  shift(): T | undefined {
+    return this.#items.shift();
+  }
 
   /** Ends the queue: what is in it can still be read, then the reader ends, or fails with the error. */
   end(error?: unknown): void {
@@ -35,7 +39,7 @@ export class Queue<T> {
         if (error) throw error;
         return {done: true, value: undefined};
       }
-      await new Promise<void>(done => this.#wake = done);
+      await new Promise<void>(done => (this.#wake = done));
     }
     const value = this.#items.shift()!;
     read();

@@ -97,16 +97,23 @@ export interface Times {
 
 /**
  * The steps of a frame whose ending arrived at `now`.
- * @param offset the server's clock less performance.now(); undefined = not known, the way there takes as long as the way back
+ * @param offset the server's clock less performance.now(); undefined = not known: upload and download take equally long
  */
 export function timings({captured, taken, sent}: Times, now: number, server?: ServerTiming, offset?: number): Timings {
   const known = {wait: taken - captured, encode: sent - taken};
   if (!server?.received_us) return {...known, total: now - captured};
   const {received_us, queue_us = 0, prepare_us = 0, run_us = 0, total_us = queue_us + prepare_us + run_us} = server;
   const network = Math.max(0, now - sent - total_us / 1000);
-  const upload = offset === undefined ? network / 2 : Math.min(network, Math.max(0, received_us / 1000 - offset - sent));
+  const upload =
+    offset === undefined ? network / 2 : Math.min(network, Math.max(0, received_us / 1000 - offset - sent));
   return {
-    ...known, upload, queue: queue_us / 1000, prepare: prepare_us / 1000, run: run_us / 1000,
-    finish: Math.max(0, total_us - queue_us - prepare_us - run_us) / 1000, download: network - upload, total: now - captured,
+    ...known,
+    upload,
+    queue: queue_us / 1000,
+    prepare: prepare_us / 1000,
+    run: run_us / 1000,
+    finish: Math.max(0, total_us - queue_us - prepare_us - run_us) / 1000,
+    download: network - upload,
+    total: now - captured,
   };
 }

@@ -21,7 +21,11 @@ export interface Loaded {
   result: 'loaded' | 'reloaded' | 'scaled' | 'unchanged';
 }
 
-export interface TensorMetadata {name: string, datatype: string, shape: number[]}
+export interface TensorMetadata {
+  name: string;
+  datatype: string;
+  shape: number[];
+}
 
 export interface ModelMetadata {
   name: string;
@@ -32,7 +36,11 @@ export interface ModelMetadata {
 }
 
 /** counts[i] = values above bounds[i-1] and up to bounds[i]; one more count is of values above the last bound. */
-export interface Histogram {bounds: number[], counts: number[], sum: number}
+export interface Histogram {
+  bounds: number[];
+  counts: number[];
+  sum: number;
+}
 
 export interface ModelStatus {
   name: string;
@@ -65,7 +73,7 @@ export interface ModelStatus {
   unsendable: Record<string, number>;
   batch_rows: Histogram;
   /** In microseconds. */
-  stages_us: {queue: Histogram, prepare: Histogram, run: Histogram, total: Histogram};
+  stages_us: {queue: Histogram; prepare: Histogram; run: Histogram; total: Histogram};
   /** Members that a newer server adds. */
   [member: string]: unknown;
 }
@@ -78,9 +86,9 @@ export interface Status {
   time: string;
   started: string;
   uptime_seconds: number;
-  process: {cpu_seconds: number, processors: number, resident_bytes: number, heap_bytes: number, goroutines: number};
-  memory: {budget: number, leased: number, reserved: number, denied: number};
-  connections: Record<string, {open: number, refused: number, failed: number}>;
+  process: {cpu_seconds: number; processors: number; resident_bytes: number; heap_bytes: number; goroutines: number};
+  memory: {budget: number; leased: number; reserved: number; denied: number};
+  connections: Record<string, {open: number; refused: number; failed: number}>;
   sessions: Record<string, number>;
   /** Server streams by state. */
   streams: Record<string, number>;
@@ -124,10 +132,17 @@ export interface KeptFrame {
   url: string;
   spans: Span[];
   /** The other frames of its batch. */
-  batch: {trace_id: string, span_id: string}[];
+  batch: {trace_id: string; span_id: string}[];
 }
 
-export interface ServerStreamPolicy {policy: 'latest' | 'every', max_age_ms?: number, deadline_ms?: number, max_fps?: number, window?: number, priority: string}
+export interface ServerStreamPolicy {
+  policy: 'latest' | 'every';
+  max_age_ms?: number;
+  deadline_ms?: number;
+  max_fps?: number;
+  window?: number;
+  priority: string;
+}
 
 /** One model of a server stream, with the endings of the frames that it got. */
 export interface ServerStreamModel {
@@ -136,7 +151,7 @@ export interface ServerStreamModel {
   state: 'connecting' | 'running' | 'waiting' | 'ended';
   since: string;
   retry?: string;
-  error?: {code: Code, kind?: string, message: string};
+  error?: {code: Code; kind?: string; message: string};
   policy: ServerStreamPolicy;
   results: number;
   errors: number;
@@ -156,7 +171,7 @@ export interface ServerStream {
   state: 'connecting' | 'running' | 'waiting' | 'ended' | 'failed';
   since: string;
   retry?: string;
-  error?: {code: Code, kind?: string, message: string};
+  error?: {code: Code; kind?: string; message: string};
   paused: boolean;
   policy?: ServerStreamPolicy;
   width?: number;
@@ -172,14 +187,14 @@ export interface ServerStream {
   results: number;
   errors: number;
   drops: Record<string, number>;
-  lost: {frames: number, results: number, lines: number};
+  lost: {frames: number; results: number; lines: number};
   last?: string;
   watchers: number;
-  sinks: Record<string, {sent: number, retries: number, lost: number, error?: string}>;
+  sinks: Record<string, {sent: number; retries: number; lost: number; error?: string}>;
 }
 
 /** The keys of a server stream, as in the configuration. */
-export type ServerStreamOptions = {name: string, source: string} & Record<string, unknown>;
+export type ServerStreamOptions = {name: string; source: string} & Record<string, unknown>;
 
 /** What can be changed of the policy of a model in a server stream; 0 and '' stand for the default. */
 export interface ServerStreamPolicyChange {
@@ -198,7 +213,7 @@ export interface ServerStreamChange extends ServerStreamPolicyChange {
   /** The only model from now on. */
   model?: string;
   /** Changes of single models: a model that the stream does not have is added. */
-  models?: ({model: string, remove?: boolean} & ServerStreamPolicyChange)[];
+  models?: ({model: string; remove?: boolean} & ServerStreamPolicyChange)[];
   source?: string;
   fps?: number;
   loop?: boolean;
@@ -208,7 +223,7 @@ export interface ServerStreamChange extends ServerStreamPolicyChange {
   /** A length of time, such as `1s`. */
   poll?: string;
   /** '' removes a sink. */
-  sinks?: {file?: string, max_size?: number | string, webhook?: string, webhook_secret?: string};
+  sinks?: {file?: string; max_size?: number | string; webhook?: string; webhook_secret?: string};
 }
 
 export interface InferReply {
@@ -244,41 +259,60 @@ export class REST {
   }
 
   /** The address of a path of the server, such as that of a stream's video. */
-  url(...path: string[]): string { return [this.#url, ...path.map(encodeURIComponent)].join('/'); }
+  url(...path: string[]): string {
+    return [this.#url, ...path.map(encodeURIComponent)].join('/');
+  }
 
   /** Every model that the server knows. */
-  models(signal?: AbortSignal): Promise<ModelEntry[]> { return this.#json(['v2', 'repository', 'index'], {signal}); }
+  models(signal?: AbortSignal): Promise<ModelEntry[]> {
+    return this.#json(['v2', 'repository', 'index'], {signal});
+  }
 
-  model(name: string, signal?: AbortSignal): Promise<ModelMetadata> { return this.#json(['v2', 'models', name], {signal}); }
+  model(name: string, signal?: AbortSignal): Promise<ModelMetadata> {
+    return this.#json(['v2', 'models', name], {signal});
+  }
 
   /** Loads a model with parameters such as `instances`. */
   load(name: string, parameters: Params = {}, signal?: AbortSignal): Promise<Loaded> {
     return this.#json(['v2', 'repository', 'models', name, 'load'], {method: 'POST', body: {parameters}, signal});
   }
 
-  unload(name: string, signal?: AbortSignal): Promise<{name: string, endpoint: string}> {
+  unload(name: string, signal?: AbortSignal): Promise<{name: string; endpoint: string}> {
     return this.#json(['v2', 'repository', 'models', name, 'unload'], {method: 'POST', signal});
   }
 
   /** Runs a model once. @param input its tensors, or a picture's file */
   infer(model: string, input: readonly Tensor[] | Blob, signal?: AbortSignal): Promise<InferReply> {
-    return this.#json(['v2', 'models', model, 'infer'], {method: 'POST', body: input instanceof Blob ? input : {inputs: input}, signal});
+    return this.#json(['v2', 'models', model, 'infer'], {
+      method: 'POST',
+      body: input instanceof Blob ? input : {inputs: input},
+      signal,
+    });
   }
 
-  status(signal?: AbortSignal): Promise<Status> { return this.#json(['v2', 'status'], {signal}); }
+  status(signal?: AbortSignal): Promise<Status> {
+    return this.#json(['v2', 'status'], {signal});
+  }
 
   /** The newest kept frames, the newest first. */
-  async traces({signal, ...query}: {limit?: number, model?: string, reason?: string, signal?: AbortSignal} = {}): Promise<KeptFrame[]> {
+  async traces({
+    signal,
+    ...query
+  }: {limit?: number; model?: string; reason?: string; signal?: AbortSignal} = {}): Promise<KeptFrame[]> {
     return (await this.#json<{traces: KeptFrame[]}>(['v2', 'traces'], {query, signal})).traces;
   }
 
-  trace(id: string, signal?: AbortSignal): Promise<KeptFrame> { return this.#json(['v2', 'traces', id], {signal}); }
+  trace(id: string, signal?: AbortSignal): Promise<KeptFrame> {
+    return this.#json(['v2', 'traces', id], {signal});
+  }
 
   async streams(signal?: AbortSignal): Promise<ServerStream[]> {
     return (await this.#json<{streams: ServerStream[]}>(['v2', 'streams'], {signal})).streams;
   }
 
-  stream(name: string, signal?: AbortSignal): Promise<ServerStream> { return this.#json(['v2', 'streams', name], {signal}); }
+  stream(name: string, signal?: AbortSignal): Promise<ServerStream> {
+    return this.#json(['v2', 'streams', name], {signal});
+  }
 
   addStream(options: ServerStreamOptions, signal?: AbortSignal): Promise<ServerStream> {
     return this.#json(['v2', 'streams'], {method: 'POST', body: options, signal});
@@ -298,13 +332,21 @@ export class REST {
   }
 
   async #json<T>(path: string[], {method = 'GET', query = {}, body, signal}: Call): Promise<T> {
-    const given = Object.entries(query).flatMap(([k, v]) => v === undefined ? [] : [[k, String(v)]]);
+    const given = Object.entries(query).flatMap(([k, v]) => (v === undefined ? [] : [[k, String(v)]]));
     const url = this.url(...path) + (given.length > 0 ? `?${new URLSearchParams(given)}` : '');
-    const headers = {Accept: 'application/json', ...await authorization(this.#options.token), ...this.#options.headers, ...body && !(body instanceof Blob) ? {'Content-Type': 'application/json'} : {}};
+    const headers = {
+      Accept: 'application/json',
+      ...(await authorization(this.#options.token)),
+      ...this.#options.headers,
+      ...(body && !(body instanceof Blob) ? {'Content-Type': 'application/json'} : {}),
+    };
     let reply: Response;
     try {
       reply = await (this.#options.fetch ?? fetch)(url, {
-        method, headers, signal: signal ?? null, body: body === undefined || body instanceof Blob ? body as Blob ?? null : JSON.stringify(body),
+        method,
+        headers,
+        signal: signal ?? null,
+        body: body === undefined || body instanceof Blob ? ((body as Blob) ?? null) : JSON.stringify(body),
       });
     } catch (cause) {
       if (signal?.aborted) throw aborted(signal);
@@ -314,10 +356,17 @@ export class REST {
     let value: any = {};
     try {
       value = text ? JSON.parse(text) : {};
-    } catch { /* a proxy's page: the status says enough */ }
+    } catch {
+      /* a proxy's page: the status says enough */
+    }
     if (reply.ok) return value;
-    throw new MillraceError(value.code ?? 'internal', ownText(value.error) ?? `${method} ${url} was answered with status ${reply.status}`, {
-      retryable: reply.status === 429 || reply.status === 503, retryAfterMs: 1000 * (Number(reply.headers.get('Retry-After')) || 0),
-    });
+    throw new MillraceError(
+      value.code ?? 'internal',
+      ownText(value.error) ?? `${method} ${url} was answered with status ${reply.status}`,
+      {
+        retryable: reply.status === 429 || reply.status === 503,
+        retryAfterMs: 1000 * (Number(reply.headers.get('Retry-After')) || 0),
+      },
+    );
   }
 }

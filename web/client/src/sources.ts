@@ -6,7 +6,8 @@ import type {Codec} from './wire.js';
 
 // Pictures that the server decodes, so that they are sent unchanged.
 const READABLE = ['image/jpeg', 'image/png', 'image/webp'];
-const LARGEST_FILE = 8 << 20, LARGEST_STILL = 2048; // bytes; px, of pictures that are converted
+const LARGEST_FILE = 8 << 20,
+  LARGEST_STILL = 2048; // bytes; px, of pictures that are converted
 
 /** A frame that was captured. */
 export interface CapturedFrame {
@@ -50,24 +51,41 @@ export interface SourceOptions {
 }
 
 const REFUSALS: Record<string, [Code, string]> = {
-  NotAllowedError: ['permission_denied', 'was refused: this page has no permission. Allow it for this page (the sign beside the address), then try again'],
-  SecurityError: ['permission_denied', 'was refused: this page has no permission. Allow it for this page (the sign beside the address), then try again'],
+  NotAllowedError: [
+    'permission_denied',
+    'was refused: this page has no permission. Allow it for this page (the sign beside the address), then try again',
+  ],
+  SecurityError: [
+    'permission_denied',
+    'was refused: this page has no permission. Allow it for this page (the sign beside the address), then try again',
+  ],
   NotFoundError: ['not_found', 'was not found. Plug one in and try again'],
   OverconstrainedError: ['not_found', 'was not found that fits the constraints'],
-  NotReadableError: ['unavailable', 'is there but cannot be read: another program seems to use it. Close that program and try again'],
+  NotReadableError: [
+    'unavailable',
+    'is there but cannot be read: another program seems to use it. Close that program and try again',
+  ],
   AbortError: ['unavailable', 'stopped working. Plug it in again and try again'],
 };
 
-function refusal(what: string, error: {name: string, message?: string}, cause?: unknown): MillraceError {
+function refusal(what: string, error: {name: string; message?: string}, cause?: unknown): MillraceError {
   const [code, why] = REFUSALS[error.name] ?? ['unavailable', `was refused: ${error.message || error.name}`];
   return new MillraceError(code, `source: ${what} ${why}`, {cause});
 }
 
 /** Opens devices by one of the browser's functions. Rejects with MillraceError. */
-async function media(what: string, name: 'getUserMedia' | 'getDisplayMedia', constraints: MediaStreamConstraints, signal?: AbortSignal): Promise<MediaStream> {
+async function media(
+  what: string,
+  name: 'getUserMedia' | 'getDisplayMedia',
+  constraints: MediaStreamConstraints,
+  signal?: AbortSignal,
+): Promise<MediaStream> {
   throwIfAborted(signal);
   if (!globalThis.navigator?.mediaDevices?.[name]) {
-    const why = globalThis.isSecureContext === false ? `browsers give it only to pages on https or localhost, and this one is ${location.origin}` : 'this is no browser that can capture it';
+    const why =
+      globalThis.isSecureContext === false
+        ? `browsers give it only to pages on https or localhost, and this one is ${location.origin}`
+        : 'this is no browser that can capture it';
     throw new MillraceError('unsupported', `source: ${what} cannot be opened: ${why}`);
   }
   let found: MediaStream;
@@ -89,13 +107,23 @@ export interface VideoOptions extends SourceOptions {
 }
 
 /** Opens a camera. Default: 640 px wide, the one at the back of a phone. */
-export async function camera({video = {width: {ideal: 640}, facingMode: {ideal: 'environment'}}, ...options}: VideoOptions & {video?: MediaTrackConstraints} = {}): Promise<VideoSource> {
+export async function camera({
+  video = {width: {ideal: 640}, facingMode: {ideal: 'environment'}},
+  ...options
+}: VideoOptions & {video?: MediaTrackConstraints} = {}): Promise<VideoSource> {
   return live('the camera', await media('the camera', 'getUserMedia', {video, audio: false}, options.signal), options);
 }
 
 /** Opens a screen, window or tab, which the user chooses. */
-export async function screen({video = true, ...options}: VideoOptions & {video?: MediaTrackConstraints | boolean} = {}): Promise<VideoSource> {
-  return live('the screen', await media('the screen', 'getDisplayMedia', {video, audio: false}, options.signal), options);
+export async function screen({
+  video = true,
+  ...options
+}: VideoOptions & {video?: MediaTrackConstraints | boolean} = {}): Promise<VideoSource> {
+  return live(
+    'the screen',
+    await media('the screen', 'getDisplayMedia', {video, audio: false}, options.signal),
+    options,
+  );
 }
 
 async function live(what: string, stream: MediaStream, {element, signal}: VideoOptions): Promise<VideoSource> {
@@ -104,7 +132,8 @@ async function live(what: string, stream: MediaStream, {element, signal}: VideoO
     source.element.srcObject = null;
   });
   const [track] = stream.getVideoTracks();
-  if (what === 'the screen') track!.onended = () => source.ended(); // the user has stopped sharing
+  if (what === 'the screen')
+    track!.onended = () => source.ended(); // the user has stopped sharing
   else track!.onended = () => source.ended(refusal(what, {name: 'AbortError'}));
   source.element.srcObject = stream;
   await source.play();
@@ -115,14 +144,27 @@ async function live(what: string, stream: MediaStream, {element, signal}: VideoO
  * Opens a video or a picture, by its address or as a file that the user chose. Whether it is
  * a picture is told by the file's type, or by `kind`.
  */
-export async function file(from: string | Blob, {kind, ...options}: VideoOptions & {kind?: 'video' | 'picture', loop?: boolean} = {}): Promise<Source> {
-  kind ??= (from instanceof Blob ? from.type.startsWith('image/') : /\.(jpe?g|png|webp|gif|avif|bmp)$/i.test(new URL(from, location.href).pathname)) ? 'picture' : 'video';
+export async function file(
+  from: string | Blob,
+  {kind, ...options}: VideoOptions & {kind?: 'video' | 'picture'; loop?: boolean} = {},
+): Promise<Source> {
+  kind ??= (
+    from instanceof Blob
+      ? from.type.startsWith('image/')
+      : /\.(jpe?g|png|webp|gif|avif|bmp)$/i.test(new URL(from, location.href).pathname)
+  )
+    ? 'picture'
+    : 'video';
   return kind === 'picture' ? picture(from, options) : video(from, options);
 }
 
-const nameOf = (from: string | Blob, fallback: string): string => from instanceof File ? from.name : typeof from === 'string' ? from : fallback;
+const nameOf = (from: string | Blob, fallback: string): string =>
+  from instanceof File ? from.name : typeof from === 'string' ? from : fallback;
 
-async function video(from: string | Blob, {loop = false, element = document.createElement('video'), signal}: VideoOptions & {loop?: boolean}): Promise<VideoSource> {
+async function video(
+  from: string | Blob,
+  {loop = false, element = document.createElement('video'), signal}: VideoOptions & {loop?: boolean},
+): Promise<VideoSource> {
   const url = from instanceof Blob ? URL.createObjectURL(from) : from;
   const source = new VideoSource(nameOf(from, 'the video'), element, signal, () => {
     element.pause();
@@ -142,7 +184,9 @@ async function video(from: string | Blob, {loop = false, element = document.crea
 
 /** One picture, which is one frame. It is sent unchanged if the server can decode it. */
 async function picture(from: string | Blob, {signal}: SourceOptions): Promise<PictureSource> {
-  const what = nameOf(from, 'the picture'), image = new Image(), url = from instanceof Blob ? URL.createObjectURL(from) : from;
+  const what = nameOf(from, 'the picture'),
+    image = new Image(),
+    url = from instanceof Blob ? URL.createObjectURL(from) : from;
   try {
     image.crossOrigin = 'anonymous';
     image.src = url;
@@ -150,11 +194,20 @@ async function picture(from: string | Blob, {signal}: SourceOptions): Promise<Pi
     throwIfAborted(signal);
     const blob = from instanceof Blob ? from : await (await fetch(from)).blob();
     const asIs = READABLE.includes(blob.type) && blob.size <= LARGEST_FILE;
-    return new PictureSource(image, asIs ? blob : await jpeg(image), signal, () => url !== from && URL.revokeObjectURL(url));
+    return new PictureSource(
+      image,
+      asIs ? blob : await jpeg(image),
+      signal,
+      () => url !== from && URL.revokeObjectURL(url),
+    );
   } catch (cause) {
     if (url !== from) URL.revokeObjectURL(url);
     throwIfAborted(signal);
-    throw new MillraceError('unsupported', `source: ${what} is no picture that this browser can show: choose JPEG, PNG or WebP`, {cause});
+    throw new MillraceError(
+      'unsupported',
+      `source: ${what} is no picture that this browser can show: choose JPEG, PNG or WebP`,
+      {cause},
+    );
   }
 }
 
@@ -172,7 +225,12 @@ class PictureSource implements Source {
   readonly width: number;
   readonly height: number;
 
-  constructor(readonly element: HTMLImageElement, readonly blob: Blob, signal: AbortSignal | undefined, readonly stop: () => void) {
+  constructor(
+    readonly element: HTMLImageElement,
+    readonly blob: Blob,
+    signal: AbortSignal | undefined,
+    readonly stop: () => void,
+  ) {
     this.width = element.naturalWidth;
     this.height = element.naturalHeight;
     signal?.addEventListener('abort', () => this.stop());
@@ -193,10 +251,15 @@ export class VideoSource implements Source {
   #stopped = false;
   #resolve!: () => void;
   #reject!: (error: unknown) => void;
-  readonly #end = new Promise<void>((resolve, reject) => [this.#resolve, this.#reject] = [resolve, reject]);
+  readonly #end = new Promise<void>((resolve, reject) => ([this.#resolve, this.#reject] = [resolve, reject]));
 
   /** @internal */
-  constructor(what: string, readonly element: HTMLVideoElement, signal: AbortSignal | undefined, close: () => void) {
+  constructor(
+    what: string,
+    readonly element: HTMLVideoElement,
+    signal: AbortSignal | undefined,
+    close: () => void,
+  ) {
     this.#what = what;
     this.#close = close;
     this.#end.catch(() => {}); // start may not have been called
@@ -205,8 +268,12 @@ export class VideoSource implements Source {
     signal?.addEventListener('abort', () => this.stop());
   }
 
-  get width(): number { return this.element.videoWidth; }
-  get height(): number { return this.element.videoHeight; }
+  get width(): number {
+    return this.element.videoWidth;
+  }
+  get height(): number {
+    return this.element.videoHeight;
+  }
 
   /** @internal Resolves when a device's picture is there. Otherwise stops, and rejects with MillraceError. */
   async play(): Promise<void> {
@@ -218,7 +285,10 @@ export class VideoSource implements Source {
     if (!this.width) this.#unplayable();
   }
 
-  /** @internal Resolves when the size of a file's picture is known; start plays it. Otherwise stops, and rejects with MillraceError. */
+  /**
+   * @internal Resolves when the size of a file's picture is known; start plays the file. Otherwise stops, and rejects
+   * with MillraceError.
+   */
   async load(): Promise<void> {
     const {element} = this;
     await new Promise<void>(done => {
@@ -232,7 +302,12 @@ export class VideoSource implements Source {
   #unplayable(cause?: unknown): never {
     const why = this.element.error?.message;
     this.stop();
-    throw new MillraceError('unsupported', `source: ${this.#what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one`, {cause});
+    throw new MillraceError(
+      'unsupported',
+      `source: ${this.#what} cannot be played by this browser${why ? ` (${why})` : ''}. ` +
+        'Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one',
+      {cause},
+    );
   }
 
   /** @internal It has ended by itself. */
@@ -243,22 +318,32 @@ export class VideoSource implements Source {
 
   start(target: Target): Promise<void> {
     const element = this.element;
-    const next: (f: (captured: number, media: number) => void) => void = 'requestVideoFrameCallback' in element
-      ? f => element.requestVideoFrameCallback((_, frame) => f(frame.captureTime ?? performance.now(), frame.mediaTime))
-      : f => requestAnimationFrame(() => f(performance.now(), (element as HTMLVideoElement).currentTime));
+    const next: (f: (captured: number, media: number) => void) => void =
+      'requestVideoFrameCallback' in element
+        ? f =>
+            element.requestVideoFrameCallback((_, frame) => f(frame.captureTime ?? performance.now(), frame.mediaTime))
+        : f => requestAnimationFrame(() => f(performance.now(), (element as HTMLVideoElement).currentTime));
     const frame = (captured: number, media: number): void => {
       if (this.#stopped) return;
       target.frame({captured, media, picture: () => this.picture()});
       next(frame);
     };
     next(frame);
-    element.play().catch(cause => this.ended(new MillraceError('unsupported', `source: ${this.#what} cannot be played: ${cause.message}`, {cause})));
+    element
+      .play()
+      .catch(cause =>
+        this.ended(
+          new MillraceError('unsupported', `source: ${this.#what} cannot be played: ${cause.message}`, {cause}),
+        ),
+      );
     return this.#end;
   }
 
   /** The current frame, which the caller closes; null = none yet. */
   picture(): VideoFrame | null {
-    return this.element.readyState < HTMLMediaElement.HAVE_CURRENT_DATA ? null : new VideoFrame(this.element, {timestamp: Math.round(performance.now() * 1000)});
+    return this.element.readyState < HTMLMediaElement.HAVE_CURRENT_DATA
+      ? null
+      : new VideoFrame(this.element, {timestamp: Math.round(performance.now() * 1000)});
   }
 
   stop(): void {
@@ -270,8 +355,12 @@ export class VideoSource implements Source {
 }
 
 /** Captures a canvas, `fps` times a second. */
-export function canvas(element: HTMLCanvasElement | OffscreenCanvas, {fps = 30, signal}: SourceOptions & {fps?: number} = {}): Source {
-  let timer: ReturnType<typeof setInterval> | undefined, end = (): void => {};
+export function canvas(
+  element: HTMLCanvasElement | OffscreenCanvas,
+  {fps = 30, signal}: SourceOptions & {fps?: number} = {},
+): Source {
+  let timer: ReturnType<typeof setInterval> | undefined,
+    end = (): void => {};
   const stop = (): void => {
     clearInterval(timer);
     end();
@@ -280,16 +369,24 @@ export function canvas(element: HTMLCanvasElement | OffscreenCanvas, {fps = 30, 
   return {
     codec: 'auto',
     policy: {mode: 'latest'},
-    get width() { return element.width; },
-    get height() { return element.height; },
-    ...element instanceof OffscreenCanvas ? {} : {element},
+    get width() {
+      return element.width;
+    },
+    get height() {
+      return element.height;
+    },
+    ...(element instanceof OffscreenCanvas ? {} : {element}),
     stop,
-    start: target => new Promise(done => {
-      end = done;
-      const started = performance.now();
-      const picture = (): VideoFrame => new VideoFrame(element, {timestamp: Math.round(performance.now() * 1000)});
-      timer = setInterval(() => target.frame({captured: performance.now(), media: (performance.now() - started) / 1000, picture}), 1000 / fps);
-    }),
+    start: target =>
+      new Promise(done => {
+        end = done;
+        const started = performance.now();
+        const picture = (): VideoFrame => new VideoFrame(element, {timestamp: Math.round(performance.now() * 1000)});
+        timer = setInterval(
+          () => target.frame({captured: performance.now(), media: (performance.now() - started) / 1000, picture}),
+          1000 / fps,
+        );
+      }),
   };
 }
 
@@ -304,10 +401,18 @@ export interface MicrophoneOptions extends SourceOptions {
 }
 
 /** Opens a microphone: one channel of PCM, for models with windows (docs/windows.md). */
-export async function microphone({audio = {channelCount: 1}, sampleRate = 16000, samples = 1600, codec = 'pcm16', signal}: MicrophoneOptions = {}): Promise<Source> {
+export async function microphone({
+  audio = {channelCount: 1},
+  sampleRate = 16000,
+  samples = 1600,
+  codec = 'pcm16',
+  signal,
+}: MicrophoneOptions = {}): Promise<Source> {
   const stream = await media('the microphone', 'getUserMedia', {audio, video: false}, signal);
   const context = new AudioContext({sampleRate});
-  let end = (): void => {}, broken = (_: unknown): void => {}, stopped = false;
+  let end = (): void => {},
+    broken = (_: unknown): void => {},
+    stopped = false;
   const stop = (): void => {
     if (stopped) return;
     stopped = true;
@@ -325,7 +430,11 @@ export async function microphone({audio = {channelCount: 1}, sampleRate = 16000,
     await context.resume();
   } catch (cause) {
     stop();
-    throw new MillraceError('unsupported', 'source: the microphone cannot be read: the file pcm.js, beside the client’s index.js, cannot be loaded', {cause});
+    throw new MillraceError(
+      'unsupported',
+      'source: the microphone cannot be read: the file pcm.js, beside the client’s index.js, cannot be loaded',
+      {cause},
+    );
   }
   return {
     codec,
@@ -333,11 +442,16 @@ export async function microphone({audio = {channelCount: 1}, sampleRate = 16000,
     width: 0,
     height: 0,
     stop,
-    start: target => new Promise((resolve, reject) => {
-      [end, broken] = [resolve, reject];
-      const node = new AudioWorkletNode(context, 'millrace-pcm', {numberOfOutputs: 0, processorOptions: {samples, codec}});
-      node.port.onmessage = ({data}: MessageEvent<ArrayBuffer>) => target.bytes(new Uint8Array(data), performance.now() - 1000 * samples / sampleRate);
-      context.createMediaStreamSource(stream).connect(node);
-    }),
+    start: target =>
+      new Promise((resolve, reject) => {
+        [end, broken] = [resolve, reject];
+        const node = new AudioWorkletNode(context, 'millrace-pcm', {
+          numberOfOutputs: 0,
+          processorOptions: {samples, codec},
+        });
+        node.port.onmessage = ({data}: MessageEvent<ArrayBuffer>) =>
+          target.bytes(new Uint8Array(data), performance.now() - (1000 * samples) / sampleRate);
+        context.createMediaStreamSource(stream).connect(node);
+      }),
   };
 }

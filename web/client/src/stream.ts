@@ -35,7 +35,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   #message: Message; // that opens the stream
   #before: [Message, Policy] | undefined; // message and policy before the last update
   #codec = 0; // the index of the codec in use
-  #refused: {codec: Codec, error: MillraceError}[] = [];
+  #refused: {codec: Codec; error: MillraceError}[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined; // until it is opened again
   #backoff = new Backoff();
   #seq = 0; // of the next frame; it continues over reconnects
@@ -61,53 +61,95 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   sid = 0;
 
   /** @internal */
-  readonly opened = new Promise<void>((resolve, reject) => [this.#resolve, this.#reject] = [resolve, reject]);
+  readonly opened = new Promise<void>((resolve, reject) => ([this.#resolve, this.#reject] = [resolve, reject]));
 
   /** Resolves when the stream is closed. It does not reject. */
-  readonly closed = new Promise<void>(resolve => this.#ended = resolve);
+  readonly closed = new Promise<void>(resolve => (this.#ended = resolve));
 
   /** @internal */
   static async create(connection: Session<Stream>, options: StreamOptions): Promise<Stream> {
-    const {codec = options.source?.codec ?? 'opaque', signal} = options; // without a codec the server recognises pictures
-    const codecs = await usable(codec === 'auto' ? AUTO : typeof codec === 'string' ? [codec] : codec, options.source !== undefined);
+    // Without a codec the server recognises pictures.
+    const {codec = options.source?.codec ?? 'opaque', signal} = options;
+    const codecs = await usable(
+      codec === 'auto' ? AUTO : typeof codec === 'string' ? [codec] : codec,
+      options.source !== undefined,
+    );
     throwIfAborted(signal);
     return new Stream(connection, options, codecs);
   }
 
   private constructor(connection: Session<Stream>, options: StreamOptions, codecs: readonly Codec[]) {
     super();
-    const {model, version, codec = options.source?.codec, policy = {}, outputs, stateful, params, width, height, signal, source, trace} = options;
+    const {
+      model,
+      version,
+      codec = options.source?.codec,
+      policy = {},
+      outputs,
+      stateful,
+      params,
+      width,
+      height,
+      signal,
+      source,
+      trace,
+    } = options;
     this.model = model;
     this.#connection = connection;
     this.#options = options;
     this.#codecs = codecs;
-    this.#message = {type: 'open', model, version, codec: codec && codecs[0], policy: {...source?.policy, ...policy}, outputs, stateful, params, width, height, trace: trace !== 'off'};
+    this.#message = {
+      type: 'open',
+      model,
+      version,
+      codec: codec && codecs[0],
+      policy: {...source?.policy, ...policy},
+      outputs,
+      stateful,
+      params,
+      width,
+      height,
+      trace: trace !== 'off',
+    };
     signal?.addEventListener('abort', this.#abort);
     connection.add(this);
-    if (source) void this.opened.then(() => capture(source, this, options.each), () => source.stop());
+    if (source)
+      void this.opened.then(
+        () => capture(source, this, options.each),
+        () => source.stop(),
+      );
   }
 
   /** The codec in use. */
-  get codec(): Codec { return this.#codecs[this.#codec]!; }
+  get codec(): Codec {
+    return this.#codecs[this.#codec]!;
+  }
 
   /** The codecs that the server refused before the one in use, with its errors. */
-  get refused(): readonly {codec: Codec, error: MillraceError}[] { return this.#refused; }
+  get refused(): readonly {codec: Codec; error: MillraceError}[] {
+    return this.#refused;
+  }
 
   /** The policy in force, with the model's defaults. */
-  get policy(): Policy { return this.#policy; }
+  get policy(): Policy {
+    return this.#policy;
+  }
 
   /** What the server asks for, which pictures that are encoded here follow. */
-  get advice(): Advice { return this.#advice; }
+  get advice(): Advice {
+    return this.#advice;
+  }
 
   /** How many frames may be sent now: the server's credit, less the frames that are being encoded. */
   get credit(): number {
     if (this.state !== 'running') return 0;
     let credit = this.#creditLimit - this.#framesSent - (this.#encoder?.pending ?? 0);
-    if (this.#buffer > 0 && this.#policy.mode === 'every') credit = Math.min(credit, this.#buffer - this.#queue.length - this.inFlight);
+    if (this.#buffer > 0 && this.#policy.mode === 'every')
+      credit = Math.min(credit, this.#buffer - this.#queue.length - this.inFlight);
     return Math.max(0, credit);
   }
 
-  /** Whether a frame may be sent now: there is credit, it is not too early, and frames before it are not queued in this machine. */
+  /** Whether a frame may be sent now: there is credit, the time has come, and no earlier frame is queued here. */
   get ready(): boolean {
     return this.credit > 0 && this.#connection.writable && !this.#encoder?.busy && performance.now() >= this.#next;
   }
@@ -115,8 +157,10 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   /** Resolves when a frame may be sent; rejects when the stream has ended. */
   async whenReady(): Promise<void> {
     while (!this.ready) {
-      if (this.state === 'closing' || this.state === 'closed') throw new MillraceError('canceled', `the stream to ${this.model} is closed`);
-      const wait = this.credit > 0 ? Math.max(POLL, this.#next - performance.now()) : 0; // without credit a message ends it
+      if (this.state === 'closing' || this.state === 'closed')
+        throw new MillraceError('canceled', `the stream to ${this.model} is closed`);
+      // Without credit, a message of the server ends the wait.
+      const wait = this.credit > 0 ? Math.max(POLL, this.#next - performance.now()) : 0;
       await new Promise<void>(done => {
         this.#waiters.push(done);
         if (wait > 0) setTimeout(done, wait);
@@ -131,13 +175,15 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
    * @returns false = it was skipped
    */
   send(data: FrameData, options: SendOptions = {}): boolean {
-    const now = performance.now(), captured = options.captured ?? now;
+    const now = performance.now(),
+      captured = options.captured ?? now;
     if (!this.ready) {
       if (isPicture(data) && 'close' in data) data.close();
       this.leftOut(options.note);
       return false;
     }
-    const fps = Math.min(this.#advice.fps || Infinity, this.#policy.max_fps || Infinity), interval = 1000 / fps;
+    const fps = Math.min(this.#advice.fps || Infinity, this.#policy.max_fps || Infinity),
+      interval = 1000 / fps;
     this.#next = Math.max(this.#next, now - interval) + interval;
     if (isPicture(data)) {
       this.#encoder ??= new Encoder(this, this.#options);
@@ -151,7 +197,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   /** Changes the options for frames that are sent later. The mode of the policy cannot change. */
   update({policy, outputs, params}: Pick<StreamOptions, 'policy' | 'outputs' | 'params'>): void {
     this.#before = [this.#message, this.#policy];
-    this.#message = {...this.#message, policy: {...this.#message.policy, ...policy}, ...outputs ? {outputs} : {}, ...params ? {params} : {}};
+    this.#message = {
+      ...this.#message,
+      policy: {...this.#message.policy, ...policy},
+      ...(outputs ? {outputs} : {}),
+      ...(params ? {params} : {}),
+    };
     this.#policy = {...this.#policy, ...policy};
     this.#tell({type: 'update', policy, outputs, params});
   }
@@ -172,7 +223,10 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#tell({type: 'flush'});
   }
 
-  /** Ends the stream when the frames in flight have ended; if it is paused, those that wait are dropped. Resolves when it is closed. */
+  /**
+   * Ends the stream when the frames in flight have ended. Frames that wait in a paused stream are dropped. Resolves
+   * when the stream is closed.
+   */
   async close(): Promise<void> {
     this.#options.source?.stop();
     await this.#encoder?.drain();
@@ -216,16 +270,34 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   }
 
   /** @internal Sends encoded bytes. @returns false = the stream is not running */
-  transmit(data: Blob | Uint8Array | readonly Tensor[], {taken, captured, note, traceparent: given, ...options}: TimedOptions): boolean {
+  transmit(
+    data: Blob | Uint8Array | readonly Tensor[],
+    {taken, captured, note, traceparent: given, ...options}: TimedOptions,
+  ): boolean {
     if (this.state !== 'running') return false;
-    const seq = this.#seq++, parent = given ?? traceparent(this.#options.trace), {width, height} = this.#options;
+    const seq = this.#seq++,
+      parent = given ?? traceparent(this.#options.trace),
+      {width, height} = this.#options;
     const frame = encodeFrame(data, {
-      ...options, ...width && height ? {width, height} : {}, traceparent: parent, codec: this.codec, sid: this.sid, seq,
-      captured: performance.timeOrigin + captured, discontinuity: this.#discontinuity,
+      ...options,
+      ...(width && height ? {width, height} : {}),
+      traceparent: parent,
+      codec: this.codec,
+      sid: this.sid,
+      seq,
+      captured: performance.timeOrigin + captured,
+      discontinuity: this.#discontinuity,
     });
     this.#framesSent++;
     this.#discontinuity = false;
-    this.begin(seq, {captured, taken, sent: performance.now(), bytes: frame instanceof Blob ? frame.size : frame.length, note, traceparent: parent});
+    this.begin(seq, {
+      captured,
+      taken,
+      sent: performance.now(),
+      bytes: frame instanceof Blob ? frame.size : frame.length,
+      note,
+      traceparent: parent,
+    });
     this.#connection.sendFrame(frame);
     return true;
   }
@@ -307,8 +379,23 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
         this.#settle(m);
         break;
       case 'result': {
-        const {model = this.model, version = '', outputs = [], parameters = {}, width = 0, height = 0, batch = 0, partial = false, timing, traceresponse} = m;
-        const said = {result: {model, version, outputs, parameters, width, height, batch, partial}, timing, traceresponse};
+        const {
+          model = this.model,
+          version = '',
+          outputs = [],
+          parameters = {},
+          width = 0,
+          height = 0,
+          batch = 0,
+          partial = false,
+          timing,
+          traceresponse,
+        } = m;
+        const said = {
+          result: {model, version, outputs, parameters, width, height, batch, partial},
+          timing,
+          traceresponse,
+        };
         if (this.end(m.seq, said, this.#connection.clockOffset)) this.#framesEnded++;
         this.#settle(m);
         break;
@@ -320,7 +407,10 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
       case 'error': {
         const error = errorOf(m as unknown as ErrorMessage);
         if (m.seq !== undefined) {
-          this.#ending(m.seq, this.#sendsPictures(error) ? {dropped: 'undecoded'} : {error, traceresponse: m.traceresponse});
+          this.#ending(
+            m.seq,
+            this.#sendsPictures(error) ? {dropped: 'undecoded'} : {error, traceresponse: m.traceresponse},
+          );
           this.#settle(m);
         } else if (!this.#isOpen) {
           this.#openRefused(error);
@@ -332,7 +422,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
       }
       case 'advise': {
         const {fps, width, height, quality} = m;
-        this.#advice = {...this.#advice, ...fps ? {fps} : {}, ...width ? {width, height} : {}, ...quality ? {quality} : {}};
+        this.#advice = {
+          ...this.#advice,
+          ...(fps ? {fps} : {}),
+          ...(width ? {width, height} : {}),
+          ...(quality ? {quality} : {}),
+        };
         this.emit('advice', this.#advice);
         if (m.keyframe) this.emit('keyframe', undefined);
         break;
@@ -354,7 +449,9 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     }
   }
 
-  get #buffer(): number { return this.#options.buffer ?? BUFFER; }
+  get #buffer(): number {
+    return this.#options.buffer ?? BUFFER;
+  }
 
   #abort = (): void => this.abort(aborted(this.#options.signal!));
 
@@ -367,7 +464,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   }
 
   #closeWhenEnded(): void {
-    if (this.state !== 'closing' || this.#closeSent || this.inFlight > 0 && !this.#paused) return;
+    if (this.state !== 'closing' || this.#closeSent || (this.inFlight > 0 && !this.#paused)) return;
     this.#closeSent = true;
     this.#tell({type: 'close'});
   }
@@ -378,14 +475,15 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#wake();
   }
 
-  #ending(seq: number, said: {dropped: string} | {error: MillraceError, traceresponse: string | undefined}): void {
+  #ending(seq: number, said: {dropped: string} | {error: MillraceError; traceresponse: string | undefined}): void {
     if (this.end(seq, said)) this.#framesEnded++;
   }
 
   /** Takes the credit of a message, and ends frames whose endings the server does not keep. */
   #settle({ack = 0, credit_limit: limit = 0}: Message): void {
     this.#creditLimit = Math.max(this.#creditLimit, limit);
-    if (ack > this.#framesEnded) { // endings that were lost with a connection
+    if (ack > this.#framesEnded) {
+      // endings that were lost with a connection
       this.lose('connection', {most: ack - this.#framesEnded});
       this.#framesEnded = ack;
     }
@@ -394,7 +492,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   /** Goes on with another codec, because the server refused the one before. */
   #useCodec(index: number, error: MillraceError): void {
     this.#refused.push({codec: this.codec, error});
-    this.#message.codec = this.#codecs[this.#codec = index];
+    this.#message.codec = this.#codecs[(this.#codec = index)];
     this.emit('codec', {codec: this.codec, error});
   }
 
@@ -425,7 +523,10 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#isOpen = false;
     if (this.state === 'closing' || reason === 'client') this.finish();
     else if (reason === 'unloaded') this.finish(new MillraceError('unloaded', `model ${this.model} was unloaded`));
-    else if (reason !== 'draining') this.#reopenLater(new MillraceError('unavailable', `the server closed the stream: ${reason}`, {retryable: true})); // when draining it closes the connection next
+    else if (reason !== 'draining') {
+      // A draining server closes the connection next.
+      this.#reopenLater(new MillraceError('unavailable', `the server closed the stream: ${reason}`, {retryable: true}));
+    }
   }
 
   #reopenLater(error: MillraceError): void {
@@ -435,7 +536,9 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   }
 }
 
-function bytesOf(data: Blob | ArrayBuffer | ArrayBufferView | readonly Tensor[]): Blob | Uint8Array | readonly Tensor[] {
+function bytesOf(
+  data: Blob | ArrayBuffer | ArrayBufferView | readonly Tensor[],
+): Blob | Uint8Array | readonly Tensor[] {
   if (data instanceof ArrayBuffer) return new Uint8Array(data);
   return ArrayBuffer.isView(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : data;
 }

@@ -16,7 +16,7 @@ export function traceparent(trace: Trace): string {
   const bytes = crypto.getRandomValues(new Uint8Array(24));
   bytes[0]! |= 1; // ids of zeros are not valid
   bytes[16]! |= 1;
-  const sampled = trace === true || typeof trace === 'number' && Math.random() < trace;
+  const sampled = trace === true || (typeof trace === 'number' && Math.random() < trace);
   return `00-${hex(bytes.subarray(0, 16))}-${hex(bytes.subarray(16))}-${sampled ? '01' : '00'}`;
 }
 

@@ -3,22 +3,26 @@
 import {type VideoCodec, configuration, isVideo} from './codecs.js';
 
 /** A picture to encode, or the question whether all until a timestamp have been encoded. */
-export type Job = {
-  timestamp: number; // us
-  frame: VideoFrame | ImageBitmap;
-  codec: VideoCodec | 'jpeg';
-  width: number; // px
-  height: number;
-  key: boolean; // it must be a key frame
-  quality: number; // of JPEG, 0 to 1
-} | {idle: number};
+export type Job =
+  | {
+      timestamp: number; // us
+      frame: VideoFrame | ImageBitmap;
+      codec: VideoCodec | 'jpeg';
+      width: number; // px
+      height: number;
+      key: boolean; // it must be a key frame
+      quality: number; // of JPEG, 0 to 1
+    }
+  | {idle: number};
 
 /** An encoded picture; that the encoder has nothing to do after the jobs up to a timestamp; or that it failed. */
-export type Reply = {timestamp: number, codec: VideoCodec | 'jpeg', bytes: ArrayBuffer, key: boolean} | {idle: number} | {error: string};
+export type Reply =
+  {timestamp: number; codec: VideoCodec | 'jpeg'; bytes: ArrayBuffer; key: boolean} | {idle: number} | {error: string};
 
 type Picture = Exclude<Job, {idle: number}>;
 
-const reply = (message: Reply, transfer: Transferable[] = []): void => (self as unknown as Worker).postMessage(message, transfer);
+const reply = (message: Reply, transfer: Transferable[] = []): void =>
+  (self as unknown as Worker).postMessage(message, transfer);
 
 let canvas: OffscreenCanvas | undefined;
 let encoder: VideoEncoder | undefined;
@@ -58,7 +62,7 @@ function configure(codec: VideoCodec, width: number, height: number): boolean {
 
 /** The frame upright, since encoders do not rotate frames, and with the job's timestamp. */
 function upright({frame, width, height, timestamp}: Picture): VideoFrame {
-  const {rotation, flip} = frame as {rotation?: number, flip?: boolean};
+  const {rotation, flip} = frame as {rotation?: number; flip?: boolean};
   if (!rotation && !flip) return new VideoFrame(frame, {timestamp});
   return new VideoFrame(paint(frame, width, height), {timestamp, alpha: 'discard'});
 }
@@ -89,4 +93,4 @@ async function run(job: Job): Promise<void> {
 }
 
 let last = Promise.resolve(); // one after another: JPEGs are coded from one canvas
-onmessage = ({data}: MessageEvent<Job>) => last = last.then(() => run(data));
+onmessage = ({data}: MessageEvent<Job>) => (last = last.then(() => run(data)));

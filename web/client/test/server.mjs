@@ -25,7 +25,7 @@ export class Server {
   /** @param {string[]} args of serve @param {{port?: number, env?: object}} options */
   static async start(args, {port, env = {}} = {}) {
     const self = new Server();
-    self.port = port ?? await freePort();
+    self.port = port ?? (await freePort());
     self.args = args;
     self.env = env;
     self.url = `http://127.0.0.1:${self.port}`;
@@ -34,13 +34,19 @@ export class Server {
   }
 
   async restart() {
-    this.child = spawn(PROGRAM, ['serve', '--http', `127.0.0.1:${this.port}`, '--grpc', 'off', '--log-level', 'error', ...this.args],
-      {env: {...process.env, ...this.env}, stdio: ['ignore', 'pipe', 'pipe']});
+    this.child = spawn(
+      PROGRAM,
+      ['serve', '--http', `127.0.0.1:${this.port}`, '--grpc', 'off', '--log-level', 'error', ...this.args],
+      {env: {...process.env, ...this.env}, stdio: ['ignore', 'pipe', 'pipe']},
+    );
     this.ended = new Promise(done => this.child.on('exit', done));
     let said = '';
-    this.child.stderr.on('data', data => said += data);
-    const ready = new Promise(done => readline.createInterface({input: this.child.stdout}).on('line', line => line.includes('is ready') && done(true)));
-    if (!await Promise.race([ready, this.ended.then(() => false)])) throw new Error(`the server did not start: ${said}`);
+    this.child.stderr.on('data', data => (said += data));
+    const ready = new Promise(done =>
+      readline.createInterface({input: this.child.stdout}).on('line', line => line.includes('is ready') && done(true)),
+    );
+    if (!(await Promise.race([ready, this.ended.then(() => false)])))
+      throw new Error(`the server did not start: ${said}`);
   }
 
   async stop(signal = 'SIGTERM') {
@@ -58,12 +64,18 @@ export class Way {
     const self = new Way();
     self.#listener = net.createServer(from => {
       const to = net.connect(port, '127.0.0.1');
-      for (const [end, other] of [[from, to], [to, from]]) {
+      for (const [end, other] of [
+        [from, to],
+        [to, from],
+      ]) {
         self.#ends.add(end);
-        end.on('error', () => {}).on('close', () => {
-          self.#ends.delete(end);
-          other.destroy();
-        }).pipe(other);
+        end
+          .on('error', () => {})
+          .on('close', () => {
+            self.#ends.delete(end);
+            other.destroy();
+          })
+          .pipe(other);
       }
     });
     await new Promise(done => self.#listener.listen(0, '127.0.0.1', done));
@@ -81,14 +93,24 @@ export class Way {
   }
 }
 
-const TYPES = {'.js': 'text/javascript', '.html': 'text/html; charset=utf-8', '.webm': 'video/webm', '.mp4': 'video/mp4', '.png': 'image/png'};
+const TYPES = {
+  '.js': 'text/javascript',
+  '.html': 'text/html; charset=utf-8',
+  '.webm': 'video/webm',
+  '.mp4': 'video/mp4',
+  '.png': 'image/png',
+};
 
 /** Serves the client at /dist/, and files by their names. @param {Object<string, string | Buffer>} files */
 export async function site(files) {
   const listener = http.createServer(async (request, reply) => {
     const name = new URL(request.url, 'http://x').pathname.slice(1);
-    const body = name.startsWith('dist/') ? await readFile(path.join(DIST, path.basename(name))).catch(() => {}) : files[name];
-    reply.writeHead(body ? 200 : 404, {'Content-Type': TYPES[path.extname(name)] ?? 'application/octet-stream'}).end(body);
+    const body = name.startsWith('dist/')
+      ? await readFile(path.join(DIST, path.basename(name))).catch(() => {})
+      : files[name];
+    reply
+      .writeHead(body ? 200 : 404, {'Content-Type': TYPES[path.extname(name)] ?? 'application/octet-stream'})
+      .end(body);
   });
   await new Promise(done => listener.listen(0, '127.0.0.1', done));
   return {url: `http://127.0.0.1:${listener.address().port}`, close: () => listener.close()};

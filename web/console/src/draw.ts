@@ -11,7 +11,7 @@ export interface Scene extends Reading {
 
 const hue = (i = 0) => (i * 137.5 + 140) % 360; // by the golden angle, so that neighbouring classes differ
 const colour = (i?: number) => `oklch(80% 0.16 ${hue(i)})`; // equally light, so that black can be read on it
-const percent = (score?: number) => score === undefined ? '' : `${Math.round(100 * score)} %`;
+const percent = (score?: number) => (score === undefined ? '' : `${Math.round(100 * score)} %`);
 const text = (c: {label: string; score?: number}) => [c.label, percent(c.score)].filter(Boolean).join(' ');
 
 /** Whether a box or class is shown at this threshold; one without a score always is. */
@@ -20,7 +20,8 @@ export const shown = (threshold: number) => (c: {score?: number}) => c.score ===
 /** Makes the canvas as large as it is on the screen, and clears it. */
 export function clear(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
   const ratio = window.devicePixelRatio || 1;
-  const w = Math.round(canvas.clientWidth * ratio), h = Math.round(canvas.clientHeight * ratio);
+  const w = Math.round(canvas.clientWidth * ratio),
+    h = Math.round(canvas.clientHeight * ratio);
   if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
   const g = canvas.getContext('2d')!;
   g.clearRect(0, 0, w, h);
@@ -35,7 +36,8 @@ export function draw(g: CanvasRenderingContext2D, scene: Scene, threshold: numbe
   const {width: w, height: h} = g.canvas;
   if (!scene.width || !scene.height) return;
   const scale = Math.min(w / scene.width, h / scene.height);
-  const x = (v: number) => (w - scene.width * scale) / 2 + v * scale, y = (v: number) => (h - scene.height * scale) / 2 + v * scale;
+  const x = (v: number) => (w - scene.width * scale) / 2 + v * scale,
+    y = (v: number) => (h - scene.height * scale) / 2 + v * scale;
   const size = Math.max(11, Math.min(15, w / unit / 40)) * unit; // of the font
   const visible = shown(threshold);
   if (scene.mask) tint(g, scene.mask, scene.width, scene.height, x, y, scale);
@@ -43,7 +45,10 @@ export function draw(g: CanvasRenderingContext2D, scene: Scene, threshold: numbe
   g.textBaseline = 'top';
   const boxes = scene.boxes.filter(visible);
   for (const b of boxes) {
-    for (const [style, line] of [['rgb(0 0 0 / 70%)', 5], [colour(b.class), 2.5]] as const) {
+    for (const [style, line] of [
+      ['rgb(0 0 0 / 70%)', 5],
+      [colour(b.class), 2.5],
+    ] as const) {
       g.strokeStyle = style;
       g.lineWidth = line * unit;
       if (!b.corners) {
@@ -73,24 +78,49 @@ export function draw(g: CanvasRenderingContext2D, scene: Scene, threshold: numbe
 }
 
 /** Class and score stand above a box, the track's number below it. */
-function captions(g: CanvasRenderingContext2D, b: Box, x: (v: number) => number, y: (v: number) => number, size: number): void {
+function captions(
+  g: CanvasRenderingContext2D,
+  b: Box,
+  x: (v: number) => number,
+  y: (v: number) => number,
+  size: number,
+): void {
   const height = 1.4 * size;
   const above = y(b.y1) - height;
   caption(g, text(b), x(b.x1), above >= 0 ? above : y(b.y1), colour(b.class), '#000', size);
   if (b.id === undefined) return;
   const below = y(b.y2);
-  caption(g, `track ${b.id}`, x(b.x1), below + height <= g.canvas.height ? below : below - height, 'rgb(0 0 0 / 75%)', '#fff', 0.85 * size);
+  caption(
+    g,
+    `track ${b.id}`,
+    x(b.x1),
+    below + height <= g.canvas.height ? below : below - height,
+    'rgb(0 0 0 / 75%)',
+    '#fff',
+    0.85 * size,
+  );
 }
 
 /** The classes of the whole picture, in its upper left corner. */
 function list(g: CanvasRenderingContext2D, classes: Class[], x: number, y: number, size: number): void {
-  classes.forEach((c, i) => caption(g, text(c), x + size / 2, y + size / 2 + 1.5 * i * size, colour(c.class ?? i), '#000', size));
+  classes.forEach((c, i) =>
+    caption(g, text(c), x + size / 2, y + size / 2 + 1.5 * i * size, colour(c.class ?? i), '#000', size),
+  );
 }
 
-function caption(g: CanvasRenderingContext2D, words: string, x: number, y: number, background: string, ink: string, size: number): void {
+function caption(
+  g: CanvasRenderingContext2D,
+  words: string,
+  x: number,
+  y: number,
+  background: string,
+  ink: string,
+  size: number,
+): void {
   if (!words) return;
   g.font = `600 ${size}px system-ui, sans-serif`;
-  const pad = size / 5, width = g.measureText(words).width + 2 * pad;
+  const pad = size / 5,
+    width = g.measureText(words).width + 2 * pad;
   const left = Math.max(0, Math.min(x, g.canvas.width - width));
   g.fillStyle = background;
   g.fillRect(left, y, width, size + 2 * pad);
@@ -101,14 +131,24 @@ function caption(g: CanvasRenderingContext2D, words: string, x: number, y: numbe
 const layer = document.createElement('canvas'); // of the mask's own size
 
 /** Tints the pixels that have a class. */
-function tint(g: CanvasRenderingContext2D, m: Mask, width: number, height: number, x: (v: number) => number, y: (v: number) => number, scale: number): void {
+function tint(
+  g: CanvasRenderingContext2D,
+  m: Mask,
+  width: number,
+  height: number,
+  x: (v: number) => number,
+  y: (v: number) => number,
+  scale: number,
+): void {
   [layer.width, layer.height] = [m.width, m.height];
-  const on = layer.getContext('2d')!, image = on.createImageData(m.width, m.height), table = new Map<number, [number, number, number]>();
+  const on = layer.getContext('2d')!,
+    image = on.createImageData(m.width, m.height),
+    table = new Map<number, [number, number, number]>();
   for (let i = 0; i < m.width * m.height; i++) {
     const c = Number(m.data[i]);
     if (!c) continue;
     let rgb = table.get(c);
-    if (!rgb) table.set(c, rgb = ofHue(hue(c)));
+    if (!rgb) table.set(c, (rgb = ofHue(hue(c))));
     image.data.set(rgb, 4 * i);
     image.data[4 * i + 3] = 110;
   }

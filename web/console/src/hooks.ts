@@ -5,11 +5,16 @@ import {describe, offer} from './server';
 import {useCallback, useEffect, useState} from 'preact/hooks';
 
 /** Asks again every interval ms, and at once after refresh. */
-export function usePolled<T>(ask: () => Promise<T>, interval: number, key = ''): {value?: T; failed: string; refresh: () => void} {
+export function usePolled<T>(
+  ask: () => Promise<T>,
+  interval: number,
+  key = '',
+): {value?: T; failed: string; refresh: () => void} {
   const [state, setState] = useState<{key: string; value?: T; failed: string}>({key, failed: ''});
   const [turn, setTurn] = useState(0);
   useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined, over = false;
+    let timer: ReturnType<typeof setTimeout> | undefined,
+      over = false;
     const once = async () => {
       try {
         const value = await ask();
@@ -25,12 +30,22 @@ export function usePolled<T>(ask: () => Promise<T>, interval: number, key = ''):
       clearTimeout(timer);
     };
   }, [key, turn]);
-  return {value: state.key === key ? state.value : undefined, failed: state.failed, refresh: useCallback(() => setTurn(t => t + 1), [])};
+  return {
+    value: state.key === key ? state.value : undefined,
+    failed: state.failed,
+    refresh: useCallback(() => setTurn(t => t + 1), []),
+  };
 }
 
 /** Runs actions of the user one at a time, and keeps the text of the last one's error, and the field that it names. */
-export function useAction(after: () => void = () => {}): {busy: boolean; error: string; field: string; act: (what: () => Promise<unknown>) => Promise<boolean>} {
-  const [busy, setBusy] = useState(false), [{error, field}, setError] = useState({error: '', field: ''});
+export function useAction(after: () => void = () => {}): {
+  busy: boolean;
+  error: string;
+  field: string;
+  act: (what: () => Promise<unknown>) => Promise<boolean>;
+} {
+  const [busy, setBusy] = useState(false),
+    [{error, field}, setError] = useState({error: '', field: ''});
   const act = async (what: () => Promise<unknown>) => {
     setBusy(true);
     setError({error: '', field: ''});
@@ -52,7 +67,9 @@ export function useAction(after: () => void = () => {}): {busy: boolean; error: 
 export function useManaged(): boolean {
   const [managed, setManaged] = useState(true);
   useEffect(() => {
-    offer().then(o => setManaged(o.manage)).catch(() => {}); // the views say that there is no answer
+    offer()
+      .then(o => setManaged(o.manage))
+      .catch(() => {}); // the views say that there is no answer
   }, []);
   return managed;
 }

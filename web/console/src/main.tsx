@@ -21,7 +21,7 @@ type View = keyof typeof VIEWS;
  */
 function place(): {view: View; query: URLSearchParams} {
   const [, name = 'live', query = ''] = /^#\/(\w*)\??(.*)$/.exec(location.hash) ?? ['', 'live', location.hash.slice(1)];
-  return {view: name in VIEWS ? name as View : 'live', query: new URLSearchParams(query)};
+  return {view: name in VIEWS ? (name as View) : 'live', query: new URLSearchParams(query)};
 }
 
 const THEMES = {'': 'system', light: 'light', dark: 'dark'} as const;
@@ -31,17 +31,24 @@ type Theme = keyof typeof THEMES;
 function Themes() {
   const [theme, setTheme] = useState<Theme>(() => {
     const kept = localStorage.getItem('theme') ?? '';
-    return kept in THEMES ? kept as Theme : '';
+    return kept in THEMES ? (kept as Theme) : '';
   });
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem('theme', theme);
   }, [theme]);
-  return <label><span class="hidden">Colours</span>
-    <select id="theme" value={theme} onChange={e => setTheme(e.currentTarget.value as Theme)}>
-      {Object.entries(THEMES).map(([value, label]) => <option key={value} value={value}>{label}</option>)}
-    </select>
-  </label>;
+  return (
+    <label>
+      <span class="hidden">Colours</span>
+      <select id="theme" value={theme} onChange={e => setTheme(e.currentTarget.value as Theme)}>
+        {Object.entries(THEMES).map(([value, label]) => (
+          <option key={value} value={value}>
+            {label}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
 }
 
 function Page() {
@@ -59,25 +66,33 @@ function Page() {
   useEffect(() => {
     document.title = `${VIEWS[at.view]} – Millrace console`;
   }, [at.view]);
-  return <>
-    <header>
-      <h1>Millrace</h1>
-      <nav aria-label="Views">
-        {(Object.keys(VIEWS) as View[]).map(v => <a key={v} href={`#/${v}`} aria-current={v === at.view ? 'page' : undefined}>{VIEWS[v]}</a>)}
-      </nav>
-      {who?.name !== undefined && <User name={who.name} />}
-      <Themes />
-    </header>
-    {who && !inside && <Login done={setName} />}
-    {inside && <>
-      {/* Live goes on while another view is open. */}
-      <Live query={at.query} hidden={at.view !== 'live'} />
-      {at.view === 'streams' && <Streams />}
-      {at.view === 'models' && <Models />}
-      {at.view === 'traces' && <Traces query={at.query} />}
-      {at.view === 'metrics' && <Metrics />}
-    </>}
-  </>;
+  return (
+    <>
+      <header>
+        <h1>Millrace</h1>
+        <nav aria-label="Views">
+          {(Object.keys(VIEWS) as View[]).map(v => (
+            <a key={v} href={`#/${v}`} aria-current={v === at.view ? 'page' : undefined}>
+              {VIEWS[v]}
+            </a>
+          ))}
+        </nav>
+        {who?.name !== undefined && <User name={who.name} />}
+        <Themes />
+      </header>
+      {who && !inside && <Login done={setName} />}
+      {inside && (
+        <>
+          {/* Live goes on while another view is open. */}
+          <Live query={at.query} hidden={at.view !== 'live'} />
+          {at.view === 'streams' && <Streams />}
+          {at.view === 'models' && <Models />}
+          {at.view === 'traces' && <Traces query={at.query} />}
+          {at.view === 'metrics' && <Metrics />}
+        </>
+      )}
+    </>
+  );
 }
 
 const root = document.createElement('div');

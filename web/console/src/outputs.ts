@@ -55,7 +55,8 @@ export function read(outputs: Tensor[] = []): Reading {
 const numbers = (o?: Tensor) => (o?.data ?? []) as ArrayLike<number>;
 
 function classes(by: Named): Class[] {
-  const scores = numbers(by.scores), kinds = numbers(by.classes);
+  const scores = numbers(by.scores),
+    kinds = numbers(by.classes);
   return Array.from({length: Math.min(scores.length, MAX_CLASSES)}, (_, i) => {
     const c: Class = {label: name(by, i), score: scores[i]!};
     if (by.classes) c.class = Number(kinds[i]);
@@ -69,7 +70,9 @@ function name(by: Named, i: number): string {
 }
 
 function poses(o: Tensor): number[][][] {
-  const k = o.shape.at(-2) ?? 0, data = numbers(o), found = [];
+  const k = o.shape.at(-2) ?? 0,
+    data = numbers(o),
+    found = [];
   for (let at = 0; k > 0 && at < data.length; at += 3 * k) {
     found.push(Array.from({length: k}, (_, j) => [data[at + 3 * j]!, data[at + 3 * j + 1]!, data[at + 3 * j + 2]!]));
   }
@@ -77,7 +80,8 @@ function poses(o: Tensor): number[][][] {
 }
 
 function mask(o: Tensor, region?: Tensor): Mask | undefined {
-  const [height = 0, width = 0] = o.shape.slice(-2), data = numbers(o);
+  const [height = 0, width = 0] = o.shape.slice(-2),
+    data = numbers(o);
   if (!width || !height || data.length < width * height) return undefined;
   const r = numbers(region);
   return {width, height, data, ...(r.length >= 4 ? {region: [r[0]!, r[1]!, r[2]!, r[3]!] as Mask['region'] & {}} : {})};

@@ -44,14 +44,17 @@ const ADVICE: Record<string, string> = {
   timeout: 'The model takes longer than its limits.run allows.',
   internal: 'The server’s log says more.',
   unauthenticated: 'Log in, and press Start again.',
-  permission_denied: 'Log in with a key that has the role that the message names, or add this page’s name to hosts, or its origin to origins, of the server.',
+  permission_denied:
+    'Log in with a key that has the role that the message names, ' +
+    'or add this page’s name to hosts, or its origin to origins, of the server.',
 };
 
 /** The text of a stream's error: message, code, and what to do. */
 export const explain = ({code, message}: MillraceError): string => `${message} (${code}). ${ADVICE[code] ?? ''}`.trim();
 
 /** Whether the server could not be reached, or did not answer as one. */
-export const unreachable = (e: unknown): boolean => e instanceof MillraceError && e.code === 'unavailable' && e.cause !== undefined;
+export const unreachable = (e: unknown): boolean =>
+  e instanceof MillraceError && e.code === 'unavailable' && e.cause !== undefined;
 
 /** The text of any error, for the user. */
 export function describe(e: unknown): string {
@@ -71,4 +74,4 @@ interface Offer {
 let offered: Promise<Offer> | undefined;
 
 /** What the server offers: a clip to stream, and a login, which its clients need; and whether it is managed here. */
-export const offer = (): Promise<Offer> => offered ??= fetch('console.json').then(reply => reply.json());
+export const offer = (): Promise<Offer> => (offered ??= fetch('console.json').then(reply => reply.json()));

@@ -57,7 +57,9 @@ export function useStatus(): {samples: Sample[]; now?: Status; failed: string} {
 /** The change of a counter per second, for each sample; null for the first one, and where the counter began anew. */
 export function rates(of: Sample[], count: (s: Status) => number | undefined): (number | null)[] {
   return of.map((s, i) => {
-    const before = of[i - 1], from = before && count(before.status), to = count(s.status);
+    const before = of[i - 1],
+      from = before && count(before.status),
+      to = count(s.status);
     if (!before || from === undefined || to === undefined || to < from) return null;
     return (to - from) / Math.max(0.001, s.at - before.at);
   });
@@ -67,7 +69,11 @@ export function rates(of: Sample[], count: (s: Status) => number | undefined): (
 export function since(later: Histogram, earlier?: Histogram): Histogram {
   const before = earlier?.counts ?? [];
   if (later.counts.some((n, i) => n < (before[i] ?? 0))) return later; // the model was loaded anew
-  return {bounds: later.bounds, sum: later.sum - (earlier?.sum ?? 0), counts: later.counts.map((n, i) => n - (before[i] ?? 0))};
+  return {
+    bounds: later.bounds,
+    sum: later.sum - (earlier?.sum ?? 0),
+    counts: later.counts.map((n, i) => n - (before[i] ?? 0)),
+  };
 }
 
 export const total = (h: Histogram) => h.counts.reduce((a, b) => a + b, 0);
@@ -78,8 +84,9 @@ export function quantile(h: Histogram, share: number): number {
   let left = share * all;
   for (const [i, n] of h.counts.entries()) {
     if (n > 0 && left <= n) {
-      const low = h.bounds[i - 1] ?? 0, high = h.bounds[i] ?? low;
-      return low + (high - low) * left / n;
+      const low = h.bounds[i - 1] ?? 0,
+        high = h.bounds[i] ?? low;
+      return low + ((high - low) * left) / n;
     }
     left -= n;
   }

@@ -13,12 +13,18 @@ export class Way {
   #listener = net.createServer(from => {
     const {hostname, port} = new URL(given.url);
     const to = net.connect(port, hostname);
-    for (const [end, other] of [[from, to], [to, from]]) {
+    for (const [end, other] of [
+      [from, to],
+      [to, from],
+    ]) {
       this.#ends.add(end);
-      end.on('error', () => {}).on('close', () => {
-        this.#ends.delete(end);
-        other.destroy();
-      }).pipe(other);
+      end
+        .on('error', () => {})
+        .on('close', () => {
+          this.#ends.delete(end);
+          other.destroy();
+        })
+        .pipe(other);
     }
   });
 
@@ -54,7 +60,8 @@ export class Console {
     self.page.on('pageerror', e => self.complaints.push(e.message));
     self.page.on('request', r => {
       const url = new URL(r.url());
-      if (url.protocol.startsWith('http') && url.origin !== new URL(base).origin) self.complaints.push(`asked for ${url}`);
+      if (url.protocol.startsWith('http') && url.origin !== new URL(base).origin)
+        self.complaints.push(`asked for ${url}`);
     });
     await self.page.addInitScript(watch);
     await self.page.goto(`${base}/console/#${hash}`);
@@ -66,7 +73,7 @@ export class Console {
   async until(expression) {
     // The page's policy forbids what playwright's own waiting does.
     const end = Date.now() + TIMEOUT;
-    while (!await this.page.evaluate(`(m => ${expression})(window.millrace)`)) {
+    while (!(await this.page.evaluate(`(m => ${expression})(window.millrace)`))) {
       if (Date.now() > end) throw new Error(`never came: ${expression}, but ${JSON.stringify(await this.view())}`);
       await delay(50);
     }
@@ -99,7 +106,9 @@ export class Console {
 /** Runs in the page, before its scripts: keeps results, and looks at the overlay when one was drawn. */
 function watch() {
   window.seen = [];
-  document.addEventListener('securitypolicyviolation', e => console.error(`the policy forbids ${e.violatedDirective}: ${e.blockedURI}`));
+  document.addEventListener('securitypolicyviolation', e =>
+    console.error(`the policy forbids ${e.violatedDirective}: ${e.blockedURI}`),
+  );
   window.drawn = {edges: 0, there: 0, boxes: 0};
   const painted = (g, x, y) => g.getImageData(Math.round(x), Math.round(y), 1, 1).data[3] > 0;
   const look = ({detail: r}) => {
@@ -109,11 +118,18 @@ function watch() {
     if (!canvas) return; // the view was left
     const g = canvas.getContext('2d');
     const scale = Math.min(canvas.width / r.width, canvas.height / r.height);
-    const x = v => (canvas.width - r.width * scale) / 2 + v * scale, y = v => (canvas.height - r.height * scale) / 2 + v * scale;
+    const x = v => (canvas.width - r.width * scale) / 2 + v * scale,
+      y = v => (canvas.height - r.height * scale) / 2 + v * scale;
     for (const b of r.boxes) {
       window.drawn.boxes++;
-      const mx = x((b.x1 + b.x2) / 2), my = y((b.y1 + b.y2) / 2);
-      for (const [px, py] of [[x(b.x1), my], [x(b.x2), my], [mx, y(b.y1)], [mx, y(b.y2)]]) {
+      const mx = x((b.x1 + b.x2) / 2),
+        my = y((b.y1 + b.y2) / 2);
+      for (const [px, py] of [
+        [x(b.x1), my],
+        [x(b.x2), my],
+        [mx, y(b.y1)],
+        [mx, y(b.y2)],
+      ]) {
         if (px < 1 || py < 1 || px > canvas.width - 2 || py > canvas.height - 2) continue;
         window.drawn.edges++;
         if (painted(g, px, py)) window.drawn.there++;

@@ -5,7 +5,8 @@ export async function prepare(timeout) {
   const {connect} = await import('/console/client/index.js');
   const canvas = document.createElement('canvas');
   canvas.getContext('2d').fillRect(0, 0, 64, 48);
-  const connection = await connect(location.origin), streams = [];
+  const connection = await connect(location.origin),
+    streams = [];
   const end = performance.now() + timeout;
   const sum = ({counts: {sent, results, errors, dropped}}) => ({sent, results, errors, dropped});
   window.prepared = {
@@ -19,7 +20,8 @@ export async function prepare(timeout) {
       for (const type of ['state', 'result', 'drop', 'error']) {
         stream.addEventListener(type, () => {
           const {sent, results, errors, dropped, inFlight} = stream.counts;
-          if (sent !== results + errors + dropped + inFlight) throw new Error(`${model}: ${JSON.stringify(stream.counts)}`);
+          if (sent !== results + errors + dropped + inFlight)
+            throw new Error(`${model}: ${JSON.stringify(stream.counts)}`);
         });
       }
       return stream;
@@ -59,7 +61,8 @@ export async function session() {
   await until(() => video.inFlight === 0);
   saw.undecoded = video.counts.drops;
 
-  while (!slow.advice.fps) { // frames that come faster than it can
+  while (!slow.advice.fps) {
+    // frames that come faster than it can
     await slow.whenReady();
     slow.send(picture);
   }

@@ -11,8 +11,16 @@ import {Console, TIMEOUT, Way, given} from './page.mjs';
 import {prepare, session} from './session.mjs';
 import {check, until, views} from './views.mjs';
 
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync', `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`];
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`,
+];
 const DEVICE = '--use-fake-device-for-media-stream';
 const CAMERA = [DEVICE, '--use-fake-ui-for-media-stream', `--use-file-for-fake-video-capture=${given.camera}`];
 
@@ -28,10 +36,11 @@ async function clipAs(browser, codec) {
   const c = await Console.open(browser, `model=spotter&source=clip&codec=${codec}&autostart=1`);
   assert.equal(await c.page.inputValue('#codec'), codec);
   await c.until('m.answered >= 60');
-  const view = await c.balanced(), results = await c.seen();
+  const view = await c.balanced(),
+    results = await c.seen();
   assert.equal(view.errors, 0);
   assert.doesNotMatch(await c.page.textContent('#counts'), /undecoded/);
-  assert.ok(await c.number('rate') > 0);
+  assert.ok((await c.number('rate')) > 0);
   const size = view.bytes / view.sent;
   assert.ok(size < 5000, `${size} bytes a frame: as JPEG it is some 10 KB`);
   await c.close();
@@ -71,7 +80,10 @@ async function asChosen(c) {
 }
 
 /** The server decodes no video any more: of streams that were stopped it takes a while. */
-const noVideos = () => until('no video of clients', async () => /^millrace_videos{from="sent"} 0$/m.test(await (await fetch(`${given.url}/metrics`)).text()));
+const noVideos = () =>
+  until('no video of clients', async () =>
+    /^millrace_videos{from="sent"} 0$/m.test(await (await fetch(`${given.url}/metrics`)).text()),
+  );
 
 /** Streams larger frames than the model looks at, to one that is slow. */
 async function smaller(browser, codec) {
@@ -80,7 +92,9 @@ async function smaller(browser, codec) {
   await c.until('m.last && m.last.width === 320 && m.last.boxes.length > 0');
   const at = (await c.seen()).length;
   await c.until(`m.answered >= ${at + 8}`);
-  const view = await c.balanced(), results = await c.seen(), drawn = await c.drawn();
+  const view = await c.balanced(),
+    results = await c.seen(),
+    drawn = await c.drawn();
   assert.equal(view.errors, 0);
   assert.match(await c.page.textContent('#counts'), /size advised by the server320 × 240/);
   assert.doesNotMatch(await c.page.textContent('#counts'), /undecoded/);
@@ -103,19 +117,33 @@ const withCamera = {
   async camera(browser) {
     const c = await Console.open(browser, 'model=spotter&source=camera&autostart=1');
     await c.until('m.answered >= 90');
-    const view = await c.balanced(), seen = await c.seen(), drawn = await c.drawn();
+    const view = await c.balanced(),
+      seen = await c.seen(),
+      drawn = await c.drawn();
     assert.ok(drawn.boxes > 0, 'no box was drawn');
     assert.equal(drawn.there, drawn.edges, 'not every edge of a box is on the overlay');
-    assert.ok(await c.number('fps') > 0 && await c.number('age') > 0 && await c.number('age95') > 0 && await c.number('t-run') > 0);
+    assert.ok(
+      (await c.number('fps')) > 0 &&
+        (await c.number('age')) > 0 &&
+        (await c.number('age95')) > 0 &&
+        (await c.number('t-run')) > 0,
+    );
     await c.until('m.message === ""');
     await c.page.click('#stop');
     await c.until('m.state === "stopped"');
     const stopped = await c.view();
     assert.equal(stopped.sent, stopped.answered + stopped.dropped + stopped.errors);
-    assert.equal(await c.page.evaluate(() => {
-      const o = document.getElementById('overlay');
-      return o.getContext('2d').getImageData(0, 0, o.width, o.height).data.some(v => v > 0);
-    }), false, 'boxes are left after the end');
+    assert.equal(
+      await c.page.evaluate(() => {
+        const o = document.getElementById('overlay');
+        return o
+          .getContext('2d')
+          .getImageData(0, 0, o.width, o.height)
+          .data.some(v => v > 0);
+      }),
+      false,
+      'boxes are left after the end',
+    );
     await c.close();
     return {view, drawn, results: seen};
   },
@@ -123,7 +151,9 @@ const withCamera = {
   async clip(browser) {
     const c = await Console.open(browser, 'model=spotter&source=clip&autostart=1');
     await c.until('m.answered >= 120');
-    const view = await c.balanced(), results = await c.seen(), drawn = await c.drawn();
+    const view = await c.balanced(),
+      results = await c.seen(),
+      drawn = await c.drawn();
     assert.equal(drawn.there, drawn.edges);
     await c.close();
     return {view, drawn, results};
@@ -152,8 +182,14 @@ const withCamera = {
     await c.page.keyboard.type('motion');
     await c.until('m.last && m.last.boxes.length > 0 && m.last.boxes[0].label === ""');
     assert.match(c.page.url(), /#\/live\?model=motion&source=clip$/);
-    assert.equal(await c.page.evaluate('document.scrollingElement.scrollWidth'), 360, 'the page is wider than the phone');
-    const unnamed = await c.page.$$eval('select, input, button', all => all.filter(e => !e.labels?.length && !e.textContent.trim()).map(e => e.id));
+    assert.equal(
+      await c.page.evaluate('document.scrollingElement.scrollWidth'),
+      360,
+      'the page is wider than the phone',
+    );
+    const unnamed = await c.page.$$eval('select, input, button', all =>
+      all.filter(e => !e.labels?.length && !e.textContent.trim()).map(e => e.id),
+    );
     assert.deepEqual(unnamed, [], 'controls without a name');
     await c.close();
   },
@@ -162,7 +198,8 @@ const withCamera = {
     const c = await Console.open(browser, 'model=motion&source=file');
     await c.page.setInputFiles('#file', given.short);
     await c.until('/has ended/.test(m.message)');
-    const view = await c.view(), drawn = await c.drawn();
+    const view = await c.view(),
+      drawn = await c.drawn();
     assert.equal(view.sent, view.answered + view.dropped + view.errors);
     assert.ok(drawn.boxes > 0 && drawn.there === drawn.edges, JSON.stringify(drawn));
     await c.page.selectOption('#model', 'spotter');
@@ -221,7 +258,8 @@ const withCamera = {
     await c.page.evaluate(prepare, TIMEOUT);
     await c.page.evaluate(async () => {
       const {open, picture, until} = window.prepared;
-      const slow = await open('slow', {codec: 'jpeg', policy: {mode: 'every', window: 4}}), motion = await open('motion', {codec: 'jpeg'});
+      const slow = await open('slow', {codec: 'jpeg', policy: {mode: 'every', window: 4}}),
+        motion = await open('motion', {codec: 'jpeg'});
       for (let i = 0; i < 4; i++) {
         await slow.whenReady();
         slow.send(picture, {note: i});
@@ -233,7 +271,13 @@ const withCamera = {
     });
     way.cut();
     const saw = await c.page.evaluate(async () => {
-      const {streams: [slow], before, until, sums, connection} = window.prepared;
+      const {
+        streams: [slow],
+        before,
+        until,
+        sums,
+        connection,
+      } = window.prepared;
       await until(() => slow.state === 'running' && slow.inFlight === 0);
       return {same: connection.id === before, slow: sums()[0]};
     });
@@ -248,12 +292,15 @@ const withCamera = {
   async plain(browser) {
     const c = await Console.open(browser);
     await c.page.evaluate(prepare, TIMEOUT);
-    const reply = await c.page.evaluate(() => new Promise((done, failed) => {
-      const socket = new WebSocket('/v2/models/motion/stream');
-      socket.onopen = () => socket.send(window.prepared.picture);
-      socket.onmessage = m => done(JSON.parse(m.data));
-      socket.onclose = e => failed(new Error(`closed: ${e.code} ${e.reason}`));
-    }));
+    const reply = await c.page.evaluate(
+      () =>
+        new Promise((done, failed) => {
+          const socket = new WebSocket('/v2/models/motion/stream');
+          socket.onopen = () => socket.send(window.prepared.picture);
+          socket.onmessage = m => done(JSON.parse(m.data));
+          socket.onclose = e => failed(new Error(`closed: ${e.code} ${e.reason}`));
+        }),
+    );
     assert.deepEqual([reply.seq, reply.width, reply.height], [0, 300, 150]); // a canvas as it comes
     await c.close();
     return {reply};
@@ -266,7 +313,8 @@ const withCamera = {
     await others.page.evaluate(prepare, TIMEOUT);
     await others.page.evaluate(async decoders => {
       const {open, until, canvas} = window.prepared;
-      for (let i = 0; i < decoders; i++) { // a stream has a place when it has sent
+      for (let i = 0; i < decoders; i++) {
+        // a stream has a place when it has sent
         const stream = await open('motion', {codec: 'vp8'});
         await until(() => {
           if (stream.ready) stream.send(canvas);
@@ -307,7 +355,10 @@ const withCamera = {
     await c.page.evaluate(prepare, TIMEOUT);
     const saw = await c.page.evaluate(session);
     assert.deepEqual(saw.states, ['running', 'closed']);
-    assert.deepEqual(saw.inOrder, Array.from({length: 20}, (_, i) => i));
+    assert.deepEqual(
+      saw.inOrder,
+      Array.from({length: 20}, (_, i) => i),
+    );
     assert.ok(saw.advised > 0 && saw.advised <= 10, `advised: ${saw.advised} frames a second`);
     assert.deepEqual(saw.undecoded, {undecoded: 1});
     assert.equal(saw.keyframes, 1, 'the one that the server asked for');
@@ -322,7 +373,12 @@ const withCamera = {
     await c.until('m.answered > 0');
     await c.page.route('**/client/worker.js', async route => {
       const reply = await route.fetch();
-      await route.fulfill({response: reply, body: `VideoEncoder.prototype.encode = () => { throw new DOMException('out of order', 'OperationError'); };\n${await reply.text()}`});
+      await route.fulfill({
+        response: reply,
+        body:
+          "VideoEncoder.prototype.encode = () => { throw new DOMException('out of order', 'OperationError'); };\n" +
+          (await reply.text()),
+      });
     });
     await c.page.click('#start');
     await c.until('m.state === "stopped"');
@@ -340,21 +396,82 @@ const withCamera = {
     const read = outputs => c.page.evaluate(outputs => window.millrace.read(outputs), outputs);
     const tensor = (name, shape, data) => ({name, datatype: name === 'labels' ? 'BYTES' : 'FP32', shape, data});
     const two = tensor('boxes', [1, 2, 4], [1, 2, 3, 4, 5, 6, 7, 8]);
-    const first = {x1: 1, y1: 2, x2: 3, y2: 4}, second = {x1: 5, y1: 6, x2: 7, y2: 8};
+    const first = {x1: 1, y1: 2, x2: 3, y2: 4},
+      second = {x1: 5, y1: 6, x2: 7, y2: 8};
     for (const [outputs, want] of [
       [[], {}],
       [[tensor('boxes', [1, 0, 4], []), tensor('scores', [1, 0], [])], {}],
-      [[two], {boxes: [{...first, label: ''}, {...second, label: ''}]}],
-      [[two, tensor('scores', [1, 2], [0.5, 0.25]), tensor('classes', [1, 2], [3, 0])],
-        {boxes: [{...first, score: 0.5, class: 3, label: '3'}, {...second, score: 0.25, class: 0, label: '0'}]}],
-      [[two, tensor('scores', [1, 2], [0.5, 0.25]), tensor('classes', [1, 2], [3, 0]), tensor('labels', [1, 2], ['cat', 'dog'])],
-        {boxes: [{...first, score: 0.5, class: 3, label: 'cat'}, {...second, score: 0.25, class: 0, label: 'dog'}]}],
-      [[two, tensor('scores', [1, 2, 3], [0, 0.75, 0.5, 0.25, 0, 0])], {boxes: [{...first, score: 0.75, class: 1, label: '1'}]}],
-      [[tensor('boxes', [1, 1, 4], [1, 2, 3, 4]), tensor('corners', [1, 1, 4, 2], [2, 2, 3, 3, 2, 4, 1, 3])], {boxes: [{...first, label: '', corners: [[2, 2], [3, 3], [2, 4], [1, 3]]}]}],
-      [[tensor('classes', [1, 2], [4, 9]), tensor('scores', [1, 2], [0.75, 0.125])], {classes: [{label: '4', class: 4, score: 0.75}, {label: '9', class: 9, score: 0.125}]}],
-      [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75]), tensor('labels', [1, 1], ['<b>cat'])], {classes: [{label: '<b>cat', class: 4, score: 0.75}]}],
+      [
+        [two],
+        {
+          boxes: [
+            {...first, label: ''},
+            {...second, label: ''},
+          ],
+        },
+      ],
+      [
+        [two, tensor('scores', [1, 2], [0.5, 0.25]), tensor('classes', [1, 2], [3, 0])],
+        {
+          boxes: [
+            {...first, score: 0.5, class: 3, label: '3'},
+            {...second, score: 0.25, class: 0, label: '0'},
+          ],
+        },
+      ],
+      [
+        [
+          two,
+          tensor('scores', [1, 2], [0.5, 0.25]),
+          tensor('classes', [1, 2], [3, 0]),
+          tensor('labels', [1, 2], ['cat', 'dog']),
+        ],
+        {
+          boxes: [
+            {...first, score: 0.5, class: 3, label: 'cat'},
+            {...second, score: 0.25, class: 0, label: 'dog'},
+          ],
+        },
+      ],
+      [
+        [two, tensor('scores', [1, 2, 3], [0, 0.75, 0.5, 0.25, 0, 0])],
+        {boxes: [{...first, score: 0.75, class: 1, label: '1'}]},
+      ],
+      [
+        [tensor('boxes', [1, 1, 4], [1, 2, 3, 4]), tensor('corners', [1, 1, 4, 2], [2, 2, 3, 3, 2, 4, 1, 3])],
+        {
+          boxes: [
+            {
+              ...first,
+              label: '',
+              corners: [
+                [2, 2],
+                [3, 3],
+                [2, 4],
+                [1, 3],
+              ],
+            },
+          ],
+        },
+      ],
+      [
+        [tensor('classes', [1, 2], [4, 9]), tensor('scores', [1, 2], [0.75, 0.125])],
+        {
+          classes: [
+            {label: '4', class: 4, score: 0.75},
+            {label: '9', class: 9, score: 0.125},
+          ],
+        },
+      ],
+      [
+        [tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75]), tensor('labels', [1, 1], ['<b>cat'])],
+        {classes: [{label: '<b>cat', class: 4, score: 0.75}]},
+      ],
       [[tensor('keypoints', [1, 2, 1, 3], [1, 2, 0.5, 3, 4, 0.25])], {poses: [[[1, 2, 0.5]], [[3, 4, 0.25]]]}],
-      [[{...tensor('mask', [1, 2, 2], [0, 1, 2, 0]), datatype: 'UINT8'}, tensor('region', [1, 4], [0, 0, 20, 10])], {mask: {width: 2, height: 2, data: [0, 1, 2, 0], region: [0, 0, 20, 10]}}],
+      [
+        [{...tensor('mask', [1, 2, 2], [0, 1, 2, 0]), datatype: 'UINT8'}, tensor('region', [1, 4], [0, 0, 20, 10])],
+        {mask: {width: 2, height: 2, data: [0, 1, 2, 0], region: [0, 0, 20, 10]}},
+      ],
       [[tensor('embedding', [1, 3], [0, 1, 0])], {lines: ['embedding  FP32 [1, 3]']}],
     ]) {
       const got = JSON.parse(JSON.stringify(await read(outputs))); // without what is undefined
@@ -362,15 +479,58 @@ const withCamera = {
     }
     // A mask tints its pixels, a box and a key point are drawn, and a class is written in the corner.
     const drawn = await c.page.evaluate(() => {
-      const {read, draw} = window.millrace, at = [];
+      const {read, draw} = window.millrace,
+        at = [];
       const tensor = (name, shape, data) => ({name, datatype: 'FP32', shape, data});
       for (const [outputs, threshold, points] of [
-        [[tensor('mask', [1, 2, 2], [0, 1, 2, 0])], 0, [[150, 25], [50, 75], [50, 25]]],
-        [[tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])], 0, [[60, 65], [160, 65], [110, 65]]],
+        [
+          [tensor('mask', [1, 2, 2], [0, 1, 2, 0])],
+          0,
+          [
+            [150, 25],
+            [50, 75],
+            [50, 25],
+          ],
+        ],
+        [
+          [tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])],
+          0,
+          [
+            [60, 65],
+            [160, 65],
+            [110, 65],
+          ],
+        ],
         [[tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])], 0.6, [[60, 65]]],
-        [[tensor('boxes', [1, 1, 4], [60, 20, 120, 80]), tensor('corners', [1, 1, 4, 2], [90, 20, 120, 50, 90, 80, 60, 50])], 0, [[105, 35], [75, 65], [60, 30], [90, 50]]],
-        [[tensor('keypoints', [1, 1, 1, 3], [100, 50, 0.9])], 0, [[100, 50], [150, 50]]],
-        [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75])], 0, [[9, 9], [150, 80]]],
+        [
+          [
+            tensor('boxes', [1, 1, 4], [60, 20, 120, 80]),
+            tensor('corners', [1, 1, 4, 2], [90, 20, 120, 50, 90, 80, 60, 50]),
+          ],
+          0,
+          [
+            [105, 35],
+            [75, 65],
+            [60, 30],
+            [90, 50],
+          ],
+        ],
+        [
+          [tensor('keypoints', [1, 1, 1, 3], [100, 50, 0.9])],
+          0,
+          [
+            [100, 50],
+            [150, 50],
+          ],
+        ],
+        [
+          [tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75])],
+          0,
+          [
+            [9, 9],
+            [150, 80],
+          ],
+        ],
       ]) {
         const canvas = document.createElement('canvas');
         [canvas.width, canvas.height] = [200, 100];
@@ -380,12 +540,21 @@ const withCamera = {
       }
       return at;
     });
-    assert.deepEqual(drawn, [[true, true, false], [true, true, false], [false], [true, true, false, false], [true, false], [true, false]]);
+    assert.deepEqual(drawn, [
+      [true, true, false],
+      [true, true, false],
+      [false],
+      [true, true, false, false],
+      [true, false],
+      [true, false],
+    ]);
     await c.close();
   },
 
   async unloaded(browser) {
-    const all = await Promise.all(['jpeg', 'vp8'].map(codec => Console.open(browser, `model=gone&source=clip&codec=${codec}&autostart=1`)));
+    const all = await Promise.all(
+      ['jpeg', 'vp8'].map(codec => Console.open(browser, `model=gone&source=clip&codec=${codec}&autostart=1`)),
+    );
     for (const c of all) await c.until('m.answered > 0');
     await ask('unload gone');
     const messages = [];
@@ -402,7 +571,10 @@ const withCamera = {
 
   async refused(browser) {
     const messages = [];
-    for (const [codec, refused] of [['jpeg', 'm.errors > 0'], ['vp8', 'm.state === "stopped"']]) {
+    for (const [codec, refused] of [
+      ['jpeg', 'm.errors > 0'],
+      ['vp8', 'm.state === "stopped"'],
+    ]) {
       const c = await Console.open(browser, `model=tensors&source=clip&codec=${codec}&autostart=1`);
       await c.until(refused);
       const {message} = await c.view();
@@ -415,10 +587,13 @@ const withCamera = {
 
   // The last one: the server is another one then.
   async restart(browser) {
-    const all = await Promise.all(['jpeg', 'vp8'].map(codec => Console.open(browser, `model=motion&source=clip&codec=${codec}&autostart=1`)));
+    const all = await Promise.all(
+      ['jpeg', 'vp8'].map(codec => Console.open(browser, `model=motion&source=clip&codec=${codec}&autostart=1`)),
+    );
     for (const c of all) await c.until('m.answered > 10');
     await ask('stop');
-    const before = [], after = [];
+    const before = [],
+      after = [];
     for (const c of all) {
       await c.until('m.state === "waiting" && /Trying again/.test(m.message)');
       before.push(await c.balanced());
@@ -448,14 +623,20 @@ const withoutCamera = {
     assert.equal(await c.page.locator('#live, nav + .row').count(), 0, 'there is a view without a login');
     for (const key of ['wrong', keys.old, 'wr€ng']) {
       await enter(key);
-      await c.page.getByText(key === keys.old ? 'has expired' : key === 'wrong' ? 'key or token is wrong' : 'cannot be a key').waitFor();
+      await c.page
+        .getByText(key === keys.old ? 'has expired' : key === 'wrong' ? 'key or token is wrong' : 'cannot be a key')
+        .waitFor();
       assert.equal(await inside(), false);
     }
     await check(c, 'login');
     await enter(keys.viewer);
     await c.until('m.answered >= 10 && m.message === ""');
     assert.match(await c.page.textContent('#who'), /viewer$/);
-    assert.doesNotMatch(c.page.url() + await c.page.evaluate('document.cookie + JSON.stringify(localStorage)'), /mr_/, 'the page or its address has the key');
+    assert.doesNotMatch(
+      c.page.url() + (await c.page.evaluate('document.cookie + JSON.stringify(localStorage)')),
+      /mr_/,
+      'the page or its address has the key',
+    );
     await c.balanced();
 
     // The cookie is enough for the next page, whose video and connection have no header.
@@ -475,7 +656,9 @@ const withoutCamera = {
     for (const password of ['wrong', 'sécret: of eva']) {
       await c.page.fill('#password', password);
       await c.page.keyboard.press('Enter');
-      await (password === 'wrong' ? c.page.getByText('the name or the password is wrong') : c.page.locator('#who')).waitFor();
+      await (
+        password === 'wrong' ? c.page.getByText('the name or the password is wrong') : c.page.locator('#who')
+      ).waitFor();
     }
     assert.match(await c.page.textContent('#who'), /eva$/);
     await c.page.click('#logout');
@@ -492,7 +675,10 @@ const withoutCamera = {
 
   // Where management is apart, the page has its buttons there only.
   async apart(browser) {
-    for (const [base, managed] of [[given.apart.url, false], [given.apart.management, true]]) {
+    for (const [base, managed] of [
+      [given.apart.url, false],
+      [given.apart.management, true],
+    ]) {
       const c = await Console.open(browser, '', {base});
       await c.page.click('nav a:has-text("Models")');
       const model = c.page.locator('[data-model=motion]');
@@ -552,7 +738,10 @@ async function told(browser, text, options, fault) {
   return {message};
 }
 
-for (const [flags, cases] of [[CAMERA, withCamera], [[DEVICE], withoutCamera]]) {
+for (const [flags, cases] of [
+  [CAMERA, withCamera],
+  [[DEVICE], withoutCamera],
+]) {
   const browser = await chromium.launch({executablePath: given.chromium, args: [...FLAGS, ...flags]});
   for (const [name, run] of Object.entries(cases)) {
     if (!new RegExp(given.only).test(name)) continue;
@@ -561,7 +750,8 @@ for (const [flags, cases] of [[CAMERA, withCamera], [[DEVICE], withoutCamera]]) 
     } catch (e) {
       say({case: name, error: e.stack});
     }
-    for (const left of browser.contexts()) await left.close(); // of a case that failed: what it streams would disturb the next ones
+    // Of a case that failed: its streams would disturb the next cases.
+    for (const left of browser.contexts()) await left.close();
   }
   await browser.close();
 }

@@ -21,11 +21,19 @@ export async function until(what, look) {
 /** Looks for violations of accessibility rules, in light and dark and at the width of a phone. */
 export async function check(c, name) {
   await c.page.evaluate(axe);
-  for (const [scheme, width, height] of [['light', 1280, 800], ['dark', 1280, 800], ['dark', 360, 740]]) {
+  for (const [scheme, width, height] of [
+    ['light', 1280, 800],
+    ['dark', 1280, 800],
+    ['dark', 360, 740],
+  ]) {
     await c.page.emulateMedia({colorScheme: scheme});
     await c.page.setViewportSize({width, height});
     await delay(300); // charts are drawn anew
-    const violations = await c.page.evaluate(async () => (await window.axe.run(document)).violations.map(v => `${v.id}: ${v.nodes.map(n => `${n.target} ${n.failureSummary ?? ''}`).join('; ')}`));
+    const violations = await c.page.evaluate(async () =>
+      (await window.axe.run(document)).violations.map(
+        v => `${v.id}: ${v.nodes.map(n => `${n.target} ${n.failureSummary ?? ''}`).join('; ')}`,
+      ),
+    );
     assert.deepEqual(violations, [], `${name}, ${scheme}, ${width} px`);
     const wide = await c.page.evaluate('document.scrollingElement.scrollWidth');
     assert.ok(wide <= width, `${name} is ${wide} px wide on ${width} px`);
@@ -42,33 +50,53 @@ const stream = async name => (await fetch(`${given.url}/v2/streams/${name}`)).js
 async function refused(form, label, text) {
   const field = form.getByLabel(label, {exact: true}).first();
   await until(`a refusal at ${label}`, () => field.getAttribute('aria-invalid'));
-  assert.match(await form.page().locator(`[id="${await field.getAttribute('aria-describedby')}"]`).textContent(), text);
+  assert.match(
+    await form
+      .page()
+      .locator(`[id="${await field.getAttribute('aria-describedby')}"]`)
+      .textContent(),
+    text,
+  );
   assert.equal(await field.evaluate(e => e === document.activeElement), true, `${label} has not the focus`);
 }
 
 /** Keeps a picture of the view for the docs. */
 async function picture(c, name, scheme) {
-  if (given.screenshots) await c.page.screenshot({path: `${given.screenshots}/console-${name}-${scheme}.png`, fullPage: name === 'live' || name === 'change'});
+  if (given.screenshots)
+    await c.page.screenshot({
+      path: `${given.screenshots}/console-${name}-${scheme}.png`,
+      fullPage: name === 'live' || name === 'change',
+    });
 }
 
 /** Keeps, with each result, the number that is in the picture that is shown. It runs in the page. */
 function readNumbers() {
   window.numbers = [];
   window.millrace.addEventListener('result', ({detail: r}) => {
-    const canvas = document.getElementById('picture'), g = canvas.getContext('2d');
+    const canvas = document.getElementById('picture'),
+      g = canvas.getContext('2d');
     let n = 0;
     for (let bit = 0; bit < 16; bit++) {
-      const [red] = g.getImageData(Math.round((10 + 20 * bit) * canvas.width / 320), Math.round(12 * canvas.height / 240), 1, 1).data;
+      const [red] = g.getImageData(
+        Math.round(((10 + 20 * bit) * canvas.width) / 320),
+        Math.round((12 * canvas.height) / 240),
+        1,
+        1,
+      ).data;
       if (red > 128) n |= 1 << bit;
     }
     window.numbers.push({shown: n, sent: Math.round(r.media * 30), seq: r.seq, hidden: canvas.hidden});
   });
 }
 
-const overlay = c => c.page.evaluate(() => {
-  const o = document.getElementById('overlay');
-  return o.getContext('2d').getImageData(0, 0, o.width, o.height).data.some(v => v > 0);
-});
+const overlay = c =>
+  c.page.evaluate(() => {
+    const o = document.getElementById('overlay');
+    return o
+      .getContext('2d')
+      .getImageData(0, 0, o.width, o.height)
+      .data.some(v => v > 0);
+  });
 
 export const views = {
   // The picture that is shown is the one that its result is about: a number is in each picture.
@@ -95,7 +123,9 @@ export const views = {
     const c = await Console.open(browser, 'model=spotter&source=clip&autostart=1');
     await c.page.evaluate(() => {
       window.long = [];
-      new PerformanceObserver(list => window.long.push(...list.getEntries().map(e => Math.round(e.duration)))).observe({type: 'longtask'});
+      new PerformanceObserver(list => window.long.push(...list.getEntries().map(e => Math.round(e.duration)))).observe({
+        type: 'longtask',
+      });
     });
     await c.page.check('#traced');
     await c.until('m.answered >= 30 && m.last.boxes.length > 0');
@@ -104,10 +134,20 @@ export const views = {
     await c.page.keyboard.press('Enter');
     const title = await c.page.textContent('#picked h3');
     const steps = await c.page.$$eval('#picked [role=rowheader]', all => all.map(e => e.textContent));
-    assert.deepEqual(steps.slice(0, 8), ['capture', 'encode', 'network', 'queue', 'prepare', 'model', 'results', 'reply']);
+    assert.deepEqual(steps.slice(0, 8), [
+      'capture',
+      'encode',
+      'network',
+      'queue',
+      'prepare',
+      'model',
+      'results',
+      'reply',
+    ]);
     assert.match(title, /^Frame \d+ of spotter/);
     const shown = () => c.page.evaluate(() => document.getElementById('picture').toDataURL());
-    const before = await shown(), {answered} = await c.view();
+    const before = await shown(),
+      {answered} = await c.view();
     await c.until(`m.answered > ${answered + 5}`);
     assert.equal(await shown(), before, 'the picture goes on');
     assert.equal(await c.page.textContent('#picked h3'), title);
@@ -122,7 +162,7 @@ export const views = {
     assert.ok(json.outputs.some(o => o.name === 'boxes'));
     assert.equal(await overlay(c), true);
     await c.page.fill('#threshold', '1');
-    await until('no box below the threshold', async () => !await overlay(c));
+    await until('no box below the threshold', async () => !(await overlay(c)));
     await c.page.fill('#threshold', '0');
     await c.page.click('#raw');
     await check(c, 'live');
@@ -138,16 +178,24 @@ export const views = {
 
   // Pixels that are twice as wide as high are shown so, with the boxes that the server has drawn.
   async aspect(browser) {
-    const c = await Console.open(browser, '/streams', {wait: '[data-stream=wide] img'}), image = c.page.locator('[data-stream=wide] img');
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=wide] img'}),
+      image = c.page.locator('[data-stream=wide] img');
     await until('a picture', () => image.evaluate(e => e.naturalWidth > 0));
     const {width, height, pixel_aspect: aspect} = await stream('wide');
     assert.deepEqual([width, height, aspect], [160, 240, 2]);
-    for (const [name, ratio] of [['wide', 4 / 3], ['digits', 4 / 3]]) {
+    for (const [name, ratio] of [
+      ['wide', 4 / 3],
+      ['digits', 4 / 3],
+    ]) {
       const at = await c.page.locator(`[data-stream=${name}] img`).evaluate(e => {
-        const {width, height} = e.getBoundingClientRect(), {objectFit} = getComputedStyle(e);
+        const {width, height} = e.getBoundingClientRect(),
+          {objectFit} = getComputedStyle(e);
         return {ratio: width / height, whole: objectFit === 'fill', outer: e.parentElement.clientWidth - width};
       });
-      assert.ok(Math.abs(at.ratio - ratio) < 0.01 && at.whole && Math.abs(at.outer) < 1, `${name}: ${JSON.stringify(at)}`);
+      assert.ok(
+        Math.abs(at.ratio - ratio) < 0.01 && at.whole && Math.abs(at.outer) < 1,
+        `${name}: ${JSON.stringify(at)}`,
+      );
     }
     await fetch(`${given.url}/v2/streams/wide`, {method: 'DELETE'});
     await c.page.locator('[data-stream=wide]').waitFor({state: 'detached'});
@@ -156,7 +204,9 @@ export const views = {
 
   async streams(browser) {
     const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits]'});
-    await until('a picture', () => c.page.evaluate(() => document.querySelector('[data-stream=digits] img')?.naturalWidth > 0));
+    await until('a picture', () =>
+      c.page.evaluate(() => document.querySelector('[data-stream=digits] img')?.naturalWidth > 0),
+    );
     await check(c, 'streams');
     const card = c.page.locator('[data-stream=digits]');
     await card.getByRole('button', {name: 'Pause'}).click();
@@ -179,7 +229,13 @@ export const views = {
     const second = c.page.locator('[data-stream=second]');
     await second.waitFor();
     const {models} = await stream('second');
-    assert.deepEqual(models.map(m => [m.model, m.policy.max_fps]), [['motion', 5], ['slow', undefined]]);
+    assert.deepEqual(
+      models.map(m => [m.model, m.policy.max_fps]),
+      [
+        ['motion', 5],
+        ['slow', undefined],
+      ],
+    );
     c.page.on('dialog', d => d.accept());
     await second.getByRole('button', {name: 'Remove'}).click();
     await second.waitFor({state: 'detached'});
@@ -187,14 +243,17 @@ export const views = {
     await c.close();
   },
 
-  // Every setting of a stream that runs: what is changed is sent and nothing else, and what the server refuses is shown at its field.
+  // Every setting of a stream that runs: changed settings alone are sent, and a refused setting is shown at its field.
   async change(browser) {
-    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits]'}), sent = [];
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits]'}),
+      sent = [];
     c.page.on('request', r => r.method() === 'PATCH' && sent.push(r.postDataJSON()));
     c.page.on('dialog', d => d.accept());
     await c.page.locator('[data-stream=digits]').getByRole('button', {name: 'Change'}).click();
-    const form = c.page.getByRole('form', {name: 'Change digits'}), apply = form.getByRole('button', {name: 'Apply'});
-    const model = (group = 'Model') => form.getByRole('group', {name: group, exact: true}).getByLabel('Model', {exact: true});
+    const form = c.page.getByRole('form', {name: 'Change digits'}),
+      apply = form.getByRole('button', {name: 'Apply'});
+    const model = (group = 'Model') =>
+      form.getByRole('group', {name: group, exact: true}).getByLabel('Model', {exact: true});
     const field = label => form.getByLabel(label, {exact: true});
     const press = async want => {
       await apply.click();
@@ -203,7 +262,7 @@ export const views = {
     };
     const done = async (want, what, look) => {
       await press(want);
-      await until('the page says so', async () => await form.getByRole('status').textContent() === 'Changed.');
+      await until('the page says so', async () => (await form.getByRole('status').textContent()) === 'Changed.');
       await until(what, async () => look(await stream('digits')));
       assert.equal(await apply.isDisabled(), true, 'what was sent can be sent again');
     };
@@ -212,7 +271,15 @@ export const views = {
       await refused(form, label, text);
     };
     assert.equal(await apply.isDisabled(), true, 'there is nothing to send yet');
-    assert.deepEqual(await model().locator('option').allTextContents(), ['gone', 'late', 'motion', 'slow', 'spare', 'spotter', 'tensors']);
+    assert.deepEqual(await model().locator('option').allTextContents(), [
+      'gone',
+      'late',
+      'motion',
+      'slow',
+      'spare',
+      'spotter',
+      'tensors',
+    ]);
 
     await field('Most frames/s of the model').fill('5');
     await done({max_fps: 5}, 'max_fps', s => s.policy.max_fps === 5);
@@ -224,7 +291,11 @@ export const views = {
     await field('Priority').selectOption('low');
     await field('Most frames/s of the source').fill('');
     await field('Most frames/s of the model').fill('');
-    await done({policy: 'every', priority: 'low', fps: 0, max_fps: 0}, 'the policy', s => s.policy.policy === 'every' && s.policy.priority === 'low' && !s.policy.max_fps && !s.settings.fps);
+    await done(
+      {policy: 'every', priority: 'low', fps: 0, max_fps: 0},
+      'the policy',
+      s => s.policy.policy === 'every' && s.policy.priority === 'low' && !s.policy.max_fps && !s.settings.fps,
+    );
     await field('Most frames/s of the source').fill('5000');
     await wrong({fps: 5000}, 'Most frames/s of the source', /^5000 is not between.*\(invalid_argument\)$/);
     await field('Most frames/s of the source').fill('5');
@@ -233,7 +304,8 @@ export const views = {
     // The password of an address is neither shown nor sent back.
     await field('Address').fill('ftp://127.0.0.1/clip.mp4');
     await wrong({source: 'ftp://127.0.0.1/clip.mp4'}, 'Address', /^"ftp" is not a known/);
-    const address = `${given.url.replace('//', '//eva:geheim@')}/console/clip.mp4`, shown = address.replace('eva:geheim', '***');
+    const address = `${given.url.replace('//', '//eva:geheim@')}/console/clip.mp4`,
+      shown = address.replace('eva:geheim', '***');
     await field('Address').fill(address);
     await done({source: address}, 'the source', s => s.source === shown && s.state === 'running' && s.width === 320);
     assert.equal(await field('Address').inputValue(), shown);
@@ -251,10 +323,18 @@ export const views = {
     assert.equal(await model('Model 1').getAttribute('aria-invalid'), null);
     await model('Model 2').selectOption('spotter');
     await form.getByRole('group', {name: 'Model 2'}).getByLabel('Most frames/s of the model').fill('3');
-    await done({models: [{model: 'spotter', max_fps: 3}]}, 'two models', s => s.models.length === 2 && s.models[1].policy.max_fps === 3);
+    await done(
+      {models: [{model: 'spotter', max_fps: 3}]},
+      'two models',
+      s => s.models.length === 2 && s.models[1].policy.max_fps === 3,
+    );
     await check(c, 'change');
     await form.getByRole('button', {name: 'Take model 1 out'}).click();
-    await done({models: [{model: 'motion', remove: true}]}, 'one model', s => s.models.length === 1 && s.models[0].model === 'spotter');
+    await done(
+      {models: [{model: 'motion', remove: true}]},
+      'one model',
+      s => s.models.length === 1 && s.models[0].model === 'spotter',
+    );
 
     await field('File').fill('../digits.jsonl');
     await wrong({sinks: {file: '../digits.jsonl'}}, 'File', /\(permission_denied|invalid_argument\)$/);
@@ -262,7 +342,11 @@ export const views = {
     await field('Largest size of the file').fill('1MiB');
     await field('Webhook').fill(`${given.url}/nothing`);
     await field('Secret of the webhook').fill('geheim');
-    await done({sinks: {file: 'digits.jsonl', max_size: '1MiB', webhook: `${given.url}/nothing`, webhook_secret: 'geheim'}}, 'the sinks', s => s.sinks.file?.sent > 0 && s.sinks.webhook);
+    await done(
+      {sinks: {file: 'digits.jsonl', max_size: '1MiB', webhook: `${given.url}/nothing`, webhook_secret: 'geheim'}},
+      'the sinks',
+      s => s.sinks.file?.sent > 0 && s.sinks.webhook,
+    );
     assert.deepEqual([await field('File').inputValue(), await field('Secret of the webhook').inputValue()], ['', '']);
     await field('Remove the file').check();
     await done({sinks: {file: ''}}, 'no file', s => !s.sinks.file && s.sinks.webhook);
@@ -272,11 +356,21 @@ export const views = {
       const now = await stream('digits');
       return now.model === 'spotter' && !now.sinks.webhook && now;
     });
-    assert.deepEqual([s.settings, s.policy.max_age_ms, s.source.endsWith('/clip.mp4')], [{fps: 10, loop: true}, undefined, true]);
-    await until('the form shows it', async () => await field('Most frames/s of the source').inputValue() === '10' && await field('Address').inputValue() === s.source);
+    assert.deepEqual(
+      [s.settings, s.policy.max_age_ms, s.source.endsWith('/clip.mp4')],
+      [{fps: 10, loop: true}, undefined, true],
+    );
+    await until(
+      'the form shows it',
+      async () =>
+        (await field('Most frames/s of the source').inputValue()) === '10' &&
+        (await field('Address').inputValue()) === s.source,
+    );
 
     await c.page.locator('[data-stream=digits]').getByRole('button', {name: 'Remove', exact: true}).click();
-    const gone = c.page.getByRole('status').filter({hasText: 'The stream digits was removed. It is a stream of the configuration, and returns when'});
+    const gone = c.page
+      .getByRole('status')
+      .filter({hasText: 'The stream digits was removed. It is a stream of the configuration, and returns when'});
     await gone.waitFor();
     await c.page.locator('[data-stream=digits]').waitFor({state: 'detached'});
     await gone.getByRole('button', {name: 'Bring digits back'}).click();
@@ -295,7 +389,12 @@ export const views = {
     await c.page.fill('#key', given.guarded.keys.all);
     await c.page.keyboard.press('Enter');
     await c.until('m.answered >= 10 && m.message === ""');
-    for (const [view, wait] of [['streams', '#add'], ['models', '[data-model=motion]'], ['traces', '#reason'], ['metrics', '#metrics .chart canvas']]) {
+    for (const [view, wait] of [
+      ['streams', '#add'],
+      ['models', '[data-model=motion]'],
+      ['traces', '#reason'],
+      ['metrics', '#metrics .chart canvas'],
+    ]) {
       await c.page.goto(`${given.path}/console/#/${view}`);
       await c.page.waitForSelector(wait);
     }
@@ -309,20 +408,25 @@ export const views = {
   async models(browser) {
     const c = await Console.open(browser, '/models', {wait: '[data-model=spare]'});
     const spare = c.page.locator('[data-model=spare]');
-    const workers = async () => Number((await (await fetch(`${given.url}/v2/status`)).json()).models.find(m => m.name === 'spare')?.workers ?? 0);
+    const workers = async () =>
+      Number((await (await fetch(`${given.url}/v2/status`)).json()).models.find(m => m.name === 'spare')?.workers ?? 0);
     await until('the inputs', async () => /in\s*image\s*UINT8/.test(await spare.textContent()));
     await spare.getByRole('button', {name: 'Add a worker'}).click();
-    await until('a second worker', async () => await workers() === 2);
+    await until('a second worker', async () => (await workers()) === 2);
     await spare.getByRole('button', {name: 'Remove a worker'}).click();
-    await until('one worker', async () => await workers() === 1);
+    await until('one worker', async () => (await workers()) === 1);
 
     const spotter = c.page.locator('[data-model=spotter]');
     await spotter.getByText('Try it').click();
     await spotter.getByLabel('With a picture').setInputFiles(given.pictures[0]);
     await until('a reply', async () => /"name": "boxes"/.test(await spotter.getByRole('status').textContent()));
-    await spotter.getByLabel(/^Request for/).fill('{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}');
+    await spotter
+      .getByLabel(/^Request for/)
+      .fill('{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}');
     await spotter.getByRole('button', {name: 'Send'}).click();
-    await until('an error', async () => /\(invalid_argument\)/.test((await spotter.getByRole('alert').allTextContents()).join()));
+    await until('an error', async () =>
+      /\(invalid_argument\)/.test((await spotter.getByRole('alert').allTextContents()).join()),
+    );
     await until('a histogram', () => spotter.locator('svg.bars, .few').count());
     assert.match(await spotter.textContent(), /since the model was loaded \([1-9]/);
     await check(c, 'models');
@@ -330,7 +434,7 @@ export const views = {
     c.page.on('dialog', d => d.accept());
     await spare.getByRole('button', {name: 'Unload'}).click();
     await spare.getByRole('button', {name: 'Load', exact: true}).first().click();
-    await until('the model again', async () => await workers() === 1);
+    await until('the model again', async () => (await workers()) === 1);
     c.forgive();
     await c.close();
   },
@@ -339,7 +443,10 @@ export const views = {
   async traces(browser) {
     const c = await Console.open(browser, 'model=spotter&source=clip&autostart=1');
     await c.until('m.answered >= 30');
-    const kept = async () => (await (await fetch(`${given.url}/v2/traces?model=spotter&reason=sampled&limit=200`)).json()).traces.filter(t => t.endpoint === 'ws').length;
+    const kept = async () =>
+      (await (await fetch(`${given.url}/v2/traces?model=spotter&reason=sampled&limit=200`)).json()).traces.filter(
+        t => t.endpoint === 'ws',
+      ).length;
     const before = await kept();
     assert.equal(await c.page.isChecked('#traced'), false);
     await c.until('m.answered >= 60');
@@ -350,7 +457,8 @@ export const views = {
     await c.page.waitForSelector('#kept');
     const id = await c.page.textContent('#trace-link');
     const spans = await c.page.$$eval('#kept [role=rowheader]', all => all.map(e => e.textContent));
-    for (const name of ['wait', 'batch', 'prepare', 'run', 'results', 'write']) assert.ok(spans.includes(name), `no span ${name} in ${spans}`);
+    for (const name of ['wait', 'batch', 'prepare', 'run', 'results', 'write'])
+      assert.ok(spans.includes(name), `no span ${name} in ${spans}`);
     assert.equal(await c.page.getAttribute('#kept a[rel=noreferrer]', 'href'), `${given.tracing}${id}`);
     await c.page.click('#trace-link');
     await c.page.waitForSelector('#trace [role=rowheader]');
@@ -375,7 +483,7 @@ export const views = {
 
   async metrics(browser) {
     const c = await Console.open(browser, '/metrics', {wait: '.chart canvas'});
-    await until('charts', async () => await c.page.locator('.chart canvas').count() >= 8);
+    await until('charts', async () => (await c.page.locator('.chart canvas').count()) >= 8);
     await delay(given.screenshots ? 30_000 : 0);
     await check(c, 'metrics');
     // The switch of colours wins over the system's.
@@ -386,20 +494,30 @@ export const views = {
 
   // The page of the OpenAPI document: it calls a model, breaks no rule of its policy, and loads nothing from elsewhere.
   async docs(browser) {
-    const page = await browser.newPage({colorScheme: 'dark'}), faults = [];
+    const page = await browser.newPage({colorScheme: 'dark'}),
+      faults = [];
     page.on('console', m => m.type() === 'error' && faults.push(m.text()));
     page.on('pageerror', e => faults.push(e.stack));
-    page.on('request', r => new URL(r.url()).origin !== given.url && !r.url().startsWith('data:') && faults.push(r.url()));
+    page.on(
+      'request',
+      r => new URL(r.url()).origin !== given.url && !r.url().startsWith('data:') && faults.push(r.url()),
+    );
     await page.goto(`${given.url}/docs`);
     const model = page.locator('[id="operations-tag-model_slow"]');
     await model.click({timeout: TIMEOUT});
     await page.getByText('/v2/models/slow/infer').click();
     await page.getByText('Try it out').click();
     await page.getByText('Execute', {exact: true}).click();
-    await until('the reply', async () => /"model_name": "slow"/.test(await page.locator('.live-responses-table').textContent()));
+    await until('the reply', async () =>
+      /"model_name": "slow"/.test(await page.locator('.live-responses-table').textContent()),
+    );
     for (const scheme of ['dark', 'light']) {
       await page.emulateMedia({colorScheme: scheme});
-      await until(scheme, async () => (await page.evaluate('document.documentElement.classList.contains("dark-mode")')) === (scheme === 'dark'));
+      await until(
+        scheme,
+        async () =>
+          (await page.evaluate('document.documentElement.classList.contains("dark-mode")')) === (scheme === 'dark'),
+      );
     }
     assert.deepEqual(faults, []);
     await page.close();

@@ -20,7 +20,8 @@ export const takesVideo = (model: ModelMetadata): boolean => model.inputs.length
 /** The size of a model's pictures, or null when its first input is no picture. */
 export function pictureSize(model: ModelMetadata): Size | null {
   const [a, b, c] = (model.inputs[0]?.shape ?? []).slice(-3);
-  const channels = (n: number) => n === 1 || n === 3, side = (n: number) => Math.max(n, 0);
+  const channels = (n: number) => n === 1 || n === 3,
+    side = (n: number) => Math.max(n, 0);
   if (a === undefined || b === undefined || c === undefined) return null;
   if (channels(a) && !channels(c)) return {height: side(b), width: side(c)};
   if (channels(c)) return {height: side(a), width: side(b)};
@@ -28,9 +29,14 @@ export function pictureSize(model: ModelMetadata): Size | null {
 }
 
 /** The choice of an address, and what is chosen where it says nothing, or nothing that there is. */
-export function choose(query: URLSearchParams, models: Model[], codecs: {name: string}[]): {model: string; source: string; codec: string} {
+export function choose(
+  query: URLSearchParams,
+  models: Model[],
+  codecs: {name: string}[],
+): {model: string; source: string; codec: string} {
   const model = models.find(m => m.name === query.get('model')) ?? models[0];
-  const source = query.get('source') ?? '', codec = query.get('codec') ?? '';
+  const source = query.get('source') ?? '',
+    codec = query.get('codec') ?? '';
   return {
     model: model?.name ?? '',
     source: ['camera', 'screen', 'clip', 'file'].includes(source) ? source : 'clip',

@@ -8,4 +8,5 @@ const LABELS: Record<string, string> = {jpeg: 'JPEG', h264: 'H.264', vp8: 'VP8',
 export const label = (codec: string): string => LABELS[codec] ?? codec;
 
 /** The video codecs that this browser encodes. */
-export const codecs = async (): Promise<{name: string; label: string}[]> => (await videoCodecs()).map(name => ({name, label: label(name)}));
+export const codecs = async (): Promise<{name: string; label: string}[]> =>
+  (await videoCodecs()).map(name => ({name, label: label(name)}));

@@ -32,32 +32,63 @@ const MAX_ITEMS = 64; // of a list in the JSON that is shown
 /** JSON of a result, with long lists cut. */
 export function json(result: Result): string {
   const {seq, model, version, width, height, batch, outputs, parameters, timings, traceId} = result;
-  return JSON.stringify({seq, model, version, width, height, batch, traceId, timings, parameters, outputs}, (_, v) => {
-    const list = ArrayBuffer.isView(v) ? Array.from(v as Uint8Array) : v;
-    if (typeof list === 'bigint') return Number(list);
-    return Array.isArray(list) && list.length > MAX_ITEMS && typeof list[0] !== 'object' ? [...list.slice(0, MAX_ITEMS), `… ${list.length - MAX_ITEMS} more`] : list;
-  }, 1);
+  return JSON.stringify(
+    {seq, model, version, width, height, batch, traceId, timings, parameters, outputs},
+    (_, v) => {
+      const list = ArrayBuffer.isView(v) ? Array.from(v as Uint8Array) : v;
+      if (typeof list === 'bigint') return Number(list);
+      return Array.isArray(list) && list.length > MAX_ITEMS && typeof list[0] !== 'object'
+        ? [...list.slice(0, MAX_ITEMS), `… ${list.length - MAX_ITEMS} more`]
+        : list;
+    },
+    1,
+  );
 }
 
 export function Picked({of: result}: {of: Result}) {
   const [copied, setCopied] = useState(false);
-  return <section class="card" id="picked" aria-label="The frame">
-    <h3>Frame {result.seq} of {result.model}{result.version && ` ${result.version}`}: {result.timings.total.toFixed(1)} ms from capture to reply, {(result.bytes / 1000).toFixed(1)} KB, a batch of {result.batch || 1}</h3>
-    <Waterfall steps={steps(result)} label={`Steps of frame ${result.seq}`} />
-    {result.traceId && <>
-      <p class="row"><span>Trace <a id="trace-link" href={`#/traces?id=${result.traceId}`}><code>{result.traceId}</code></a></span>
-        <button type="button" onClick={async () => {
-          await navigator.clipboard.writeText(result.traceId);
-          setCopied(true);
-        }}>{copied ? 'Copied' : 'Copy'}</button></p>
-      <OfServer id={result.traceId} />
-    </>}
-  </section>;
+  return (
+    <section class="card" id="picked" aria-label="The frame">
+      <h3>
+        Frame {result.seq} of {result.model}
+        {result.version && ` ${result.version}`}: {result.timings.total.toFixed(1)} ms from capture to reply,{' '}
+        {(result.bytes / 1000).toFixed(1)} KB, a batch of {result.batch || 1}
+      </h3>
+      <Waterfall steps={steps(result)} label={`Steps of frame ${result.seq}`} />
+      {result.traceId && (
+        <>
+          <p class="row">
+            <span>
+              Trace{' '}
+              <a id="trace-link" href={`#/traces?id=${result.traceId}`}>
+                <code>{result.traceId}</code>
+              </a>
+            </span>
+            <button
+              type="button"
+              onClick={async () => {
+                await navigator.clipboard.writeText(result.traceId);
+                setCopied(true);
+              }}
+            >
+              {copied ? 'Copied' : 'Copy'}
+            </button>
+          </p>
+          <OfServer id={result.traceId} />
+        </>
+      )}
+    </section>
+  );
 }
 
 /** What the server keeps of the frame, if it does. */
 function OfServer({id}: {id: string}) {
   const {value: trace, failed} = usePolled(() => server.trace(id), 60_000, id);
-  if (trace) return <div id="kept"><TraceDetails of={trace} /></div>;
+  if (trace)
+    return (
+      <div id="kept">
+        <TraceDetails of={trace} />
+      </div>
+    );
   return failed ? <p class="soft">The server has not kept this frame: {failed}</p> : null;
 }

@@ -1,6 +1,15 @@
 // One source streaming to one model.
 
-import {MillraceError, connect, type CapturedFrame, type Codec, type Counts, type Policy, type Result, type Stream} from '@millrace/client';
+import {
+  MillraceError,
+  connect,
+  type CapturedFrame,
+  type Codec,
+  type Counts,
+  type Policy,
+  type Result,
+  type Stream,
+} from '@millrace/client';
 import {describe, explain, root, server, unreachable} from '../server';
 import type {Model} from './choice';
 import {label} from './encoders';
@@ -11,7 +20,8 @@ import {Stats, type History, type Now} from './stats';
 const WINDOW = 2; // frames in flight: one is in transfer while one is computed
 const LARGEST = 640; // px: the longer side of frames as sent, unless the model needs more
 const SLOW = 3000; // ms without an answer after which the user is told, and that an error stays on the page
-const AS_JPEG = /\bsend jpeg\b/; // in the error of a server that cannot decode video: no decoder is free, or it has no ffmpeg
+// In the error of a server that cannot decode video: no decoder is free, or the server has no ffmpeg.
+const AS_JPEG = /\bsend jpeg\b/;
 const REPORT = 250; // ms between measurements
 
 /** What the page shows of a run, a few times a second. */
@@ -89,17 +99,23 @@ export class Run {
   }
 
   async start(): Promise<void> {
-    const {signal} = this.#ending, {codec, mode, traced} = this.#options, {source} = this.#opened;
+    const {signal} = this.#ending,
+      {codec, mode, traced} = this.#options,
+      {source} = this.#opened;
     const still = this.#stage.isStill;
     this.#state('connecting');
     try {
       const connection = await connect(root, {signal});
       signal.addEventListener('abort', () => connection.close());
       const stream = await connection.open({
-        model: this.#model.name, source, signal, trace: traced ? true : undefined, buffer: 0,
+        model: this.#model.name,
+        source,
+        signal,
+        trace: traced ? true : undefined,
+        buffer: 0,
         policy: {mode: still ? 'every' : mode, window: WINDOW},
         maxSide: Math.max(LARGEST, this.#model.size?.width ?? 0, this.#model.size?.height ?? 0),
-        ...(still ? {} : {codec: codec === 'jpeg' ? 'jpeg' as const : [codec as Codec, 'jpeg' as const]}),
+        ...(still ? {} : {codec: codec === 'jpeg' ? ('jpeg' as const) : [codec as Codec, 'jpeg' as const]}),
         each: frame => this.#note(frame),
       });
       this.#stream = stream;
@@ -114,7 +130,7 @@ export class Run {
       });
       stream.addEventListener('state', ({detail: {state, error}}) => this.#changed(state, error));
       this.#page.view.session = connection.id;
-      connection.addEventListener('state', () => this.#page.view.session = connection.id);
+      connection.addEventListener('state', () => (this.#page.view.session = connection.id));
       this.#timer = setInterval(() => this.#report(), REPORT);
       this.#changed(stream.state);
     } catch (e) {
@@ -136,7 +152,7 @@ export class Run {
     const stream = this.#stream;
     if (!stream) return;
     let refused: MillraceError | undefined;
-    const listen = ({detail}: CustomEvent<MillraceError>) => refused = detail;
+    const listen = ({detail}: CustomEvent<MillraceError>) => (refused = detail);
     stream.addEventListener('refusal', listen);
     stream.update({policy});
     await new Promise(done => setTimeout(done, 2 * REPORT));
@@ -149,7 +165,12 @@ export class Run {
     if (!taken) return {media};
     const frame = picture();
     if (!frame) return {media};
-    return {media, picture: createImageBitmap(frame).catch(() => undefined).finally(() => frame.close())};
+    return {
+      media,
+      picture: createImageBitmap(frame)
+        .catch(() => undefined)
+        .finally(() => frame.close()),
+    };
   }
 
   #result(result: Result): void {
@@ -162,7 +183,8 @@ export class Run {
       this.#page.showMessage('');
     }
     this.#turn = this.#turn.then(async () => {
-      const scene = sceneOf(result), kept = await picture;
+      const scene = sceneOf(result),
+        kept = await picture;
       if (this.#ending.signal.aborted) {
         kept?.close();
         return;
@@ -187,7 +209,8 @@ export class Run {
 
   #describe(error: MillraceError): string {
     if (error.field === 'source') return `${text(error)}.`;
-    if (/\bthis browser\b/.test(error.message)) return `${error.message}. Send as JPEG or as something else, and press Start again.`;
+    if (/\bthis browser\b/.test(error.message))
+      return `${error.message}. Send as JPEG or as something else, and press Start again.`;
     return `${this.#model.name}: ${explain(error)}`;
   }
 
@@ -201,7 +224,9 @@ export class Run {
       this.#page.showMessage('');
     } else if (state === 'waiting') {
       this.#stage.clear();
-      this.#page.showMessage(`${error ? this.#describe(error) : 'The connection to the server is lost.'} Trying again…`);
+      this.#page.showMessage(
+        `${error ? this.#describe(error) : 'The connection to the server is lost.'} Trying again…`,
+      );
     } else if (state === 'closed') {
       this.#count();
       if (error) this.#page.ended(this.#describe(error));
@@ -226,12 +251,16 @@ export class Run {
 
   /** It goes on as JPEG, for which the server needs no video decoder. */
   #asJPEG(codec: string, error: MillraceError): void {
-    if (!AS_JPEG.test(error.message)) { // JPEG would not do either
+    if (!AS_JPEG.test(error.message)) {
+      // JPEG would not do either
       this.#page.ended(this.#describe(error));
       return;
     }
     const video = label(codec);
-    this.#page.showNote(`The server cannot decode ${video} now, so this goes as JPEG. It says: ${error.message}. Press Start to try ${video} again.`);
+    this.#page.showNote(
+      `The server cannot decode ${video} now, so this goes as JPEG. It says: ${error.message}. ` +
+        `Press Start to try ${video} again.`,
+    );
   }
 
   #count(): void {
@@ -240,17 +269,30 @@ export class Run {
   }
 
   #report(): void {
-    const stream = this.#stream!, {counts} = stream;
+    const stream = this.#stream!,
+      {counts} = stream;
     this.#count();
     this.#stage.check();
     const now = this.#stats.now(counts);
-    this.#page.measured({now, history: this.#stats.history(now.age), counts, advice: stream.advice, policy: words(stream.policy), last: this.#last});
+    this.#page.measured({
+      now,
+      history: this.#stats.history(now.age),
+      counts,
+      advice: stream.advice,
+      policy: words(stream.policy),
+      last: this.#last,
+    });
     if (stream.silence > SLOW) {
       this.#errorShown = performance.now(); // so that an answer removes it
-      this.#page.showMessage(`${this.#model.name} has not answered for some seconds: it is slow, or the server cannot be reached.`);
+      this.#page.showMessage(
+        `${this.#model.name} has not answered for some seconds: it is slow, or the server cannot be reached.`,
+      );
     }
   }
 }
 
-const words = (p: Policy): string => Object.entries(p).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
-
+const words = (p: Policy): string =>
+  Object.entries(p)
+    .filter(([, v]) => v)
+    .map(([k, v]) => `${k} ${v}`)
+    .join(', ');

@@ -12,7 +12,12 @@ export interface Opened {
 }
 
 /** Opens a source into the video element. Rejects with UserError. */
-export async function open(kind: Kind, element: HTMLVideoElement, chosen: File | undefined, signal: AbortSignal): Promise<Opened> {
+export async function open(
+  kind: Kind,
+  element: HTMLVideoElement,
+  chosen: File | undefined,
+  signal: AbortSignal,
+): Promise<Opened> {
   const what = {camera: 'The camera', screen: 'The screen', clip: 'The clip', file: chosen?.name ?? ''}[kind];
   if (kind === 'file' && !chosen) throw new UserError('Pick a video or a picture first.');
   try {
@@ -42,5 +47,8 @@ function advice(kind: Kind): string {
   if (kind === 'file' || kind === 'clip') return '';
   if (window.isSecureContext) return 'Then press Start again, or stream a file or the clip.';
   const port = location.port ? ':' + location.port : '';
-  return `Open http://localhost${port}/console/ on the server’s own machine, or have the server speak https for other machines: millrace serve --tls-self-signed.`;
+  return (
+    `Open http://localhost${port}/console/ on the server’s own machine, ` +
+    'or have the server speak https for other machines: millrace serve --tls-self-signed.'
+  );
 }

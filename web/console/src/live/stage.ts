@@ -78,7 +78,9 @@ export class Stage {
   }
 
   /** The source is a picture. */
-  get isStill(): boolean { return this.#isStill; }
+  get isStill(): boolean {
+    return this.#isStill;
+  }
 
   /** Shows a frame, unless the user has paused. It keeps the picture, or closes it. */
   show(shown: Shown): void {
@@ -117,10 +119,15 @@ export class Stage {
 
   /** Offers the frame that is shown as a PNG file, with its overlay. */
   async snapshot(): Promise<void> {
-    const last = this.#last, from = last?.picture ?? (this.#isStill ? this.still : this.video);
+    const last = this.#last,
+      from = last?.picture ?? (this.#isStill ? this.still : this.video);
     const canvas = document.createElement('canvas');
-    [canvas.width, canvas.height] = from instanceof HTMLVideoElement ? [from.videoWidth, from.videoHeight]
-      : from instanceof HTMLImageElement ? [from.naturalWidth, from.naturalHeight] : [from.width, from.height];
+    [canvas.width, canvas.height] =
+      from instanceof HTMLVideoElement
+        ? [from.videoWidth, from.videoHeight]
+        : from instanceof HTMLImageElement
+          ? [from.naturalWidth, from.naturalHeight]
+          : [from.width, from.height];
     if (!canvas.width) return;
     const g = canvas.getContext('2d')!;
     g.drawImage(from, 0, 0, canvas.width, canvas.height);
@@ -144,7 +151,8 @@ export class Stage {
     const picture = this.#last?.picture;
     this.#picture.hidden = !picture || !(this.#exact || this.#paused);
     if (this.#picture.hidden || !picture) return;
-    if (this.#picture.width !== picture.width || this.#picture.height !== picture.height) [this.#picture.width, this.#picture.height] = [picture.width, picture.height];
+    if (this.#picture.width !== picture.width || this.#picture.height !== picture.height)
+      [this.#picture.width, this.#picture.height] = [picture.width, picture.height];
     this.#picture.getContext('2d', {alpha: false})!.drawImage(picture, 0, 0);
   }
 

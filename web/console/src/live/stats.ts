@@ -50,12 +50,17 @@ export class Stats {
     this.#sent.push({at, bytes: counts.bytes});
     while (this.#sent[0]!.at < at - SPAN) this.#sent.shift();
     this.#recent = this.#recent.filter(r => r.at >= at - SPAN);
-    const of = (pick: (r: Result) => number | undefined, share = 0.5) => quantile(this.#recent.map(r => pick(r.result)), share);
-    const first = this.#sent[0]!, last = this.#sent.at(-1)!;
+    const of = (pick: (r: Result) => number | undefined, share = 0.5) =>
+      quantile(
+        this.#recent.map(r => pick(r.result)),
+        share,
+      );
+    const first = this.#sent[0]!,
+      last = this.#sent.at(-1)!;
     const server = ({timings: t}: Result) => (t.queue ?? 0) + (t.prepare ?? 0) + (t.run ?? 0) + (t.finish ?? 0);
     return {
-      fps: this.#recent.length / Math.min(SPAN, Math.max(at - this.#began, 1)) * 1000,
-      rate: (last.bytes - first.bytes) / (last.at - first.at) * 1000, // NaN with fewer than two
+      fps: (this.#recent.length / Math.min(SPAN, Math.max(at - this.#began, 1))) * 1000,
+      rate: ((last.bytes - first.bytes) / (last.at - first.at)) * 1000, // NaN with fewer than two
       age: of(r => r.timings.total),
       age95: of(r => r.timings.total, 0.95),
       rest: of(r => r.timings.total - server(r)),
@@ -78,6 +83,6 @@ export class Stats {
     }
     this.#ended += due;
     for (const of of [h.times, h.age, h.fps]) of.splice(0, of.length - SECONDS);
-    return this.#history = h;
+    return (this.#history = h);
   }
 }
