@@ -107,7 +107,7 @@ var generatedPages = []string{"docs/config.md", "docs/config-all.md", "docs/metr
 
 // TestColumns finds lines of code and prose above 120 columns.
 func TestColumns(t *testing.T) {
-	all, err := texts("../..", ".go", ".md")
+	all, err := texts("../..", ".go", ".md", ".ts", ".tsx", ".js", ".mjs", ".css")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +142,7 @@ func TestWide(t *testing.T) {
 		{"a.md", "| " + long, 0},
 		{"a.md", long + "\n```\n" + long + "\n```\n" + long, 2},
 		{"a.py", "# " + long, 1},
+		{"a.tsx", "\t" + long + "\n```\n" + long, 2},
 	} {
 		if got := wide(c.name, c.text); len(got) != c.want {
 			t.Errorf("%s with %.40q: lines %d, want %d of them", c.name, c.text, got, c.want)
