@@ -105,7 +105,7 @@ func TestConsumer(t *testing.T) {
 	for range 30 {
 		r.submit(Task{Model: "m"}, "x")
 	}
-	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.count(Finished) == 30 })
+	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.counts.Stored[Finished] == 30 })
 	if most.Load() > 3 || runs.Load() != 30 {
 		t.Errorf("%d tasks at once, %d runs", most.Load(), runs.Load())
 	}

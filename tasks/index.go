@@ -13,7 +13,9 @@ type index struct {
 	opts   Options
 	tasks  map[string]*entry
 	ids    []string // sorted, and so in the order of the submissions
-	counts map[State]int
+	counts counts
+	uses   map[string]*Use       // by owner; owners without tasks are absent
+	gone   map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready  map[string]*entryHeap // queued tasks that may begin, by model: the next task first
 	due    entryHeap             // all tasks with a time at which something happens: the earliest first
 	more   chan struct{}         // closed when a task becomes ready; nil = nobody waits
@@ -38,13 +40,10 @@ const (
 
 func newIndex(o Options) index {
 	return index{
-		opts: o, tasks: map[string]*entry{}, counts: map[State]int{}, ready: map[string]*entryHeap{},
-		due: entryHeap{which: inDue}, sooner: make(chan struct{}, 1),
+		opts: o, tasks: map[string]*entry{}, counts: newCounts(), uses: map[string]*Use{}, gone: map[string]struct{}{},
+		ready: map[string]*entryHeap{}, due: entryHeap{which: inDue}, sooner: make(chan struct{}, 1),
 	}
 }
-
-// count returns the number of tasks in a state.
-func (x *index) count(s State) int { return x.counts[s] }
 
 // put replaces a task by a newer revision; nil = the task is deleted. An older revision changes nothing.
 func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
@@ -52,18 +51,24 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 	if e != nil && revision <= e.revision {
 		return
 	}
+	var old *Task
 	switch {
 	case e == nil && t == nil:
+		delete(x.gone, id)
 		return
+	case e == nil && x.deleted(id):
+		return // an earlier revision, which the bucket reports late
 	case e == nil:
 		e = &entry{place: [2]int{-1, -1}}
 		x.tasks[id] = e
 		i, _ := slices.BinarySearch(x.ids, id)
 		x.ids = slices.Insert(x.ids, i, id)
 	default:
-		x.counts[e.State]--
+		x.use(&e.Task, -1)
 		x.unready(e)
+		old = &e.Task
 	}
+	x.counts.change(old, t)
 	if e.watched != nil {
 		close(e.watched)
 		e.watched = nil
@@ -73,8 +78,37 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 		return
 	}
 	e.Task, e.revision = *t, revision
-	x.counts[e.State]++
+	x.use(t, 1)
 	x.place(e, now)
+}
+
+// use adds a task to the use of its owner, or with sign = -1 subtracts the task.
+func (x *index) use(t *Task, sign int) {
+	u := x.uses[t.Owner]
+	if u == nil {
+		u = &Use{}
+		x.uses[t.Owner] = u
+	}
+	u.Bytes += int64(sign) * t.bytes()
+	if !t.State.Ended() {
+		u.Waiting += sign
+	}
+	if *u == (Use{}) {
+		delete(x.uses, t.Owner)
+	}
+}
+
+// delete deletes a task that this process has deleted from the bucket.
+func (x *index) delete(id string, now time.Time) {
+	if e := x.tasks[id]; e != nil {
+		x.put(id, nil, e.revision+1, now)
+		x.gone[id] = struct{}{}
+	}
+}
+
+func (x *index) deleted(id string) bool {
+	_, gone := x.gone[id]
+	return gone
 }
 
 // remove forgets a deleted task.

@@ -44,8 +44,9 @@ type Store struct {
 	kv    jetstream.KeyValue
 	blobs blob.Store
 
-	mu    sync.Mutex
-	index index
+	mu         sync.Mutex
+	index      index
+	submitting map[string]int // submissions in progress, by owner
 }
 
 // Open opens the tasks of a broker and their files, and returns when the index holds every task.
@@ -55,7 +56,7 @@ func Open(ctx context.Context, b *Broker, blobs blob.Store, o Options) (*Store, 
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, kv: kv, blobs: blobs, index: newIndex(o)}
+	s := &Store{opts: o, kv: kv, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
 	w, err := kv.WatchAll(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -63,6 +64,7 @@ func Open(ctx context.Context, b *Broker, blobs blob.Store, o Options) (*Store, 
 	if err := s.read(ctx, w); err != nil {
 		return nil, errors.Join(err, w.Stop())
 	}
+	s.index.counts.open = true
 	go s.follow(w)
 	return s, nil
 }
@@ -132,14 +134,19 @@ func idOf(key string) (id string, ok bool) {
 type Submission struct {
 	Task                         // the fields that a client may choose
 	Data func(blob.Writer) error // writes the input
+	// Admit returns an error when the owner, who has this use, may submit no further task. Admit must not block, nor
+	// call the Store; nil = any owner may.
+	Admit func(Use) error
 }
 
 // Submit stores a task and returns the task when task and input are durable. A second submission with the key of an
 // earlier one returns the earlier task, and there = true. Errors: Overloaded (Options.MaxWaiting).
 func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, err error) {
-	if err := s.room(); err != nil {
+	release, err := s.admit(&n)
+	if err != nil {
 		return Task{}, false, err
 	}
+	defer release()
 	t = n.Task
 	now := time.Now()
 	t.ID, t.Created, t.State, t.Attempt = newID(now), now.UTC(), Queued, 0
@@ -180,19 +187,39 @@ func (s *Store) refused(ctx context.Context, id string, err error) error {
 	return errors.Join(unavailable(err), s.blobs.Delete(context.WithoutCancel(ctx), folder(id)))
 }
 
-// room returns an error when no further task may wait.
-func (s *Store) room() error {
+// admit takes a place for a submission, until release. Errors: Overloaded, or the error of Submission.Admit.
+func (s *Store) admit(n *Submission) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.index.count(Queued) + s.index.count(Running); n >= s.opts.MaxWaiting {
-		return coded.Errorf(coded.Overloaded, "tasks.max_waiting",
-			"%d tasks wait or run, as many as allowed: submit again later", n)
+	use := Use{Waiting: s.submitting[n.Owner]}
+	if u := s.index.uses[n.Owner]; u != nil {
+		use.Waiting, use.Bytes = use.Waiting+u.Waiting, u.Bytes
+	}
+	if n.Admit != nil {
+		if err := n.Admit(use); err != nil {
+			return nil, err
+		}
+	}
+	all := s.index.counts.waiting()
+	for _, of := range s.submitting {
+		all += of
+	}
+	if all >= s.opts.MaxWaiting {
+		return nil, coded.Errorf(coded.Overloaded, "tasks.max_waiting",
+			"%d tasks wait or run, as many as allowed: submit again later", all)
 	}
 	if s.blobs.Usage() >= s.opts.MaxBytes {
-		return coded.Errorf(coded.Overloaded, "tasks.max_bytes",
+		return nil, coded.Errorf(coded.Overloaded, "tasks.max_bytes",
 			"inputs and results have as many bytes as allowed: delete tasks, or submit again later")
 	}
-	return nil
+	s.submitting[n.Owner]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.submitting[n.Owner]--; s.submitting[n.Owner] == 0 {
+			delete(s.submitting, n.Owner)
+		}
+	}, nil
 }
 
 // Another submission with the same key makes its record within reserveTries times reservePause, unless its process
@@ -390,7 +417,9 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		jetstream.PurgeTTL(markerTTL)); err != nil {
 		return errors.Join(errLost, unavailable(err))
 	}
-	s.apply(id, nil, revision+1)
+	s.mu.Lock()
+	s.index.delete(id, time.Now())
+	s.mu.Unlock()
 	if t.Key != "" {
 		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key), jetstream.PurgeTTL(markerTTL)); err != nil {
 			return unavailable(err)

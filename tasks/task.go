@@ -58,6 +58,15 @@ type Task struct {
 	Progress Progress `json:"progress,omitzero"`
 }
 
+// bytes returns the bytes of the files of the task.
+func (t *Task) bytes() int64 {
+	n := t.Input.Size
+	if t.Result != nil {
+		n += t.Result.Size
+	}
+	return n
+}
+
 // Seconds is a duration in whole seconds.
 type Seconds int64
 
