@@ -442,6 +442,7 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_QUOTAS_SEQUENCES": "9",
 		"MILLRACE_QUOTAS_SESSIONS":  "9", "MILLRACE_QUOTAS_DECODERS": "9", "MILLRACE_QUOTAS_PULLS": "9",
 		"MILLRACE_QUOTAS_WATCHERS": "9", "MILLRACE_QUOTAS_ENDPOINTS": "9", "MILLRACE_QUOTAS_REGIONS": "9",
+		"MILLRACE_QUOTAS_TASKS": "9", "MILLRACE_QUOTAS_TASK_BYTES": "1KiB",
 		"MILLRACE_QUOTAS_BURST": "10s",
 		"MILLRACE_LOG_LEVEL":    "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log",
 		"MILLRACE_LOG_DEBUG_RATE":   "5",
@@ -464,7 +465,7 @@ func TestEnv(t *testing.T) {
 	if err := c.Env(lookup); err != nil {
 		t.Fatal(err)
 	}
-	off, nine := false, 9
+	off, nine, kib := false, 9, int64(1<<10)
 	want := config.Config{
 		HTTP: "127.0.0.1:1", GRPC: "off", Apps: config.Apps{Address: "127.0.0.1:4"},
 		Metrics: config.Metrics{Address: "127.0.0.1:3", TLS: true, Pprof: true, Triton: true, Path: "/numbers",
@@ -482,7 +483,7 @@ func TestEnv(t *testing.T) {
 			OutboxBytes: 5 << 10, KeepAlive: 8 * time.Second, Idle: 6 * time.Second, Resume: 7 * time.Second},
 		Quotas: access.Quotas{Requests: 1.5, Frames: 2, Bytes: 3, Decode: 0.4, Loads: 5, Streams: &nine,
 			Sequences: &nine, Sessions: &nine, Decoders: &nine, Pulls: &nine, Watchers: &nine, Endpoints: &nine,
-			Regions: &nine, Burst: 10 * time.Second},
+			Regions: &nine, Tasks: &nine, TaskBytes: &kib, Burst: 10 * time.Second},
 		Log: config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,
 		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"},
 		Sinks:   config.Sinks{Folder: "results", ClientBytes: 1 << 20}, Sandbox: "off", SharedMemory: &off,

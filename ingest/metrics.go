@@ -21,6 +21,11 @@ type Metrics struct {
 	StreamEnds    map[string]uint64 // streams of ended sessions, by reason
 	Goroutines    map[string]int    // by starting group
 	Contexts      uint64            // malformed trace contexts, ignored
+	Tasks         map[string]int    // stored, by state; nil without a data folder
+	TaskBytes     int64             // of inputs and results of tasks
+	TasksQueued   map[string]uint64 // by origin
+	TasksEnded    map[string]uint64 // by state
+	TaskAttempts  uint64            // claims of tasks by consumers
 	NoModel       stream.Totals     // frames refused because no loaded model or open stream was named
 }
 
@@ -54,6 +59,11 @@ func (m *Metrics) Add(other Metrics) {
 	add(&m.Closed, other.Closed)
 	add(&m.StreamEnds, other.StreamEnds)
 	add(&m.Goroutines, other.Goroutines)
+	m.TaskBytes += other.TaskBytes
+	m.TaskAttempts += other.TaskAttempts
+	add(&m.Tasks, other.Tasks)
+	add(&m.TasksQueued, other.TasksQueued)
+	add(&m.TasksEnded, other.TasksEnded)
 }
 
 func add[T int | uint64](to *map[string]T, from map[string]T) {

@@ -13,9 +13,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// audited reports whether requests of a route are audited: routes that need role.Manage, logins and logouts.
+// audited reports whether requests of a route are audited: routes that need role.Manage, logins and logouts, and routes
+// that say so.
 func audited(r *openapi.Route) bool {
-	return r.Role == role.Manage || strings.HasSuffix(r.Path, "login") || strings.HasSuffix(r.Path, "logout")
+	return r.Audit || r.Role == role.Manage || strings.HasSuffix(r.Path, "login") || strings.HasSuffix(r.Path, "logout")
 }
 
 // attemptKey is the key in a request's context for the user name of a refused login.

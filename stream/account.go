@@ -26,6 +26,8 @@ const (
 	QuotaWatchers               // watchers of server streams
 	QuotaEndpoints              // endpoints created by requests of the client
 	QuotaRegions                // shared memory regions registered by the client
+	QuotaTasks                  // tasks that have not ended; counted by the task store, see Room
+	QuotaTaskBytes              // bytes of inputs and results of tasks, likewise
 	quotas
 
 	rates = QuotaStreams // the number of quotas of rates
@@ -36,7 +38,7 @@ const Quotas = int(quotas)
 
 // QuotaNames are the names of the quotas, as in settings.
 var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions",
-	"decoders", "pulls", "watchers", "endpoints", "regions"}
+	"decoders", "pulls", "watchers", "endpoints", "regions", "tasks", "task_bytes"}
 
 // String returns the name.
 func (q Quota) String() string { return QuotaNames[q] }
@@ -234,8 +236,7 @@ func (a *Account) Release(q Quota) {
 func (a *Account) refuse(q Quota, limit float64, wait time.Duration) error {
 	a.denied[q].Add(1)
 	if q >= rates {
-		err := Errorf(FlowControl, "quotas."+q.String(),
-			"%v are open for this client already, and that is its quota: close one, or try again later", limit)
+		err := Errorf(FlowControl, "quotas."+q.String(), heldText(q), limit)
 		err.After = FlowControl.RetryAfter() // the time of the next release is unknown
 		return err
 	}
@@ -243,6 +244,29 @@ func (a *Account) refuse(q Quota, limit float64, wait time.Duration) error {
 		limit, wait.Round(time.Millisecond))
 	err.After = wait
 	return err
+}
+
+// heldText is the message of a refusal for a quota of things held at the same time.
+func heldText(q Quota) string {
+	switch q {
+	case QuotaTasks:
+		return "the client has %v tasks that have not ended, as many as the quota allows: wait for tasks, or cancel some"
+	case QuotaTaskBytes:
+		return "inputs and results of the client's tasks have %v bytes or more, as many as the quota allows: " +
+			"delete tasks that have ended"
+	}
+	return "%v are open for this client already, and that is its quota: close one, or try again later"
+}
+
+// Room returns an error, as Take does, when held leaves no room for more of a quota that the caller counts.
+func (a *Account) Room(q Quota, held int64) error {
+	if a == nil {
+		return nil
+	}
+	if l := a.limits.Load(); l != nil && l.of[q] > 0 && float64(held) >= l.of[q] {
+		return a.refuse(q, l.of[q], 0)
+	}
+	return nil
 }
 
 // Holds returns the present number and the largest allowed number of a quota; 0 = unlimited.

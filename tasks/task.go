@@ -39,6 +39,7 @@ type Task struct {
 	Owner    string `json:"owner,omitempty"`   // the account that submitted the task
 	Key      string `json:"key,omitempty"`     // the idempotency key of the submission
 	Priority int    `json:"priority,omitempty"`
+	Trace    string `json:"traceparent,omitempty"` // the trace context of the submission, which each attempt goes on with
 
 	State       State     `json:"state"`
 	Attempt     int       `json:"attempt"`            // of the newest claim; 0 = none

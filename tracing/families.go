@@ -6,10 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/stream"
 	"millrace/stream/coded"
+	"millrace/tasks"
 	"millrace/workers"
 )
 
@@ -252,6 +254,24 @@ var families = []section{
 				return float64(r.memory.Denied)
 			}), nil},
 	}},
+	{"Tasks", []family{
+		{gauge, "millrace_tasks", "", "Stored tasks by state, where the server has a data folder.",
+			labels{{"state", words(tasks.States)}}, func(r *reading, put put) { each(r.adapters.Tasks, put) }, nil},
+		{gauge, "millrace_task_bytes", "bytes", "Bytes of the inputs and results of all tasks, of which " +
+			"`tasks.max_bytes` are allowed.", nil, ofTasks(func(m *ingest.Metrics) float64 {
+			return float64(m.TaskBytes)
+		}), nil},
+		{counter, "millrace_tasks_queued_total", "", "Tasks that were queued. The sum over all origins equals the " +
+			"sum of `millrace_tasks_ended_total` over all states and of `millrace_tasks` for queued and running.",
+			labels{{"origin", "submitted: a new task; found: had not ended when the server started; retried: queued " +
+				"again by a client after the end"}},
+			func(r *reading, put put) { each(r.adapters.TasksQueued, put) }, nil},
+		{counter, "millrace_tasks_ended_total", "", "Tasks that ended, by the state that clients see.",
+			labels{{"state", "finished, failed, cancelled, expired; deleted: the client deleted a queued task"}},
+			func(r *reading, put put) { each(r.adapters.TasksEnded, put) }, nil},
+		{counter, "millrace_task_attempts_total", "", "Attempts to run a task, by all consumers.", nil,
+			ofTasks(func(m *ingest.Metrics) float64 { return float64(m.TaskAttempts) }), nil},
+	}},
 	{"Connections and sessions", []family{
 		{gauge, "millrace_connections", "", "Open TCP connections.", byListener, func(r *reading, put put) {
 			for name, st := range r.accepted {
@@ -322,7 +342,7 @@ var families = []section{
 			labels{{"quota", "streams, sequences, sessions, decoders, endpoints, regions"}, byPrincipal},
 			func(r *reading, put put) {
 				for i := range r.uses {
-					for q := stream.QuotaStreams; int(q) < stream.Quotas; q++ {
+					for q := stream.QuotaStreams; q < stream.QuotaTasks; q++ {
 						put(float64(r.uses[i].Used[q]), q.String(), r.uses[i].Name)
 					}
 				}

@@ -260,3 +260,12 @@ func is(b bool) float64 {
 
 // text returns the help without Markdown.
 func (f *family) text() string { return strings.ReplaceAll(f.help, "`", "") }
+
+// ofTasks reads one value of a server that has tasks.
+func ofTasks(value func(*ingest.Metrics) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		if r.adapters.Tasks != nil {
+			put(value(r.adapters))
+		}
+	}
+}

@@ -30,6 +30,8 @@ type Quotas struct {
 	Watchers  *int    `yaml:"watchers" default:"128" min:"0" max:"1048576" advanced:"yes" help:"most watchers of server streams of one client at once; less than limits.max_watchers"`
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" advanced:"yes" help:"most endpoints created by one client's load requests at once"`
 	Regions   *int    `yaml:"regions" default:"192" min:"0" max:"65536" advanced:"yes" help:"most shared memory regions of one client at once; less than limits.max_regions"`
+	Tasks     *int    `yaml:"tasks" default:"75000" min:"0" max:"10000000" advanced:"yes" help:"most tasks of one client that have not ended; less than tasks.max_waiting"`
+	TaskBytes *int64  `yaml:"task_bytes" default:"48GiB" min:"0" unit:"bytes" advanced:"yes" help:"bytes of inputs and results of one client from which further tasks of the client are refused; less than tasks.max_bytes"`
 
 	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" advanced:"yes" help:"a client may use the quota of this time at once"`
 }
@@ -43,7 +45,8 @@ func (q *Quotas) limits(own map[string]float64) stream.Limits {
 		stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders),
 		stream.QuotaEndpoints: float64(*q.Endpoints),
 		stream.QuotaPulls:     float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers),
-		stream.QuotaRegions: float64(*q.Regions),
+		stream.QuotaRegions: float64(*q.Regions), stream.QuotaTasks: float64(*q.Tasks),
+		stream.QuotaTaskBytes: float64(*q.TaskBytes),
 	}
 	for name, n := range own {
 		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {

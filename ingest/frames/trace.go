@@ -299,6 +299,21 @@ func padded(dst, digits []byte, n int) bool {
 	return err == nil
 }
 
+// AppendTraceparent appends the context of a client as a W3C traceparent, with a new span as the parent if the client
+// named none.
+func AppendTraceparent(dst []byte, c *stream.TraceContext) []byte {
+	parent := c.Parent
+	if parent == (stream.SpanID{}) {
+		parent = stream.NewSpanID()
+	}
+	dst = hex.AppendEncode(append(dst, "00-"...), c.Trace[:])
+	dst = hex.AppendEncode(append(dst, '-'), parent[:])
+	if c.Decision >= stream.Sampled {
+		return append(dst, "-01"...)
+	}
+	return append(dst, "-00"...)
+}
+
 // AppendTraceresponse appends the ids of a frame's root span in the form of a traceparent; the flag says that the
 // trace is kept and can be looked up.
 func AppendTraceresponse(dst []byte, r *stream.Result) []byte {

@@ -10,6 +10,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/frames"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/routines"
@@ -35,9 +36,14 @@ type Adapter struct {
 	ctx     context.Context
 	serving chan struct{}
 	tasks   *routines.Group
+
+	contexts frames.Contexts
 }
 
-var _ ingest.Interface = (*Adapter)(nil)
+var (
+	_ ingest.Interface = (*Adapter)(nil)
+	_ ingest.Measured  = (*Adapter)(nil)
+)
 
 // New returns the adapter and registers its routes, which answer 503 until Serve is called.
 func New(h *httpd.Server, o Options) *Adapter {
@@ -46,7 +52,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	a := &Adapter{opts: o, http: h, serving: make(chan struct{})}
+	a := &Adapter{opts: o, http: h, serving: make(chan struct{}), contexts: frames.Contexts{Log: o.Log}}
 	a.tasks = routines.New(func(name string, p any, stack []byte) {
 		o.Log.Error("a goroutine of the tasks panicked", "name", name, "panic", p, "stack", string(stack))
 	})
@@ -57,6 +63,27 @@ func New(h *httpd.Server, o Options) *Adapter {
 
 // Name implements ingest.Interface.
 func (a *Adapter) Name() string { return "tasks" }
+
+// Metrics implements ingest.Measured.
+func (a *Adapter) Metrics() ingest.Metrics {
+	st := a.opts.Data.Stats()
+	m := ingest.Metrics{
+		Tasks: map[string]int{}, TaskBytes: st.Bytes, TasksEnded: map[string]uint64{}, TaskAttempts: st.Attempts,
+		TasksQueued: map[string]uint64{"submitted": st.Submitted, "found": st.Found, "retried": st.Retried},
+		Goroutines:  map[string]int{}, Contexts: a.contexts.Broken(),
+	}
+	for _, n := range a.tasks.Counts() {
+		m.Goroutines["tasks"] += n
+	}
+	for _, state := range tasks.States {
+		m.Tasks[string(state)] = st.Stored[state]
+		if state.Ended() {
+			m.TasksEnded[string(state)] = st.Ended[state]
+		}
+	}
+	m.TasksEnded[string(tasks.Deleted)] = st.Ended[tasks.Deleted]
+	return m
+}
 
 // lookEvery is the time between two looks at the loaded models by a consumer without a task.
 const lookEvery = time.Second

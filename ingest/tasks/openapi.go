@@ -59,15 +59,15 @@ var Routes = []openapi.Route{
 		Answer:  openapi.Raw{MediaType: "text/event-stream"},
 	},
 	{
-		Method: "POST", Path: root + "/:id/cancel", Role: role.Infer, Tag: tagTasks, Limited: true,
+		Method: "POST", Path: root + "/:id/cancel", Role: role.Infer, Audit: true, Tag: tagTasks, Limited: true,
 		Summary: "Cancel a task that has not ended", Answer: tasks.Task{},
 	},
 	{
-		Method: "POST", Path: root + "/:id/retry", Role: role.Infer, Tag: tagTasks, Limited: true,
+		Method: "POST", Path: root + "/:id/retry", Role: role.Infer, Audit: true, Tag: tagTasks, Limited: true,
 		Summary: "Queue a task again that has ended without a result", Answer: tasks.Task{},
 	},
 	{
-		Method: "DELETE", Path: root + "/:id", Role: role.Infer, Tag: tagTasks, Limited: true,
+		Method: "DELETE", Path: root + "/:id", Role: role.Infer, Audit: true, Tag: tagTasks, Limited: true,
 		Summary: "Delete a task that does not run, with its files", Status: 204,
 	},
 }

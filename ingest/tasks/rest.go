@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tasks"
@@ -124,6 +125,11 @@ func (a *Adapter) show(c *fiber.Ctx) error {
 	if err != nil || wait == 0 {
 		return sendTask(c, t, err)
 	}
+	account := ingest.ClientOf(httpd.ClientOf(c)).Core()
+	if err := account.Hold(stream.QuotaWatchers); err != nil {
+		return err
+	}
+	defer account.Release(stream.QuotaWatchers)
 	ctx, cancel := context.WithTimeout(a.http.Context(c, a.ctx), wait)
 	defer cancel()
 	for err == nil && !t.State.Ended() && ctx.Err() == nil {
@@ -166,8 +172,14 @@ func (a *Adapter) events(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	account := ingest.ClientOf(httpd.ClientOf(c)).Core()
+	if err := account.Hold(stream.QuotaWatchers); err != nil {
+		return err
+	}
+	release := func() { account.Release(stream.QuotaWatchers) }
 	c.Response().Header.SetContentType(httpd.EventStream)
 	a.http.GoLive(c, a.ctx, a.run, "events", func(l *httpd.Live) {
+		defer release()
 		defer l.Beat(15*time.Second, a.run)()
 		for {
 			text, _ := json.Marshal(t)
@@ -178,7 +190,7 @@ func (a *Adapter) events(c *fiber.Ctx) error {
 				return
 			}
 		}
-	}, func() {})
+	}, release)
 	return nil
 }
 

@@ -47,6 +47,9 @@ func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
 	if t.Input.Head != "" {
 		r.Header[headerLength] = t.Input.Head
 	}
+	if t.Trace != "" {
+		r.Header["Traceparent"] = t.Trace
+	}
 	reply, release := a.http.Handle(c.Context(), r)
 	defer release()
 	if reply.StatusCode() != http.StatusOK {

@@ -7,7 +7,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/frames"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -40,11 +42,15 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 		return stream.Errorf(stream.Draining, "",
 			"the server is shutting down: submit the task to another server, or later")
 	}
-	t.Owner = ownerOf(by)
-	task, there, err := a.opts.Data.Submit(c.UserContext(), tasks.Submission{Task: t, Data: func(w blob.Writer) error {
-		_, err := a.http.Upload(c, a.opts.MaxInput, "tasks.max_input", w)
-		return err
-	}})
+	t.Owner, t.Trace = ownerOf(by), a.traceOf(c)
+	task, there, err := a.opts.Data.Submit(c.UserContext(), tasks.Submission{
+		Task: t,
+		Data: func(w blob.Writer) error {
+			_, err := a.http.Upload(c, a.opts.MaxInput, "tasks.max_input", w)
+			return err
+		},
+		Admit: func(u tasks.Use) error { return admit(by, u) },
+	})
 	if err != nil {
 		return err
 	}
@@ -53,6 +59,18 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 		c.Status(fiber.StatusCreated)
 	}
 	return c.JSON(task)
+}
+
+// admit checks the quotas of a client with tasks of this use. Clients without credentials share their tasks, and so
+// have the bounds of the store only.
+func admit(by *ingest.Client, u tasks.Use) error {
+	if by.Principal() == nil {
+		return nil
+	}
+	if err := by.Core().Room(stream.QuotaTasks, int64(u.Waiting)); err != nil {
+		return err
+	}
+	return by.Core().Room(stream.QuotaTaskBytes, u.Bytes)
 }
 
 // readSubmission reads the query and the headers of a submission.
@@ -80,6 +98,17 @@ func readSubmission(c *fiber.Ctx, now time.Time) (t tasks.Task, err error) {
 		err = stream.Errorf(stream.InvalidArgument, "expires", "is not after not_before: the task could never run")
 	}
 	return t, err
+}
+
+// traceOf returns the trace context of a request as a traceparent; "" = the request has no well-formed trace context.
+func (a *Adapter) traceOf(c *fiber.Ctx) string {
+	var h frames.TraceHeaders
+	c.Request().Header.VisitAll(h.Add)
+	from := a.contexts.Request(&h)
+	if from.Trace == (stream.TraceID{}) {
+		return ""
+	}
+	return string(frames.AppendTraceparent(nil, &from))
 }
 
 // setOption sets one option of the query of a submission.

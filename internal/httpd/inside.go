@@ -44,6 +44,7 @@ func (s *Server) Handle(ctx context.Context, r Inside) (reply *fasthttp.Response
 	return &c.Response, func() {
 		at.cancel(nil)
 		_ = c.Response.CloseBodyStream()
+		c.ResetUserValues() // closes what the handler keeps until the reply is written
 	}
 }
 

@@ -32,6 +32,7 @@ type Route struct {
 	Status       int  // of the reply; 0 = 200
 	Infer        bool // the tensors of a model go in and out: Body and Answer are the inference's
 	WebSocket    bool // the handshake of a WebSocket
+	Audit        bool // requests are written to the audit log; implied by role.Manage
 	Limited      bool // the handler respects a client's list of models; implied by a model in the path
 }
 
