@@ -191,7 +191,7 @@ func TestProse(t *testing.T) {
 	}
 	for kind, most := range mostPointers {
 		p := kinds[kind]
-		if p == nil || p.words < 1000 {
+		if p == nil || p.words < 300 {
 			t.Fatalf("%s: no text found", kind)
 		}
 		t.Logf("%-18s %6d words, %.1f pointers per 100", kind, p.words, p.density())
