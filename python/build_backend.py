@@ -33,8 +33,8 @@ Provides-Extra: numpy
 Requires-Dist: numpy; extra == "numpy"
 Description-Content-Type: text/markdown
 
-`millrace.client` and `millrace.aio` call a running Millrace server, and stream frames to it. `millrace` has what services
-in Python import. numpy is used where it is installed; nothing else is needed.
+`millrace.client` and `millrace.aio` call a running Millrace server, and stream frames to the server. `millrace` has
+what services in Python import. numpy is used where numpy is installed; nothing else is needed.
 """
 WHEEL_TEXT = "Wheel-Version: 1.0\nGenerator: millrace\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -93,8 +93,9 @@ def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     for name in ("pyproject.toml", "build_backend.py"):
         with open(os.path.join(HERE, name), "rb") as f:
             files[name] = f.read()
-    with open(os.path.join(sdist_directory, top + ".tar.gz"), "wb") as out, gzip.GzipFile("", "wb", fileobj=out, mtime=0) as z, \
-            tarfile.open(fileobj=z, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with open(os.path.join(sdist_directory, top + ".tar.gz"), "wb") as out, gzip.GzipFile(
+        "", "wb", fileobj=out, mtime=0
+    ) as z, tarfile.open(fileobj=z, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, data in sorted(files.items()):
             entry = tarfile.TarInfo(f"{top}/{path}")
             entry.size, entry.mode = len(data), 0o644

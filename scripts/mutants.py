@@ -3,15 +3,16 @@
 
     scripts/mutants.py --seed 1 [--count 100] [--jobs 2] [PACKAGE...]
 
-gremlins lists the faults that could be made (a comparison negated, a bound moved by one, a sum turned into a difference, && into ||, break into
-continue). Each drawn fault is built with `go test -overlay`, which does not change the checkout. The tests of its package run, then those of the
-packages that import it, the nearest folders first, until one fails: then the fault is noticed. All run with -short. Packages in cmd and examples are not
-run, and only the first --importers are, since each links its own test binary and seldom detects a fault that the earlier ones did not. So a fault
-that `make check` would detect may count as missed, but not the reverse. A fault that does not compile, or that scripts/mutants-equivalent.txt lists
-because it changes nothing, is left out, and another one is drawn.
+gremlins lists the faults that could be made (a comparison negated, a bound moved by one, a sum turned into a
+difference, && into ||, break into continue). Each drawn fault is built with `go test -overlay`, which does not change
+the checkout. The tests of its package run, then those of the packages that import it, the nearest folders first, until
+one fails: then the fault is noticed. All run with -short. Packages in cmd and examples are not run, and only the first
+--importers are, since each links its own test binary and seldom detects a fault that the earlier ones did not. So a
+fault that `make check` would detect may count as missed, but not the reverse. A fault that does not compile, or that
+scripts/mutants-equivalent.txt lists because it changes nothing, is left out, and another one is drawn.
 
-Prints a line for each fault, with the test that failed, then the share that was noticed; exits with 1 when the share is below --least. A package whose
-tests fail without a fault is reported, and its tests count as noticing nothing.
+Prints a line for each fault, with the test that failed, then the share that was noticed; exits with 1 when the share is
+below --least. A package whose tests fail without a fault is reported, and its tests count as noticing nothing.
 """
 import argparse
 import concurrent.futures
@@ -56,9 +57,16 @@ def gremlins():
     if not os.path.exists(path):
         # GOFLAGS may have flags that `go mod download` does not accept.
         env = dict(os.environ, GOFLAGS="-mod=mod")
-        found = json.loads(subprocess.check_output(["go", "mod", "download", "-json", "@".join(GREMLINS)], cwd=tempfile.gettempdir(), env=env))
+        found = json.loads(
+            subprocess.check_output(
+                ["go", "mod", "download", "-json", "@".join(GREMLINS)], cwd=tempfile.gettempdir(), env=env
+            )
+        )
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        subprocess.check_call(["go", "build", "-C", found["Dir"], "-mod=readonly", "-o", path, "./cmd/gremlins"], env=dict(os.environ, GOFLAGS=""))
+        subprocess.check_call(
+            ["go", "build", "-C", found["Dir"], "-mod=readonly", "-o", path, "./cmd/gremlins"],
+            env=dict(os.environ, GOFLAGS=""),
+        )
     return path
 
 
@@ -69,25 +77,56 @@ def faults(tool, packages):
         # covered or not, so a replacement of the go command writes an empty profile.
         stub = os.path.join(work, "go")
         with open(stub, "w") as f:
-            f.write('#!/bin/sh\nout=\nwhile [ $# -gt 0 ]; do case $1 in -coverprofile) out=$2 ;; -coverprofile=*) out=${1#*=} ;; esac; shift; done\n'
-                    '[ -z "$out" ] || echo "mode: set" >"$out"\n')
+            f.write(
+                '#!/bin/sh\nout=\nwhile [ $# -gt 0 ]; do case $1 in -coverprofile) out=$2 ;; -coverprofile=*) '
+                'out=${1#*=} ;; esac; shift; done\n'
+                '[ -z "$out" ] || echo "mode: set" >"$out"\n'
+            )
         os.chmod(stub, 0o755)
         report = os.path.join(work, "faults.json")
-        done = run([tool, "unleash", "--dry-run", "--silent", "--invert-logical", "--invert-loopctrl", "--invert-assignments", "--remove-self-assignments",
-                    "--output", report, "."], env=dict(os.environ, PATH=work + os.pathsep + os.environ["PATH"]))
+        done = run(
+            [
+                tool,
+                "unleash",
+                "--dry-run",
+                "--silent",
+                "--invert-logical",
+                "--invert-loopctrl",
+                "--invert-assignments",
+                "--remove-self-assignments",
+                "--output",
+                report,
+                ".",
+            ],
+            env=dict(os.environ, PATH=work + os.pathsep + os.environ["PATH"]),
+        )
         if not os.path.exists(report):
             sys.exit("mutants: gremlins listed nothing:\n" + done.stdout)
         with open(report) as f:
             files = json.load(f)["files"]
     drawn = [(os.path.dirname(f["file_name"]), f["file_name"], m) for f in files for m in f["mutations"]]
-    return sorted((name, m["line"], m["column"], m["type"]) for folder, name, m in drawn
-                  if any(folder == p or p.endswith("/...") and (folder + "/").startswith(p[:-3]) for p in packages))
+    return sorted(
+        (name, m["line"], m["column"], m["type"])
+        for folder, name, m in drawn
+        if any(folder == p or p.endswith("/...") and (folder + "/").startswith(p[:-3]) for p in packages)
+    )
 
 
 def importers(tags):
     """Maps each package to the packages that import it, also in their tests, the nearest first."""
-    out = subprocess.check_output(["go", "list", "-tags", tags, "-f", '{{.ImportPath}} {{len .Deps}} {{join .Imports " "}} {{join .TestImports " "}}'
-                                   ' {{join .XTestImports " "}}', "./..."], text=True)
+    out = subprocess.check_output(
+        [
+            "go",
+            "list",
+            "-tags",
+            tags,
+            "-f",
+            '{{.ImportPath}} {{len .Deps}} {{join .Imports " "}} {{join .TestImports " "}}'
+            ' {{join .XTestImports " "}}',
+            "./...",
+        ],
+        text=True,
+    )
     users = {}
     for line in out.splitlines():
         name, size, *imports = line.split()
@@ -117,11 +156,16 @@ class Tests:
             if package not in self.fail_anyway:
                 self.fail_anyway[package] = run([*self.command, package]).returncode != 0
                 if self.fail_anyway[package]:
-                    print(f"mutants: the tests of {package} fail without a fault: they count as noticing nothing", flush=True)
+                    print(
+                        f"mutants: the tests of {package} fail without a fault: they count as noticing nothing",
+                        flush=True,
+                    )
         if self.fail_anyway[package]:
             return ""
-        failed = re.search(r"^\s*--- FAIL: (\S+)", done.stdout, re.M) or re.search(r"^(?:panic|fatal error): (.*)", done.stdout, re.M)
-        return package[len("millrace/"):] + ": " + (failed.group(1) if failed else "exit")
+        failed = re.search(r"^\s*--- FAIL: (\S+)", done.stdout, re.M) or re.search(
+            r"^(?:panic|fatal error): (.*)", done.stdout, re.M
+        )
+        return package[len("millrace/") :] + ": " + (failed.group(1) if failed else "exit")
 
 
 def equivalents():
@@ -131,17 +175,19 @@ def equivalents():
 
 
 def attempt(fault, users, tests, left_out=()):
-    """Returns the outcome of a fault (noticed, missed, equivalent or unbuildable), the changed line, and the test that failed."""
+    """Returns the outcome of a fault (noticed, missed, equivalent or unbuildable), the changed line, and the test that
+    failed.
+    """
     path, line, column, kind = fault
     with open(path) as f:
         lines = f.read().split("\n")
     raw = lines[line - 1].encode()
-    at = len(raw[:column - 1].decode())
+    at = len(raw[: column - 1].decode())
     text = lines[line - 1]
     operator = next((o for o in sorted(SWAPS[kind], key=len, reverse=True) if text.startswith(o, at)), None)
     if operator is None:
         return "unbuildable", text.strip(), ""
-    lines[line - 1] = text[:at] + SWAPS[kind][operator] + text[at + len(operator):]
+    lines[line - 1] = text[:at] + SWAPS[kind][operator] + text[at + len(operator) :]
     if (path, lines[line - 1].strip()) in left_out:
         return "equivalent", lines[line - 1].strip(), ""
     work = tempfile.mkdtemp()
@@ -163,31 +209,48 @@ def attempt(fault, users, tests, left_out=()):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, required=True, help="the same seed draws the same faults from the same code")
+    parser.add_argument(
+        "--seed", type=int, required=True, help="the same seed draws the same faults from the same code"
+    )
     parser.add_argument("--count", type=int, default=100, help="faults drawn (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once (%(default)s)")
     parser.add_argument("--importers", type=int, default=3, help="importing packages whose tests run (%(default)s)")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for the tests of a package; when they take longer, the fault is noticed (%(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        default=120,
+        help="seconds for the tests of a package; when they take longer, the fault is noticed (%(default)s)",
+    )
     parser.add_argument("--least", type=float, default=0, help="exit with 1 when a smaller share is noticed, 0 to 1")
     parser.add_argument("--list", action="store_true", help="only print the faults")
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="folders; with /... also those below (%s)" % " ".join(PACKAGES))
+    parser.add_argument(
+        "packages", nargs="*", metavar="PACKAGE", help="folders; with /... also those below (%s)" % " ".join(PACKAGES)
+    )
     args = parser.parse_args()
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    tags = ",".join(tag for tag, library in (("turbojpeg", "libjpeg"), ("libwebp", "libwebp")) if run(["pkg-config", "--exists", library]).returncode == 0)
+    tags = ",".join(
+        tag
+        for tag, library in (("turbojpeg", "libjpeg"), ("libwebp", "libwebp"))
+        if run(["pkg-config", "--exists", library]).returncode == 0
+    )
     everything = faults(gremlins(), [re.sub("^\\./|/$", "", p) for p in args.packages or PACKAGES])
     draw = random.Random(args.seed).sample(everything, len(everything))
-    print(f"{len(everything)} faults could be made; seed {args.seed} draws {min(args.count, len(everything))}", flush=True)
+    print(
+        f"{len(everything)} faults could be made; seed {args.seed} draws {min(args.count, len(everything))}", flush=True
+    )
     if args.list:
-        for path, line, column, kind in draw[:args.count]:
+        for path, line, column, kind in draw[: args.count]:
             print(f"{path}:{line}:{column} {kind}")
         return
-    users = {p: found[:args.importers] for p, found in importers(tags).items()}
+    users = {p: found[: args.importers] for p, found in importers(tags).items()}
     tests, left_out, queue = Tests(tags, args.timeout), equivalents(), iter(draw)
     counts = {"noticed": 0, "missed": 0}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+
         def next_fault():
             fault = next(queue, None)
             return fault and (fault, pool.submit(attempt, fault, users, tests, left_out))
+
         left = args.count
         while left > 0:
             batch = [x for x in (next_fault() for _ in range(min(left, args.jobs * 4))) if x]
@@ -198,7 +261,9 @@ def main():
                 if what in counts:
                     counts[what] += 1
                     left -= 1
-                print(f"{what:11} {path}:{line}:{column} {kind}: {text}" + (f"  [{failed}]" if failed else ""), flush=True)
+                print(
+                    f"{what:11} {path}:{line}:{column} {kind}: {text}" + (f"  [{failed}]" if failed else ""), flush=True
+                )
     total = sum(counts.values())
     share = counts["noticed"] / max(total, 1)
     print(f"{counts['noticed']} of {total} faults noticed ({share:.0%}), seed {args.seed}")

@@ -1,8 +1,8 @@
 """Moving scenes as H.264 clips with their truth: OUT/clip-NN.mp4 and OUT/clip-NN.json.
 
 Digits and other things drift, bounce off the edges and off each other, and sway a little. The truth is the format of
-Millrace's rendered clips: frames of objects with id, box, moving and class, and the boxes to ignore, which are digits of
-which less than 70 % can be seen.
+Millrace's rendered clips: frames of objects with id, box, moving and class, and the boxes to ignore, which are digits
+of which less than 70 % can be seen.
 """
 import argparse
 import json
@@ -15,8 +15,8 @@ import digits
 from scenes import HEIGHT, WIDTH, Scene, reach
 
 FPS = 30
-VISIBLE = 0.7    # share of a digit that must be seen for it to count
-EDGE = 10        # how near to the edge a centre comes, px
+VISIBLE = 0.7  # share of a digit that must be seen for it to count
+EDGE = 10  # how near to the edge a centre comes, px
 
 
 class Motion:
@@ -65,8 +65,11 @@ def frames(rng, images, labels, length, **options):
 def describe(index, found):
     """One frame of a truth file."""
     shown = [d for d in found if d["visible"] >= VISIBLE]
-    frame = {"index": index, "t": round(index / FPS, 6), "objects": [
-        {"id": d["id"], "box": d["box"], "moving": True, "class": d["digit"]} for d in shown]}
+    frame = {
+        "index": index,
+        "t": round(index / FPS, 6),
+        "objects": [{"id": d["id"], "box": d["box"], "moving": True, "class": d["digit"]} for d in shown],
+    }
     if len(shown) < len(found):
         frame["ignore"] = [d["box"] for d in found if d["visible"] < VISIBLE]
     return frame
@@ -74,9 +77,39 @@ def describe(index, found):
 
 def encode(path, pictures, crf, preset="veryfast"):
     """Writes H.264 in MP4 that every browser plays."""
-    command = ["ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{WIDTH}x{HEIGHT}",
-               "-r", str(FPS), "-i", "-", "-c:v", "libx264", "-profile:v", "high", "-preset", preset, "-crf", str(crf),
-               "-g", "60", "-pix_fmt", "yuv420p", "-threads", "1", "-movflags", "+faststart", str(path)]
+    command = [
+        "ffmpeg",
+        "-v",
+        "error",
+        "-y",
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-s",
+        f"{WIDTH}x{HEIGHT}",
+        "-r",
+        str(FPS),
+        "-i",
+        "-",
+        "-c:v",
+        "libx264",
+        "-profile:v",
+        "high",
+        "-preset",
+        preset,
+        "-crf",
+        str(crf),
+        "-g",
+        "60",
+        "-pix_fmt",
+        "yuv420p",
+        "-threads",
+        "1",
+        "-movflags",
+        "+faststart",
+        str(path),
+    ]
     subprocess.run(command, input=b"".join(p.tobytes() for p in pictures), check=True)
 
 
@@ -111,8 +144,15 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     for number in range(args.clips):
         rng = np.random.default_rng([args.seed, number])
-        write(out / f"clip-{number:02}.mp4", rng, args.split, args.frames, int(rng.integers(20, 36)),
-              count=int(rng.integers(4, 9)), strength=0.5)
+        write(
+            out / f"clip-{number:02}.mp4",
+            rng,
+            args.split,
+            args.frames,
+            int(rng.integers(20, 36)),
+            count=int(rng.integers(4, 9)),
+            strength=0.5,
+        )
 
 
 if __name__ == "__main__":

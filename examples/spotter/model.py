@@ -13,13 +13,15 @@ import torch.nn.functional as F
 from torch import nn
 
 STRIDE = 8
-FOUND = 32   # boxes of a picture
+FOUND = 32  # boxes of a picture
 
 
 def layer(inputs, outputs, stride=1, dilation=1):
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride, dilation, dilation, bias=False),
-        nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
 
 
 class Residual(nn.Module):
@@ -37,8 +39,15 @@ class Spotter(nn.Module):
     def __init__(self, narrow=16, middle=32, wide=64):
         super().__init__()
         self.body = nn.Sequential(
-            layer(3, narrow, 2), layer(narrow, middle, 2), Residual(middle), layer(middle, wide, 2),
-            Residual(wide), Residual(wide, 2), Residual(wide), Residual(wide, 2))
+            layer(3, narrow, 2),
+            layer(narrow, middle, 2),
+            Residual(middle),
+            layer(middle, wide, 2),
+            Residual(wide),
+            Residual(wide, 2),
+            Residual(wide),
+            Residual(wide, 2),
+        )
         self.presence, self.digit, self.sides = nn.Conv2d(wide, 1, 1), nn.Conv2d(wide, 10, 1), nn.Conv2d(wide, 4, 1)
         # Nearly no cell holds a digit: starting from there spares the first hundred iterations.
         nn.init.constant_(self.presence.bias, -4.0)
@@ -88,7 +97,10 @@ def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     spotter = Spotter().eval()
     boxes, scores = Decoded(spotter)(torch.zeros(2, 3, 240, 320))
-    print(f"{sum(p.numel() for p in spotter.parameters())} parameters, boxes {list(boxes.shape)}, scores {list(scores.shape)}")
+    print(
+        f"{sum(p.numel() for p in spotter.parameters())} parameters, boxes {list(boxes.shape)}, scores "
+        f"{list(scores.shape)}"
+    )
 
 
 if __name__ == "__main__":

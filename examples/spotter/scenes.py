@@ -1,7 +1,8 @@
 """Scenes: digits and things that are none of them over varied backgrounds, as stills or moving.
 
 A scene yields pictures (uint8 RGB, 240x320) and their truth: a list of dicts with id, digit, box (the part inside the
-picture) and visible, the share of the digit's ink that can be seen. Run it to look at some:  scenes.py --out /tmp/scenes.png
+picture) and visible, the share of the digit's ink that can be seen. Run it to look at some:  scenes.py --out
+/tmp/scenes.png
 """
 import argparse
 
@@ -11,8 +12,8 @@ import numpy as np
 import digits
 
 WIDTH, HEIGHT = 320, 240
-SMALLEST, LARGEST = 24, 56   # height of a digit, px
-APART = 24                   # least distance of two centres, px
+SMALLEST, LARGEST = 24, 56  # height of a digit, px
+APART = 24  # least distance of two centres, px
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -143,10 +144,12 @@ class Scene:
         self.ground, self.things, self.next = background(rng), [], 1
         self.noise = rng.choice([0, rng.uniform(0, 9)]) if noise is None else noise
         if count is None:
-            count = int(rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], p=[.06, .04, .06, .1, .12, .14, .14, .14, .1, .1]))
+            count = int(
+                rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], p=[0.06, 0.04, 0.06, 0.1, 0.12, 0.14, 0.14, 0.14, 0.1, 0.1])
+            )
         for _ in range(count):
             self.add(self.digit())
-        for _ in range(int(rng.choice([0, 1, 2, 3], p=[.4, .25, .2, .15]))):
+        for _ in range(int(rng.choice([0, 1, 2, 3], p=[0.4, 0.25, 0.2, 0.15]))):
             self.add(self.other())
 
     def digit(self):
@@ -202,7 +205,7 @@ def inside(cover, corner):
     x1, y1, x2, y2 = max(x, 0), max(y, 0), min(x + cover.shape[1], WIDTH), min(y + cover.shape[0], HEIGHT)
     if x1 >= x2 or y1 >= y2:
         return None, 0, 0, 0, 0
-    return cover[y1 - y:y2 - y, x1 - x:x2 - x], y1, y2, x1, x2
+    return cover[y1 - y : y2 - y, x1 - x : x2 - x], y1, y2, x1, x2
 
 
 def truth(patches):
@@ -215,8 +218,14 @@ def truth(patches):
         box = digits.ink_box(cut)
         if thing.digit is not None and box is not None:
             seen = float((cut * (1 - hidden[y1:y2, x1:x2])).sum() / cover.sum())
-            found.append({"id": thing.id, "digit": thing.digit, "visible": seen,
-                          "box": [int(box[0] + x1), int(box[1] + y1), int(box[2] + x1), int(box[3] + y1)]})
+            found.append(
+                {
+                    "id": thing.id,
+                    "digit": thing.digit,
+                    "visible": seen,
+                    "box": [int(box[0] + x1), int(box[1] + y1), int(box[2] + x1), int(box[3] + y1)],
+                }
+            )
         hidden[y1:y2, x1:x2] = np.maximum(hidden[y1:y2, x1:x2], cut)
     return found[::-1]
 

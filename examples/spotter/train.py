@@ -33,7 +33,7 @@ class Pictures:
         picture = self.pictures[number]
         side = CROP if rng.random() < 0.5 else int(CROP * np.exp(rng.uniform(-0.18, 0.18)))
         x0, y0 = int(rng.integers(0, picture.shape[1] - side + 1)), int(rng.integers(0, picture.shape[0] - side + 1))
-        cut = picture[y0:y0 + side, x0:x0 + side]
+        cut = picture[y0 : y0 + side, x0 : x0 + side]
         if side != CROP:
             cut = cv2.resize(cut, (CROP, CROP), interpolation=cv2.INTER_AREA if side > CROP else cv2.INTER_LINEAR)
         found = []
@@ -84,19 +84,26 @@ def validate(spotter, folder, threshold=THRESHOLD):
     """The score on a folder of dataset.py at whole pictures."""
     pictures, score, model = Pictures(folder), Score(), Decoded(spotter).eval()
     for first in range(0, len(pictures.truth), 16):
-        image = torch.from_numpy(pictures.pictures[first:first + 16].astype(np.float32) / 255).permute(0, 3, 1, 2)
+        image = torch.from_numpy(pictures.pictures[first : first + 16].astype(np.float32) / 255).permute(0, 3, 1, 2)
         with torch.no_grad():
             boxes, scores = (o.numpy() for o in model(image.contiguous(memory_format=torch.channels_last)))
-        for i, found in enumerate(pictures.truth[first:first + 16]):
+        for i, found in enumerate(pictures.truth[first : first + 16]):
             shown = [d for d in found if d["visible"] >= VISIBLE]
-            score.add(*detections(boxes[i], scores[i], threshold), [d["box"] for d in shown],
-                      [d["digit"] for d in shown], [d["box"] for d in found if d["visible"] < VISIBLE])
+            score.add(
+                *detections(boxes[i], scores[i], threshold),
+                [d["box"] for d in shown],
+                [d["digit"] for d in shown],
+                [d["box"] for d in found if d["visible"] < VISIBLE],
+            )
     return score
 
 
 def report(score, threshold):
-    print(f"validation at {threshold:.2f}: precision {score.precision:.3f}, recall {score.recall:.3f},"
-          f" {score.misread} misread", flush=True)
+    print(
+        f"validation at {threshold:.2f}: precision {score.precision:.3f}, recall {score.recall:.3f},"
+        f" {score.misread} misread",
+        flush=True,
+    )
 
 
 def main():
@@ -127,8 +134,12 @@ def main():
         average(mean, spotter, step)
         shown += [float(p.detach()) for p in parts]
         if step % 50 == 0:
-            print(f"{step}/{args.iterations} presence {shown[0] / 50:.3f} digit {shown[1] / 50:.3f} box {shown[2] / 50:.3f}"
-                  f" {time.time() - start:.0f} s", flush=True)
+            print(
+                f"{step}/{args.iterations} presence {shown[0] / 50:.3f} digit {shown[1] / 50:.3f} box "
+                f"{shown[2] / 50:.3f}"
+                f" {time.time() - start:.0f} s",
+                flush=True,
+            )
             shown[:] = 0
         if step % 400 == 0 or step == args.iterations:
             torch.save(mean.state_dict(), args.out)

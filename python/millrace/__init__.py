@@ -9,9 +9,20 @@ import importlib
 from typing import Any
 
 _PLACES = {
-    "Batch": "_endpoints", "Boxes": "_pictures", "Client": "client", "Context": "_endpoints", "Error": "_errors", "Image": "_pictures",
-    "MillraceError": "client", "Request": "_application", "Response": "_outputs", "Tensor": "_tensors", "Upload": "_forms",
-    "batch": "_services", "endpoint": "_services", "span": "_spans",
+    "Batch": "_endpoints",
+    "Boxes": "_pictures",
+    "Client": "client",
+    "Context": "_endpoints",
+    "Error": "_errors",
+    "Image": "_pictures",
+    "MillraceError": "client",
+    "Request": "_application",
+    "Response": "_outputs",
+    "Tensor": "_tensors",
+    "Upload": "_forms",
+    "batch": "_services",
+    "endpoint": "_services",
+    "span": "_spans",
 }
 
 

@@ -18,9 +18,22 @@ from ._types import Invalid
 
 _BYTES = (bytes, bytearray, memoryview)
 
-_STATUS = {"invalid_argument": 400, "unsupported": 400, "not_found": 404, "too_large": 413, "unauthenticated": 401, "permission_denied": 403,
-           "flow_control": 429, "overloaded": 429, "unavailable": 503, "unloaded": 503, "timeout": 504, "canceled": 499, "draining": 503,
-           "conflict": 409}
+_STATUS = {
+    "invalid_argument": 400,
+    "unsupported": 400,
+    "not_found": 404,
+    "too_large": 413,
+    "unauthenticated": 401,
+    "permission_denied": 403,
+    "flow_control": 429,
+    "overloaded": 429,
+    "unavailable": 503,
+    "unloaded": 503,
+    "timeout": 504,
+    "canceled": 499,
+    "draining": 503,
+    "conflict": 409,
+}
 
 
 class Answers:
@@ -73,7 +86,10 @@ class Answers:
         if isinstance(value, Boxes):
             return value.scaled(r.picture_map(self._size(e)))
         if isinstance(value, Response):
-            raise Error(f"{e.name} returned a Response, which answers calls of routes: this request is a frame, whose result is arrays or JSON")
+            raise Error(
+                f"{e.name} returned a Response, which answers calls of routes: this request is a frame, whose result "
+                "is arrays or JSON"
+            )
         if isinstance(value, dict):
             if self._several(value):
                 return self._flat(e, r, {str(k): v for k, v in value.items()})
@@ -86,7 +102,9 @@ class Answers:
         if isinstance(value, (list, tuple)) and self._declared.get(OUTPUT, ("BYTES",))[0] != "BYTES":
             return {OUTPUT: value}
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
-            raise Error(f"{e.name} returned a generator: say so by its type, -> Iterator[...], or yield in the function itself")
+            raise Error(
+                f"{e.name} returned a generator: say so by its type, -> Iterator[...], or yield in the function itself"
+            )
         return {OUTPUT: self._json(e, r, value)}
 
     def _flat(self, e: Endpoint, r: Request, members: dict[str, Any]) -> dict[str, Any]:
@@ -95,16 +113,26 @@ class Answers:
         if not names:
             return members
         if len(names) > 1:
-            raise Error(f"{e.name} returned a Boxes as {' and as '.join(names)}: outputs of a frame have one, with the names {', '.join(o['name'] for o in OUTPUTS)}")
+            raise Error(
+                f"{e.name} returned a Boxes as {' and as '.join(names)}: outputs of a frame have one, with the names "
+                f"{', '.join(o['name'] for o in OUTPUTS)}"
+            )
         boxes = members[names[0]].scaled(r.picture_map(self._size(e)))
         twice = [n for n in members if n in boxes and n != names[0]]
         if twice:
-            raise Error(f"{e.name} returned the output {twice[0]} and a Boxes, which has an output of that name: choose another name")
+            raise Error(
+                f"{e.name} returned the output {twice[0]} and a Boxes, which has an output of that name: choose "
+                "another name"
+            )
         return {**{n: v for n, v in members.items() if n != names[0]}, **boxes}
 
     def _several(self, members: dict[Any, Any]) -> bool:
-        """Reports whether the members of a result are outputs of their own: one is an array or bytes, and the type does not say that it is one object."""
-        return (OUTPUT not in self._declared or OUTPUT in members) and any(_is_array(v) or isinstance(v, _BYTES) for v in members.values())
+        """Reports whether the members of a result are outputs of their own: one is an array or bytes, and the type does
+        not say that it is one object.
+        """
+        return (OUTPUT not in self._declared or OUTPUT in members) and any(
+            _is_array(v) or isinstance(v, _BYTES) for v in members.values()
+        )
 
     def _json(self, e: Endpoint, r: Request, value: Any) -> str:
         """Returns the JSON text of a result, with its boxes in pixels of the frame as it was sent."""
@@ -113,25 +141,47 @@ class Answers:
         except ValueError as x:
             raise Error(f"the result of {e.name} {x}") from None
 
-    def _fitted(self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = (), of: Any = None) -> dict[str, Any]:
-        """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front; of is the result."""
+    def _fitted(
+        self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = (), of: Any = None
+    ) -> dict[str, Any]:
+        """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front; of is the
+        result.
+        """
         if outputs.keys() != self._declared.keys():
-            what = "None" if of is None else type(of).__name__ if outputs.keys() == {OUTPUT} else ', '.join(outputs) or 'nothing'
-            raise Error(f"{e.name} returned {what}, and declares {', '.join(self._declared)}"
-                        + ("" if "boxes" not in self._declared else ': name keypoints and ids in the type, as in Boxes["ids"]' if "boxes" in outputs
-                           else ": return millrace.Boxes([[x1, y1, x2, y2], ...])"))
+            what = (
+                "None"
+                if of is None
+                else type(of).__name__
+                if outputs.keys() == {OUTPUT}
+                else ', '.join(outputs) or 'nothing'
+            )
+            raise Error(
+                f"{e.name} returned {what}, and declares {', '.join(self._declared)}"
+                + (
+                    ""
+                    if "boxes" not in self._declared
+                    else ': name keypoints and ids in the type, as in Boxes["ids"]'
+                    if "boxes" in outputs
+                    else ": return millrace.Boxes([[x1, y1, x2, y2], ...])"
+                )
+            )
         out = {}
         for name, (datatype, shape) in self._declared.items():
             out[name] = tensor = _tensors.convert(name, outputs[name], datatype)
             got, want = list(tensor.shape), [*lead, *shape]
             if len(got) != len(want) or any(w not in (-1, g) for g, w in zip(got, want)):
-                raise Error(f"{e.name} returned the shape {got}{'' if name == OUTPUT else ' as ' + name}, and declares {want}{' (-1 = any)' if -1 in want else ''}")
+                raise Error(
+                    f"{e.name} returned the shape {got}{'' if name == OUTPUT else ' as ' + name}, and declares "
+                    f"{want}{' (-1 = any)' if -1 in want else ''}"
+                )
         return out
 
     def _size(self, e: Endpoint) -> tuple[int, int]:
         return (e.picture.width, e.picture.height) if e.picture is not None else (0, 0)
 
-    def reply_all(self, e: Endpoint, requests: Requests, group: list[Request], bound: list[Any], result: Any, count: int) -> None:
+    def reply_all(
+        self, e: Endpoint, requests: Requests, group: list[Request], bound: list[Any], result: Any, count: int
+    ) -> None:
         """Ends the requests of a function that takes several at once. count is the number of rows of all of them."""
         want = f"want one for each of {count} requests"
         arrays = _arrays(result)
@@ -139,7 +189,10 @@ class Answers:
             for name, a in arrays.items():
                 shape = getattr(a, "shape", ())
                 if not shape or shape[0] != count:
-                    raise Error(f"{e.name} returned an array {'' if name == OUTPUT else name + ' '}of shape {list(shape)}: {want} in front")
+                    raise Error(
+                        f"{e.name} returned an array {'' if name == OUTPUT else name + ' '}of shape {list(shape)}: "
+                        f"{want} in front"
+                    )
             if len(group) == len(requests) and requests.dense:
                 requests.reply(self._fitted(e, arrays, (count,)) if self._declared else arrays)
                 return
@@ -147,7 +200,10 @@ class Answers:
             single = not isinstance(result, dict) and not dataclasses.is_dataclass(result)
             result = [arrays[OUTPUT][i] if single else {n: arrays[n][i] for n in names} for i in range(count)]
         elif not isinstance(result, (list, tuple)):
-            raise Error(f"{e.name} returned {type(result).__name__} for a batch: want a list with a result for each of {count} requests, or arrays with as many in front")
+            raise Error(
+                f"{e.name} returned {type(result).__name__} for a batch: want a list with a result for each of "
+                f"{count} requests, or arrays with as many in front"
+            )
         if len(result) != count:
             raise Error(f"{e.name} returned {len(result)} results: {want}")
         at = 0
@@ -156,7 +212,7 @@ class Answers:
             try:
                 if isinstance(result[at], BaseException):
                     raise result[at]
-                self.reply(e, r, list(result[at:at + n]), b)
+                self.reply(e, r, list(result[at : at + n]), b)
             except Exception as x:
                 fail(r, x)
             at += n
@@ -195,7 +251,10 @@ def _stack(name: str, values: list[Any]) -> Prepared:
         if first is None:
             first = d
         elif (d["datatype"], d["shape"]) != (first["datatype"], first["shape"]):
-            raise Error(f"output {name} is {first['datatype']} {first['shape']} for one row and {d['datatype']} {d['shape']} for another: rows of one request have equal shapes")
+            raise Error(
+                f"output {name} is {first['datatype']} {first['shape']} for one row and {d['datatype']} {d['shape']} "
+                "for another: rows of one request have equal shapes"
+            )
         pieces += p
     return Prepared(first["datatype"], (len(values), *first["shape"]), pieces)
 

@@ -60,7 +60,21 @@ _NOTHING = object()  # the outputs behind the last answer in parts
 class Request:
     """One request of a batch. Arrays and body are valid until run returns: copy what is kept longer."""
 
-    __slots__ = ("_message", "_data", "_batch", "index", "call", "rows", "row", "_tensors", "_cancelled", "ended", "emitted", "_ending", "_lone_state")
+    __slots__ = (
+        "_message",
+        "_data",
+        "_batch",
+        "index",
+        "call",
+        "rows",
+        "row",
+        "_tensors",
+        "_cancelled",
+        "ended",
+        "emitted",
+        "_ending",
+        "_lone_state",
+    )
 
     def __init__(self, message: dict[str, Any], data: memoryview, batch: Batch, index: int, row: int):
         self._message, self._data, self._batch, self.index, self.row = message, data, batch, index, row
@@ -93,7 +107,7 @@ class Request:
 
     def _slice(self, t: _tensors.Tensor) -> _tensors.Tensor:
         size = len(t.data) // max(t.shape[0], 1)  # bytes of a row; of BYTES, elements
-        data = t.data[self.row * size:(self.row + self.rows) * size]
+        data = t.data[self.row * size : (self.row + self.rows) * size]
         return _tensors.Tensor(t.datatype, (self.rows,) + t.shape[1:], data)
 
     @property
@@ -120,19 +134,37 @@ class Request:
         width, height = size
         place = self._message.get("map")
         if place is None:
-            return (self.width / width if width and self.width else 1.0, 0.0, self.height / height if height and self.height else 1.0, 0.0)
+            return (
+                self.width / width if width and self.width else 1.0,
+                0.0,
+                self.height / height if height and self.height else 1.0,
+                0.0,
+            )
         return tuple(place)
 
     def decode(self, picture: Any, width: int, height: int, color: str) -> tuple[dict[str, Any], memoryview]:
-        """Lets the server decode a picture file of the request, in the thread that receives messages while the batch runs.
+        """Lets the server decode a picture file of the request, in the thread that receives messages while the batch
+        runs.
 
         Returns the server's message, with shape, width, height and map, and the pixels. Size 0 is that of the picture.
         """
         runtime = self._batch.runtime
         picture = _tensors.flat(picture)
         if 0 < runtime.max_result < len(picture):
-            raise Error(f"it has {len(picture)} bytes, and the setting max_result allows {runtime.max_result}", "too_large")
-        message, pixels = runtime.ask({"type": "decode", "id": self._batch.id, "request": self.index, "width": width, "height": height, "color": color}, picture)
+            raise Error(
+                f"it has {len(picture)} bytes, and the setting max_result allows {runtime.max_result}", "too_large"
+            )
+        message, pixels = runtime.ask(
+            {
+                "type": "decode",
+                "id": self._batch.id,
+                "request": self.index,
+                "width": width,
+                "height": height,
+                "color": color,
+            },
+            picture,
+        )
         error = message.get("error")
         if error is not None:
             raise Error(error["message"], error["code"])
@@ -205,7 +237,13 @@ class Request:
             return self._lone_state
         return self._batch.state(self)
 
-    def reply(self, outputs: Any = None, status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None) -> None:
+    def reply(
+        self,
+        outputs: Any = None,
+        status: int = 200,
+        content_type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
         """Ends the request.
 
         outputs of a call is its body: bytes, str, or what JSON can hold. That of a frame is a dict of arrays (see
@@ -213,8 +251,12 @@ class Request:
         """
         self._end({"outputs": outputs, "status": status, "content_type": content_type, "headers": headers})
 
-    def emit(self, outputs: Any, status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None) -> None:
-        """Sends a partial answer at once; arguments as those of reply. reply with a last answer, or done, ends the request."""
+    def emit(
+        self, outputs: Any, status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        """Sends a partial answer at once; arguments as those of reply. reply with a last answer, or done, ends the
+        request.
+        """
         if self.ended:
             raise RuntimeError("emit after the end of the request")
         self.emitted = True
@@ -224,7 +266,9 @@ class Request:
         """Ends a request whose answers were sent by emit."""
         self._end({"outputs": _NOTHING, "status": 200, "content_type": None, "headers": None})
 
-    def fail(self, message: str, code: str = "internal", status: int | None = None, traceback: str | None = None) -> None:
+    def fail(
+        self, message: str, code: str = "internal", status: int | None = None, traceback: str | None = None
+    ) -> None:
         """Ends the request with an error. status is the HTTP status of a call's answer; None = that of the code."""
         error: dict[str, Any] = {"code": code if code in CODES else "internal", "message": message[:MAX_MESSAGE]}
         if status is not None:
@@ -277,7 +321,9 @@ class Batch(list):
         self.place = runtime.segments.place
 
     def look(self) -> None:
-        """Takes note of the requests that were cancelled, while the batch runs and in the thread that receives messages."""
+        """Takes note of the requests that were cancelled, while the batch runs and in the thread that receives
+        messages.
+        """
         if self.runtime.batch is self and self.runtime.thread == threading.get_ident():
             self.poll()
 
@@ -327,7 +373,12 @@ class Batch(list):
 
     def finish(self) -> None:
         """Sends the endings of all requests."""
-        out = Output(self._region, None if self._region is None else self.place(self._region, _EMPTY), self.runtime.max_result, Inputs(self.runtime.segments, self._places))
+        out = Output(
+            self._region,
+            None if self._region is None else self.place(self._region, _EMPTY),
+            self.runtime.max_result,
+            Inputs(self.runtime.segments, self._places),
+        )
         message: dict[str, Any] = {"type": "result", "id": self.id}
         if self._outputs is not None:
             try:
@@ -339,7 +390,9 @@ class Batch(list):
             message["requests"] = [_ending(r, out) for r in self]
         else:
             endings = [_small(r, out) or encode_json(_ending(r, out)) for r in self]
-            self.runtime.connection.send_text(f'{{"type":"result","id":{self.id},"requests":[{",".join(endings)}]}}', out.parts)
+            self.runtime.connection.send_text(
+                f'{{"type":"result","id":{self.id},"requests":[{",".join(endings)}]}}', out.parts
+            )
             return
         if self.spans:
             message["spans"] = self.spans
@@ -360,7 +413,10 @@ class Batch(list):
         for name, value in (self._outputs or {}).items():
             t, pieces = _tensors.describe(name, value)
             if not t["shape"] or t["shape"][0] != self.rows:
-                raise Error(f"output {name} has the shape {t['shape']} for a batch of {self.rows}: the first dimension must be {self.rows}")
+                raise Error(
+                    f"output {name} has the shape {t['shape']} for a batch of {self.rows}: the first dimension must "
+                    f"be {self.rows}"
+                )
             tensors.append(out.put(t, pieces))
         return tensors
 
@@ -371,15 +427,23 @@ _quoted: dict[str | None, str] = {"application/json": '"application/json"'}
 def _small(r: Request, out: Output) -> str | None:
     """Returns the text of the ending of a call whose answer is small bytes; None for others."""
     answer = r._ending
-    if answer is None or r.call is None or type(body := answer.get("outputs")) is not bytes or len(body) > SMALL or answer["headers"]:
+    if (
+        answer is None
+        or r.call is None
+        or type(body := answer.get("outputs")) is not bytes
+        or len(body) > SMALL
+        or answer["headers"]
+    ):
         return None
     content_type, status = answer["content_type"], answer["status"]
     if content_type not in _quoted or type(status) is not int:
         return None
     size = len(body)
     at = out.put_small(size.to_bytes(4, "little"), body)
-    return (f'{{"outputs":[{{"name":"body","datatype":"BYTES","shape":[1],"size":{size + 4},"at":{at}}}],'
-            f'"reply":{{"status":{status},"content_type":{_quoted[content_type]}}}}}')
+    return (
+        f'{{"outputs":[{{"name":"body","datatype":"BYTES","shape":[1],"size":{size + 4},"at":{at}}}],'
+        f'"reply":{{"status":{status},"content_type":{_quoted[content_type]}}}}}'
+    )
 
 
 def _ending(r: Request, out: Output) -> dict[str, Any]:
@@ -451,7 +515,9 @@ binding: contextvars.ContextVar[Request | None] = contextvars.ContextVar("millra
 class Runtime:
     """What requests need of the loop that serves them."""
 
-    def __init__(self, connection: Any, segments: Segments, poll: Callable[[], None], ask: Callable[[dict[str, Any], Any], Any]):
+    def __init__(
+        self, connection: Any, segments: Segments, poll: Callable[[], None], ask: Callable[[dict[str, Any], Any], Any]
+    ):
         self.connection, self.segments, self.poll = connection, segments, poll
         self.ask = ask  # sends a message decode, and returns the message decoded with its bytes
         self.thread = threading.get_ident()  # which receives the server's messages
@@ -459,7 +525,9 @@ class Runtime:
         self.batch: Batch | None = None
         self.max_result = 0  # bytes; 0 = as many as a message can have
         self.says_begun = False  # by a message, where there is no shared memory
-        self.cancelled: set[tuple[int, int]] = set()  # ids of batches that have not begun, and numbers of their requests
+        self.cancelled: set[
+            tuple[int, int]
+        ] = set()  # ids of batches that have not begun, and numbers of their requests
 
     def state(self, stream: Any) -> dict[Any, Any]:
         """Returns the state of a stream."""

@@ -23,8 +23,10 @@ def refuse(message):
 def start():
     """Puts the package and the stand-ins first on the path, and serves until the socket ends."""
     if sys.version_info < OLDEST:
-        refuse("%s is Python %d.%d.%d: Millrace needs %d.%d or newer. Set the model's `python` or `venv`"
-               % ((sys.executable,) + tuple(sys.version_info[:3]) + OLDEST))
+        refuse(
+            "%s is Python %d.%d.%d: Millrace needs %d.%d or newer. Set the model's `python` or `venv`"
+            % ((sys.executable,) + tuple(sys.version_info[:3]) + OLDEST)
+        )
     package = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(package)
     sys.path[:] = [os.path.join(root, "compat"), root] + [p for p in sys.path if os.path.abspath(p) != package]
@@ -32,6 +34,7 @@ def start():
     sys.dont_write_bytecode = False  # of our own modules, which are in a folder of ours
     from millrace._loop import main
     import millrace._services  # noqa: F401
+
     sys.dont_write_bytecode = unwritten
     main()
 

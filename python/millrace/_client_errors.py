@@ -9,8 +9,17 @@ import re
 _RETRYABLE = {"flow_control", "overloaded", "unavailable", "timeout", "draining"}
 
 _CODES_OF_STATUS = {
-    401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 413: "too_large",
-    429: "overloaded", 408: "timeout", 499: "canceled", 502: "unavailable", 503: "unavailable", 504: "timeout",
+    401: "unauthenticated",
+    403: "permission_denied",
+    404: "not_found",
+    409: "conflict",
+    413: "too_large",
+    429: "overloaded",
+    408: "timeout",
+    499: "canceled",
+    502: "unavailable",
+    503: "unavailable",
+    504: "timeout",
 }
 
 
@@ -25,8 +34,16 @@ class MillraceError(Exception):
     retry_after  seconds to wait before that, as the server asked; 0 = it did not ask
     """
 
-    def __init__(self, code: str, message: str, *, field: str = "", status: int = 0, retryable: bool | None = None,
-                 retry_after: float = 0.0) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        field: str = "",
+        status: int = 0,
+        retryable: bool | None = None,
+        retry_after: float = 0.0,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -100,11 +117,16 @@ def of_status(status: int, reason: str, headers: dict, body: bytes) -> MillraceE
         after = float(headers.get("retry-after", 0))
     except ValueError:
         after = 0.0  # a date, which no Millrace server sends
-    return MillraceError(code, _own_text(text) or f"the server answered {status} {reason}".rstrip(), status=status, retry_after=after)
+    return MillraceError(
+        code, _own_text(text) or f"the server answered {status} {reason}".rstrip(), status=status, retry_after=after
+    )
 
 
 def of_message(message: dict) -> MillraceError:
     """The error of a message `error` of millrace.v1, or of the member `error` of an event."""
     return MillraceError(
-        str(message.get("code", "internal")), _own_text(str(message.get("message", ""))),
-        retryable=message.get("retryable"), retry_after=message.get("retry_after_ms", 0) / 1000)
+        str(message.get("code", "internal")),
+        _own_text(str(message.get("message", ""))),
+        retryable=message.get("retryable"),
+        retry_after=message.get("retry_after_ms", 0) / 1000,
+    )

@@ -48,8 +48,9 @@ class Batch:
 class Context:
     """The request that a function runs for: an argument with this type, or named `context`, gets it.
 
-    user_id, stream (a number, or None), seq, deadline (seconds left, or None), trace (traceparent), cancelled, parameters;
-    of a call also method, path, query, headers; width, height and codec of a frame; state, a dict that is kept for the stream.
+    user_id, stream (a number, or None), seq, deadline (seconds left, or None), trace (traceparent), cancelled,
+    parameters; of a call also method, path, query, headers; width, height and codec of a frame; state, a dict that is
+    kept for the stream.
     """
 
     __slots__ = ("_request", "_stateful", "status", "reply_headers")
@@ -61,13 +62,25 @@ class Context:
 
     @property
     def state(self) -> dict[Any, Any]:
-        """What is kept for the stream. The class needs stateful = True, so that a stream's frames come to one worker."""
+        """What is kept for the stream. The class needs stateful = True: one worker gets all frames of a stream."""
         if not self._stateful:
             raise Error("context.state needs `stateful = True` in the class, or an argument named `state`")
         return self._request.state
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("user_id", "stream", "seq", "deadline", "trace", "cancelled", "parameters", "width", "height", "codec", "body"):
+        if name in (
+            "user_id",
+            "stream",
+            "seq",
+            "deadline",
+            "trace",
+            "cancelled",
+            "parameters",
+            "width",
+            "height",
+            "codec",
+            "body",
+        ):
             return getattr(self._request, name)
         call = self._request.call
         if name in ("method", "path", "query", "content_type"):
@@ -78,8 +91,14 @@ class Context:
 
 
 _NAMED: dict[str, tuple[Any, ...]] = {
-    "context": (), "state": (dict, typing.Dict), "stream": (), "deadline": (), "trace": (), "user_id": (str, typing.Optional[str]),
-    "cancelled": (), "parameters": (dict, typing.Dict),
+    "context": (),
+    "state": (dict, typing.Dict),
+    "stream": (),
+    "deadline": (),
+    "trace": (),
+    "user_id": (str, typing.Optional[str]),
+    "cancelled": (),
+    "parameters": (dict, typing.Dict),
 }
 """Names of arguments that get something of the request, and the types with which they still do."""
 
@@ -133,12 +152,18 @@ class Endpoint:
         self.streams = inspect.isgeneratorfunction(plain) or asynchronous_parts or _is_iterator(result)
         self.result = _item(result) if self.streams or self.batch else result
         if self.batch and self.streams:
-            raise LoadError(f"{name} takes several requests at once and yields: answers in parts need a function for one request")
+            raise LoadError(
+                f"{name} takes several requests at once and yields: answers in parts need a function for one request"
+            )
         if self.batch and not self.data:
             raise LoadError(f"{name} takes several requests at once, and has no argument for them")
         if self.batch and self.is_async:
             self.is_async = False  # it is awaited as a whole
-        self.max_batch: int = mark.get("batch") or max_batch or (DEFAULT_BATCH if self.batch else DEFAULT_CONCURRENCY if self.is_async else 1)
+        self.max_batch: int = (
+            mark.get("batch")
+            or max_batch
+            or (DEFAULT_BATCH if self.batch else DEFAULT_CONCURRENCY if self.is_async else 1)
+        )
         self.whole = len(self.data) == 1 and self.data[0].type.whole
         self.arrays = bool(self.data) and all(isinstance(p.type, (TensorType, ImageType)) for p in self.data)
         self.raw = next((p for p in self.data if p.type.raw), None)
@@ -155,8 +180,19 @@ class Endpoint:
             return
         if p.kind is p.VAR_POSITIONAL or p.kind is p.POSITIONAL_ONLY:
             raise LoadError(f"{where} has no name that a request could give: leave out * and /")
-        if hint is Context or p.name in _NAMED and (hint is p.empty or hint in _NAMED[p.name] or not _NAMED[p.name] and not isinstance(hint, type)
-                                                     and p.name != "context" or typing.get_origin(hint) is dict and dict in _NAMED[p.name]):
+        if (
+            hint is Context
+            or p.name in _NAMED
+            and (
+                hint is p.empty
+                or hint in _NAMED[p.name]
+                or not _NAMED[p.name]
+                and not isinstance(hint, type)
+                and p.name != "context"
+                or typing.get_origin(hint) is dict
+                and dict in _NAMED[p.name]
+            )
+        ):
             self.injected[p.name] = "context" if hint is Context else p.name
             return
         keyword = p.kind is p.KEYWORD_ONLY
@@ -184,20 +220,35 @@ class Endpoint:
         if not found:
             return None
         if len(found) > 1 or self.batch or found[0].keyword:
-            raise LoadError(f"{self.name}: {found[-1].name} has the type Boxes, which one argument of a function for one request may have, in front of *: "
-                            'take the others as millrace.Tensor["FP32", -1, 4]')
+            raise LoadError(
+                f"{self.name}: {found[-1].name} has the type Boxes, which one argument of a function for one request "
+                "may have, in front of *: "
+                'take the others as millrace.Tensor["FP32", -1, 4]'
+            )
         taken = [n for n in PARTS if n in self.by_name and n != found[0].name]
         if taken:
-            raise LoadError(f"{self.name}: {found[0].name} has the type Boxes, which takes the input {taken[0]}, too: leave out the argument {taken[0]}, and use {found[0].name}.{taken[0]}")
+            raise LoadError(
+                f"{self.name}: {found[0].name} has the type Boxes, which takes the input {taken[0]}, too: leave out "
+                f"the argument {taken[0]}, and use {found[0].name}.{taken[0]}"
+            )
         return found[0]
 
     # The model.
 
     def model(self) -> dict[str, Any]:
         """Returns the members inputs, outputs, any, batch and image of the message `model`."""
-        self._any = not self.data or any(p.type.spec is None or p.default is not MISSING for p in self.data) or self.takes_any_keyword
+        self._any = (
+            not self.data
+            or any(p.type.spec is None or p.default is not MISSING for p in self.data)
+            or self.takes_any_keyword
+        )
         out: dict[str, Any] = {"any": self._any, "batch": self.max_batch > 1, "outputs": self._outputs()}
-        out["inputs"] = [t for p in self.data for t in (boxes_inputs(p.default is not MISSING) if p.type.boxes else [_described(p)]) if t]
+        out["inputs"] = [
+            t
+            for p in self.data
+            for t in (boxes_inputs(p.default is not MISSING) if p.type.boxes else [_described(p)])
+            if t
+        ]
         first = self.data[0].type.picture if self.data else None
         if first is not None and (self._any or len(self.data) == 1):
             out["image"] = {"width": first.width, "height": first.height, "color": first.color, "layout": "NHWC"}
@@ -232,7 +283,9 @@ class Endpoint:
             binding.reset(token)
         if self.picture is not None and self.picture.sent is not None:  # it came in a body or in BYTES
             r.picture_sent(self.picture.sent)
-        if self.boxes is not None and self.picture is not None and not errors:  # in pixels of the picture that the function gets
+        if (
+            self.boxes is not None and self.picture is not None and not errors
+        ):  # in pixels of the picture that the function gets
             place = r.picture_map((self.picture.width, self.picture.height))
             for row in rows:
                 if isinstance(given := row.get(self.boxes.name), Boxes):
@@ -286,7 +339,12 @@ class Endpoint:
             return {p.name: p.type.check(value, ("body",), errors)}
         if type(value) is not dict:
             names = ", ".join(p.name for p in self.parameters)
-            wrong(errors, ("body",), f"is {_types.named(value)}, want an object with {names or 'no members'}", "object_type")
+            wrong(
+                errors,
+                ("body",),
+                f"is {_types.named(value)}, want an object with {names or 'no members'}",
+                "object_type",
+            )
             return {}
         out = {}
         by_name = self.by_name
@@ -297,18 +355,28 @@ class Endpoint:
             elif self.takes_any_keyword:
                 out[k] = v
             else:
-                wrong(errors, ("body", k), f"is not an argument of {self.name}: it takes {', '.join(by_name) or 'none'}", "extra_forbidden")
+                wrong(
+                    errors,
+                    ("body", k),
+                    f"is not an argument of {self.name}: it takes {', '.join(by_name) or 'none'}",
+                    "extra_forbidden",
+                )
         return out
 
     def _from_other(self, content_type: str, body: Any, errors: Errors) -> dict[str, Any]:
         """Reads forms, and other bodies for the argument that takes bytes."""
         from . import _forms
+
         kind = content_type.partition(";")[0].strip().lower()
         if kind == "application/x-www-form-urlencoded" and bytes(body[:1]) in (b"{", b"["):  # as curl -d sends it
             try:
                 return self._from_json(decode_json(str(body, "utf-8")), errors)
             except (ValueError, RecursionError) as e:
-                raise Error(f"the body looks like JSON, and is none: {e}. Send it with Content-Type: application/json", "invalid_argument", 400) from None
+                raise Error(
+                    f"the body looks like JSON, and is none: {e}. Send it with Content-Type: application/json",
+                    "invalid_argument",
+                    400,
+                ) from None
         if kind not in ("application/x-www-form-urlencoded", "multipart/form-data"):
             needed = [p for p in self.data if p.default is MISSING]
             if self.raw is None or len(needed) > 1:
@@ -316,7 +384,10 @@ class Endpoint:
                 if (kind.startswith("image/") or _types.is_picture(body)) and self.raw is None and self.data:
                     more = f". The body {_types.picture_hint((needed or self.data)[0].name)}"
                 elif self.raw is not None:
-                    more = f": a body of another type fills one argument, and {', '.join(p.name for p in needed)} are needed. Send a form with a field or file for each"
+                    more = (
+                        f": a body of another type fills one argument, and {', '.join(p.name for p in needed)} are "
+                        "needed. Send a form with a field or file for each"
+                    )
                 raise Error(f"{self.name} takes JSON or a form, not {kind[:100]}{more}", "unsupported", 415)
             if isinstance(self.raw.type, _types.Plain) and _types.is_picture(body):
                 wrong(errors, ("body",), _types.picture_hint(self.raw.name), "picture")
@@ -325,7 +396,12 @@ class Endpoint:
         try:
             fields = _forms.read(body, content_type)
         except _forms.FormError as e:
-            own = ". A body that is no form is sent with its own Content-Type, such as image/jpeg or application/octet-stream" if self.raw is not None else ""
+            own = (
+                ". A body that is no form is sent with its own Content-Type, such as image/jpeg or "
+                "application/octet-stream"
+                if self.raw is not None
+                else ""
+            )
             raise Error(str(e) + own, "invalid_argument", 400) from None
         parts: dict[str, list[Any]] = {}
         for name, part in fields:
@@ -352,12 +428,18 @@ class Endpoint:
                     values.append(json.loads(text))
                 except ValueError:
                     values.append(text)
-            value[name] = values if isinstance(t, ListType) and not (len(values) == 1 and isinstance(values[0], list)) else values[0]
+            value[name] = (
+                values
+                if isinstance(t, ListType) and not (len(values) == 1 and isinstance(values[0], list))
+                else values[0]
+            )
             if len(values) > 1 and value[name] is not values:
                 wrong(errors, ("body", name), f"is there {len(values)} times", "duplicate")
         return {p.name: p.type.check(value, ("body",), errors)}
 
-    def _from_parts(self, parts: dict[str, list[Any]], known: dict[str, Parameter], loc: tuple[Any, ...], errors: Errors) -> dict[str, Any]:
+    def _from_parts(
+        self, parts: dict[str, list[Any]], known: dict[str, Parameter], loc: tuple[Any, ...], errors: Errors
+    ) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for name, values in parts.items():
             p = known.get(name)
@@ -366,7 +448,12 @@ class Endpoint:
                 if self.takes_any_keyword:
                     out[name] = values[0] if len(values) == 1 else values
                 else:
-                    wrong(errors, where, f"is not an argument of {self.name}: it takes {', '.join(known) or 'none'}", "extra_forbidden")
+                    wrong(
+                        errors,
+                        where,
+                        f"is not an argument of {self.name}: it takes {', '.join(known) or 'none'}",
+                        "extra_forbidden",
+                    )
                 continue
             t = p.type
             if isinstance(t, UnionType):
@@ -381,6 +468,7 @@ class Endpoint:
 
     def _from_query(self, query: str, out: dict[str, Any], errors: Errors) -> None:
         from urllib.parse import parse_qsl
+
         parts: dict[str, list[Any]] = {}
         try:
             for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=1000):
@@ -396,7 +484,9 @@ class Endpoint:
     def _complete(self, out: dict[str, Any], errors: Errors, where: str) -> None:
         for p in self.parameters:
             if p.name not in out and p.default is MISSING:
-                wrong(errors, (where,) if self.whole and p is self.data[0] else (where, p.name), "is missing", "missing")
+                wrong(
+                    errors, (where,) if self.whole and p is self.data[0] else (where, p.name), "is missing", "missing"
+                )
 
     def _from_frame(self, r: Request, errors: Errors, skip_arrays: bool) -> list[dict[str, Any]]:
         rest: dict[str, Any] = {}
@@ -405,11 +495,20 @@ class Endpoint:
             for k, v in given.items():
                 p = self.by_name.get(k)
                 if p is not None:
-                    rest[k] = p.type.text(v, ("parameters", k), errors) if isinstance(v, str) else p.type.check(v, ("parameters", k), errors)
+                    rest[k] = (
+                        p.type.text(v, ("parameters", k), errors)
+                        if isinstance(v, str)
+                        else p.type.check(v, ("parameters", k), errors)
+                    )
                 elif self.takes_any_keyword:
                     rest[k] = v
                 elif "parameters" not in self.injected and "context" not in self.injected.values():
-                    wrong(errors, ("parameters", k), f"is not a parameter of {self.name}: it takes {', '.join(self.by_name) or 'none'}", "extra_forbidden")
+                    wrong(
+                        errors,
+                        ("parameters", k),
+                        f"is not a parameter of {self.name}: it takes {', '.join(self.by_name) or 'none'}",
+                        "extra_forbidden",
+                    )
         if skip_arrays:
             rows = [dict(rest) for _ in range(r.rows)]
         elif r.has_tensors:
@@ -444,7 +543,12 @@ class Endpoint:
                 continue
             p = self.by_name.get(name)
             if p is None and not self.takes_any_keyword:
-                wrong(errors, ("inputs", name), f"is not an input of {self.name}: it takes {', '.join(self.by_name) or 'none'}", "extra_forbidden")
+                wrong(
+                    errors,
+                    ("inputs", name),
+                    f"is not an input of {self.name}: it takes {', '.join(self.by_name) or 'none'}",
+                    "extra_forbidden",
+                )
                 continue
             of = AnyType() if p is None else p.type
             if not split:
@@ -470,7 +574,11 @@ def _maybe(hint: Any, where: str) -> Any:
 
 def _is_iterator(hint: Any) -> bool:
     import collections.abc as abc
-    return typing.get_origin(hint) in (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncGenerator) or hint in (abc.Iterator, abc.Generator)
+
+    return typing.get_origin(hint) in (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncGenerator) or hint in (
+        abc.Iterator,
+        abc.Generator,
+    )
 
 
 def _item(hint: Any) -> Any:

@@ -5,10 +5,25 @@ from __future__ import annotations
 import os
 import traceback
 
-CODES = frozenset((
-    "invalid_argument", "unsupported", "not_found", "too_large", "unauthenticated", "permission_denied", "flow_control",
-    "overloaded", "unavailable", "unloaded", "timeout", "canceled", "draining", "conflict", "internal",
-))
+CODES = frozenset(
+    (
+        "invalid_argument",
+        "unsupported",
+        "not_found",
+        "too_large",
+        "unauthenticated",
+        "permission_denied",
+        "flow_control",
+        "overloaded",
+        "unavailable",
+        "unloaded",
+        "timeout",
+        "canceled",
+        "draining",
+        "conflict",
+        "internal",
+    )
+)
 """The codes of errors that clients see."""
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -47,7 +62,9 @@ def describe(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException, limit: int = 16384) -> str:
-    """Returns the traceback of an error without the frames of the runtime and of Python's own library, at most limit characters."""
+    """Returns the traceback of an error without the frames of the runtime and of Python's own library, at most limit
+    characters.
+    """
     report = traceback.TracebackException.from_exception(error)
     seen: set[int] = set()
     todo: list[traceback.TracebackException | None] = [report]
@@ -60,7 +77,7 @@ def user_traceback(error: BaseException, limit: int = 16384) -> str:
         part.stack = traceback.StackSummary.from_list(kept)
         todo += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
     text = "".join(report.format()).rstrip()
-    return text if len(text) <= limit else text[:limit // 2] + "\n...\n" + text[-limit // 2:]
+    return text if len(text) <= limit else text[: limit // 2] + "\n...\n" + text[-limit // 2 :]
 
 
 def _ours(filename: str) -> bool:

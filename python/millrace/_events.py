@@ -11,7 +11,9 @@ from typing import Any, Callable
 class _Threads(ThreadPoolExecutor):
     """Runs functions in the context of their callers, so that what they log belongs to the request."""
 
-    def submit(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Future[Any]:  # type: ignore[override]
+    def submit(  # type: ignore[override]
+        self, function: Callable[..., Any], *args: Any, **keywords: Any
+    ) -> Future[Any]:
         """Implements Executor."""
         return super().submit(contextvars.copy_context().run, function, *args, **keywords)
 

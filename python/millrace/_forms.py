@@ -41,7 +41,10 @@ def read(body: bytes | bytearray | memoryview, content_type: str) -> list[tuple[
         try:
             return list(parse_qsl(str(body, "utf-8"), keep_blank_values=True, max_num_fields=MAX_PARTS))
         except UnicodeDecodeError:
-            raise FormError("the body is not a form, which its Content-Type (application/x-www-form-urlencoded) says: it is not text") from None
+            raise FormError(
+                "the body is not a form, which its Content-Type (application/x-www-form-urlencoded) says: it is not "
+                "text"
+            ) from None
         except ValueError as e:
             raise FormError(f"the form cannot be read: {e}") from None
     if kind != "multipart/form-data":
@@ -73,7 +76,7 @@ def _multipart(body: bytes, delimiter: bytes) -> list[tuple[str, str | Upload]]:
             raise FormError("the form cannot be read: a part has no empty line behind its header")
         if len(fields) == MAX_PARTS:
             raise FormError(f"the form cannot be read: it has more than {MAX_PARTS} parts")
-        fields.append(_part(body[start + 2:head], body[head + 4:end]))
+        fields.append(_part(body[start + 2 : head], body[head + 4 : end]))
         at = end + 2
 
 
@@ -81,15 +84,20 @@ def _part(head: bytes, data: bytes) -> tuple[str, str | Upload]:
     """Returns the name and value of a part."""
     header = {}
     if _CONTROL.search(head):
-        raise FormError("the form cannot be read: a header of a part has a control character, or a line that does not end with CR LF")
+        raise FormError(
+            "the form cannot be read: a header of a part has a control character, or a line that does not end with CR "
+            "LF"
+        )
     for line in head.decode("utf-8", "replace").split("\r\n"):
         name, colon, value = line.partition(":")
         if line and not colon:
             raise FormError("the form cannot be read: a header of a part has no colon")
         header[name.strip().lower()] = value.strip()
     disposition = header.get("content-disposition", "")
-    parameters = {m[1].lower(): re.sub(r'\\(["\\])', r"\1", m[2]) if m[2] is not None else m[3]
-                  for m in _PARAMETER.finditer(disposition)}
+    parameters = {
+        m[1].lower(): re.sub(r'\\(["\\])', r"\1", m[2]) if m[2] is not None else m[3]
+        for m in _PARAMETER.finditer(disposition)
+    }
     if not disposition.lower().startswith("form-data") or "name" not in parameters:
         raise FormError("the form cannot be read: a part has no name in its Content-Disposition")
     if "filename" in parameters or "filename*" in parameters:

@@ -32,7 +32,11 @@ class Address(NamedTuple):
     socket: str = ""  # the path of its unix socket, in place of host and port; "" = it has none
 
     def __str__(self) -> str:
-        return f"unix:{self.socket}" if self.socket else f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+        return (
+            f"unix:{self.socket}"
+            if self.socket
+            else f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+        )
 
     @property
     def authority(self) -> str:
@@ -50,13 +54,21 @@ def address(text: str) -> Address:
     if isinstance(text, str) and text.startswith("unix:"):
         if not text.startswith("unix:/"):
             raise invalid("addr", f"{text!r} is not the address of a unix socket: want unix:/PATH")
-        return Address(False, "localhost", 80, "", text[len("unix:"):])
+        return Address(False, "localhost", 80, "", text[len("unix:") :])
     try:
         url = urlsplit(text if "://" in text else "http://" + text)
         port = url.port
     except (ValueError, TypeError):
         url, port = None, None
-    if url is None or url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username or port == 0:
+    if (
+        url is None
+        or url.scheme not in ("http", "https")
+        or not url.hostname
+        or url.query
+        or url.fragment
+        or url.username
+        or port == 0
+    ):
         raise invalid("addr", f"{text!r} is not the address of a server: want HOST:PORT or http://HOST:PORT")
     host = "127.0.0.1" if url.hostname in ("0.0.0.0", "::") else url.hostname  # a server that listens at all addresses
     return Address(url.scheme == "https", host, port or (443 if url.scheme == "https" else 80), url.path.rstrip("/"))
@@ -82,7 +94,10 @@ class Trust:
             except ValueError:
                 pass
             if len(self._digest) != 32:
-                raise invalid("fingerprint", f"{fingerprint!r} is not a SHA-256: want 32 bytes in hexadecimal, with or without colons")
+                raise invalid(
+                    "fingerprint",
+                    f"{fingerprint!r} is not a SHA-256: want 32 bytes in hexadecimal, with or without colons",
+                )
         try:
             self.context = ssl.create_default_context(cafile=ca)
         except OSError as error:
@@ -96,7 +111,9 @@ class Trust:
         if self._digest:
             got = hashlib.sha256(connection.getpeercert(binary_form=True) or b"").digest()
             if got != self._digest:
-                raise MillraceError("unavailable", f"fingerprint: the server's certificate has another one: {got.hex(':').upper()}")
+                raise MillraceError(
+                    "unavailable", f"fingerprint: the server's certificate has another one: {got.hex(':').upper()}"
+                )
 
 
 class Reply:
@@ -121,6 +138,7 @@ class Reply:
     def json(self) -> Any:
         """The body as JSON."""
         import json
+
         try:
             return json.loads(self.body)
         except ValueError as error:
@@ -187,7 +205,9 @@ def read_head() -> Reading:
 def _line() -> Reading:
     line = yield LINE
     if not line.endswith(b"\n"):
-        raise EOFError("the connection was closed before the reply's end" if line else "the connection was closed without a reply")
+        raise EOFError(
+            "the connection was closed before the reply's end" if line else "the connection was closed without a reply"
+        )
     return line.rstrip(b"\r\n").decode("latin-1")
 
 
@@ -269,6 +289,7 @@ class Event(NamedTuple):
     def json(self) -> Any:
         """The data as JSON."""
         import json
+
         try:
             return json.loads(self.data)
         except ValueError as error:
@@ -321,7 +342,7 @@ class Events:
             at = self._text.find(b"\n")
             if at >= 0:
                 line = bytes(self._text[:at])
-                del self._text[:at + 1]
+                del self._text[: at + 1]
                 return line[:-1] if line.endswith(b"\r") else line
             if len(self._text) > self.MAX:
                 raise bad_reply(f"an event has more than {self.MAX} bytes")

@@ -17,8 +17,16 @@ from typing import Any
 
 from ._errors import LoadError, describe
 
-_PACKAGES = {"yaml": "PyYAML", "cv2": "opencv-python", "PIL": "Pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",
-             "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "google.protobuf": "protobuf"}
+_PACKAGES = {
+    "yaml": "PyYAML",
+    "cv2": "opencv-python",
+    "PIL": "Pillow",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "bs4": "beautifulsoup4",
+    "dotenv": "python-dotenv",
+    "google.protobuf": "protobuf",
+}
 
 
 class Source:
@@ -29,7 +37,7 @@ class Source:
         self.argv = argv or []
         self.options = options or {}
         self.path: str | None = None  # absolute, of a file or folder
-        self.module_name = ""         # of a source that is a module, such as package.module
+        self.module_name = ""  # of a source that is a module, such as package.module
         self.attribute = str(self.options.get("class") or "")
         name = text
         if not os.path.exists(name) and ":" in name:
@@ -71,8 +79,11 @@ class Source:
             except ModuleNotFoundError as e:
                 raise missing(self.text, e) from e
             if spec is None:
-                raise LoadError(f"there is no module {self.module_name}: it is looked for in {os.getcwd()} and in the "
-                                f"packages of {sys.executable}", "not_found")
+                raise LoadError(
+                    f"there is no module {self.module_name}: it is looked for in {os.getcwd()} and in the "
+                    f"packages of {sys.executable}",
+                    "not_found",
+                )
             path = spec.origin
         if path is None or not path.endswith(".py") or not os.path.isfile(path):
             return ast.Module([], [])
@@ -81,7 +92,9 @@ class Source:
 
     def _search(self) -> None:
         """Puts the folder of the program where Python would have it: in front of everything but the stand-ins."""
-        folder = os.getcwd() if self.path is None else self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
+        folder = (
+            os.getcwd() if self.path is None else self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
+        )
         if folder not in sys.path:
             sys.path.insert(_own_places(), folder)
         sys.argv[:] = [self.path or self.text, *self.argv]
@@ -124,8 +137,11 @@ def missing(source: str, error: ModuleNotFoundError) -> LoadError:
     """Returns the error about a package that is not installed."""
     name = (error.name or "").partition(".")[0]
     package = _PACKAGES.get(name, name)
-    return LoadError(f"{source} needs the module {error.name}, which is not installed for {sys.executable}: install it with "
-                     f"`{sys.executable} -m pip install {package}`, or set the model's `python` or `venv` to where it is", "not_found")
+    return LoadError(
+        f"{source} needs the module {error.name}, which is not installed for {sys.executable}: install it with "
+        f"`{sys.executable} -m pip install {package}`, or set the model's `python` or `venv` to where it is",
+        "not_found",
+    )
 
 
 def _finders() -> dict[str, str]:
@@ -165,11 +181,22 @@ def load(source: str, argv: list[str] | None = None, options: dict[str, Any] | N
     except ModuleNotFoundError as e:
         raise missing(source, e) from e
     except SystemExit as e:
-        raise LoadError(f"{source} ended the process (exit code {e.code}) while it was imported"
-                        + (": the program's arguments follow on --, or are `args` of the model" if e.code == 2 else "")) from e
+        raise LoadError(
+            f"{source} ended the process (exit code {e.code}) while it was imported"
+            + (": the program's arguments follow on --, or are `args` of the model" if e.code == 2 else "")
+        ) from e
     except Exception as e:
         raise LoadError(f"{source} cannot be imported: {describe(e)}") from e
-    others = [] if wanted not in ("", "services") or not program.is_python else [n for n, v in vars(program.module()).items()
-                                                                                if isinstance(v, type) and v.__module__ == program.module().__name__]
-    raise LoadError(f"{source} has nothing to serve{' as ' + wanted if wanted else ''}: want a class with a method infer or predict, or such a function"
-                    + (f". {', '.join(others)} has none" if others else ""))
+    others = (
+        []
+        if wanted not in ("", "services") or not program.is_python
+        else [
+            n
+            for n, v in vars(program.module()).items()
+            if isinstance(v, type) and v.__module__ == program.module().__name__
+        ]
+    )
+    raise LoadError(
+        f"{source} has nothing to serve{' as ' + wanted if wanted else ''}: want a class with a method infer or "
+        "predict, or such a function" + (f". {', '.join(others)} has none" if others else "")
+    )

@@ -38,7 +38,15 @@ class Handler(logging.Handler):
         if os.getpid() != _pid:
             return
         try:
-            level = "error" if record.levelno >= 40 else "warning" if record.levelno >= 30 else "info" if record.levelno >= 20 else "debug"
+            level = (
+                "error"
+                if record.levelno >= 40
+                else "warning"
+                if record.levelno >= 30
+                else "info"
+                if record.levelno >= 20
+                else "debug"
+            )
             send(level, self.format(record), "" if record.name == "root" else record.name)
         except Exception:
             self.handleError(record)
@@ -122,6 +130,7 @@ def install(connection: Any) -> None:
 def _basic_config(original: Callable[..., None], handler: Handler) -> Callable[..., None]:
     """Returns a basicConfig that works although there is a handler, which stays: instead of one for the standard
     output or error it gets that one's format and level."""
+
     @functools.wraps(original)
     def basic_config(**options: Any) -> None:
         root = logging.getLogger()
@@ -139,4 +148,5 @@ def _basic_config(original: Callable[..., None], handler: Handler) -> Callable[.
                     if h.formatter is not None and h.formatter._fmt != logging.BASIC_FORMAT:
                         handler.setFormatter(h.formatter)
             root.addHandler(handler)
+
     return basic_config

@@ -57,7 +57,9 @@ class Loop:
     def other(self, kind: Any, message: dict[str, Any]) -> None:
         """Answers a message that is not a batch. Those of unknown types are ignored."""
         if kind == "segment":
-            self.segments.add(message["id"], self.connection.descriptor(), message["size"], bool(message.get("writable")))
+            self.segments.add(
+                message["id"], self.connection.descriptor(), message["size"], bool(message.get("writable"))
+            )
         elif kind == "drop_segment":
             self.segments.drop(message["id"])
         elif kind == "cancel":
@@ -135,7 +137,10 @@ class Loop:
         self.runtime.says_begun = bool(hello.get("begun"))
         try:
             if hello.get("protocol") != PROTOCOL:
-                raise LoadError(f"the server speaks version {hello.get('protocol')} of the protocol, and this package version {PROTOCOL}")
+                raise LoadError(
+                    f"the server speaks version {hello.get('protocol')} of the protocol, and this package version "
+                    f"{PROTOCOL}"
+                )
             options = dict(hello.get("options") or {})
             options["hello"] = hello
             application = load(str(options.get("source") or ""), options.get("argv") or [], options)
@@ -189,8 +194,15 @@ class Loop:
             failure_kind = getattr(self.application, "failure_kind", None)
             if failure_kind is not None and (kind := failure_kind(error)):
                 message["kind"] = kind
-        if isinstance(cause, FileNotFoundError) and isinstance(cause.filename, str) and not os.path.isabs(cause.filename):
-            message["message"] += f". The working directory is {os.getcwd()}: set the model's `dir`, or begin the path with os.path.dirname(__file__)"
+        if (
+            isinstance(cause, FileNotFoundError)
+            and isinstance(cause.filename, str)
+            and not os.path.isabs(cause.filename)
+        ):
+            message["message"] += (
+                f". The working directory is {os.getcwd()}: set the model's `dir`, or begin the path with "
+                "os.path.dirname(__file__)"
+            )
         if cause is not error or not isinstance(error, LoadError):
             message["traceback"] = user_traceback(cause)
         self.connection.send(message)
@@ -199,12 +211,15 @@ class Loop:
 def main() -> None:
     """Serves the connection of the environment."""
     global active
-    # The server ends its children, and SIGINT does not; what the program starts gets the default again, unlike of SIG_IGN.
+    # The server ends its children, and SIGINT does not; what the program starts gets the default again, unlike of
+    # SIG_IGN.
     signal.signal(signal.SIGINT, lambda *_: None)
     number = int(os.environ.pop("MILLRACE_SOCKET"))
     sock = socket.socket(fileno=number)
     sock.set_inheritable(False)
-    os.register_at_fork(after_in_child=sock.close)  # so that the server sees the end of this process, whatever it forked
+    os.register_at_fork(
+        after_in_child=sock.close
+    )  # so that the server sees the end of this process, whatever it forked
     connection = Connection(sock)
     _logs.install(connection)
     active = loop = Loop(connection)

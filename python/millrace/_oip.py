@@ -40,7 +40,9 @@ class Input(NamedTuple):
             except UnicodeDecodeError:
                 raise invalid(f"inputs.{name}", "is no UTF-8, which JSON needs: leave json out") from None
         elif any(isinstance(x, float) and not math.isfinite(x) for x in data):
-            raise invalid(f"inputs.{name}", "has numbers that are not finite, which JSON has no form for: leave json out")
+            raise invalid(
+                f"inputs.{name}", "has numbers that are not finite, which JSON has no form for: leave json out"
+            )
         return {**self.members, "data": data}
 
 
@@ -57,19 +59,28 @@ def is_array(value: Any) -> bool:
 
 def has_numbers(given: Any) -> bool:
     """Whether a value by name is a number or a list, whose datatype depends on what the model declares."""
-    return isinstance(given, Mapping) and any(isinstance(value, (bool, int, float, list, tuple)) for value in given.values())
+    return isinstance(given, Mapping) and any(
+        isinstance(value, (bool, int, float, list, tuple)) for value in given.values()
+    )
 
 
 def declared_of(metadata: Any) -> dict[str, str]:
-    """The datatypes of the inputs in the metadata of a model, by name. Datatypes that the client does not know are left out."""
+    """The datatypes of the inputs in the metadata of a model, by name. Datatypes that the client does not know are left
+    out.
+    """
     inputs = metadata.get("inputs") if isinstance(metadata, dict) else None
-    return {t["name"]: t["datatype"] for t in inputs or () if isinstance(t, dict) and isinstance(t.get("name"), str)
-            and (t.get("datatype") == "BYTES" or t.get("datatype") in _tensors.DATATYPES)}
+    return {
+        t["name"]: t["datatype"]
+        for t in inputs or ()
+        if isinstance(t, dict)
+        and isinstance(t.get("name"), str)
+        and (t.get("datatype") == "BYTES" or t.get("datatype") in _tensors.DATATYPES)
+    }
 
 
 def inputs_of(given: Any, declared: Mapping[str, str] | None = None, field: str = "inputs") -> list[Input]:
-    """The inputs of an argument, a dict of values by name. Numbers and lists of them become tensors of the datatype that
-    the model declares."""
+    """The inputs of an argument, a dict of values by name. Numbers and lists of them become tensors of the datatype
+    that the model declares."""
     if not isinstance(given, Mapping):
         raise invalid(field, f"is {type(given).__name__}: want a dict of values by name")
     if not given:
@@ -83,7 +94,9 @@ def inputs_of(given: Any, declared: Mapping[str, str] | None = None, field: str 
                 value = _tensors.of_numbers(f"input {name}", value, declared[name])
             out.append(Input(*_tensors.describe(name, value, "input")))
         except Error as error:
-            raise MillraceError("invalid_argument", f"{field}.{name}: {error.message}", field=f"{field}.{name}") from None
+            raise MillraceError(
+                "invalid_argument", f"{field}.{name}: {error.message}", field=f"{field}.{name}"
+            ) from None
     return out
 
 
@@ -100,7 +113,7 @@ def outputs_of(outputs: Any, raw: Any) -> dict[str, Tensor]:
                 continue
             if not 0 <= n <= len(raw) - at:
                 raise bad_reply(f"{name} has {n} bytes, and {len(raw) - at} follow")
-            out[name] = _tensors.read(o, memoryview(raw)[at:at + n])
+            out[name] = _tensors.read(o, memoryview(raw)[at : at + n])
             if datatype == "BYTES":
                 wrong = len(out[name].data) != math.prod(shape)
             else:
@@ -128,5 +141,7 @@ def classes(tensor: Tensor, name: str) -> list[tuple[float, int, str]]:
         try:
             out.append((float(number), int(index), label))
         except ValueError:
-            raise invalid(f"outputs.{name}", f"has the element {text!r}, which is no class: ask for it with classes") from None
+            raise invalid(
+                f"outputs.{name}", f"has the element {text!r}, which is no class: ask for it with classes"
+            ) from None
     return out

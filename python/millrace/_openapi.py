@@ -31,8 +31,17 @@ _ERROR = {
     "type": "object",
     "properties": {
         "error": {"type": "string"},
-        "detail": {"type": "array", "items": {"type": "object", "properties": {
-            "loc": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}, "msg": {"type": "string"}, "type": {"type": "string"}}}},
+        "detail": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "loc": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
+                    "msg": {"type": "string"},
+                    "type": {"type": "string"},
+                },
+            },
+        },
     },
     "required": ["error"],
 }
@@ -47,18 +56,32 @@ def _operation(e: Endpoint, defs: dict[str, Any]) -> dict[str, Any]:
             out["description"] = doc
     in_body = [p for p in e.parameters if e.method != "GET"]
     if e.method == "GET":
-        out["parameters"] = [{"name": p.name, "in": "query", "required": p.default is MISSING, "schema": _member(p, defs)} for p in e.parameters]
+        out["parameters"] = [
+            {"name": p.name, "in": "query", "required": p.default is MISSING, "schema": _member(p, defs)}
+            for p in e.parameters
+        ]
     elif in_body:
         if e.whole and len(e.parameters) == 1:
             schema = e.data[0].type.schema(defs)
         else:
-            schema = {"type": "object", "properties": {p.name: _member(p, defs) for p in e.parameters},
-                      "required": [p.name for p in e.parameters if p.default is MISSING], "additionalProperties": e.takes_any_keyword}
+            schema = {
+                "type": "object",
+                "properties": {p.name: _member(p, defs) for p in e.parameters},
+                "required": [p.name for p in e.parameters if p.default is MISSING],
+                "additionalProperties": e.takes_any_keyword,
+            }
         content: dict[str, Any] = {"application/json": {"schema": schema}}
         if e.example is not None:
             content["application/json"]["example"] = json.loads(_plain.to_json(e.example))
-        form = {"type": "object", "properties": {p.name: {"type": "string", "format": "binary"} if p.type.raw and not _is_text(p.type) else _member(p, defs)
-                                                 for p in e.parameters}}
+        form = {
+            "type": "object",
+            "properties": {
+                p.name: {"type": "string", "format": "binary"}
+                if p.type.raw and not _is_text(p.type)
+                else _member(p, defs)
+                for p in e.parameters
+            },
+        }
         if not e.whole:
             content["multipart/form-data"] = {"schema": form}
         if e.raw is not None and not _is_text(e.raw.type) and len([p for p in e.data if p.default is MISSING]) <= 1:
@@ -67,7 +90,10 @@ def _operation(e: Endpoint, defs: dict[str, Any]) -> dict[str, Any]:
     kind, schema = _answer(e, defs)
     out["responses"] = {
         "200": {"description": "the answer", "content": {kind: {"schema": schema}}},
-        "422": {"description": "input that does not fit", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ValidationError"}}}},
+        "422": {
+            "description": "input that does not fit",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ValidationError"}}},
+        },
     }
     return out
 
@@ -88,11 +114,21 @@ def _answer(e: Endpoint, defs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     kind = "text/event-stream" if e.streams else "application/json"
     hint = e.result
     if hint is bytes:
-        return ("text/event-stream" if e.streams else "application/octet-stream"), {"type": "string", "format": "binary"}
+        return ("text/event-stream" if e.streams else "application/octet-stream"), {
+            "type": "string",
+            "format": "binary",
+        }
     if hint is Boxes or isinstance(hint, BoxesHint):
         numbers = {"type": "array", "items": {"type": "number"}}
-        return kind, {"type": "object", "properties": {"boxes": {"type": "array", "items": numbers}, "scores": numbers, "classes": numbers,
-                                                       "labels": {"type": "array", "items": {"type": "string"}}}}
+        return kind, {
+            "type": "object",
+            "properties": {
+                "boxes": {"type": "array", "items": numbers},
+                "scores": numbers,
+                "classes": numbers,
+                "labels": {"type": "array", "items": {"type": "string"}},
+            },
+        }
     if hint is inspect.Parameter.empty or hint is Response:
         return kind, {}
     try:

@@ -17,7 +17,9 @@ OUTPUT = "output"
 class Response:
     """The answer of an endpoint that is not JSON, or has a status or headers of its own."""
 
-    def __init__(self, body: Any = b"", status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None):
+    def __init__(
+        self, body: Any = b"", status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None
+    ):
         self.body, self.status, self.content_type, self.headers = body, status, content_type, headers
 
 
@@ -31,7 +33,11 @@ def outputs_of(hint: Any, where: str) -> list[dict[str, Any]]:
         t = _types.of(hint, f"{where}: the result")
     except LoadError:
         return []
-    if isinstance(t, ObjectType) and t.members and all(isinstance(m, (TensorType, BytesType)) for m in t.members.values()):
+    if (
+        isinstance(t, ObjectType)
+        and t.members
+        and all(isinstance(m, (TensorType, BytesType)) for m in t.members.values())
+    ):
         return [{"name": n, "datatype": m.spec[0], "shape": m.spec[1]} for n, m in t.members.items() if m.spec]
     if isinstance(t, _types.DictType) and isinstance(t.item, (TensorType, BytesType, _types.AnyType)) or t.spec is None:
         return []

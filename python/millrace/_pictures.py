@@ -18,8 +18,9 @@ CODECS = ("jpeg", "png", "webp", "rgb24", "nv12")
 class Image:
     """A hint for a picture: an array of height x width x 3 of uint8, in RGB.
 
-    The server decodes it, and the service needs numpy only. Image[640, 480] (width, height) is scaled to that size; "BGR"
-    or "GRAY" after the size is another colour (GRAY has one channel). Image without a size has the size that was sent.
+    The server decodes it, and the service needs numpy only. Image[640, 480] (width, height) is scaled to that size;
+    "BGR" or "GRAY" after the size is another colour (GRAY has one channel). Image without a size has the size that was
+    sent.
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
@@ -34,9 +35,16 @@ class Image:
     def __class_getitem__(cls, item: Any) -> ImageType:
         items = item if isinstance(item, tuple) else (item,)
         size, rest = items[:2], items[2:]
-        if len(size) != 2 or any(type(n) is not int or not 1 <= n <= 16384 for n in size) or len(rest) > 1 or any(
-                c not in ("RGB", "BGR", "GRAY") for c in rest):
-            raise TypeError(f"Image[{', '.join(map(repr, items))}]: want Image, Image[width, height] in pixels, or with \"BGR\" or \"GRAY\" after them")
+        if (
+            len(size) != 2
+            or any(type(n) is not int or not 1 <= n <= 16384 for n in size)
+            or len(rest) > 1
+            or any(c not in ("RGB", "BGR", "GRAY") for c in rest)
+        ):
+            raise TypeError(
+                f"Image[{', '.join(map(repr, items))}]: want Image, Image[width, height] in pixels, or with \"BGR\" "
+                "or \"GRAY\" after them"
+            )
         return ImageType(size[0], size[1], rest[0] if rest else "RGB")
 
 
@@ -48,7 +56,9 @@ class ImageType(Type):
     def __init__(self, width: int = 0, height: int = 0, color: str = "RGB"):
         self.width, self.height, self.color = width, height, color
         self.picture = self
-        self.sent: dict[str, Any] | None = None  # what the server has said of the picture that payload has got last: width, height, map
+        self.sent: dict[
+            str, Any
+        ] | None = None  # what the server has said of the picture that payload has got last: width, height, map
         self.fixed = width > 0
         if width:
             self.spec = ("UINT8", [height, width, self.channels])
@@ -69,6 +79,7 @@ class ImageType(Type):
     def __or__(self, other: Any) -> Any:
         """Image[...] | None."""
         from typing import Union
+
         return Union[self, other]
 
     __ror__ = __or__
@@ -98,9 +109,20 @@ class ImageType(Type):
                 pass
             return self.payload(data, loc, errors)
         shape = tensor.shape[1:] if len(tensor.shape) == 4 and tensor.shape[0] == 1 else tensor.shape
-        if tensor.datatype != "UINT8" or len(shape) != 3 or shape[2] != self.channels or self.width and shape[:2] != (self.height, self.width):
-            return wrong(errors, loc, f"is {tensor.datatype} {list(shape)}, want UINT8 [height, width, {self.channels}]"
-                         + (f" of {self.height} x {self.width}" if self.width else ""), "picture")
+        if (
+            tensor.datatype != "UINT8"
+            or len(shape) != 3
+            or shape[2] != self.channels
+            or self.width
+            and shape[:2] != (self.height, self.width)
+        ):
+            return wrong(
+                errors,
+                loc,
+                f"is {tensor.datatype} {list(shape)}, want UINT8 [height, width, {self.channels}]"
+                + (f" of {self.height} x {self.width}" if self.width else ""),
+                "picture",
+            )
         return Tensor("UINT8", shape, tensor.data).array()
 
     def payload(self, data: Any, loc: Loc, errors: Errors) -> Any:
@@ -140,8 +162,18 @@ class Boxes:
         """Returns the type of an argument with the hint Boxes."""
         return BoxesType()
 
-    def __init__(self, boxes: Any, scores: Any = None, classes: Any = None, labels: Any = None, ids: Any = None, keypoints: Any = None):
-        self.boxes, self.scores, self.classes, self.labels, self.ids, self.keypoints = map(_kept, (boxes, scores, classes, labels, ids, keypoints))
+    def __init__(
+        self,
+        boxes: Any,
+        scores: Any = None,
+        classes: Any = None,
+        labels: Any = None,
+        ids: Any = None,
+        keypoints: Any = None,
+    ):
+        self.boxes, self.scores, self.classes, self.labels, self.ids, self.keypoints = map(
+            _kept, (boxes, scores, classes, labels, ids, keypoints)
+        )
         self._check()
 
     def _check(self) -> None:
@@ -153,7 +185,9 @@ class Boxes:
                 more = f"; for one box write Boxes([{_list(self.boxes)}])"
             elif len(shape) == 3 and shape[0] == 1 and shape[2] == 4:
                 more = "; the boxes of one picture have no batch axis: write Boxes(boxes[0])"
-            raise ValueError(f"Boxes: boxes must be [n, 4], x1, y1, x2, y2 of each box, got {_told(self.boxes, shape)}{more}")
+            raise ValueError(
+                f"Boxes: boxes must be [n, 4], x1, y1, x2, y2 of each box, got {_told(self.boxes, shape)}{more}"
+            )
         n = shape[0]
         for name in ("scores", "classes", "labels", "ids"):
             values = getattr(self, name)
@@ -162,18 +196,26 @@ class Boxes:
         if self.keypoints is not None:
             got = _shape(self.keypoints, "keypoints")
             if got[:1] != [n] or n and (len(got) != 3 or got[2] != 3) and got[1:] != [0]:
-                raise ValueError(f"Boxes: keypoints must be [{n}, k, 3], x, y, score of each point of each of {n} boxes, got {_told(self.keypoints, got)}")
+                raise ValueError(
+                    f"Boxes: keypoints must be [{n}, k, 3], x, y, score of each point of each of {n} boxes, got "
+                    f"{_told(self.keypoints, got)}"
+                )
 
     @staticmethod
     def _check_each(name: str, values: Any, n: int) -> None:
-        want = f"Boxes: {name} must be [{n}], {'a text' if name == 'labels' else 'a number'} for each of {n} box{'' if n == 1 else 'es'}"
+        kind = "a text" if name == "labels" else "a number"
+        want = f"Boxes: {name} must be [{n}], {kind} for each of {n} box{'' if n == 1 else 'es'}"
         got = _shape(values, name)
         if not got:
             one = values.item() if hasattr(values, "item") else values
-            raise ValueError(f"{want}, got {one!r:.100}; write {'labels' if isinstance(one, str) else name}=[{', '.join([repr(one)[:100]] * min(n, 4))}{', ...' if n > 4 else ''}]")
+            example = f"[{', '.join([repr(one)[:100]] * min(n, 4))}{', ...' if n > 4 else ''}]"
+            raise ValueError(f"{want}, got {one!r:.100}; write {'labels' if isinstance(one, str) else name}={example}")
         text = next((v for v in values if isinstance(v, str)), None) if name != "labels" else None
         if text is not None:
-            raise ValueError(f"{want}, got {text!r:.100}; texts are labels: write labels=[{text!r:.100}{', ...' if got[0] > 1 else ''}]")
+            raise ValueError(
+                f"{want}, got {text!r:.100}; texts are labels: write "
+                f"labels=[{text!r:.100}{', ...' if got[0] > 1 else ''}]"
+            )
         if got != [n]:
             raise ValueError(f"{want}, got {got}")
 
@@ -183,15 +225,25 @@ class Boxes:
     def scaled(self, place: tuple[float, float, float, float]) -> dict[str, Tensor]:
         """Returns the outputs by their conventional names, with coordinates x*a + b and y*c + d."""
         import array
+
         a, b, c, d = place
         rows = [[float(v) for v in box] for box in _list(self.boxes)]
         n = len(rows)
-        numbers = array.array("f", [v for x1, y1, x2, y2 in rows for v in (x1 * a + b, y1 * c + d, x2 * a + b, y2 * c + d)])
+        numbers = array.array(
+            "f", [v for x1, y1, x2, y2 in rows for v in (x1 * a + b, y1 * c + d, x2 * a + b, y2 * c + d)]
+        )
         scores = array.array("f", map(float, self._of(self.scores, n, "scores", 1.0)))
         classes = array.array("q", map(int, self._of(self.classes, n, "classes", 0)))
-        out = {"boxes": Tensor("FP32", (n, 4), numbers.tobytes()), "scores": Tensor("FP32", (n,), scores.tobytes()),
-               "classes": Tensor("INT64", (n,), classes.tobytes())}
-        names = self._of(self.labels, n, "labels", "") if self.labels is not None else [str(c) if self.classes is not None else "" for c in classes]
+        out = {
+            "boxes": Tensor("FP32", (n, 4), numbers.tobytes()),
+            "scores": Tensor("FP32", (n,), scores.tobytes()),
+            "classes": Tensor("INT64", (n,), classes.tobytes()),
+        }
+        names = (
+            self._of(self.labels, n, "labels", "")
+            if self.labels is not None
+            else [str(c) if self.classes is not None else "" for c in classes]
+        )
         out["labels"] = Tensor("BYTES", (n,), [str(v).encode() for v in names])
         if self.ids is not None:
             out["ids"] = Tensor("INT64", (n,), array.array("q", map(int, self._of(self.ids, n, "ids", 0))).tobytes())
@@ -208,7 +260,9 @@ class Boxes:
         if place == (1.0, 0.0, 1.0, 0.0) or not a or not c:
             return self
         np = _tensors.numpy()
-        moved, points = [[(x1 - b) / a, (y1 - d) / c, (x2 - b) / a, (y2 - d) / c] for x1, y1, x2, y2 in _list(self.boxes)], None
+        moved, points = [
+            [(x1 - b) / a, (y1 - d) / c, (x2 - b) / a, (y2 - d) / c] for x1, y1, x2, y2 in _list(self.boxes)
+        ], None
         if self.keypoints is not None:
             points = [[[(x - b) / a, (y - d) / c, score] for x, y, score in k] for k in _list(self.keypoints)]
         if np:
@@ -217,11 +271,19 @@ class Boxes:
         return Boxes(moved, self.scores, self.classes, self.labels, self.ids, points)
 
     def filled(self) -> Boxes:
-        """Returns the boxes with the scores, classes and labels of answers where there are none: arrays if the boxes are one."""
+        """Returns the boxes with the scores, classes and labels of answers where there are none: arrays if the boxes
+        are one.
+        """
         n, names = _shape(self.boxes, "boxes")[0], self.labels
         if names is None:
-            names = [""] * n if self.classes is None else [str(int(c) if isinstance(c, float) and c.is_integer() else c) for c in _list(self.classes)]
-        scores, classes = ([1.0] * n if self.scores is None else self.scores), ([0] * n if self.classes is None else self.classes)
+            names = (
+                [""] * n
+                if self.classes is None
+                else [str(int(c) if isinstance(c, float) and c.is_integer() else c) for c in _list(self.classes)]
+            )
+        scores, classes = ([1.0] * n if self.scores is None else self.scores), (
+            [0] * n if self.classes is None else self.classes
+        )
         if hasattr(self.boxes, "dtype"):
             np = _tensors.numpy()
             scores = np.ones(n, "f4") if self.scores is None else scores
@@ -238,16 +300,24 @@ class Boxes:
 
     def _json(self, place: tuple[float, float, float, float]) -> dict[str, Any]:
         """Returns scaled for JSON."""
-        return {name: [e.decode() for e in t.data] if t.datatype == "BYTES" else t.tolist() for name, t in self.scaled(place).items()}
+        return {
+            name: [e.decode() for e in t.data] if t.datatype == "BYTES" else t.tolist()
+            for name, t in self.scaled(place).items()
+        }
 
 
 OUTPUTS = [
-    {"name": "boxes", "datatype": "FP32", "shape": [-1, 4]}, {"name": "scores", "datatype": "FP32", "shape": [-1]},
-    {"name": "classes", "datatype": "INT64", "shape": [-1]}, {"name": "labels", "datatype": "BYTES", "shape": [-1]},
+    {"name": "boxes", "datatype": "FP32", "shape": [-1, 4]},
+    {"name": "scores", "datatype": "FP32", "shape": [-1]},
+    {"name": "classes", "datatype": "INT64", "shape": [-1]},
+    {"name": "labels", "datatype": "BYTES", "shape": [-1]},
 ]
 """The outputs of Boxes that are always there."""
 
-MORE = {"ids": {"name": "ids", "datatype": "INT64", "shape": [-1]}, "keypoints": {"name": "keypoints", "datatype": "FP32", "shape": [-1, -1, 3]}}
+MORE = {
+    "ids": {"name": "ids", "datatype": "INT64", "shape": [-1]},
+    "keypoints": {"name": "keypoints", "datatype": "FP32", "shape": [-1, -1, 3]},
+}
 """Those that have to be declared."""
 
 
@@ -257,11 +327,15 @@ PARTS = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
 
 def boxes_inputs(optional: bool) -> list[dict[str, Any]]:
     """Returns the inputs of an argument of the type Boxes, as the message `model` has them."""
-    return [{**t, **({"optional": True} if optional or t["name"] != "boxes" else {})} for t in (*OUTPUTS, *MORE.values())]
+    return [
+        {**t, **({"optional": True} if optional or t["name"] != "boxes" else {})} for t in (*OUTPUTS, *MORE.values())
+    ]
 
 
 class BoxesType(Type):
-    """The type of an argument that is Boxes: the results of a detector, in pixels of the picture that the function gets."""
+    """The type of an argument that is Boxes: the results of a detector, in pixels of the picture that the function
+    gets.
+    """
 
     name = "boxes"
 
@@ -273,7 +347,9 @@ class BoxesType(Type):
         members = value if isinstance(value, dict) else {"boxes": value}
         for k in members:
             if k not in PARTS:
-                return wrong(errors, (*loc, k), f"is not a member of boxes: they have {', '.join(PARTS)}", "extra_forbidden")
+                return wrong(
+                    errors, (*loc, k), f"is not a member of boxes: they have {', '.join(PARTS)}", "extra_forbidden"
+                )
         if "boxes" not in members:
             return wrong(errors, (*loc, "boxes"), "is missing", "missing")
         try:
@@ -289,7 +365,13 @@ class BoxesType(Type):
             rank = ranks.get(name, 1)
             if len(t.shape) == rank + 1 and t.shape[0] == 1:
                 t = Tensor(t.datatype, t.shape[1:], t.data)
-            values[name] = [str(e, "utf-8", "replace") for e in t.data] if t.datatype == "BYTES" else t.array() if _tensors.numpy() else t.tolist()
+            values[name] = (
+                [str(e, "utf-8", "replace") for e in t.data]
+                if t.datatype == "BYTES"
+                else t.array()
+                if _tensors.numpy()
+                else t.tolist()
+            )
         if "boxes" not in values:
             return wrong(errors, (*loc, "boxes"), "is missing", "missing")
         try:
@@ -300,10 +382,22 @@ class BoxesType(Type):
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
         numbers = {"type": "array", "items": {"type": "number"}}
-        return {"type": "object", "required": ["boxes"], "additionalProperties": False, "properties": {
-            "boxes": {"type": "array", "items": {**numbers, "minItems": 4, "maxItems": 4}}, "scores": numbers, "classes": {"type": "array", "items": {"type": "integer"}},
-            "labels": {"type": "array", "items": {"type": "string"}}, "ids": {"type": "array", "items": {"type": "integer"}},
-            "keypoints": {"type": "array", "items": {"type": "array", "items": {**numbers, "minItems": 3, "maxItems": 3}}}}}
+        return {
+            "type": "object",
+            "required": ["boxes"],
+            "additionalProperties": False,
+            "properties": {
+                "boxes": {"type": "array", "items": {**numbers, "minItems": 4, "maxItems": 4}},
+                "scores": numbers,
+                "classes": {"type": "array", "items": {"type": "integer"}},
+                "labels": {"type": "array", "items": {"type": "string"}},
+                "ids": {"type": "array", "items": {"type": "integer"}},
+                "keypoints": {
+                    "type": "array",
+                    "items": {"type": "array", "items": {**numbers, "minItems": 3, "maxItems": 3}},
+                },
+            },
+        }
 
 
 class BoxesHint:

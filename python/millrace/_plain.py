@@ -26,7 +26,9 @@ OWN: Place = (1.0, 0.0, 1.0, 0.0)
 
 
 def plain(value: Any, place: Place = OWN) -> Any:
-    """Returns what JSON can hold of a value that json does not know; for JSONEncoder.default. Boxes become those at place."""
+    """Returns what JSON can hold of a value that json does not know; for JSONEncoder.default. Boxes become those at
+    place.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):
@@ -50,7 +52,11 @@ def plain(value: Any, place: Place = OWN) -> Any:
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
     if isinstance(value, decimal.Decimal):
-        return int(value) if value.is_finite() and value == value.to_integral_value() and value.as_tuple().exponent >= 0 else float(value)
+        return (
+            int(value)
+            if value.is_finite() and value == value.to_integral_value() and value.as_tuple().exponent >= 0
+            else float(value)
+        )
     if hasattr(value, "_json"):
         return value._json(place)
     if isinstance(value, (int, float, str, bool, list, tuple, dict, type(None))):
@@ -83,7 +89,9 @@ def to_json(value: Any, place: Place = OWN) -> str:
 
 
 def _keyed(value: Any, place: Place) -> Any:
-    """Returns a value whose dictionaries have keys of JSON: those of numpy, UUIDs, dates and others become texts or numbers."""
+    """Returns a value whose dictionaries have keys of JSON: those of numpy, UUIDs, dates and others become texts or
+    numbers.
+    """
     if isinstance(value, dict):
         return {_key(k): _keyed(v, place) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -116,7 +124,11 @@ def _not_finite(value: Any, at: str, depth: int) -> str:
         try:
             return _not_finite(plain(value), at, depth + 1)
         except TypeError:
-            return "" if hasattr(value, "_json") else f"{at or 'it'} is of type {type(value).__name__}, which is no type of JSON"
+            return (
+                ""
+                if hasattr(value, "_json")
+                else f"{at or 'it'} is of type {type(value).__name__}, which is no type of JSON"
+            )
     for where, v in items:
         found = _not_finite(v, where, depth + 1)
         if found:

@@ -34,8 +34,12 @@ class Call(NamedTuple):
     timeout: float | None = None  # seconds; None = the client's
     accept: Callable[[int], bool] = lambda status: status // 100 == 2
     refused: Callable[[MillraceError], None] | None = None  # is called with the error of a reply that is not accepted
-    again: After | None = None  # what takes the place of the call when the server refuses an input; its then may return None
-    event: Callable[[Event], Any] | None = None  # of calls with events: what the loop gets; it raises EndOfEvents at the end
+    again: After | None = (
+        None  # what takes the place of the call when the server refuses an input; its then may return None
+    )
+    event: Callable[
+        [Event], Any
+    ] | None = None  # of calls with events: what the loop gets; it raises EndOfEvents at the end
 
 
 class After(NamedTuple):
@@ -168,8 +172,13 @@ def _loads(text: Any) -> dict:
 
 def answer_of_json(m: dict, raw: Any = b"") -> Answer:
     """The answer of an Open Inference Protocol reply, whose raw tensors follow it."""
-    return Answer(m.get("model_name", ""), m.get("model_version", ""), m.get("id", ""), _oip.outputs_of(m.get("outputs"), raw),
-                  dict(m.get("parameters") or {}))
+    return Answer(
+        m.get("model_name", ""),
+        m.get("model_version", ""),
+        m.get("id", ""),
+        _oip.outputs_of(m.get("outputs"), raw),
+        dict(m.get("parameters") or {}),
+    )
 
 
 def _server_timing(text: str) -> Timing:
@@ -184,15 +193,34 @@ def _server_timing(text: str) -> Timing:
     return Timing(**steps, total=sum(steps.values()))
 
 
-def _infer(model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapping | None, outputs: Iterable[str] | None,
-           classes: Mapping[str, int] | None, id: str, deadline: Any, as_json: bool, stream: bool, timeout: Any,
-           declared: Mapping[str, str] | None = None) -> Call:
+def _infer(
+    model: Any,
+    inputs: Any,
+    picture: Any,
+    version: Any,
+    parameters: Mapping | None,
+    outputs: Iterable[str] | None,
+    classes: Mapping[str, int] | None,
+    id: str,
+    deadline: Any,
+    as_json: bool,
+    stream: bool,
+    timeout: Any,
+    declared: Mapping[str, str] | None = None,
+) -> Call:
     query: dict = {}
     if deadline is not None:
-        query["deadline_ms"] = f"{seconds(deadline, 'deadline') * 1000:.3f}".rstrip("0").rstrip(".")  # type: ignore[operator]
+        deadline_ms = seconds(deadline, "deadline") * 1000  # type: ignore[operator]
+        query["deadline_ms"] = f"{deadline_ms:.3f}".rstrip("0").rstrip(".")
     path = _model_path(model, version, "infer_stream" if stream else "infer")
     if picture is not None:
-        for name, given in (("inputs", inputs), ("parameters", parameters), ("outputs", outputs), ("classes", classes), ("id", id)):
+        for name, given in (
+            ("inputs", inputs),
+            ("parameters", parameters),
+            ("outputs", outputs),
+            ("classes", classes),
+            ("id", id),
+        ):
             if given:
                 raise invalid(name, "does not go with picture, which is the whole request")
         if not isinstance(picture, (bytes, bytearray, memoryview)):
@@ -217,9 +245,16 @@ def _infer(model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapp
     given = _oip.inputs_of(inputs, declared)
     binary = not as_json and not stream
     if wanted:
-        members["outputs"] = [{"name": name, "parameters": {
-            **({"binary_data": True} if binary else {}), **({"classification": classes[name]} if classes and name in classes else {})}}
-            for name in wanted]
+        members["outputs"] = [
+            {
+                "name": name,
+                "parameters": {
+                    **({"binary_data": True} if binary else {}),
+                    **({"classification": classes[name]} if classes and name in classes else {}),
+                },
+            }
+            for name in wanted
+        ]
     if as_json:
         members["inputs"] = [t.json() for t in given]
         headers, body = _json_body(members, "inputs")
@@ -238,8 +273,14 @@ def _answer_event(event: Event) -> Answer:
     members = event.json()
     if event.name == "error" or not isinstance(members, dict):
         failed = members.get("error") if isinstance(members, dict) else None
-        raise of_message(failed if isinstance(failed, dict) else {
-            "message": failed or event.data, "code": members.get("code", "internal") if isinstance(members, dict) else "internal"})
+        raise of_message(
+            failed
+            if isinstance(failed, dict)
+            else {
+                "message": failed or event.data,
+                "code": members.get("code", "internal") if isinstance(members, dict) else "internal",
+            }
+        )
     return answer_of_json(members)
 
 
@@ -260,7 +301,11 @@ def _form(form: Mapping[str, Any], files: Mapping[str, Any] | None) -> tuple[dic
 
     for name, value in form.items():
         data = value if isinstance(value, (bytes, bytearray)) else str(value).encode()
-        parts += [f'--{boundary}\r\nContent-Disposition: form-data; name="{quoted(name)}"\r\n\r\n'.encode(), data, b"\r\n"]
+        parts += [
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{quoted(name)}"\r\n\r\n'.encode(),
+            data,
+            b"\r\n",
+        ]
     for name, value in (files or {}).items():
         filename, data, kind = name, value, "application/octet-stream"
         if isinstance(value, (tuple, list)):
@@ -270,9 +315,17 @@ def _form(form: Mapping[str, Any], files: Mapping[str, Any] | None) -> tuple[dic
         if hasattr(data, "read"):
             data = data.read()
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise invalid(f"files.{name}", f"is {type(data).__name__}: want bytes, a file opened in binary mode, or (file name, data, content type)")
-        parts += [f'--{boundary}\r\nContent-Disposition: form-data; name="{quoted(name)}"; filename="{quoted(filename)}"\r\n'
-                  f'Content-Type: {kind}\r\n\r\n'.encode(), data, b"\r\n"]
+            raise invalid(
+                f"files.{name}",
+                f"is {type(data).__name__}: want bytes, a file opened in binary mode, or (file name, data, content "
+                "type)",
+            )
+        parts += [
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{quoted(name)}"; filename="{quoted(filename)}"\r\n'
+            f'Content-Type: {kind}\r\n\r\n'.encode(),
+            data,
+            b"\r\n",
+        ]
     parts.append(f"--{boundary}--\r\n".encode())
     return {"Content-Type": f"multipart/form-data; boundary={boundary}"}, parts
 
@@ -284,9 +337,22 @@ def _app_path(app: Any, path: str) -> str:
     return own if app is None else escape("apps", name_of(app, "app", "service")) + own
 
 
-def _app_call(app: Any, path: str, method: str, data: Any, json_members: Any, form: Any, files: Any, query: Any, headers: Any,
-              timeout: Any, check: bool) -> Call:
-    given = [name for name, value in (("json", json_members), ("data", data), ("form", form or files)) if value is not None]
+def _app_call(
+    app: Any,
+    path: str,
+    method: str,
+    data: Any,
+    json_members: Any,
+    form: Any,
+    files: Any,
+    query: Any,
+    headers: Any,
+    timeout: Any,
+    check: bool,
+) -> Call:
+    given = [
+        name for name, value in (("json", json_members), ("data", data), ("form", form or files)) if value is not None
+    ]
     if len(given) > 1:
         raise invalid(given[1], f"and {given[0]} are both given: a request has one body")
     own: dict[str, str] = {}
@@ -307,8 +373,16 @@ def _app_call(app: Any, path: str, method: str, data: Any, json_members: Any, fo
         own = {**{k: v for k, v in own.items() if k.lower() not in lower}, **headers}
     if method is None:
         method = "GET" if body is None else "POST"
-    return Call(method.upper(), _app_path(app, path), lambda reply: reply, own, body, query or {}, seconds(timeout, "timeout"),
-                **({} if check else {"accept": lambda status: True}))
+    return Call(
+        method.upper(),
+        _app_path(app, path),
+        lambda reply: reply,
+        own,
+        body,
+        query or {},
+        seconds(timeout, "timeout"),
+        **({} if check else {"accept": lambda status: True}),
+    )
 
 
 def authorization(token: str | None) -> dict[str, str]:
@@ -326,9 +400,17 @@ class Calls:
     Common arguments: model, version (None = any), timeout (seconds that the whole call may take; None = the client's).
     """
 
-    def __init__(self, addr: str = "127.0.0.1:8000", *, ca: str | None = None, fingerprint: str | None = None,
-                 ssl_context: ssl.SSLContext | None = None, token: str | None = None, headers: Mapping[str, str] | None = None,
-                 timeout: float | None = 60.0) -> None:
+    def __init__(
+        self,
+        addr: str = "127.0.0.1:8000",
+        *,
+        ca: str | None = None,
+        fingerprint: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = 60.0,
+    ) -> None:
         """addr is "127.0.0.1:8000", "https://host/prefix", or "unix:/path" for a unix socket. Nothing is connected yet.
 
         ca           a PEM file with the certificates to trust for https; default: the system's authorities
@@ -353,13 +435,20 @@ class Calls:
     def _request(self, call: Call) -> list:
         """The parts of a request."""
         n = None if call.body is None else sum(map(size, call.body))
-        return [head(self._to, call.method, target(self._to, call.path, call.query), {**self._headers, **call.headers}, n), *(call.body or ())]
+        return [
+            head(self._to, call.method, target(self._to, call.path, call.query), {**self._headers, **call.headers}, n),
+            *(call.body or ()),
+        ]
 
     def _unreachable(self, error: BaseException) -> MillraceError:
-        return MillraceError("unavailable", f"the server at {self._to.named} cannot be reached: {error or type(error).__name__}")
+        return MillraceError(
+            "unavailable", f"the server at {self._to.named} cannot be reached: {error or type(error).__name__}"
+        )
 
     def _late(self, timeout: float | None) -> MillraceError:
-        return MillraceError("timeout", f"timeout: the server at {self._to.named} has not answered within {timeout} s", field="timeout")
+        return MillraceError(
+            "timeout", f"timeout: the server at {self._to.named} has not answered within {timeout} s", field="timeout"
+        )
 
     def _do(self, call: Call | After) -> Any:
         raise NotImplementedError
@@ -369,6 +458,7 @@ class Calls:
 
     def _declaring(self, model: Any, version: Any, timeout: float | None) -> Call:
         """The call for the datatypes that the inputs of a model declare; without an answer, none is known."""
+
         def read(reply: Reply) -> dict[str, str]:
             declared = _oip.declared_of(reply.json()) if reply.status == 200 else {}
             if reply.status == 200:
@@ -376,6 +466,7 @@ class Calls:
                     self._declared.clear()
                 self._declared[model, str(version or "")] = declared
             return declared
+
         return Call("GET", _model_path(model, version), read, timeout=timeout, accept=lambda status: True)
 
     def _known(self, model: Any, version: Any) -> dict[str, str] | None:
@@ -387,14 +478,41 @@ class Calls:
         if error is not None and is_of_input(error.field):
             self._declared.pop((model, str(version or "")), None)
 
-    def _inferring(self, model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapping | None, outputs: Iterable[str] | None,
-                   classes: Mapping[str, int] | None, id: str, deadline: Any, as_json: bool, stream: bool, timeout: Any) -> Call | After:
-        """The call of an inference. Numbers in its inputs need the datatypes that the model declares. Those that are known may be
-        of a model that was loaded by this name before: when an input is refused, they are read again."""
+    def _inferring(
+        self,
+        model: Any,
+        inputs: Any,
+        picture: Any,
+        version: Any,
+        parameters: Mapping | None,
+        outputs: Iterable[str] | None,
+        classes: Mapping[str, int] | None,
+        id: str,
+        deadline: Any,
+        as_json: bool,
+        stream: bool,
+        timeout: Any,
+    ) -> Call | After:
+        """The call of an inference. Numbers in its inputs need the datatypes that the model declares. Those that are
+        known may be of a model that was loaded by this name before: when an input is refused, they are read again."""
         limit = seconds(timeout, "timeout")
 
         def then(declared: dict[str, str] | None) -> Call:
-            call = _infer(model, inputs, picture, version, parameters, outputs, classes, id, deadline, as_json, stream, limit, declared)
+            call = _infer(
+                model,
+                inputs,
+                picture,
+                version,
+                parameters,
+                outputs,
+                classes,
+                id,
+                deadline,
+                as_json,
+                stream,
+                limit,
+                declared,
+            )
             call = call._replace(refused=lambda error: self._forget(model, version, error))
             return call._replace(event=_answer_event) if stream else call
 
@@ -426,7 +544,9 @@ class Calls:
     def ready(self, model: str | None = None, version: Any = None) -> Any:
         """Whether the server, or the model, is ready: every configured model has a worker."""
         path = "/v2/health/ready" if model is None else _model_path(model, version, "ready")
-        return self._do(Call("GET", path, lambda reply: reply.status == 200, accept=lambda status: status in (200, 404, 503)))
+        return self._do(
+            Call("GET", path, lambda reply: reply.status == 200, accept=lambda status: status in (200, 404, 503))
+        )
 
     def server(self) -> Any:
         """The server's name, version and extensions, a dict."""
@@ -460,27 +580,50 @@ class Calls:
     def load(self, model: str, parameters: Mapping | None = None) -> Any:
         """Loads a model with parameters, which are settings of models. Returns the name of its endpoint."""
         members = {"parameters": parameters_of(parameters)} if parameters else None
-        return self._post(escape("v2", "repository", "models", name_of(model, "model", "model"), "load"), members,
-                          lambda reply: (reply.json() if reply.body else {}).get("endpoint", model))
+        return self._post(
+            escape("v2", "repository", "models", name_of(model, "model", "model"), "load"),
+            members,
+            lambda reply: (reply.json() if reply.body else {}).get("endpoint", model),
+        )
 
     def unload(self, model: str, parameters: Mapping | None = None) -> Any:
         """Unloads a model."""
         members = {"parameters": parameters_of(parameters)} if parameters else None
-        return self._post(escape("v2", "repository", "models", name_of(model, "model", "model"), "unload"), members, lambda reply: None)
+        return self._post(
+            escape("v2", "repository", "models", name_of(model, "model", "model"), "unload"),
+            members,
+            lambda reply: None,
+        )
 
     def scale(self, model: str, instances: int) -> Any:
         """Sets the number of workers of a loaded model, which serves meanwhile."""
         if isinstance(instances, bool) or not isinstance(instances, int) or instances < 1:
             raise invalid("instances", f"is {instances!r}: want 1 or more")
-        return self._post(escape("v2", "workers", name_of(model, "model", "model"), "scale"), {"instances": instances}, lambda reply: None)
+        return self._post(
+            escape("v2", "workers", name_of(model, "model", "model"), "scale"),
+            {"instances": instances},
+            lambda reply: None,
+        )
 
-    def infer(self, model: str, inputs: Any = None, *, picture: Any = None, version: Any = None, parameters: Mapping | None = None,
-              outputs: Iterable[str] | None = None, classes: Mapping[str, int] | None = None, id: str = "",
-              deadline: float | None = None, json: bool = False, timeout: float | None = None) -> Any:
+    def infer(
+        self,
+        model: str,
+        inputs: Any = None,
+        *,
+        picture: Any = None,
+        version: Any = None,
+        parameters: Mapping | None = None,
+        outputs: Iterable[str] | None = None,
+        classes: Mapping[str, int] | None = None,
+        id: str = "",
+        deadline: float | None = None,
+        json: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
         """Runs one inference, and returns an Answer.
 
-        inputs      values by name (numpy arrays, numbers, text, bytes, nested lists of them, Tensor). Numbers and lists of them
-                    become the datatype that the model declares; arrays and Tensor must have it
+        inputs      values by name (numpy arrays, numbers, text, bytes, nested lists of them, Tensor). Numbers and lists
+                    of them become the datatype that the model declares; arrays and Tensor must have it
         picture     instead of inputs: the bytes of a JPEG, PNG or WebP picture
         parameters  for the model and the queue: strings, numbers, bools
         outputs     which outputs to return; None = all
@@ -488,44 +631,107 @@ class Calls:
         deadline    seconds from receipt; a request that would be answered later is not run, and is an error (timeout)
         json        tensors as numbers in JSON, in both directions, for debugging; otherwise they are raw bytes
         """
-        return self._do(self._inferring(model, inputs, picture, version, parameters, outputs, classes, id, deadline, json, False, timeout))
+        return self._do(
+            self._inferring(
+                model, inputs, picture, version, parameters, outputs, classes, id, deadline, json, False, timeout
+            )
+        )
 
-    def infer_stream(self, model: str, inputs: Any, *, version: Any = None, parameters: Mapping | None = None,
-                     outputs: Iterable[str] | None = None, id: str = "", deadline: float | None = None, timeout: float | None = None) -> Any:
+    def infer_stream(
+        self,
+        model: str,
+        inputs: Any,
+        *,
+        version: Any = None,
+        parameters: Mapping | None = None,
+        outputs: Iterable[str] | None = None,
+        id: str = "",
+        deadline: float | None = None,
+        timeout: float | None = None,
+    ) -> Any:
         """Runs an inference of a model that may answer several times, and iterates over its Answers. timeout: seconds
         until the next event; a heartbeat is none."""
-        return self._events(self._inferring(model, inputs, None, version, parameters, outputs, None, id, deadline, False, True, timeout))
+        return self._events(
+            self._inferring(model, inputs, None, version, parameters, outputs, None, id, deadline, False, True, timeout)
+        )
 
     def generate(self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None) -> Any:
         """Runs an inference whose inputs, parameters and outputs are members of JSON objects, and returns a dict."""
         headers, body = _json_body(dict(members), "members")
-        return self._do(Call("POST", _model_path(model, version, "generate"), Reply.json, headers, body, timeout=seconds(timeout, "timeout")))
+        return self._do(
+            Call(
+                "POST",
+                _model_path(model, version, "generate"),
+                Reply.json,
+                headers,
+                body,
+                timeout=seconds(timeout, "timeout"),
+            )
+        )
 
-    def generate_stream(self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None) -> Any:
+    def generate_stream(
+        self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None
+    ) -> Any:
         """generate of a model that may answer several times: iterates over dicts."""
         headers, body = _json_body(dict(members), "members")
-        return self._events(Call("POST", _model_path(model, version, "generate_stream"), Reply.json, headers, body,
-                                 timeout=seconds(timeout, "timeout"), event=_members_event))
+        return self._events(
+            Call(
+                "POST",
+                _model_path(model, version, "generate_stream"),
+                Reply.json,
+                headers,
+                body,
+                timeout=seconds(timeout, "timeout"),
+                event=_members_event,
+            )
+        )
 
-    def call(self, app: str | None, path: str = "/infer", *, method: str | None = None, json: Any = None, data: Any = None,
-             form: Mapping | None = None, files: Mapping | None = None, query: Mapping | None = None,
-             headers: Mapping | None = None, timeout: float | None = None, check: bool = True) -> Any:
+    def call(
+        self,
+        app: str | None,
+        path: str = "/infer",
+        *,
+        method: str | None = None,
+        json: Any = None,
+        data: Any = None,
+        form: Mapping | None = None,
+        files: Mapping | None = None,
+        query: Mapping | None = None,
+        headers: Mapping | None = None,
+        timeout: float | None = None,
+        check: bool = True,
+    ) -> Any:
         """Calls a route of a service, /apps/APP/PATH (app None: of the only one, at the root), and returns a Reply with
         status, headers, content_type, body, text and json().
 
         method  default: GET without a body, POST with one
-        json, data, form + files  the body: a value as JSON; bytes or text; fields and uploads of a form, where files has
+        json, data, form + files  the body: a value as JSON; bytes or text; fields and uploads of a form, where files
+                                  has
                 bytes, open files, or (file name, data, content type)
         check   whether a status other than 2xx is raised as MillraceError
         """
-        return self._do(_app_call(app, path, method, data, json, form, files, query, headers, timeout, check))  # type: ignore[arg-type]
+        call = _app_call(app, path, method, data, json, form, files, query, headers, timeout, check)
+        return self._do(call)  # type: ignore[arg-type]
 
-    def events(self, app: str | None, path: str = "/infer", *, method: str | None = None, json: Any = None, data: Any = None,
-               form: Mapping | None = None, files: Mapping | None = None, query: Mapping | None = None,
-               headers: Mapping | None = None, timeout: float | None = None) -> Any:
-        """Calls a route of a service that answers with server-sent events, and iterates over these: Event(name, data, id).
-        An event called error is raised. timeout: seconds until the next event; a heartbeat is none."""
-        call = _app_call(app, path, method, data, json, form, files, query, headers, timeout, True)  # type: ignore[arg-type]
+    def events(
+        self,
+        app: str | None,
+        path: str = "/infer",
+        *,
+        method: str | None = None,
+        json: Any = None,
+        data: Any = None,
+        form: Mapping | None = None,
+        files: Mapping | None = None,
+        query: Mapping | None = None,
+        headers: Mapping | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Calls a route of a service that answers with server-sent events, and iterates over these: Event(name, data,
+        id). An event called error is raised. timeout: seconds until the next event; a heartbeat is none."""
+        call = _app_call(
+            app, path, method, data, json, form, files, query, headers, timeout, True  # type: ignore[arg-type]
+        )
         return self._events(call._replace(headers={"Accept": "text/event-stream", **call.headers}, event=_plain_event))
 
     def streams(self) -> Any:
@@ -544,7 +750,9 @@ class Calls:
     def change_stream(self, name: str, **settings: Any) -> Any:
         """Changes settings of a server stream while it runs, such as paused and max_fps: all of them or none."""
         headers, body = _json_body(settings, "settings")
-        return self._do(Call("PATCH", escape("v2", "streams", name_of(name, "name", "stream")), Reply.json, headers, body))
+        return self._do(
+            Call("PATCH", escape("v2", "streams", name_of(name, "name", "stream")), Reply.json, headers, body)
+        )
 
     def remove_stream(self, name: str) -> Any:
         """Ends a server stream and removes it."""
@@ -564,8 +772,14 @@ def _plain_event(event: Event) -> Event:
         except ValueError:
             members = event.data
         failed = members.get("error", members) if isinstance(members, dict) else members
-        raise of_message(failed if isinstance(failed, dict) else {
-            "message": str(failed), "code": members.get("code", "internal") if isinstance(members, dict) else "internal"})
+        raise of_message(
+            failed
+            if isinstance(failed, dict)
+            else {
+                "message": str(failed),
+                "code": members.get("code", "internal") if isinstance(members, dict) else "internal",
+            }
+        )
     return event
 
 

@@ -30,14 +30,25 @@ def find(source: Source) -> Any:
         for part in source.attribute.split("."):
             target = getattr(target, part, None)
         if target is None:
-            raise LoadError(f"{source.text} has no {source.attribute}: it has {', '.join(_candidates(module)) or 'no class or function with infer or predict'}")
+            raise LoadError(
+                f"{source.text} has no {source.attribute}: it has "
+                f"{', '.join(_candidates(module)) or 'no class or function with infer or predict'}"
+            )
         return Service(target, source)
     found = _candidates(module)
     for name, value in vars(module).items():
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and getattr(value, MARK, {}).get("endpoint") and name not in found:
+        if (
+            inspect.isfunction(value)
+            and value.__module__ == module.__name__
+            and getattr(value, MARK, {}).get("endpoint")
+            and name not in found
+        ):
             raise LoadError(f"{name} is an endpoint, and no method: put it into the class that has infer or predict")
     if len(found) > 1:
-        raise LoadError(f"{source.text} has several services ({', '.join(found)}): choose one, such as {source.text}:{next(iter(found))}, or by the setting class")
+        raise LoadError(
+            f"{source.text} has several services ({', '.join(found)}): choose one, such as "
+            f"{source.text}:{next(iter(found))}, or by the setting class"
+        )
     for target in found.values():
         return Service(target, source)
     return None
@@ -45,8 +56,17 @@ def find(source: Source) -> Any:
 
 def _candidates(module: Any) -> dict[str, Any]:
     """Returns the services that a module defines: a class that others are derived from counts as theirs."""
-    classes = {n: c for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == module.__name__ and not inspect.isabstract(c) and (
-        any(callable(getattr(c, m, None)) for m in ("infer", "predict")) or any(hasattr(f, MARK) for f in vars(c).values()))}
+    classes = {
+        n: c
+        for n, c in vars(module).items()
+        if inspect.isclass(c)
+        and c.__module__ == module.__name__
+        and not inspect.isabstract(c)
+        and (
+            any(callable(getattr(c, m, None)) for m in ("infer", "predict"))
+            or any(hasattr(f, MARK) for f in vars(c).values())
+        )
+    }
     classes = {n: c for n, c in classes.items() if not any(c is not d and issubclass(d, c) for d in classes.values())}
     functions = {n: f for n in ("infer", "predict") if inspect.isroutine(f := getattr(module, n, None))}
     return {**classes, **functions}
@@ -74,7 +94,9 @@ class Service:
             self._add(Endpoint(target, target.__name__, "/infer", default), main=True)
         else:
             self._find_methods(default)
-        self.stateful = bool(getattr(self.object, "stateful", False)) or any(e.stateful for e in self.endpoints.values())
+        self.stateful = bool(getattr(self.object, "stateful", False)) or any(
+            e.stateful for e in self.endpoints.values()
+        )
         self.declared = (hello.get("declared") or {}) if self.main else {}
         self.answers = Answers(self.main, bool(self.model.get("batch")))
 
@@ -119,6 +141,7 @@ class Service:
     def describe(self) -> dict[str, Any]:
         """Implements Application."""
         from ._openapi import document
+
         out = self.model
         if self.stateful:
             out["stateful"] = True
@@ -132,7 +155,11 @@ class Service:
             if e.openai:
                 route["openai"] = True
             routes.append(route)
-        out["app"] = {"style": "millrace", "routes": routes, "openapi": document(self.name, self.object, list(self.endpoints.values()))}
+        out["app"] = {
+            "style": "millrace",
+            "routes": routes,
+            "openapi": document(self.name, self.object, list(self.endpoints.values())),
+        }
         return out
 
     def setup(self) -> None:
@@ -141,9 +168,15 @@ class Service:
         if setup is None or inspect.isroutine(self.object):
             return
         takes = inspect.signature(setup).parameters
-        wrong = [n for n, p in takes.items() if n != "parameters" and p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        wrong = [
+            n
+            for n, p in takes.items()
+            if n != "parameters" and p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        ]
         if wrong:
-            raise LoadError(f"setup takes {', '.join(wrong)}: it may take `parameters`, those of the model, and nothing else")
+            raise LoadError(
+                f"setup takes {', '.join(wrong)}: it may take `parameters`, those of the model, and nothing else"
+            )
         self._wait(setup(self.parameters) if "parameters" in takes else setup())
 
     def watchdog(self) -> Any:
@@ -170,6 +203,7 @@ class Service:
         """The event loop of async functions."""
         if self._loop is None:
             from ._events import new_loop  # with asyncio, which takes a third of a child's start
+
             self._loop = new_loop()
         return self._loop
 
@@ -247,6 +281,7 @@ class Service:
     async def concurrently(self, requests: Requests, calls: list[tuple[Endpoint, Request]]) -> None:
         """Runs async functions for several requests at the same time; those that are cancelled get CancelledError."""
         import asyncio
+
         tasks: dict[Any, Request] = {}
         for e, r in calls:
             token = current.set(r)
@@ -264,6 +299,7 @@ class Service:
     async def one_async(self, e: Endpoint, r: Request) -> None:
         """Runs an async function for a request."""
         import asyncio
+
         try:
             bound = e.bind(r, self.stateful)
             if e.streams:
@@ -320,7 +356,9 @@ class Service:
         finally:
             current.reset(token)
 
-    def _gather(self, e: Endpoint, requests: Requests, group: list[Request], whole: bool) -> tuple[list[Any], dict[str, Any], int]:
+    def _gather(
+        self, e: Endpoint, requests: Requests, group: list[Request], whole: bool
+    ) -> tuple[list[Any], dict[str, Any], int]:
         bound: list[Any] = []
         for r in group:
             try:
@@ -352,7 +390,12 @@ def _check_self(target: type) -> None:
         method = inspect.getattr_static(target, name)
         if inspect.isfunction(method) and (name in ("infer", "predict", "setup") or hasattr(method, MARK)):
             first = next(iter(inspect.signature(method).parameters.values()), None)
-            if first is None or first.kind is first.KEYWORD_ONLY or first.name != "self" and first.annotation is not first.empty:
+            if (
+                first is None
+                or first.kind is first.KEYWORD_ONLY
+                or first.name != "self"
+                and first.annotation is not first.empty
+            ):
                 raise LoadError(f"{target.__name__}.{name} has no argument self, which is the first one of a method")
 
 
@@ -364,19 +407,24 @@ def _made(target: type, source: Source) -> Any:
         takes = ()  # type: ignore[assignment]
     needed = [p.name for p in takes if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if needed:
-        raise LoadError(f"{target.__name__} cannot be made: __init__ takes {', '.join(needed)}. It gets nothing; `setup(self, parameters)` gets the model's parameters")
+        raise LoadError(
+            f"{target.__name__} cannot be made: __init__ takes {', '.join(needed)}. It gets nothing; `setup(self, "
+            "parameters)` gets the model's parameters"
+        )
     try:
         return target()
     except Exception as e:
         from ._errors import describe
+
         raise LoadError(f"{source.text}: {target.__name__}() failed: {describe(e)}") from e
 
 
 def endpoint(path: Any = None, *, method: str = "POST", example: Any = None, openai: bool = False) -> Any:
     """Makes a method an endpoint: @endpoint, or @endpoint("/path", method="GET"). Its path is /NAME unless given.
 
-    example is a body that it takes, for the OpenAPI document. openai=True is OpenAI's form: a request with "stream": true gets each
-    part that the method yields as an event, and [DONE] behind them; another one gets the one part as JSON.
+    example is a body that it takes, for the OpenAPI document. openai=True is OpenAI's form: a request with "stream":
+    true gets each part that the method yields as an event, and [DONE] behind them; another one gets the one part as
+    JSON.
     """
     if callable(path):
         return _mark(path, endpoint=True)
@@ -385,7 +433,9 @@ def endpoint(path: Any = None, *, method: str = "POST", example: Any = None, ope
     if method not in ("GET", "POST", "PUT", "DELETE", "PATCH"):
         raise ValueError(f"endpoint(method={method!r}): want GET, POST, PUT, DELETE or PATCH")
     if openai and method != "POST":
-        raise ValueError(f"endpoint(method={method!r}, openai=True): OpenAI's form is for POST, whose body has \"stream\"")
+        raise ValueError(
+            f"endpoint(method={method!r}, openai=True): OpenAI's form is for POST, whose body has \"stream\""
+        )
     return lambda f: _mark(f, endpoint=True, path=path, method=method, example=example, openai=openai)
 
 

@@ -1,8 +1,8 @@
 """Sessions and streams of millrace.v1 without input and output: docs/protocol.md as a state machine.
 
 A SessionState is given what the server sends, and gives back what is to be sent. It is used from one thread. Each frame
-that was sent ends exactly once, as a Result: a result, a drop, or an error; a frame that cannot be recovered after a lost
-connection is an error with `lost`.
+that was sent ends exactly once, as a Result: a result, a drop, or an error; a frame that cannot be recovered after a
+lost connection is an error with `lost`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,25 @@ Message = tuple
 
 # Codes of errors by close code; others are internal.
 _CLOSE_CODES = {
-    1000: "unavailable", 1001: "draining", 4503: "draining", 1008: "invalid_argument", 4400: "invalid_argument", 1009: "too_large",
-    1013: "overloaded", 4429: "overloaded", 4401: "unauthenticated", 4404: "not_found", 4408: "timeout", 4409: "conflict",
+    1000: "unavailable",
+    1001: "draining",
+    4503: "draining",
+    1008: "invalid_argument",
+    4400: "invalid_argument",
+    1009: "too_large",
+    1013: "overloaded",
+    4429: "overloaded",
+    4401: "unauthenticated",
+    4404: "not_found",
+    4408: "timeout",
+    4409: "conflict",
 }
 
 _CLOSE_REASONS = {
-    "unloaded": ("unloaded", "the model was unloaded"), "draining": ("draining", "the server is shutting down"),
-    "idle": ("timeout", "no frame was sent for too long"), "slow_consumer": ("overloaded", "replies were not received fast enough"),
+    "unloaded": ("unloaded", "the model was unloaded"),
+    "draining": ("draining", "the server is shutting down"),
+    "idle": ("timeout", "no frame was sent for too long"),
+    "slow_consumer": ("overloaded", "replies were not received fast enough"),
 }
 
 
@@ -65,8 +77,26 @@ class Result:
     trace       00-TRACE-SPAN-FLAGS, of streams with trace
     """
 
-    __slots__ = ("type", "seq", "partial", "outputs", "parameters", "reason", "error", "lost", "model", "version", "width", "height",
-                 "batch", "timing", "capture", "sent", "received", "trace")
+    __slots__ = (
+        "type",
+        "seq",
+        "partial",
+        "outputs",
+        "parameters",
+        "reason",
+        "error",
+        "lost",
+        "model",
+        "version",
+        "width",
+        "height",
+        "batch",
+        "timing",
+        "capture",
+        "sent",
+        "received",
+        "trace",
+    )
 
     def __init__(self, type: str, seq: int = 0) -> None:
         self.type, self.seq = type, seq
@@ -93,11 +123,17 @@ class Result:
         try:
             return _oip.value(self.outputs[name])
         except KeyError:
-            what = f"the frame was dropped: {self.reason}" if self.type == "drop" else f"the outputs are {', '.join(self.outputs) or 'none'}"
+            what = (
+                f"the frame was dropped: {self.reason}"
+                if self.type == "drop"
+                else f"the outputs are {', '.join(self.outputs) or 'none'}"
+            )
             raise KeyError(f"{name}: {what}") from None
 
     def __repr__(self) -> str:
-        what = self.reason if self.type == "drop" else self.error if self.type == "error" else list(self.outputs.values())
+        what = (
+            self.reason if self.type == "drop" else self.error if self.type == "error" else list(self.outputs.values())
+        )
         return f"Result({self.type!r}, seq={self.seq}{', partial' if self.partial else ''}, {what!r})"
 
 
@@ -106,7 +142,9 @@ class Policy:
 
     __slots__ = ("mode", "max_age", "deadline", "max_fps", "window")
 
-    def __init__(self, mode: str = "", max_age: float = 0, deadline: float = 0, max_fps: float = 0, window: int = 0) -> None:
+    def __init__(
+        self, mode: str = "", max_age: float = 0, deadline: float = 0, max_fps: float = 0, window: int = 0
+    ) -> None:
         if mode not in ("", "latest", "every"):
             raise invalid("policy", f'is {mode!r}: want "latest" or "every"')
         self.mode = mode
@@ -119,13 +157,25 @@ class Policy:
 
     def members(self, all_of_them: bool = True) -> dict:
         """The message's member `policy`."""
-        m = {"mode": self.mode, "max_age_ms": _ms(self.max_age), "deadline_ms": _ms(self.deadline), "max_fps": self.max_fps, "window": self.window}
+        m = {
+            "mode": self.mode,
+            "max_age_ms": _ms(self.max_age),
+            "deadline_ms": _ms(self.deadline),
+            "max_fps": self.max_fps,
+            "window": self.window,
+        }
         return m if all_of_them else {k: v for k, v in m.items() if v}
 
     @classmethod
     def of(cls, m: Mapping) -> Policy:
         """The policy of a message."""
-        return cls(m.get("mode", ""), m.get("max_age_ms", 0) / 1000, m.get("deadline_ms", 0) / 1000, m.get("max_fps", 0), m.get("window", 0))
+        return cls(
+            m.get("mode", ""),
+            m.get("max_age_ms", 0) / 1000,
+            m.get("deadline_ms", 0) / 1000,
+            m.get("max_fps", 0),
+            m.get("window", 0),
+        )
 
     def changed(self, changes: Mapping) -> Policy:
         """The policy with changes of update."""
@@ -154,8 +204,8 @@ def text(type: str, **members: Any) -> Message:
 class Frame:
     """One frame to send: data or tensors, and what is said about it.
 
-    data        the bytes of a picture, samples, a chunk of video or other bytes, depending on the codec; or a picture as a
-                numpy array of uint8 with the shape (height, width, 3), in RGB
+    data        the bytes of a picture, samples, a chunk of video or other bytes, depending on the codec; or a picture
+                as a numpy array of uint8 with the shape (height, width, 3), in RGB
     inputs      instead of data: values by name, as for Client.infer
     codec       one of CODECS; None = the stream's
     width, height  pixels, of rgb24 and nv12
@@ -169,11 +219,39 @@ class Frame:
     trace       a W3C traceparent
     """
 
-    __slots__ = ("parts", "size", "kind", "codec", "flags", "width", "height", "capture", "deadline", "ext", "last", "inputs")
+    __slots__ = (
+        "parts",
+        "size",
+        "kind",
+        "codec",
+        "flags",
+        "width",
+        "height",
+        "capture",
+        "deadline",
+        "ext",
+        "last",
+        "inputs",
+    )
 
-    def __init__(self, data: Any = None, inputs: Any = None, *, codec: str | None = None, width: int = 0, height: int = 0, key: bool = False,
-                 discontinuity: bool = False, must: bool = False, last: bool = False, capture: float = 0.0, deadline: float | None = None,
-                 region: Iterable[int] | None = None, parameters: Mapping | None = None, trace: str = "") -> None:
+    def __init__(
+        self,
+        data: Any = None,
+        inputs: Any = None,
+        *,
+        codec: str | None = None,
+        width: int = 0,
+        height: int = 0,
+        key: bool = False,
+        discontinuity: bool = False,
+        must: bool = False,
+        last: bool = False,
+        capture: float = 0.0,
+        deadline: float | None = None,
+        region: Iterable[int] | None = None,
+        parameters: Mapping | None = None,
+        trace: str = "",
+    ) -> None:
         if (data is None) == (inputs is None):
             raise invalid("data", "and inputs: give one of them")
         if isinstance(data, Mapping):
@@ -188,7 +266,11 @@ class Frame:
             self._put_inputs(_oip.inputs_of(inputs))
         elif _oip.is_array(data):
             if data.dtype != "uint8" or data.ndim != 3 or data.shape[2] != 3:
-                raise invalid("data", f"is an array of {data.dtype} with the shape {data.shape}: a picture is uint8 with (height, width, 3); other arrays go by inputs={{name: array}}")
+                raise invalid(
+                    "data",
+                    f"is an array of {data.dtype} with the shape {data.shape}: a picture is uint8 with (height, "
+                    f"width, 3); other arrays go by inputs={{name: array}}",
+                )
             height, width = data.shape[:2]
             self.codec, self.parts = "rgb24", (data.tobytes(),)
         else:
@@ -200,7 +282,12 @@ class Frame:
         self.capture = round(_finite(capture, "capture") * 1e6)
         self.deadline = _u16(_ms(_number(deadline or 0, "deadline", "seconds")), "deadline", "milliseconds")
         self.last = bool(last)
-        self.flags = (_KEY if key else 0) | (_DISCONTINUITY if discontinuity else 0) | (_MUST if must else 0) | (_END if last else 0)
+        self.flags = (
+            (_KEY if key else 0)
+            | (_DISCONTINUITY if discontinuity else 0)
+            | (_MUST if must else 0)
+            | (_END if last else 0)
+        )
         self.ext = _ext(trace, region, parameters_of(parameters) if parameters else None)
         self._measure()
 
@@ -225,8 +312,23 @@ class Frame:
         codec = self.codec or default
         code = CODECS.index(codec) if codec in CODECS else 0  # auto: the server recognises it by its content
         kind = _AUDIO if codec in ("pcm16", "pcmf32") else self.kind
-        return True, (_HEADER.pack(1, kind, code, self.flags | flags, sid, seq, self.capture, self.width, self.height, len(self.ext), self.deadline)
-                      + self.ext, *self.parts)
+        return True, (
+            _HEADER.pack(
+                1,
+                kind,
+                code,
+                self.flags | flags,
+                sid,
+                seq,
+                self.capture,
+                self.width,
+                self.height,
+                len(self.ext),
+                self.deadline,
+            )
+            + self.ext,
+            *self.parts,
+        )
 
 
 def _u16(value: Any, field: str, unit: str) -> int:
@@ -255,7 +357,9 @@ def _ext(trace: str, region: Iterable[int] | None, parameters: dict | None) -> b
     out = b""
     for kind, value in entries:
         if len(value) > 0xFFFF or len(out) + len(value) + 3 > 0xFFFF:
-            raise MillraceError("too_large", "parameters: a frame carries at most 65535 bytes of them", field="parameters")
+            raise MillraceError(
+                "too_large", "parameters: a frame carries at most 65535 bytes of them", field="parameters"
+            )
         out += bytes((kind,)) + len(value).to_bytes(2, "little") + value
     return out
 
@@ -273,8 +377,21 @@ OPENING, OPEN, CLOSED = "opening", "open", "closed"
 class StreamState:
     """One stream of a session."""
 
-    def __init__(self, session: SessionState, model: str, version: str, codec: str, width: int, height: int, policy: Policy, outputs: str,
-                 stateful: bool, parameters: dict, trace: bool, buffer: int) -> None:
+    def __init__(
+        self,
+        session: SessionState,
+        model: str,
+        version: str,
+        codec: str,
+        width: int,
+        height: int,
+        policy: Policy,
+        outputs: str,
+        stateful: bool,
+        parameters: dict,
+        trace: bool,
+        buffer: int,
+    ) -> None:
         if not isinstance(model, str) or not model:
             raise invalid("model", f"is {model!r}: want the name of a model")
         if codec != "auto" and codec not in CODECS[:-1]:
@@ -312,12 +429,23 @@ class StreamState:
 
     def open_message(self) -> Message:
         self.updated = False
-        m: dict[str, Any] = {"sid": self.sid, "model": self.model, "outputs": self.update.get("outputs") or self.outputs}
+        m: dict[str, Any] = {
+            "sid": self.sid,
+            "model": self.model,
+            "outputs": self.update.get("outputs") or self.outputs,
+        }
         changes = {k: v for k, v in self.update.items() if k in Policy.__slots__}
         policy = self.asked.changed(changes).members(False)
         given = self.update.get("parameters")
-        for name, value in (("version", self.version), ("width", self.width), ("height", self.height), ("policy", policy),
-                            ("params", self.parameters if given is None else given), ("stateful", self.stateful), ("trace", self.trace)):
+        for name, value in (
+            ("version", self.version),
+            ("width", self.width),
+            ("height", self.height),
+            ("policy", policy),
+            ("params", self.parameters if given is None else given),
+            ("stateful", self.stateful),
+            ("trace", self.trace),
+        ):
             if value:
                 m[name] = value
         if self.codec != "auto":
@@ -328,7 +456,12 @@ class StreamState:
         changes = self.update if changes is None else changes
         m: dict[str, Any] = {"sid": self.sid}
         policy = {}
-        for name, member, convert in (("max_age", "max_age_ms", _ms), ("deadline", "deadline_ms", _ms), ("max_fps", "max_fps", float), ("window", "window", int)):
+        for name, member, convert in (
+            ("max_age", "max_age_ms", _ms),
+            ("deadline", "deadline_ms", _ms),
+            ("max_fps", "max_fps", float),
+            ("window", "window", int),
+        ):
             if changes.get(name) is not None:
                 policy[member] = convert(changes[name])
         if policy:
@@ -353,8 +486,11 @@ class StreamState:
         if self.state == CLOSED or self.closing:
             raise MillraceError("canceled", "the stream is closed")
         if most and size > most:
-            raise MillraceError("too_large", f"limits.max_message: the frame's message would have {size} bytes, and the server accepts {most}",
-                                field="limits.max_message")
+            raise MillraceError(
+                "too_large",
+                f"limits.max_message: the frame's message would have {size} bytes, and the server accepts {most}",
+                field="limits.max_message",
+            )
 
     @property
     def full(self) -> bool:
@@ -362,7 +498,9 @@ class StreamState:
         return self.policy.mode != "latest" and len(self.replies) >= self.buffer
 
     def may_send(self, connected: bool, wait: bool) -> bool:
-        """Whether a frame may be sent now. In `latest`, one that may wait needs no credit: the server drops older ones."""
+        """Whether a frame may be sent now. In `latest`, a frame that may wait needs no credit: the server drops older
+        frames.
+        """
         if not connected or self.state != OPEN or len(self.unended) >= MAX_UNENDED or self.full:
             return False
         if wait and self.policy.mode == "latest":
@@ -387,8 +525,8 @@ class StreamState:
 
     def settle(self, ranges: Iterable, ack: int, limit: int, reply: Result | None) -> None:
         """Ends frames: reply for those in ranges, which are sorted. ack is how many frames of the stream the server has
-        ended. A repeated ending changes nothing. An ending that the server has sent but no longer keeps shows as a gap in
-        ack: that frame is lost."""
+        ended. A repeated ending changes nothing. An ending that the server has sent but no longer keeps shows as a gap
+        in ack: that frame is lost."""
         self.limit = max(self.limit, limit)
         if reply is not None and reply.partial:
             for u in self.unended:
@@ -483,7 +621,7 @@ class StreamState:
         return [self.open_message()]
 
     def resume(self, at: Mapping) -> list[Message]:
-        """Marks the frames that the server did not receive as lost, and returns the messages that may have been lost."""
+        """Marks frames that the server did not receive as lost, and returns the messages that may have been lost."""
         received = at.get("received_seq")
         self.mark_lost(lambda u: received is None or u.seq > received)
         self.sent, self.limit = at["received_count"], at["credit_limit"]
@@ -517,8 +655,12 @@ class SessionState:
         self.streams: dict[int, StreamState] = {}
         self.server_error: MillraceError | None = None  # why the server will close the connection
         self.going_away: float | None = None  # seconds that the server announced
-        self.unknown: collections.Counter[str] = collections.Counter()  # messages of types that this client does not know
-        self.retry: Callable[[StreamState, MillraceError], bool] = lambda stream, error: False  # reopens a stream later, or does not
+        self.unknown: collections.Counter[
+            str
+        ] = collections.Counter()  # messages of types that this client does not know
+        self.retry: Callable[
+            [StreamState, MillraceError], bool
+        ] = lambda stream, error: False  # reopens a stream later, or does not
         self.pong: Callable[[dict], None] = lambda message: None
         self._last_sid = 0
 
@@ -563,7 +705,16 @@ class SessionState:
                         messages.append(text("close", sid=st.sid))
                     messages += st.reopen()
                 elif at is None:
-                    ended.append((st, None if st.closing else MillraceError("unavailable", "the stream ended while there was no connection: open it again")))
+                    ended.append(
+                        (
+                            st,
+                            None
+                            if st.closing
+                            else MillraceError(
+                                "unavailable", "the stream ended while there was no connection: open it again"
+                            ),
+                        )
+                    )
                 else:
                     messages += st.resume(at)
                     messages += st.config_messages()
@@ -698,8 +849,16 @@ class SessionState:
         self.pong(m)
 
     _handlers: dict[str, Callable[[SessionState, dict], Union[list, None]]] = {
-        "result": _on_result, "drop": _on_drop, "error": _on_error, "credit": _on_credit, "opened": _on_opened, "closed": _on_closed,
-        "advise": _on_advise, "stats": _on_stats, "goaway": _on_goaway, "pong": _on_pong,
+        "result": _on_result,
+        "drop": _on_drop,
+        "error": _on_error,
+        "credit": _on_credit,
+        "opened": _on_opened,
+        "closed": _on_closed,
+        "advise": _on_advise,
+        "stats": _on_stats,
+        "goaway": _on_goaway,
+        "pong": _on_pong,
     }
 
     def closed_error(self, code: int, reason: str) -> tuple[bool, MillraceError]:
@@ -708,7 +867,9 @@ class SessionState:
             return False, self.server_error
         if code in (1005, 1006, 1012):
             return True, lost(f"close code {code}")
-        words = "the server ended the session" + ("" if code == 1000 else f": close code {code}{': ' + reason if reason else ''}")
+        words = "the server ended the session" + (
+            "" if code == 1000 else f": close code {code}{': ' + reason if reason else ''}"
+        )
         return False, MillraceError(_CLOSE_CODES.get(code, "internal"), words)
 
 
@@ -718,7 +879,9 @@ def lost(why: object) -> MillraceError:
 
 
 def is_temporary(error: MillraceError) -> bool:
-    """Whether another attempt may succeed: the server cannot be reached or is overloaded, but has not refused this client."""
+    """Whether another attempt may succeed: the server cannot be reached or is overloaded, but has not refused this
+    client.
+    """
     return error.code in ("unavailable", "overloaded", "timeout", "draining")
 
 
@@ -740,14 +903,21 @@ def _binary_result(data: Any) -> tuple[dict, Result]:
         raise bad_reply(f"a binary message begins with {bytes(data[:4])!r}, and is no result")
     _, _, _, _, sid, seq, capture, width, height, ext, _ = _HEADER.unpack_from(data)
     at = _HEADER.size + ext
-    n = int.from_bytes(data[at:at + 4], "little")
+    n = int.from_bytes(data[at : at + 4], "little")
     try:
         if at + 4 + n > len(data):
             raise ValueError("it ends early")
-        m = json.loads(bytes(data[at + 4:at + 4 + n]))
+        m = json.loads(bytes(data[at + 4 : at + 4 + n]))
         reply = Result("result", seq)
-        reply.outputs = _oip.outputs_of(m.get("outputs"), data[at + 4 + n:])
-        own = {"sid": sid, "width": width, "height": height, "capture_us": capture, "model": m.get("model_name", ""), "version": m.get("model_version", "")}
+        reply.outputs = _oip.outputs_of(m.get("outputs"), data[at + 4 + n :])
+        own = {
+            "sid": sid,
+            "width": width,
+            "height": height,
+            "capture_us": capture,
+            "model": m.get("model_name", ""),
+            "version": m.get("model_version", ""),
+        }
         for name, value in (m.get("parameters") or {}).items():
             if name in _OWN_PARAMETERS and isinstance(value, _OWN_PARAMETERS[name]):
                 own[name] = value
@@ -761,6 +931,14 @@ def _binary_result(data: Any) -> tuple[dict, Result]:
 
 # Members of results that have the form of parameters in binary results.
 _OWN_PARAMETERS = {
-    "ack": int, "credit_limit": int, "batch": int, "received_us": int, "queue_us": int, "prepare_us": int, "run_us": int, "total_us": int,
-    "partial": bool, "traceresponse": str,
+    "ack": int,
+    "credit_limit": int,
+    "batch": int,
+    "received_us": int,
+    "queue_us": int,
+    "prepare_us": int,
+    "run_us": int,
+    "total_us": int,
+    "partial": bool,
+    "traceresponse": str,
 }

@@ -24,7 +24,9 @@ class span:
         self._begun = time.perf_counter()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         loop = _loop.active
         request = current.get()
         batch = request._batch if request is not None else loop.runtime.batch if loop is not None else None

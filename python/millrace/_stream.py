@@ -20,9 +20,14 @@ class Session(Protocol):
     _connection: Any
     _client: Any
 
-    def _write_to(self, connection: Any, messages: Iterable[Message]) -> None: ...
-    def _was_read(self) -> None: ...
-    async def close(self) -> None: ...
+    def _write_to(self, connection: Any, messages: Iterable[Message]) -> None:
+        ...
+
+    def _was_read(self) -> None:
+        ...
+
+    async def close(self) -> None:
+        ...
 
 
 class StreamView:
@@ -68,8 +73,8 @@ class StreamView:
 
 
 class Stream(StreamView):
-    """Sends frames to one model, and reads exactly one ending for each: `async for result in stream`. The loop ends when
-    the stream is closed, and raises the error that closed it."""
+    """Sends frames to one model, and reads exactly one ending for each: `async for result in stream`. The loop ends
+    when the stream is closed, and raises the error that closed it."""
 
     def __init__(self, session: Session, state: StreamState, on_advice: Any, on_stats: Any, on_refused: Any) -> None:
         super().__init__(state)
@@ -114,11 +119,20 @@ class Stream(StreamView):
                 return bool(ready())
         return True
 
-    async def send(self, data: Any = None, inputs: Any = None, *, wait: bool = True, timeout: float | None = None, _caller: Any = None,
-                   **options: Any) -> int | None:
-        """Sends one frame, and returns its number, or None when it was not sent: with wait=False it is left out when there
-        is no connection or no credit, and with a timeout (seconds) when it would have to wait longer. In `every` it waits
-        for credit; in `latest` it needs none, since the server drops older frames. The arguments are those of Frame."""
+    async def send(
+        self,
+        data: Any = None,
+        inputs: Any = None,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        _caller: Any = None,
+        **options: Any,
+    ) -> int | None:
+        """Sends one frame, and returns its number, or None when it was not sent: with wait=False it is left out when
+        there is no connection or no credit, and with a timeout (seconds) when it would have to wait longer. In `every`
+        it waits for credit; in `latest` it needs none, since the server drops older frames. The arguments are those of
+        Frame."""
         frame = await self._converted(data if isinstance(data, Frame) else Frame(data, inputs, **options))
         st = self._state
         if _caller is None:
@@ -127,7 +141,11 @@ class Stream(StreamView):
         def ready() -> bool:
             st.check_send(frame.size)
             if st.full and wait and self._reader in (None, _caller):
-                raise MillraceError("flow_control", f"buffer: {len(st.replies)} results wait to be read: read them, use map, or raise buffer", field="buffer")
+                raise MillraceError(
+                    "flow_control",
+                    f"buffer: {len(st.replies)} results wait to be read: read them, use map, or raise buffer",
+                    field="buffer",
+                )
             return st.may_send(self._session._connection is not None, wait)
 
         if not ready() and (not wait or not await self._wait(ready, seconds(timeout, "timeout"))):
@@ -161,8 +179,8 @@ class Stream(StreamView):
         return results
 
     async def receive_all(self, timeout: float | None = None) -> list[Result]:
-        """Waits for the next result, and returns all that have come; [] at the stream's end, and when timeout (seconds) is
-        over. It raises the error that ended the stream."""
+        """Waits for the next result, and returns all that have come; [] at the stream's end, and when timeout (seconds)
+        is over. It raises the error that ended the stream."""
         st = self._state
         self._reader = asyncio.current_task()
         await self._wait(lambda: st.replies or st.state == CLOSED, seconds(timeout, "timeout"))
@@ -172,8 +190,8 @@ class Stream(StreamView):
         return results
 
     async def receive(self, timeout: float | None = None) -> Result | None:
-        """Returns the next result; None at the stream's end, and when timeout (seconds) is over. It raises the error that
-        ended the stream."""
+        """Returns the next result; None at the stream's end, and when timeout (seconds) is over. It raises the error
+        that ended the stream."""
         st = self._state
         self._reader = asyncio.current_task()
         await self._wait(lambda: st.replies or st.state == CLOSED, seconds(timeout, "timeout"))
@@ -196,8 +214,8 @@ class Stream(StreamView):
         return result
 
     async def map(self, frames: Any, **options: Any) -> AsyncIterator[Result]:
-        """Sends frames, which are what send takes, as fast as the server takes them, and iterates over the results of this
-        stream until all of them have ended. frames: an iterable or an asynchronous one."""
+        """Sends frames, which are what send takes, as fast as the server takes them, and iterates over the results of
+        this stream until all of them have ended. frames: an iterable or an asynchronous one."""
         caller = object()
         async for item in _each(frames):
             frame = item if isinstance(item, Frame) else Frame(item, **options)
@@ -251,14 +269,32 @@ class Stream(StreamView):
             self._session._write_to(self._session._connection, [message])
         self._changed()
 
-    async def update(self, *, max_age: float | None = None, deadline: float | None = None, max_fps: float | None = None, window: int | None = None,
-                     outputs: str | None = None, parameters: Mapping | None = None) -> None:
-        """Changes the stream for frames that are sent from now on. None changes nothing, a number that is 0 restores the
-        model's default, and parameters replace all of them."""
+    async def update(
+        self,
+        *,
+        max_age: float | None = None,
+        deadline: float | None = None,
+        max_fps: float | None = None,
+        window: int | None = None,
+        outputs: str | None = None,
+        parameters: Mapping | None = None,
+    ) -> None:
+        """Changes the stream for frames that are sent from now on. None changes nothing, a number that is 0 restores
+        the model's default, and parameters replace all of them."""
         if outputs not in (None, "binary", "json", "none"):
             raise invalid("outputs", f'is {outputs!r}: want "binary", "json" or "none"')
-        changes = {k: v for k, v in (("max_age", max_age), ("deadline", deadline), ("max_fps", max_fps), ("window", window), ("outputs", outputs),
-                                     ("parameters", None if parameters is None else parameters_of(parameters))) if v is not None}
+        changes = {
+            k: v
+            for k, v in (
+                ("max_age", max_age),
+                ("deadline", deadline),
+                ("max_fps", max_fps),
+                ("window", window),
+                ("outputs", outputs),
+                ("parameters", None if parameters is None else parameters_of(parameters)),
+            )
+            if v is not None
+        }
         st = self._state
         policy = st.policy.changed({k: v for k, v in changes.items() if k not in ("outputs", "parameters")})
         st.update.update(changes)
@@ -281,8 +317,8 @@ class Stream(StreamView):
         self._control(text("flush", sid=self._state.sid))
 
     async def configure(self, codec: str, data: Any) -> None:
-        """Sends the parameters of a video codec, for an encoder that returns them separately from its chunks: h264, vp8, vp9
-        or av1, at most 64 KiB. They are sent again over a new connection."""
+        """Sends the parameters of a video codec, for an encoder that returns them separately from its chunks: h264,
+        vp8, vp9 or av1, at most 64 KiB. They are sent again over a new connection."""
         if codec not in ("h264", "vp8", "vp9", "av1"):
             raise invalid("codec", f"{codec!r} has no parameters: want h264, vp8, vp9 or av1")
         if len(data) > 64 << 10:
@@ -294,9 +330,9 @@ class Stream(StreamView):
             self._session._write_to(self._session._connection, st.config_messages())
 
     async def close(self, timeout: float | None = None) -> dict[str, int]:
-        """Ends the stream: frames that wait at the server are dropped, those in a batch are answered. Waits until all have
-        ended, and returns the server's totals. Results that were not read can still be. With a timeout (seconds) it raises
-        MillraceError when they have not ended by then."""
+        """Ends the stream: frames that wait at the server are dropped, those in a batch are answered. Waits until all
+        have ended, and returns the server's totals. Results that were not read can still be. With a timeout (seconds)
+        it raises MillraceError when they have not ended by then."""
         st = self._state
         if st.state != CLOSED and not st.closing:
             st.closing = True
@@ -307,7 +343,9 @@ class Stream(StreamView):
         if self._alone:
             await self._session.close()
         if not ended:
-            raise MillraceError("timeout", f"timeout: {len(st.unended)} frames have not ended within {timeout} s", field="timeout")
+            raise MillraceError(
+                "timeout", f"timeout: {len(st.unended)} frames have not ended within {timeout} s", field="timeout"
+            )
         if st.error is not None:
             raise st.error
         return self.totals

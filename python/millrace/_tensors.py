@@ -10,19 +10,50 @@ from typing import Any, Union
 from ._errors import Error
 
 DATATYPES = {
-    "BOOL": ("?", 1), "UINT8": ("B", 1), "UINT16": ("H", 2), "UINT32": ("I", 4), "UINT64": ("Q", 8),
-    "INT8": ("b", 1), "INT16": ("h", 2), "INT32": ("i", 4), "INT64": ("q", 8),
-    "FP16": ("e", 2), "FP32": ("f", 4), "FP64": ("d", 8), "BF16": ("H", 2),
+    "BOOL": ("?", 1),
+    "UINT8": ("B", 1),
+    "UINT16": ("H", 2),
+    "UINT32": ("I", 4),
+    "UINT64": ("Q", 8),
+    "INT8": ("b", 1),
+    "INT16": ("h", 2),
+    "INT32": ("i", 4),
+    "INT64": ("q", 8),
+    "FP16": ("e", 2),
+    "FP32": ("f", 4),
+    "FP64": ("d", 8),
+    "BF16": ("H", 2),
 }
 """Code in struct and bytes of an element of each datatype but BYTES."""
 
 _NUMPY = {
-    "BOOL": "bool", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
-    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "BF16": "<u2",
+    "BOOL": "bool",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    "BF16": "<u2",
 }
 _DATATYPE = {
-    "b1": "BOOL", "u1": "UINT8", "u2": "UINT16", "u4": "UINT32", "u8": "UINT64", "i1": "INT8", "i2": "INT16",
-    "i4": "INT32", "i8": "INT64", "f2": "FP16", "f4": "FP32", "f8": "FP64",
+    "b1": "BOOL",
+    "u1": "UINT8",
+    "u2": "UINT16",
+    "u4": "UINT32",
+    "u8": "UINT64",
+    "i1": "INT8",
+    "i2": "INT16",
+    "i4": "INT32",
+    "i8": "INT64",
+    "f2": "FP16",
+    "f4": "FP32",
+    "f8": "FP64",
 }
 _LENGTH = struct.Struct("<I")
 
@@ -35,6 +66,7 @@ def numpy() -> Any:
     if _numpy is None:
         try:
             import numpy as module
+
             _numpy = module
         except ImportError:
             _numpy = False
@@ -65,7 +97,8 @@ class Tensor:
 
     @classmethod
     def of(cls, value: Any, datatype: str, shape: Any = None) -> Tensor:
-        """Returns a tensor of this datatype of a number, a bool, bytes, str or nested lists of these; shape None: theirs.
+        """Returns a tensor of this datatype of a number, a bool, bytes, str or nested lists of these; shape None:
+        theirs.
 
         Raises Error when they are of another datatype or shape.
         """
@@ -81,8 +114,10 @@ class Tensor:
     def __getattr__(self, name: str) -> Any:
         if numpy():
             raise AttributeError(f"a Tensor has no {name}")
-        raise AttributeError(f"a Tensor has no {name}: arrays need numpy, which is not installed for {sys.executable}. Install it by "
-                             f"`{sys.executable} -m pip install numpy`")
+        raise AttributeError(
+            f"a Tensor has no {name}: arrays need numpy, which is not installed for {sys.executable}. Install it by "
+            f"`{sys.executable} -m pip install numpy`"
+        )
 
     def __repr__(self) -> str:
         return f"Tensor({self.datatype}, {list(self.shape)})"
@@ -103,13 +138,13 @@ class Tensor:
         if not self.shape:
             return values[0]
         for size in reversed(self.shape[1:]):
-            values = [values[i:i + size] for i in range(0, len(values), size)] if size else [[]] * self.shape[0]
+            values = [values[i : i + size] for i in range(0, len(values), size)] if size else [[]] * self.shape[0]
         return values
 
     def row(self, i: int, rows: int, axis: bool = True) -> Tensor:
         """Returns row i of a tensor with this number of rows; without its axis of rows."""
         size = len(self.data) // max(rows, 1)
-        return Tensor(self.datatype, self.shape[1:] if axis else self.shape, self.data[i * size:(i + 1) * size])
+        return Tensor(self.datatype, self.shape[1:] if axis else self.shape, self.data[i * size : (i + 1) * size])
 
     def array(self) -> Any:
         """Returns a numpy array over the same memory (a copy of BYTES); the tensor itself where numpy is missing."""
@@ -129,10 +164,17 @@ class TensorHint:
     def __init__(self, item: Any):
         items = item if isinstance(item, tuple) else (item,)
         datatype, shape = items[0], list(items[1:])
-        if not isinstance(datatype, str) or datatype != "BYTES" and datatype not in DATATYPES or any(
-                type(d) is not int or d < -1 or d == 0 for d in shape):
-            raise TypeError(f"Tensor[{', '.join(map(repr, items))}]: want a datatype (BYTES, {', '.join(DATATYPES)}) and the dimensions "
-                            "without the batch axis, -1 for a variable one, such as Tensor[\"FP32\", 3, 224, 224]")
+        if (
+            not isinstance(datatype, str)
+            or datatype != "BYTES"
+            and datatype not in DATATYPES
+            or any(type(d) is not int or d < -1 or d == 0 for d in shape)
+        ):
+            raise TypeError(
+                f"Tensor[{', '.join(map(repr, items))}]: want a datatype (BYTES, {', '.join(DATATYPES)}) and the "
+                "dimensions "
+                "without the batch axis, -1 for a variable one, such as Tensor[\"FP32\", 3, 224, 224]"
+            )
         self.datatype, self.shape = datatype, shape
 
     def __call__(self) -> Any:
@@ -147,7 +189,9 @@ class TensorHint:
 
 
 def stack(rows: list[Any]) -> Any:
-    """Returns arrays of one shape as one array, with their number in front; the list itself where numpy is missing, or without one of them."""
+    """Returns arrays of one shape as one array, with their number in front; the list itself where numpy is missing, or
+    without one of them.
+    """
     np = numpy()
     if not np or any(row is None for row in rows):
         return rows
@@ -174,8 +218,8 @@ def split(data: Any) -> list[bytes]:
     """Returns the elements of BYTES, each of which has its length in front."""
     out, at = [], 0
     while at < len(data):
-        size, = _LENGTH.unpack_from(data, at)
-        out.append(bytes(data[at + 4:at + 4 + size]))
+        (size,) = _LENGTH.unpack_from(data, at)
+        out.append(bytes(data[at + 4 : at + 4 + size]))
         at += 4 + size
     if at != len(data):
         raise Error("the last of the BYTES elements is cut")
@@ -223,7 +267,9 @@ def describe(name: str, value: Any, what: str = "output") -> tuple[dict[str, Any
         for d in tensor.shape:
             size *= d
         if len(pieces[0]) != size:
-            raise Error(f"output {name} has {len(pieces[0])} bytes, and {tensor.datatype} {list(tensor.shape)} has {size}")
+            raise Error(
+                f"output {name} has {len(pieces[0])} bytes, and {tensor.datatype} {list(tensor.shape)} has {size}"
+            )
     return {"name": name, "datatype": tensor.datatype, "shape": list(tensor.shape)}, pieces
 
 
@@ -250,7 +296,9 @@ def _describe_array(name: str, value: Any, what: str) -> tuple[dict[str, Any], l
     shape = list(a.shape)
     if not a.flags.c_contiguous:
         a = np.ascontiguousarray(a)
-    return {"name": name, "datatype": datatype, "shape": shape}, [memoryview(a.reshape(-1).view("u1"))] if a.size else []
+    return {"name": name, "datatype": datatype, "shape": shape}, [
+        memoryview(a.reshape(-1).view("u1"))
+    ] if a.size else []
 
 
 def convert(name: str, value: Any, datatype: str) -> Tensor:
@@ -284,8 +332,9 @@ def convert(name: str, value: Any, datatype: str) -> Tensor:
 
 
 def of_numbers(what: str, value: Any, datatype: str) -> Tensor:
-    """Returns a number, a bool or nested lists of them as a tensor of the datatype that a model declares. Texts stay BYTES.
-    Raises Error for numbers that the datatype does not hold: floats for integers, and integers outside its range."""
+    """Returns a number, a bool or nested lists of them as a tensor of the datatype that a model declares. Texts stay
+    BYTES. Raises Error for numbers that the datatype does not hold: floats for integers, and integers outside its
+    range."""
     shape, flat, kinds = _flatten(what, value)
     natural = _natural(what, kinds) if flat else datatype
     if natural in ("BYTES", datatype):

@@ -32,7 +32,15 @@ Errors = typing.List[typing.Dict[str, Any]]
 MISSING: Any = object()
 """Says that there is no value."""
 
-_JSON_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer", float: "a number", bool: "true or false", type(None): "null"}
+_JSON_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 class Invalid(Exception):
@@ -60,9 +68,9 @@ class Type:
 
     name = "any value"
     spec: tuple[str, list[int]] | None = None
-    fixed = False    # values are arrays of one shape
-    whole = False    # it is an object, and may be the whole body of a request
-    raw = False      # it can be the bytes of a body or payload
+    fixed = False  # values are arrays of one shape
+    whole = False  # it is an object, and may be the whole body of a request
+    raw = False  # it can be the bytes of a body or payload
     picture: Any = None
     boxes: Any = None
 
@@ -271,7 +279,11 @@ class ListType(Type):
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
-        return {"type": "array", "items": self.item.schema(defs), **({"uniqueItems": True} if self._make in (set, frozenset) else {})}
+        return {
+            "type": "array",
+            "items": self.item.schema(defs),
+            **({"uniqueItems": True} if self._make in (set, frozenset) else {}),
+        }
 
 
 class TupleType(Type):
@@ -290,7 +302,12 @@ class TupleType(Type):
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
-        return {"type": "array", "prefixItems": [t.schema(defs) for t in self.items], "minItems": len(self.items), "maxItems": len(self.items)}
+        return {
+            "type": "array",
+            "prefixItems": [t.schema(defs) for t in self.items],
+            "minItems": len(self.items),
+            "maxItems": len(self.items),
+        }
 
 
 class DictType(Type):
@@ -441,7 +458,12 @@ class ObjectType(Type):
         for k, v in value.items():
             t = members.get(k)
             if t is None:
-                wrong(errors, loc + (k,), f"is not a member of {self.kind.__name__}: it has {', '.join(members)}", "extra_forbidden")
+                wrong(
+                    errors,
+                    loc + (k,),
+                    f"is not a member of {self.kind.__name__}: it has {', '.join(members)}",
+                    "extra_forbidden",
+                )
             else:
                 out[k] = t.check(v, loc + (k,), errors)
         if len(out) < len(members):
@@ -465,8 +487,13 @@ class ObjectType(Type):
                 properties[k] = t.schema(defs)
                 if k in self.defaults:
                     properties[k] = {**properties[k], "default": plain(self.defaults[k])}
-            defs[name] = {"type": "object", "title": name, "properties": properties, "required": [k for k in self.members if k in self.required],
-                          "additionalProperties": False}
+            defs[name] = {
+                "type": "object",
+                "title": name,
+                "properties": properties,
+                "required": [k for k in self.members if k in self.required],
+                "additionalProperties": False,
+            }
             doc = (self.kind.__doc__ or "").strip()
             if doc and not doc.startswith(name + "("):
                 defs[name]["description"] = doc
@@ -497,7 +524,11 @@ class PydanticType(Type):
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
         template = "#/components/schemas/{model}"
-        made = self.kind.model_json_schema(ref_template=template) if self._second else self.kind.schema(ref_template=template)
+        made = (
+            self.kind.model_json_schema(ref_template=template)
+            if self._second
+            else self.kind.schema(ref_template=template)
+        )
         for key in ("$defs", "definitions"):
             defs.update(made.pop(key, {}))
         if "$ref" in made:  # it has itself as a member
@@ -526,15 +557,26 @@ class TensorType(Type):
         if not np:
             return value
         try:
-            array = np.array(value) if self.datatype is None else np.array(value, dtype=_tensors._NUMPY.get(self.datatype, object))
+            array = (
+                np.array(value)
+                if self.datatype is None
+                else np.array(value, dtype=_tensors._NUMPY.get(self.datatype, object))
+            )
         except (ValueError, TypeError, OverflowError) as e:
             return wrong(errors, loc, f"is not an array: {e}", "array")
         return self._shaped(array, loc, errors)
 
     def _shaped(self, array: Any, loc: Loc, errors: Errors) -> Any:
         want = self.shape
-        if want is not None and (len(array.shape) != len(want) or any(w not in (-1, d) for d, w in zip(array.shape, want))):
-            return wrong(errors, loc, f"has the shape {list(array.shape)}, want {want}{' (-1 = any)' if -1 in want else ''}", "shape")
+        if want is not None and (
+            len(array.shape) != len(want) or any(w not in (-1, d) for d, w in zip(array.shape, want))
+        ):
+            return wrong(
+                errors,
+                loc,
+                f"has the shape {list(array.shape)}, want {want}{' (-1 = any)' if -1 in want else ''}",
+                "shape",
+            )
         return array
 
     def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
@@ -545,7 +587,9 @@ class TensorType(Type):
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
-        out: dict[str, Any] = {"type": "boolean" if self.datatype == "BOOL" else "string" if self.datatype == "BYTES" else "number"}
+        out: dict[str, Any] = {
+            "type": "boolean" if self.datatype == "BOOL" else "string" if self.datatype == "BYTES" else "number"
+        }
         for d in reversed(self.shape if self.shape is not None else [-1]):
             out = {"type": "array", "items": out}
             if d >= 0:
@@ -562,11 +606,13 @@ class UploadType(Type):
         """Implements Type."""
         data = BytesType().check(value, loc, errors)
         from ._forms import Upload
+
         return data if data is MISSING else Upload(data, "", {})
 
     def payload(self, data: Any, loc: Loc, errors: Errors) -> Any:
         """Implements Type."""
         from ._forms import Upload
+
         return Upload(bytes(data), "", {})
 
     def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
@@ -587,7 +633,10 @@ def is_picture(data: Any) -> bool:
 
 def picture_hint(name: Any) -> str:
     """Says which hint takes pictures."""
-    return f"is a picture file, and its type hint takes none: give it the hint millrace.Image, as in `{name}: millrace.Image` or `{name}: millrace.Image[640, 480]`"
+    return (
+        "is a picture file, and its type hint takes none: give it the hint millrace.Image, as in "
+        f"`{name}: millrace.Image` or `{name}: millrace.Image[640, 480]`"
+    )
 
 
 def from_part(t: Type, part: Any, loc: Loc, errors: Errors) -> Any:
@@ -611,16 +660,36 @@ _NONE = Plain(type(None), "null", "none_type", {"type": "null"}, None)
 _STR.raw = True
 
 _SIMPLE: dict[Any, Type] = {
-    int: _INT, float: _FLOAT, bool: _BOOL, str: _STR, type(None): _NONE, None: _NONE, bytes: BytesType(), Any: AnyType(), object: AnyType(),
-    datetime.datetime: Parsed(datetime.datetime, lambda s: datetime.datetime.fromisoformat(s[:-1] + "+00:00" if s.endswith("Z") else s), "date-time"),
+    int: _INT,
+    float: _FLOAT,
+    bool: _BOOL,
+    str: _STR,
+    type(None): _NONE,
+    None: _NONE,
+    bytes: BytesType(),
+    Any: AnyType(),
+    object: AnyType(),
+    datetime.datetime: Parsed(
+        datetime.datetime,
+        lambda s: datetime.datetime.fromisoformat(s[:-1] + "+00:00" if s.endswith("Z") else s),
+        "date-time",
+    ),
     datetime.date: Parsed(datetime.date, datetime.date.fromisoformat, "date"),
     uuid.UUID: Parsed(uuid.UUID, uuid.UUID, "uuid"),
-    list: ListType(AnyType(), None), dict: DictType(_STR, AnyType()), set: ListType(AnyType(), set), tuple: ListType(AnyType(), tuple),
+    list: ListType(AnyType(), None),
+    dict: DictType(_STR, AnyType()),
+    set: ListType(AnyType(), set),
+    tuple: ListType(AnyType(), tuple),
     Tensor: TensorType(),
 }
 
 _LISTS: dict[Any, Any] = {
-    list: None, set: set, frozenset: frozenset, collections.abc.Sequence: None, collections.abc.Iterable: None, collections.abc.MutableSequence: None,
+    list: None,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Sequence: None,
+    collections.abc.Iterable: None,
+    collections.abc.MutableSequence: None,
     collections.abc.Set: set,
 }
 
@@ -639,9 +708,12 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
         pass
     if isinstance(hint, TensorHint):
         return TensorType(hint.datatype, hint.shape)
-    if "__millrace_type__" in (vars(hint) if isinstance(hint, type) else dir(hint)):  # subclasses of Image and Boxes are no hints
+    if "__millrace_type__" in (
+        vars(hint) if isinstance(hint, type) else dir(hint)
+    ):  # subclasses of Image and Boxes are no hints
         return hint.__millrace_type__()
     from ._forms import Upload
+
     if hint is Upload:
         return UploadType()
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -673,8 +745,10 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
     if hasattr(hint, "__supertype__"):  # NewType
         return of(hint.__supertype__, where, known)
     text = hint.__name__ if isinstance(hint, type) else str(hint)
-    raise LoadError(f"{where} has the type {text}, which requests cannot hold: use numbers, str, bytes, lists, dicts, dataclasses, "
-                    "np.ndarray, millrace.Tensor, millrace.Image, millrace.Boxes, or leave the type out")
+    raise LoadError(
+        f"{where} has the type {text}, which requests cannot hold: use numbers, str, bytes, lists, dicts, dataclasses, "
+        "np.ndarray, millrace.Tensor, millrace.Image, millrace.Boxes, or leave the type out"
+    )
 
 
 def is_array(hint: Any) -> bool:

@@ -1,8 +1,9 @@
 """Calls authenticate_user(username, password) of a module, which the server's setting auth.module names.
 
-Started by the server with the module's file as argument. Each line of standard input is a JSON object with username and password; each
-is answered with a line: {"user": ID}, where ID is null for nobody, or {"error": TEXT}. The first line says that the module was loaded. What
-the module writes to standard output goes to standard error, which the server logs. Texts of errors have no arguments of the call.
+Started by the server with the module's file as argument. Each line of standard input is a JSON object with username and
+password; each is answered with a line: {"user": ID}, where ID is null for nobody, or {"error": TEXT}. The first line
+says that the module was loaded. What the module writes to standard output goes to standard error, which the server
+logs. Texts of errors have no arguments of the call.
 """
 
 import importlib.util

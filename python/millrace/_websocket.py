@@ -25,7 +25,10 @@ def upgrade(subprotocols: list[str]) -> tuple[dict[str, str], str]:
     """The headers of a handshake, and the key that `accepted` compares."""
     key = base64.b64encode(os.urandom(16)).decode()
     return {
-        "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key,
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": key,
         "Sec-WebSocket-Protocol": ", ".join(subprotocols),
     }, key
 
@@ -94,7 +97,10 @@ class Reader:
             if opcode == CLOSE:
                 if len(payload) == 1:
                     raise violation("a close frame has one byte")
-                raise Closed(int.from_bytes(payload[:2], "big") if payload else 1005, bytes(payload[2:]).decode("utf-8", "replace"))
+                raise Closed(
+                    int.from_bytes(payload[:2], "big") if payload else 1005,
+                    bytes(payload[2:]).decode("utf-8", "replace"),
+                )
             if opcode >= CLOSE:
                 return opcode, payload
             if (opcode == CONTINUATION) != bool(self._parts):

@@ -23,7 +23,8 @@ from ._errors import Error
 _HEADER = struct.Struct("<II")
 _CHUNK = 1 << 16
 RESERVED = 64
-"""Bytes at the start of a batch's region for results, the first eight of which are the id of the batch that has begun."""
+"""Bytes at the start of a batch's region for results, the first eight of which are the id of the batch that has begun.
+"""
 
 BEGUN = struct.Struct("<Q")
 
@@ -41,7 +42,9 @@ def encoder(default: Callable[[Any], Any]) -> Callable[[Any], str]:
     """
     plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default)
     try:
-        fast = json.encoder.c_make_encoder(None, default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
+        fast = json.encoder.c_make_encoder(
+            None, default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+        )
         if "".join(fast({"a": [1.5, "b"]}, 0)) != '{"a":[1.5,"b"]}':
             return plain.encode
     except (TypeError, AttributeError):  # another implementation of Python
@@ -49,6 +52,7 @@ def encoder(default: Callable[[Any], Any]) -> Callable[[Any], str]:
 
     def encode(value: Any) -> str:
         return "".join(fast(value, 0))
+
     return encode
 
 
@@ -57,6 +61,8 @@ def _unknown(value: Any) -> Any:
 
 
 encode_json = encoder(_unknown)
+
+
 def _constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
@@ -123,7 +129,7 @@ class Connection:
             self._fill(0)
 
     def poll(self) -> list[tuple[dict[str, Any], memoryview]]:
-        """Returns the messages that have arrived, without waiting. keep gives back those that are not for the caller."""
+        """Returns the messages that have arrived, without waiting. keep gives back messages for other callers."""
         found = []
         try:
             while True:
@@ -148,11 +154,11 @@ class Connection:
         for level, kind, fds in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 numbers = array.array("i")
-                numbers.frombytes(fds[:len(fds) - len(fds) % numbers.itemsize])
+                numbers.frombytes(fds[: len(fds) - len(fds) % numbers.itemsize])
                 self._fds.extend(numbers)
         if not data:
             raise Closed
-        self._data = self._data[self._at:] + data if self._at < len(self._data) else data
+        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
         self._at = 0
 
     def _parse(self) -> tuple[dict[str, Any], memoryview] | None:
@@ -168,14 +174,14 @@ class Connection:
         end = start + text_size
         message, _ = _scan(str(self._data[start:end], "utf-8"), 0)
         self._at = end + size
-        return message, memoryview(self._data)[end:self._at]
+        return message, memoryview(self._data)[end : self._at]
 
     def _read_long(self, size: int) -> None:
         """Reads the rest of a message of this size, and nothing of the next one, whose descriptor would be lost."""
         data = bytearray(size)
         view = memoryview(data)
         have = len(self._data) - self._at
-        view[:have] = memoryview(self._data)[self._at:]
+        view[:have] = memoryview(self._data)[self._at :]
         while have < size:
             n = self.sock.recv_into(view[have:])
             if n == 0:
@@ -217,9 +223,9 @@ class Segments:
         number = place.get("segment")
         if number is None:
             at = place["at"]
-            return data[at:at + size]
+            return data[at : at + size]
         at = place["offset"]
-        return self._views[number][at:at + size]
+        return self._views[number][at : at + size]
 
 
 class Inputs:
@@ -237,7 +243,9 @@ class Inputs:
             return False
         if self._found is None:
             address = self._segments.address
-            known = sorted(((address(p["segment"]) + p["offset"], p) for p in self._places() if "segment" in p), key=lambda k: k[0])
+            known = sorted(
+                ((address(p["segment"]) + p["offset"], p) for p in self._places() if "segment" in p), key=lambda k: k[0]
+            )
             self._starts, self._found = [k[0] for k in known], [k[1] for k in known]
         i = bisect.bisect_right(self._starts, at) - 1
         if i < 0:
@@ -252,7 +260,13 @@ class Inputs:
 class Output:
     """Where the outputs of one message go: into its region of shared memory, or after its JSON text."""
 
-    def __init__(self, region: dict[str, Any] | None = None, view: memoryview | None = None, limit: int = 0, inputs: Inputs | None = None):
+    def __init__(
+        self,
+        region: dict[str, Any] | None = None,
+        view: memoryview | None = None,
+        limit: int = 0,
+        inputs: Inputs | None = None,
+    ):
         self._left = limit or 1 << 31
         self._limit = limit
         self.parts: list[Any] = []
@@ -270,15 +284,19 @@ class Output:
         tensor["size"] = size
         self._left -= size
         if self._left < 0:
-            raise Error(f"the results of the batch are larger than max_result, {self._limit or 1 << 31} bytes, with {tensor['name']} of {size}: "
-                        "raise the setting, or answer less", "too_large")
+            raise Error(
+                f"the results of the batch are larger than max_result, {self._limit or 1 << 31} bytes, with "
+                f"{tensor['name']} of {size}: "
+                "raise the setting, or answer less",
+                "too_large",
+            )
         if size > SMALL and self._inputs is not None and len(pieces) == 1 and self._inputs.find(pieces[0], tensor):
             return tensor
         if self._region is not None and SMALL < size <= len(self._region) - self._used:
             tensor["segment"], tensor["offset"] = self._segment, self._base + self._used
             at = self._used
             for piece in pieces:
-                self._region[at:at + len(piece)] = piece
+                self._region[at : at + len(piece)] = piece
                 at += len(piece)
             self._used = (at + 63) & ~63
             if self._used > len(self._region):

@@ -26,13 +26,40 @@ from . import _http, _websocket
 from ._client_errors import MillraceError, bad_reply, invalid, is_of_input, of_status
 from ._http import Event, Reply
 from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, parameters_of
-from ._session import (CLOSED, MAX_UNENDED, OPENING, PROTOCOL, TICKET, Frame, Message, Policy, Result, SessionState, StreamState,
-                       is_temporary, lost, text)
+from ._session import (
+    CLOSED,
+    MAX_UNENDED,
+    OPENING,
+    PROTOCOL,
+    TICKET,
+    Frame,
+    Message,
+    Policy,
+    Result,
+    SessionState,
+    StreamState,
+    is_temporary,
+    lost,
+    text,
+)
 from ._stream import Stream
 from ._oip import size
 from ._tensors import Tensor
 
-__all__ = ["Answer", "Client", "Event", "Frame", "MillraceError", "Policy", "Reply", "Result", "Session", "Stream", "Tensor", "Timing"]
+__all__ = [
+    "Answer",
+    "Client",
+    "Event",
+    "Frame",
+    "MillraceError",
+    "Policy",
+    "Reply",
+    "Result",
+    "Session",
+    "Stream",
+    "Tensor",
+    "Timing",
+]
 
 _log = logging.getLogger("millrace.client")
 
@@ -63,7 +90,8 @@ class _Connection:
             reader, writer = await asyncio.open_unix_connection(to.socket, limit=_BUFFER)
         else:
             reader, writer = await asyncio.open_connection(
-                to.host, to.port, ssl=context, server_hostname=to.host if context else None, limit=_BUFFER)
+                to.host, to.port, ssl=context, server_hostname=to.host if context else None, limit=_BUFFER
+            )
         try:
             raw = writer.get_extra_info("socket")
             if raw is not None and not to.socket:
@@ -127,7 +155,7 @@ class _Connection:
 
 
 class Client(Calls):
-    __doc__ = (Calls.__init__.__doc__ or "")
+    __doc__ = Calls.__init__.__doc__ or ""
 
     def __init__(self, addr: str = "127.0.0.1:8000", **options: Any) -> None:
         super().__init__(addr, **options)
@@ -194,7 +222,8 @@ class Client(Calls):
         reply = await self._exchange(call)
         error = failed(call, reply) if call.again is not None else None
         if error is not None and is_of_input(error.field):
-            fresh = call.again.then(call.again.first.read(await self._exchange(call.again.first)))  # type: ignore[union-attr]
+            again: Any = call.again
+            fresh = again.then(again.first.read(await self._exchange(again.first)))
             if fresh is not None:
                 return fresh, await self._exchange(fresh)
         return call, reply
@@ -226,7 +255,10 @@ class Client(Calls):
             connection, reply = await asyncio.wait_for(self._send(call), timeout)
             if not call.accept(reply.status) or not reply.content_type.startswith("text/event-stream"):
                 await asyncio.wait_for(connection.read(_http.read_body(call.method, reply)), timeout)
-                raise failed(call, reply) or MillraceError("unsupported", f"the reply is {reply.content_type or 'empty'}, and no events: call it without events")
+                raise failed(call, reply) or MillraceError(
+                    "unsupported",
+                    f"the reply is {reply.content_type or 'empty'}, and no events: call it without events",
+                )
             events = _http.Events(call.method, reply)
             while True:
                 event = await asyncio.wait_for(connection.read(events.next()), timeout)
@@ -243,15 +275,23 @@ class Client(Calls):
             if connection is not None:
                 connection.close()
 
-    async def session(self, *, headers: Mapping[str, str] | None = None, ticket: Any = None, give_up: float = 120.0,
-                      on_connection: Callable[[str, MillraceError | None], None] | None = None) -> Session:
+    async def session(
+        self,
+        *,
+        headers: Mapping[str, str] | None = None,
+        ticket: Any = None,
+        give_up: float = 120.0,
+        on_connection: Callable[[str, MillraceError | None], None] | None = None,
+    ) -> Session:
         """Starts a session, over which any number of streams go.
 
         headers        are sent with each handshake
-        ticket         True: each handshake has a ticket of `Client.ticket`; or a function that returns one, and may be async
+        ticket         True: each handshake has a ticket of `Client.ticket`; or a function that returns one, and may be
+                       async
         give_up        seconds for which a lost connection is tried to be restored; 0 = it is not
-        on_connection  is called with "lost" and the error, "resumed" (frames that did not arrive are lost), or "reopened"
-                       (the server no longer had the session: all frames in flight, and states of models, are lost)
+        on_connection  is called with "lost" and the error, "resumed" (frames that did not arrive are lost), or
+                       "reopened" (the server no longer had the session: all frames in flight, and states of models, are
+                       lost)
         """
         if isinstance(give_up, bool) or not isinstance(give_up, (int, float)) or not give_up >= 0:
             raise invalid("give_up", f"is {give_up!r}: want seconds, 0 or more")
@@ -275,16 +315,22 @@ class Client(Calls):
 
 
 class Session:
-    """Any number of streams over one connection. When that is lost, it is opened again, and the streams are resumed: each
-    frame that was sent still ends exactly once, and those that cannot be recovered end as `lost`.
+    """Any number of streams over one connection. When that is lost, it is opened again, and the streams are resumed:
+    each frame that was sent still ends exactly once, and those that cannot be recovered end as `lost`.
 
     state    SessionState: limits, going_away, unknown
     error    why it ended; None after close, and while it has not ended
     closed   whether it has ended
     """
 
-    def __init__(self, client: Client, headers: dict[str, str], ticket: Callable[[], Any] | None, give_up: float,
-                 on_connection: Callable[[str, MillraceError | None], None] | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        headers: dict[str, str],
+        ticket: Callable[[], Any] | None,
+        give_up: float,
+        on_connection: Callable[[str, MillraceError | None], None] | None,
+    ) -> None:
         self._client, self._headers, self._ticket, self._give_up = client, headers, ticket, give_up
         self._on_connection = on_connection
         self.state = SessionState()
@@ -332,7 +378,17 @@ class Session:
         to = self._client._to
         connection = await _Connection.open(self._client)
         try:
-            connection.write([_http.head(to, "GET", _http.target(to, "/v2/stream"), {**self._client._headers, **self._headers, **headers}, None)])
+            connection.write(
+                [
+                    _http.head(
+                        to,
+                        "GET",
+                        _http.target(to, "/v2/stream"),
+                        {**self._client._headers, **self._headers, **headers},
+                        None,
+                    )
+                ]
+            )
             reply = await connection.read(_http.read_head())
             if reply.status != 101:
                 await connection.read(_http.read_body("GET", reply))
@@ -389,7 +445,10 @@ class Session:
         while True:
             wait = max(pause * (0.5 + random.random()), error.retry_after)
             if time.monotonic() + wait > until:
-                raise MillraceError("unavailable", f"the connection was lost, and could not be restored within {self._give_up:g} s: {error}") from error
+                raise MillraceError(
+                    "unavailable",
+                    f"the connection was lost, and could not be restored within {self._give_up:g} s: {error}",
+                ) from error
             await asyncio.sleep(wait)
             pause = min(2 * pause, _MAX_BACKOFF)
             try:
@@ -483,7 +542,10 @@ class Session:
     async def _wait_for_room(self) -> None:
         """Waits while a stream has more results than can come from the frames that it may send: parts of results that
         nobody reads."""
-        while any(st.policy.mode != "latest" and len(st.replies) > st.buffer + MAX_UNENDED for st in self.state.streams.values()):
+        while any(
+            st.policy.mode != "latest" and len(st.replies) > st.buffer + MAX_UNENDED
+            for st in self.state.streams.values()
+        ):
             self._room = asyncio.get_running_loop().create_future()
             try:
                 await self._room
@@ -509,24 +571,42 @@ class Session:
 
     # What programs call.
 
-    async def open(self, model: str, *, version: Any = None, codec: str = "auto", width: int = 0, height: int = 0, policy: Any = "",
-                   max_age: float = 0, deadline: float = 0, max_fps: float = 0, window: int = 0, outputs: str = "binary",
-                   stateful: bool = False, parameters: Mapping | None = None, trace: bool = False, buffer: int = 1024,
-                   on_advice: Callable[[dict], None] | None = None, on_stats: Callable[[dict], None] | None = None,
-                   on_refused: Callable[[MillraceError], None] | None = None) -> Stream:
+    async def open(
+        self,
+        model: str,
+        *,
+        version: Any = None,
+        codec: str = "auto",
+        width: int = 0,
+        height: int = 0,
+        policy: Any = "",
+        max_age: float = 0,
+        deadline: float = 0,
+        max_fps: float = 0,
+        window: int = 0,
+        outputs: str = "binary",
+        stateful: bool = False,
+        parameters: Mapping | None = None,
+        trace: bool = False,
+        buffer: int = 1024,
+        on_advice: Callable[[dict], None] | None = None,
+        on_stats: Callable[[dict], None] | None = None,
+        on_refused: Callable[[MillraceError], None] | None = None,
+    ) -> Stream:
         """Opens a stream to a model, and waits until the server has opened it.
 
-        codec       of frames without one: auto (pictures are recognised by their content), opaque, jpeg, png, webp, h264, vp8,
-                    vp9, av1, rgb24, nv12, pcm16, pcmf32
+        codec       of frames without one: auto (pictures are recognised by their content), opaque, jpeg, png, webp,
+                    h264, vp8, vp9, av1, rgb24, nv12, pcm16, pcmf32
         width, height  pixels, of rgb24 and nv12
-        policy      "latest": the newest frame is answered, and older ones are dropped; "every": each is answered; "" = the
-                    model's; or a Policy, instead of max_age, deadline (seconds), max_fps and window (frames in flight)
+        policy      "latest": the newest frame is answered, and older ones are dropped; "every": each is answered; "" =
+                    the model's; or a Policy, instead of max_age, deadline (seconds), max_fps and window (frames in
+                    flight)
         outputs     "binary", "json" or "none"
         stateful    only a model that keeps state of a stream is accepted
         parameters  for frames without parameters
         trace       results tell which trace their frame belongs to
-        buffer      how many results may wait to be read. In "every", nothing more is sent then; in "latest" the oldest are
-                    discarded, and counted as counts["unread"]
+        buffer      how many results may wait to be read. In "every", nothing more is sent then; in "latest" the oldest
+                    are discarded, and counted as counts["unread"]
         on_advice, on_stats, on_refused  are called with what the server advises (fps, width, height, keyframe), its
                     statistics, and why it refused an update, pause, resume or flush
         """
@@ -534,7 +614,20 @@ class Session:
             policy = Policy(policy, max_age, deadline, max_fps, window)
         elif max_age or deadline or max_fps or window:
             raise invalid("policy", "is a Policy: give max_age, deadline, max_fps and window in it")
-        st = StreamState(self.state, model, version, codec, width, height, policy, outputs, bool(stateful), parameters_of(parameters), bool(trace), buffer)
+        st = StreamState(
+            self.state,
+            model,
+            version,
+            codec,
+            width,
+            height,
+            policy,
+            outputs,
+            bool(stateful),
+            parameters_of(parameters),
+            bool(trace),
+            buffer,
+        )
         self._check()
         stream = Stream(self, st, on_advice, on_stats, on_refused)
         st.sid = self.state.new_sid()

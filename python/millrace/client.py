@@ -33,7 +33,20 @@ from ._oip import size
 from ._stream import StreamView
 from ._tensors import Tensor
 
-__all__ = ["Answer", "Client", "Event", "Frame", "MillraceError", "Policy", "Reply", "Result", "Session", "Stream", "Tensor", "Timing"]
+__all__ = [
+    "Answer",
+    "Client",
+    "Event",
+    "Frame",
+    "MillraceError",
+    "Policy",
+    "Reply",
+    "Result",
+    "Session",
+    "Stream",
+    "Tensor",
+    "Timing",
+]
 
 _MAX_IDLE = 64  # connections that wait for the next call
 _PIECE = 64 << 10  # bytes that are received at once
@@ -119,7 +132,7 @@ class _Connection:
             left = memoryview(part).cast("B")
             while left:
                 self.limit(deadline)
-                left = left[self.socket.send(left):]
+                left = left[self.socket.send(left) :]
 
     def read(self, reading: _http.Reading, deadline: float | None) -> Any:
         value: Any = None
@@ -144,10 +157,10 @@ class _Connection:
                     self._ahead, self._at = self._ahead[at:] + more, 0
                     continue
             self._at = end or min(at + _http.MAX_LINE, len(self._ahead))
-            return self._ahead[at:self._at]
+            return self._ahead[at : self._at]
 
     def _bytes(self, n: int, until_end: bool, deadline: float | None) -> Any:
-        data: Any = self._ahead[self._at:self._at + n]
+        data: Any = self._ahead[self._at : self._at + n]
         self._at += len(data)
         if len(data) == n:
             return data
@@ -161,8 +174,8 @@ class _Connection:
                 data += piece
             return data
         whole = bytearray(n)
-        whole[:len(data)] = data
-        left = memoryview(whole)[len(data):]
+        whole[: len(data)] = data
+        left = memoryview(whole)[len(data) :]
         while left:
             self.limit(deadline)
             got = self.socket.recv_into(left)
@@ -180,7 +193,7 @@ class _Connection:
 
 
 class Client(Calls):
-    __doc__ = (Calls.__init__.__doc__ or "")
+    __doc__ = Calls.__init__.__doc__ or ""
 
     def __init__(self, addr: str = "127.0.0.1:8000", **options: Any) -> None:
         super().__init__(addr, **options)
@@ -290,7 +303,10 @@ class Client(Calls):
             connection, reply = self._send(call, deadline())
             if not call.accept(reply.status) or not reply.content_type.startswith("text/event-stream"):
                 connection.read(_http.read_body(call.method, reply), deadline())
-                raise failed(call, reply) or MillraceError("unsupported", f"the reply is {reply.content_type or 'empty'}, and no events: call it without events")
+                raise failed(call, reply) or MillraceError(
+                    "unsupported",
+                    f"the reply is {reply.content_type or 'empty'}, and no events: call it without events",
+                )
             events = _http.Events(call.method, reply)
             while True:
                 event = connection.read(events.next(), deadline())
@@ -346,7 +362,9 @@ class _Loop:
         """Awaits work in the loop, and returns its result."""
         if threading.current_thread() is self._thread:
             work.close()
-            raise MillraceError("conflict", "a function that the client called waits for the client: do it in another thread")
+            raise MillraceError(
+                "conflict", "a function that the client called waits for the client: do it in another thread"
+            )
         with self._lock:
             if self._ended:
                 work.close()
@@ -378,9 +396,11 @@ class _Loop:
 
 def _waits(method: Callable) -> Callable:
     """The method of the asynchronous class, awaited."""
+
     @functools.wraps(method)
     def call(self: Any, *args: Any, **options: Any) -> Any:
         return self._loop.wait(method(self._async, *args, **options))
+
     return call
 
 
@@ -429,7 +449,9 @@ class Stream(StreamView):
         self._alone: Session | None = None
         self._read: collections.deque[Result] = collections.deque()  # what was fetched; only the loop adds to it
 
-    def send(self, data: Any = None, inputs: Any = None, *, wait: bool = True, timeout: float | None = None, **options: Any) -> int | None:
+    def send(
+        self, data: Any = None, inputs: Any = None, *, wait: bool = True, timeout: float | None = None, **options: Any
+    ) -> int | None:
         frame = data if isinstance(data, Frame) else Frame(data, inputs, **options)
         return self._loop.wait(self._async.send(frame, wait=wait, timeout=timeout, _caller=threading.get_ident()))
 
@@ -447,8 +469,8 @@ class Stream(StreamView):
                 return None
 
     async def _fetch(self, timeout: float | None, caller: int) -> bool:
-        """Waits for results, and puts them where each thread that receives finds them. It returns False at the stream's end,
-        and when timeout (seconds) is over."""
+        """Waits for results, and puts them where each thread that receives finds them. It returns False at the stream's
+        end, and when timeout (seconds) is over."""
         stream, st = self._async, self._async._state
         stream._reader = caller
         if not await stream._wait(lambda: self._read or st.replies or st.state == CLOSED, timeout):

@@ -31,12 +31,28 @@ class Struct:
             setattr(self, name, values.get(name, getattr(type(self), name, None)))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in typing.get_type_hints(type(self)))})"
+        members = ", ".join(f"{n}={getattr(self, n)!r}" for n in typing.get_type_hints(type(self)))
+        return f"{type(self).__name__}({members})"
 
 
-_NAMES = {str: "str", bytes: "bytes", int: "int", float: "float", bool: "bool", dict: "object", list: "array", type(None): "null"}
-_JSON = {str: {"type": "string"}, bytes: {"type": "string", "contentEncoding": "base64"}, int: {"type": "integer"}, float: {"type": "number"},
-         bool: {"type": "boolean"}, Any: {}}
+_NAMES = {
+    str: "str",
+    bytes: "bytes",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+_JSON = {
+    str: {"type": "string"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    Any: {},
+}
 
 
 def _check(value: Any, typ: Any, path: str) -> Any:
@@ -70,8 +86,12 @@ def _components(types_: list[Any], ref_template: str) -> tuple[tuple[dict[str, A
     for t in types_:
         if isinstance(t, type) and issubclass(t, Struct):
             hints = typing.get_type_hints(t)
-            components[t.__name__] = {"title": t.__name__, "type": "object", "properties": {n: _JSON[h] for n, h in hints.items()},
-                                      "required": [n for n in hints if not hasattr(t, n)]}
+            components[t.__name__] = {
+                "title": t.__name__,
+                "type": "object",
+                "properties": {n: _JSON[h] for n, h in hints.items()},
+                "required": [n for n in hints if not hasattr(t, n)],
+            }
             schemas.append({"$ref": ref_template.format(name=t.__name__)})
         else:
             schemas.append(_JSON[t])

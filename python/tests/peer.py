@@ -26,11 +26,15 @@ SHORT = bool(os.environ.get("TEST_SHORT"))
 
 # The programs that the tests start share their compiled modules, outside of the checkout: also those of the standard
 # library, which each would compile again if it might not write them.
-COMPILED = os.environ.setdefault("PYTHONPYCACHEPREFIX", os.path.join(tempfile.gettempdir(), f"millrace-tests-{os.getuid()}"))
+COMPILED = os.environ.setdefault(
+    "PYTHONPYCACHEPREFIX", os.path.join(tempfile.gettempdir(), f"millrace-tests-{os.getuid()}")
+)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _TIMES = itertools.count(1_000_000_000)
-"""Seconds at which files were changed: no two are equal, since Python tells by them and by the size whether a compiled module is old."""
+"""Seconds at which files were changed: no two are equal, since Python tells by them and by the size whether a compiled
+module is old.
+"""
 
 
 class Failed(Exception):
@@ -47,24 +51,53 @@ class Peer:
     logs has its messages `log`, parts its messages `part` since the last batch.
     """
 
-    def __init__(self, source: str, argv: list[str] | None = None, interpreter: str = sys.executable, environment: dict[str, str] | None = None,
-                 cwd: str | None = None, hello: dict[str, Any] | None = None, setup: bool = True, **options: Any):
+    def __init__(
+        self,
+        source: str,
+        argv: list[str] | None = None,
+        interpreter: str = sys.executable,
+        environment: dict[str, str] | None = None,
+        cwd: str | None = None,
+        hello: dict[str, Any] | None = None,
+        setup: bool = True,
+        **options: Any,
+    ):
         ours, theirs = socket.socketpair()
         os.set_inheritable(theirs.fileno(), True)
         self.sock = ours
         self.sock.settimeout(60)
         env = {**os.environ, "MILLRACE_SOCKET": str(theirs.fileno()), **(environment or {})}
-        self.process = subprocess.Popen([interpreter, "-u", CHILD], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], env=env, cwd=cwd, start_new_session=True)
+        self.process = subprocess.Popen(
+            [interpreter, "-u", CHILD],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
         theirs.close()
         self.logs: list[dict[str, Any]] = []
         self.parts: list[dict[str, Any]] = []
         self.model: dict[str, Any] = {}
         self.messages = 0
         try:
-            self.send({"type": "hello", "protocol": 1, "name": "test", "version": "1", "instance": 0, "parameters": {}, "max_batch": 0,
-                       "declared": {"inputs": [], "outputs": []}, "shared_memory": False, "options": {"source": source, "argv": argv or [], **options},
-                       **(hello or {})})
+            self.send(
+                {
+                    "type": "hello",
+                    "protocol": 1,
+                    "name": "test",
+                    "version": "1",
+                    "instance": 0,
+                    "parameters": {},
+                    "max_batch": 0,
+                    "declared": {"inputs": [], "outputs": []},
+                    "shared_memory": False,
+                    "options": {"source": source, "argv": argv or [], **options},
+                    **(hello or {}),
+                }
+            )
             self.model = self.expect("model")
             if setup:
                 self.send({"type": "setup"})
@@ -134,7 +167,10 @@ class Peer:
         width, height = self.picture
         shape = [m["height"] or height, m["width"] or width, 1 if m["color"] == "GRAY" else 3]
         place = [width / shape[1], 0, height / shape[0], 0]
-        self.send({"type": "decoded", "id": m["id"], "shape": shape, "width": width, "height": height, "map": place}, bytes(shape[0] * shape[1] * shape[2]))
+        self.send(
+            {"type": "decoded", "id": m["id"], "shape": shape, "width": width, "height": height, "map": place},
+            bytes(shape[0] * shape[1] * shape[2]),
+        )
 
     def receive_or_end(self) -> dict[str, Any] | None:
         """The same; None at the end."""
@@ -158,7 +194,9 @@ class Peer:
 
     # Batches.
 
-    def batch(self, requests: list[dict[str, Any]], inputs: dict[str, Any] | None = None, number: int = 1) -> list[dict[str, Any]]:
+    def batch(
+        self, requests: list[dict[str, Any]], inputs: dict[str, Any] | None = None, number: int = 1
+    ) -> list[dict[str, Any]]:
         """Runs a batch and returns an answer for each request: see answers.
 
         A request is a message's one (docs/process.md), but `body` is the bytes of its payload, and `inputs` a dict of
@@ -218,8 +256,8 @@ class Peer:
 
     def _place(self, t: dict[str, Any], data: bytes) -> bytes:
         if "segment" in t:
-            return bytes(self.memory[t["segment"]][t["offset"]:t["offset"] + t["size"]])
-        return data[t["at"]:t["at"] + t["size"]]
+            return bytes(self.memory[t["segment"]][t["offset"] : t["offset"] + t["size"]])
+        return data[t["at"] : t["at"] + t["size"]]
 
     memory: dict[int, Any] = {}
 
@@ -233,7 +271,9 @@ class Peer:
         self.memory = {**self.memory, number: memory}
         return memory
 
-    def call(self, endpoint: str, body: Any = b"", content_type: str = "application/json", number: int = 1, **call: Any) -> dict[str, Any]:
+    def call(
+        self, endpoint: str, body: Any = b"", content_type: str = "application/json", number: int = 1, **call: Any
+    ) -> dict[str, Any]:
         """Calls a route. A body that is not bytes is sent as JSON."""
         return self.batch([request(endpoint, body, content_type, **call)], number=number)[0]
 
@@ -242,8 +282,19 @@ def request(endpoint: str, body: Any = b"", content_type: str = "application/jso
     """Returns a request of a batch that is a call of a route."""
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    return {"body": body, "call": {"endpoint": endpoint, "method": "POST", "path": "/" + endpoint, "query": "",
-                                   "content_type": content_type, "header": {}, "user": "", **call}}
+    return {
+        "body": body,
+        "call": {
+            "endpoint": endpoint,
+            "method": "POST",
+            "path": "/" + endpoint,
+            "query": "",
+            "content_type": content_type,
+            "header": {},
+            "user": "",
+            **call,
+        },
+    }
 
 
 def body(answer: dict[str, Any]) -> Any:
@@ -261,8 +312,8 @@ class Value:
         """Returns the elements of BYTES."""
         out, at = [], 0
         while at < len(self.data):
-            size, = struct.unpack_from("<I", self.data, at)
-            out.append(self.data[at + 4:at + 4 + size])
+            (size,) = struct.unpack_from("<I", self.data, at)
+            out.append(self.data[at + 4 : at + 4 + size])
             at += 4 + size
         return out
 
@@ -270,7 +321,14 @@ class Value:
         """Returns the elements."""
         if self.datatype == "BYTES":
             return self.elements()
-        code, size = {"BOOL": ("?", 1), "UINT8": ("B", 1), "INT32": ("i", 4), "INT64": ("q", 8), "FP32": ("f", 4), "FP64": ("d", 8)}[self.datatype]
+        code, size = {
+            "BOOL": ("?", 1),
+            "UINT8": ("B", 1),
+            "INT32": ("i", 4),
+            "INT64": ("q", 8),
+            "FP32": ("f", 4),
+            "FP64": ("d", 8),
+        }[self.datatype]
         return list(struct.unpack(f"<{len(self.data) // size}{code}", self.data))
 
 
@@ -280,7 +338,15 @@ def _tensor(value: Any, put: Any) -> dict[str, Any]:
         if datatype == "BYTES":
             data = b"".join(struct.pack("<I", len(e)) + e for e in data)
         return {"datatype": datatype, "shape": list(shape), **put(data)}
-    names = {"bool": "BOOL", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
+    names = {
+        "bool": "BOOL",
+        "uint8": "UINT8",
+        "int32": "INT32",
+        "int64": "INT64",
+        "float16": "FP16",
+        "float32": "FP32",
+        "float64": "FP64",
+    }
     return {"datatype": names[str(value.dtype)], "shape": list(value.shape), **put(value.tobytes())}
 
 
@@ -317,9 +383,12 @@ class TestCase(unittest.TestCase):
         return caught.exception.message
 
     def refusals(self, cases: list[tuple[str, list[str], dict[str, str]]], *path: str) -> list[str]:
-        """Returns why programs (text, arguments, options) cannot be loaded, all in one process, with more folders on its path."""
+        """Returns why programs (text, arguments, options) cannot be loaded, all in one process, with more folders on
+        its path.
+        """
         named = [(self.write(text, f"program{n}.py"), argv, options) for n, (text, argv, options) in enumerate(cases)]
-        program = textwrap.dedent("""
+        program = textwrap.dedent(
+            """
             import json, sys
             from millrace._errors import LoadError
             from millrace._load import load
@@ -329,8 +398,15 @@ class TestCase(unittest.TestCase):
                     print("it is served")
                 except (Exception, SystemExit) as e:
                     print(repr(e) if type(e) is not LoadError else str(e).replace("\\n", " "))
-        """)
-        done = subprocess.run([sys.executable, "-c", program], input=json.dumps(named), capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.join(ROOT, "compat"), ROOT, *path])})
+        """
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=json.dumps(named),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.join(ROOT, "compat"), ROOT, *path])},
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()

@@ -40,7 +40,12 @@ class Server:
         """Starts it, and waits until it is ready."""
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--http", f"127.0.0.1:{self.port}", "--grpc", "off", "--log-level", "error", *self.args],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self._environment())
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self._environment(),
+        )
         self.said: list[str] = []
         threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True).start()
         for line in self.process.stdout:

@@ -27,7 +27,11 @@ class TestAsync(unittest.IsolatedAsyncioTestCase):
             self.assertLessEqual(len(c._idle), 50)
             c._idle[-1].writer.transport.abort()
             self.assertEqual((await c.infer("find", picture=PICTURE)).width, 8)
-            inputs = {"IN": Tensor.of([7, 8], "INT32"), "DELAY": Tensor.of([0, 10], "UINT32"), "WAIT": Tensor.of([0], "UINT32")}
+            inputs = {
+                "IN": Tensor.of([7, 8], "INT32"),
+                "DELAY": Tensor.of([0, 10], "UINT32"),
+                "WAIT": Tensor.of([0], "UINT32"),
+            }
             self.assertEqual([a.outputs["OUT"].tolist() async for a in c.infer_stream("count", inputs)], [[7], [8]])
             with self.assertRaises(MillraceError) as caught:
                 await c.infer("nope", {"x": [1]})
@@ -46,15 +50,20 @@ class TestAsync(unittest.IsolatedAsyncioTestCase):
 
     async def test_streams(self):
         async with Client(self.server.addr) as c, await c.session() as session:
+
             async def run(n: int) -> list:
                 async with await session.open("id", policy="every", window=4) as stream:
                     return [r.seq async for r in stream.map(b"%d" % i for i in range(n))]
-            self.assertEqual(await asyncio.gather(*(run(n) for n in (10, 30, 50))), [list(range(n)) for n in (10, 30, 50)])
+
+            self.assertEqual(
+                await asyncio.gather(*(run(n) for n in (10, 30, 50))), [list(range(n)) for n in (10, 30, 50)]
+            )
 
             async def frames():
                 for _ in range(3):
                     await asyncio.sleep(0)
                     yield PICTURE
+
             async with await session.open("find", policy="every") as stream:
                 self.assertEqual([r.width async for r in stream.map(frames())], [8, 8, 8])
             async with await session.open("long", policy="every", window=1) as stream:
@@ -83,7 +92,9 @@ class TestAsync(unittest.IsolatedAsyncioTestCase):
         way = Way(self.server.port)
         changes = []
         async with Client(way.addr) as c:
-            stream = await c.open("slow", policy="every", window=4, session={"on_connection": lambda what, error: changes.append(what)})
+            stream = await c.open(
+                "slow", policy="every", window=4, session={"on_connection": lambda what, error: changes.append(what)}
+            )
             seqs = []
             async for result in stream.map(b"x" for _ in range(20)):
                 if result.seq == 5:

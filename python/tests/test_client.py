@@ -20,13 +20,24 @@ from millrace import _tensors, aio
 from millrace.client import Client, Frame, MillraceError, Policy, Tensor
 from tests.server import Server, closed_port, needs_server
 
-MODELS = ("id=identity", "gone=identity", "slow=delay,fixed=40ms", "long=delay,fixed=500ms", "batched=delay,fixed=5ms,batching.max_size=8", "find=motion", "count=repeat", "echo=identity")
+MODELS = (
+    "id=identity",
+    "gone=identity",
+    "slow=delay,fixed=40ms",
+    "long=delay,fixed=500ms",
+    "batched=delay,fixed=5ms,batching.max_size=8",
+    "find=motion",
+    "count=repeat",
+    "echo=identity",
+)
 
 
 def png(width: int, height: int) -> bytes:
     """A gray picture."""
+
     def chunk(kind: bytes, data: bytes) -> bytes:
         return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
     head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((8, 0, 0, 0, 0))
     rows = zlib.compress((b"\0" + bytes(range(width))) * height)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
@@ -138,11 +149,19 @@ class TestCalls(WithServer):
 
     def test_tensors_of_every_datatype(self):
         values = {d: Tensor.of([1, 2, 3], d) for d in _tensors.DATATYPES if d not in ("BOOL", "FP16", "BF16")}
-        values.update({
-            "BOOL": Tensor.of([True, False], "BOOL"), "BYTES": Tensor.of([["é"], [b"\xff"]], "BYTES"),
-            "FP16": Tensor.of([0.5, -2], "FP16"), "BF16": Tensor.of([1.0, -0.15625, float("nan")], "BF16"),
-            "large": Tensor.of([-(2 ** 62)], "INT64"), "scalar": 7, "text": "é", "bytes": b"\0\1", "nested": [[1.5, 2], [3, 4]],
-        })
+        values.update(
+            {
+                "BOOL": Tensor.of([True, False], "BOOL"),
+                "BYTES": Tensor.of([["é"], [b"\xff"]], "BYTES"),
+                "FP16": Tensor.of([0.5, -2], "FP16"),
+                "BF16": Tensor.of([1.0, -0.15625, float("nan")], "BF16"),
+                "large": Tensor.of([-(2**62)], "INT64"),
+                "scalar": 7,
+                "text": "é",
+                "bytes": b"\0\1",
+                "nested": [[1.5, 2], [3, 4]],
+            }
+        )
         answer = self.client.infer("id", values, id="7", parameters={"mark": "é", "n": 7, "on": True, "part": 0.5})
         self.assertEqual((answer.id, answer.model), ("7", "id"))
         self.assertEqual(list(answer.outputs), list(values))
@@ -157,14 +176,19 @@ class TestCalls(WithServer):
         self.assertGreater(answer.timing.total, 0)
         as_json = {k: v for k, v in values.items() if k not in ("FP16", "BF16", "BYTES", "bytes")}
         answer = self.client.infer("id", as_json, json=True, outputs=["nested", "UINT64"])
-        self.assertEqual({k: t.tolist() for k, t in answer.outputs.items()}, {"nested": [[1.5, 2], [3, 4]], "UINT64": [1, 2, 3]})
+        self.assertEqual(
+            {k: t.tolist() for k, t in answer.outputs.items()}, {"nested": [[1.5, 2], [3, 4]], "UINT64": [1, 2, 3]}
+        )
         for name in ("FP16", "BF16", "BYTES"):
             self.fails("invalid_argument", f"inputs.{name}", self.client.infer, "id", {name: values[name]}, json=True)
 
     @unittest.skipUnless(_tensors.numpy(), "needs numpy")
     def test_arrays(self):
         np = _tensors.numpy()
-        arrays = {d: np.arange(6).reshape(2, 3).astype(d) for d in ("uint8", "int16", "int64", "float16", "float32", "float64", "bool", ">i4")}
+        arrays = {
+            d: np.arange(6).reshape(2, 3).astype(d)
+            for d in ("uint8", "int16", "int64", "float16", "float32", "float64", "bool", ">i4")
+        }
         arrays["view"] = np.arange(12, dtype="float32").reshape(3, 4)[:, ::2]
         arrays["text"] = np.array([["a", "é"]], dtype=object)
         arrays["empty"] = np.zeros((0, 4), dtype="float32")
@@ -179,18 +203,24 @@ class TestCalls(WithServer):
         self.fails("invalid_argument", "inputs.x", self.client.infer, "id", {"x": np.zeros(2, dtype="complex64")})
 
     def declaring(self) -> None:
-        """Starts a server with models that declare datatypes: `typed`, all of whose inputs are optional, and `plain`."""
+        """Starts a server with models that declare datatypes: `typed`, whose inputs are optional, and `plain`."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         models = {
-            "typed": "f: Tensor['FP32', -1] = None, h: Tensor['FP16', -1] = None, b: Tensor['BF16', -1] = None, u: Tensor['UINT8', -1] = None,"
-                     "w: Tensor['UINT64', -1] = None, i: Tensor['INT32', -1] = None, o: Tensor['BOOL', -1] = None, t: Tensor['BYTES', -1] = None",
-            "plain": "f: Tensor['FP32', -1]"}
+            "typed": "f: Tensor['FP32', -1] = None, h: Tensor['FP16', -1] = None, b: Tensor['BF16', -1] = None, u: "
+            "Tensor['UINT8', -1] = None,"
+            "w: Tensor['UINT64', -1] = None, i: Tensor['INT32', -1] = None, o: Tensor['BOOL', -1] = None, t: "
+            "Tensor['BYTES', -1] = None",
+            "plain": "f: Tensor['FP32', -1]",
+        }
         arguments = []
         for name, inputs in models.items():
             path = os.path.join(folder, name + ".py")
             with open(path, "w", encoding="utf-8") as f:
-                f.write(f"from millrace import Tensor\ndef infer({inputs}):\n    return {{k: v for k, v in locals().items() if v is not None}}\n")
+                f.write(
+                    f"from millrace import Tensor\ndef infer({inputs}):\n    return {{k: v for k, v in "
+                    f"locals().items() if v is not None}}\n"
+                )
             arguments += ["--model", f"{name}={path},python={sys.executable}"]
         server = Server(*arguments)
         self.addCleanup(server.stop)
@@ -199,27 +229,48 @@ class TestCalls(WithServer):
 
     def test_lists_become_the_declared_datatypes(self):
         self.declaring()
-        given = {"f": [0.5, 2], "h": (0.5, -2.0), "u": [0, 255], "w": [2 ** 64 - 1], "i": [-(2 ** 31), 2 ** 31 - 1], "o": [True, False], "t": ["a", b"b"]}
+        given = {
+            "f": [0.5, 2],
+            "h": (0.5, -2.0),
+            "u": [0, 255],
+            "w": [2**64 - 1],
+            "i": [-(2**31), 2**31 - 1],
+            "o": [True, False],
+            "t": ["a", b"b"],
+        }
         datatypes = {"f": "FP32", "h": "FP16", "u": "UINT8", "w": "UINT64", "i": "INT32", "o": "BOOL", "t": "BYTES"}
         as_json = {k: v for k, v in given.items() if k != "h"}
         with self.typed.open("typed", policy="every") as stream:
             stream.send(inputs=given)
             streamed = stream.receive()
-            mapped, = stream.map([given])
-        for answer in (self.typed.infer("typed", given), streamed, mapped, self.typed.infer("typed", as_json, json=True)):
+            (mapped,) = stream.map([given])
+        for answer in (
+            self.typed.infer("typed", given),
+            streamed,
+            mapped,
+            self.typed.infer("typed", as_json, json=True),
+        ):
             for name, tensor in answer.outputs.items():
                 self.assertEqual((name, tensor.datatype), (name, datatypes[name]))
                 self.assertEqual(tensor.elements(), [b"a", b"b"] if name == "t" else list(given[name]), name)
-        self.assertIn(self.typed.infer("typed", {"b": [1.5]}).outputs["b"].elements(), ([1.5], [0x3FC0]))  # numpy has no BF16
+        self.assertIn(
+            self.typed.infer("typed", {"b": [1.5]}).outputs["b"].elements(), ([1.5], [0x3FC0])
+        )  # numpy has no BF16
         self.assertEqual(self.typed.infer("typed", {"f": []}).outputs["f"].shape, (0,))
 
     def test_numbers_that_the_declared_datatype_does_not_hold(self):
         self.declaring()
         for name, value, words in (
-            ("u", [3, 256], "has 256, which UINT8 does not hold: want 0 to 255"), ("u", [-1], "has -1, which"), ("i", [2 ** 31], "INT32 does not hold"),
-            ("w", [2 ** 64], "UINT64 does not hold"), ("i", [1.5], "has floats, and the model takes INT32"), ("h", [1e6], "does not fit into FP16"),
-            ("f", [True], "has bools, and the model takes FP32"), ("o", [1], "has integers, and the model takes BOOL"),
-            ("t", [1], "has integers, and the model takes BYTES"), ("f", [[1], [2, 3]], "lists of different lengths"),
+            ("u", [3, 256], "has 256, which UINT8 does not hold: want 0 to 255"),
+            ("u", [-1], "has -1, which"),
+            ("i", [2**31], "INT32 does not hold"),
+            ("w", [2**64], "UINT64 does not hold"),
+            ("i", [1.5], "has floats, and the model takes INT32"),
+            ("h", [1e6], "does not fit into FP16"),
+            ("f", [True], "has bools, and the model takes FP32"),
+            ("o", [1], "has integers, and the model takes BOOL"),
+            ("t", [1], "has integers, and the model takes BYTES"),
+            ("f", [[1], [2, 3]], "lists of different lengths"),
         ):
             error = self.fails("invalid_argument", f"inputs.{name}", self.typed.infer, "typed", {name: value})
             self.assertIn(words, error.message)
@@ -231,7 +282,9 @@ class TestCalls(WithServer):
             if _tensors.numpy():
                 doubles = {"f": _tensors.numpy().zeros(2)}
                 error = self.fails("invalid_argument", field, self.typed.infer, model, doubles, status=400)
-                self.assertRegex(error.message, r"is (of )?FP64, .*wants? FP32: convert an array by \.astype\(numpy\.float32\)")
+                self.assertRegex(
+                    error.message, r"is (of )?FP64, .*wants? FP32: convert an array by \.astype\(numpy\.float32\)"
+                )
                 with self.typed.open(model, policy="every") as stream:
                     stream.send(inputs=doubles)
                     self.assertIn(".astype(numpy.float32)", stream.receive().error.message)
@@ -250,7 +303,8 @@ class TestCalls(WithServer):
         for _ in range(3):
             client.infer("plain", {"f": [1.0]})
         self.assertEqual(sent, ["GET", "POST", "POST", "POST"])
-        # As when another model was loaded by this name: the server refuses the first datatype, the client itself the other one.
+        # As when another model was loaded by this name: the server refuses the first datatype, the client itself the
+        # other one.
         for datatype, requests in (("FP64", ["POST", "GET", "POST"]), ("INT32", ["GET", "POST"])):
             client._declared["plain", ""]["f"] = datatype
             sent.clear()
@@ -272,7 +326,7 @@ class TestCalls(WithServer):
             self.assertEqual(stream.receive().outputs["f"].datatype, "FP32")
 
     async def inferred(self, addr: str, datatype: str) -> str:
-        """The datatype of the answer of `plain` to a client without threads that takes the input for another datatype."""
+        """The datatype of the answer of `plain` to an async client that takes the input for another datatype."""
         async with aio.Client(addr, timeout=30) as client:
             client._declared["plain", ""] = {"f": datatype}
             return (await client.infer("plain", {"f": [1.5]})).outputs["f"].datatype
@@ -290,7 +344,11 @@ class TestCalls(WithServer):
         self.assertTrue(self.client.live())  # the connection with the late reply is not used again
 
     def test_several_answers(self):
-        inputs = {"IN": Tensor.of([7, 8], "INT32"), "DELAY": Tensor.of([0, 10], "UINT32"), "WAIT": Tensor.of([0], "UINT32")}
+        inputs = {
+            "IN": Tensor.of([7, 8], "INT32"),
+            "DELAY": Tensor.of([0, 10], "UINT32"),
+            "WAIT": Tensor.of([0], "UINT32"),
+        }
         self.assertEqual([a.outputs["OUT"].tolist() for a in self.client.infer_stream("count", inputs)], [[7], [8]])
         members = {"IN": [5, 6, 7], "DELAY": [0, 0, 0], "WAIT": 0}
         self.assertEqual([m["OUT"] for m in self.client.generate_stream("count", members)], [5, 6, 7])
@@ -305,25 +363,54 @@ class TestCalls(WithServer):
     def test_bad_arguments_are_named(self):
         c = self.client
         for field, call in (
-            ("addr", lambda: Client("ftp://x")), ("addr", lambda: Client("")), ("addr", lambda: Client("127.0.0.1:99999")),
-            ("timeout", lambda: Client(timeout=-1)), ("headers.a", lambda: Client(headers={"a": "b\r\nc: d"})),
-            ("token", lambda: Client(token="a b")), ("token", lambda: Client(token="")), ("token", lambda: Client(token="a\r\nb: c")), ("token", lambda: Client(token=7)),
-            ("fingerprint", lambda: Client("https://127.0.0.1", fingerprint="12")), ("ca", lambda: Client("https://127.0.0.1", ca="/nonexistent")),
-            ("ca", lambda: Client("http://127.0.0.1", ca="x")), ("fingerprint", lambda: Client("https://a", ca="x", fingerprint="y")),
-            ("model", lambda: c.infer("", {"x": [1]})), ("inputs", lambda: c.infer("id", {})), ("inputs", lambda: c.infer("id", [1])),
-            ("inputs.x", lambda: c.infer("id", {"x": [[1], [2, 3]]})), ("inputs.x", lambda: c.infer("id", {"x": object()})),
-            ("deadline", lambda: c.infer("id", {"x": [1]}, deadline=-1)), ("deadline", lambda: c.infer("id", {"x": [1]}, deadline="1")),
-            ("timeout", lambda: c.infer("id", {"x": [1]}, timeout=0)), ("parameters.a", lambda: c.infer("id", {"x": [1]}, parameters={"a": float("nan")})),
-            ("outputs", lambda: c.infer("id", {"x": [1]}, outputs="x")), ("classes.x", lambda: c.infer("id", {"x": [1]}, classes={"x": 0})),
-            ("inputs", lambda: c.infer("id", {"x": [1]}, picture=b"")), ("picture", lambda: c.infer("id", picture="a.jpg")),
-            ("path", lambda: c.call("app", "infer")), ("data", lambda: c.call("app", "/x", json=1, data=b"")), ("data", lambda: c.call("app", "/x", data=7)),
-            ("files.a", lambda: c.call("app", "/x", files={"a": "text"})), ("name", lambda: c.stream("")),
-            ("policy", lambda: c.open("id", policy="newest")), ("codec", lambda: c.open("id", codec="gif")), ("window", lambda: c.open("id", window=-1)),
-            ("outputs", lambda: c.open("id", outputs="text")), ("buffer", lambda: c.open("id", buffer=0)), ("max_age", lambda: c.open("id", max_age=-1)),
-            ("give_up", lambda: c.session(give_up=-1)), ("ticket", lambda: c.session(ticket="x")), ("model", lambda: c.open("")),
-            ("codec", lambda: Frame(b"", codec="gif")), ("region", lambda: Frame(b"", region=(1, 2))), ("data", lambda: Frame()),
-            ("data", lambda: Frame(7)), ("width", lambda: Frame(b"", width=70000)), ("deadline", lambda: Frame(b"", deadline=70)),
-            ("parameters", lambda: Frame(b"", parameters={"a": "x" * 70000})), ("policy", lambda: c.open("id", policy=Policy("latest"), window=3)),
+            ("addr", lambda: Client("ftp://x")),
+            ("addr", lambda: Client("")),
+            ("addr", lambda: Client("127.0.0.1:99999")),
+            ("timeout", lambda: Client(timeout=-1)),
+            ("headers.a", lambda: Client(headers={"a": "b\r\nc: d"})),
+            ("token", lambda: Client(token="a b")),
+            ("token", lambda: Client(token="")),
+            ("token", lambda: Client(token="a\r\nb: c")),
+            ("token", lambda: Client(token=7)),
+            ("fingerprint", lambda: Client("https://127.0.0.1", fingerprint="12")),
+            ("ca", lambda: Client("https://127.0.0.1", ca="/nonexistent")),
+            ("ca", lambda: Client("http://127.0.0.1", ca="x")),
+            ("fingerprint", lambda: Client("https://a", ca="x", fingerprint="y")),
+            ("model", lambda: c.infer("", {"x": [1]})),
+            ("inputs", lambda: c.infer("id", {})),
+            ("inputs", lambda: c.infer("id", [1])),
+            ("inputs.x", lambda: c.infer("id", {"x": [[1], [2, 3]]})),
+            ("inputs.x", lambda: c.infer("id", {"x": object()})),
+            ("deadline", lambda: c.infer("id", {"x": [1]}, deadline=-1)),
+            ("deadline", lambda: c.infer("id", {"x": [1]}, deadline="1")),
+            ("timeout", lambda: c.infer("id", {"x": [1]}, timeout=0)),
+            ("parameters.a", lambda: c.infer("id", {"x": [1]}, parameters={"a": float("nan")})),
+            ("outputs", lambda: c.infer("id", {"x": [1]}, outputs="x")),
+            ("classes.x", lambda: c.infer("id", {"x": [1]}, classes={"x": 0})),
+            ("inputs", lambda: c.infer("id", {"x": [1]}, picture=b"")),
+            ("picture", lambda: c.infer("id", picture="a.jpg")),
+            ("path", lambda: c.call("app", "infer")),
+            ("data", lambda: c.call("app", "/x", json=1, data=b"")),
+            ("data", lambda: c.call("app", "/x", data=7)),
+            ("files.a", lambda: c.call("app", "/x", files={"a": "text"})),
+            ("name", lambda: c.stream("")),
+            ("policy", lambda: c.open("id", policy="newest")),
+            ("codec", lambda: c.open("id", codec="gif")),
+            ("window", lambda: c.open("id", window=-1)),
+            ("outputs", lambda: c.open("id", outputs="text")),
+            ("buffer", lambda: c.open("id", buffer=0)),
+            ("max_age", lambda: c.open("id", max_age=-1)),
+            ("give_up", lambda: c.session(give_up=-1)),
+            ("ticket", lambda: c.session(ticket="x")),
+            ("model", lambda: c.open("")),
+            ("codec", lambda: Frame(b"", codec="gif")),
+            ("region", lambda: Frame(b"", region=(1, 2))),
+            ("data", lambda: Frame()),
+            ("data", lambda: Frame(7)),
+            ("width", lambda: Frame(b"", width=70000)),
+            ("deadline", lambda: Frame(b"", deadline=70)),
+            ("parameters", lambda: Frame(b"", parameters={"a": "x" * 70000})),
+            ("policy", lambda: c.open("id", policy=Policy("latest"), window=3)),
         ):
             with self.subTest(field=field), self.assertRaises(MillraceError) as caught:
                 call()
@@ -339,15 +426,18 @@ class TestCalls(WithServer):
     def test_the_timeout_is_that_of_the_whole_call(self):
         events = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         for name, at_once, slowly in (
-                ("head", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: " + 400 * b"a" + b"\r\n\r\n"),
-                ("body", b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n", 400 * b"a"),
-                ("large body", b"HTTP/1.1 200 OK\r\nContent-Length: 100400\r\n\r\n" + 100000 * b"a", 400 * b"a"),
-                ("chunks", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 66 * b"1\r\na\r\n" + b"0\r\n\r\n"),
-                ("until the end", b"HTTP/1.0 200 OK\r\n\r\n", 400 * b"a")):
+            ("head", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: " + 400 * b"a" + b"\r\n\r\n"),
+            ("body", b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n", 400 * b"a"),
+            ("large body", b"HTTP/1.1 200 OK\r\nContent-Length: 100400\r\n\r\n" + 100000 * b"a", 400 * b"a"),
+            ("chunks", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 66 * b"1\r\na\r\n" + b"0\r\n\r\n"),
+            ("until the end", b"HTTP/1.0 200 OK\r\n\r\n", 400 * b"a"),
+        ):
             with self.subTest(name), Trickle(at_once, slowly) as server, Client(server.addr, timeout=0.3) as client:
                 self.fails("timeout", "timeout", client.call, "a", "/b", data=b"x")
         for name, slowly in ("event", b"190\r\ndata: " + 394 * b"a"), ("heartbeats", 66 * b"3\r\n: \n\r\n"):
-            with self.subTest(name), Trickle(events, slowly + b"\r\n0\r\n\r\n") as server, Client(server.addr) as client:
+            with self.subTest(name), Trickle(events, slowly + b"\r\n0\r\n\r\n") as server, Client(
+                server.addr
+            ) as client:
                 self.fails("timeout", "timeout", lambda: list(client.events("a", "/b", timeout=0.3)))
 
     def test_the_timeout_includes_sending(self):
@@ -430,11 +520,16 @@ class TestServices(Fails):
     def test_calls(self):
         c = self.client
         reply = c.call("words", json={"text": "ab", "times": 2})
-        self.assertEqual((reply.status, reply.content_type.partition(";")[0], reply.json()["text"]), (200, "application/json", "abab"))
+        self.assertEqual(
+            (reply.status, reply.content_type.partition(";")[0], reply.json()["text"]),
+            (200, "application/json", "abab"),
+        )
         self.assertNotEqual(reply.json()["pid"], os.getpid())
         self.assertEqual(c.call("words", "/about", query={"q": "ä b"}).json(), "about ä b")
         self.assertEqual(c.call("words", "/about", method="GET", headers={"X-A": "b"}).status, 200)
-        form = c.call("words", "/upload", form={"note": "n"}, files={"image": ("a b.txt", b"data", "text/plain")}).json()
+        form = c.call(
+            "words", "/upload", form={"note": "n"}, files={"image": ("a b.txt", b"data", "text/plain")}
+        ).json()
         self.assertEqual(form, {"name": "a b.txt", "type": "text/plain", "data": "data", "note": "n"})
         self.assertEqual(c.call("words", "/upload", files={"image": io.BytesIO(b"x")}).json()["data"], "x")
 
@@ -466,7 +561,11 @@ class TestServices(Fails):
         self.assertEqual(json.loads(answer.outputs["output"].tolist()[0])["text"], "ababab")
         with self.client.open("words", policy="every") as stream:
             got = list(stream.map({"text": "a", "times": i} for i in range(1, 6)))
-            self.assertEqual([json.loads(r.outputs["output"].elements()[0])["text"] for r in got], ["a" * i for i in range(1, 6)], got)
+            self.assertEqual(
+                [json.loads(r.outputs["output"].elements()[0])["text"] for r in got],
+                ["a" * i for i in range(1, 6)],
+                got,
+            )
 
 
 class TestStreams(WithServer):
@@ -551,7 +650,10 @@ class TestStreams(WithServer):
                 with session.open("id", outputs=outputs, trace=True) as stream:
                     self.assertEqual(stream.send(inputs=inputs, parameters={"n": 7}), 0)
                     result = stream.receive()
-                    self.assertEqual({n: t.tolist() for n, t in result.outputs.items()}, {"a": [[1, 2], [3, 4]], "b": [0.5], "c": ["é".encode(), b"two"]})
+                    self.assertEqual(
+                        {n: t.tolist() for n, t in result.outputs.items()},
+                        {"a": [[1, 2], [3, 4]], "b": [0.5], "c": ["é".encode(), b"two"]},
+                    )
                     self.assertRegex(result.trace, "^00-[0-9a-f]{32}-")
             with session.open("id", outputs="none") as stream:
                 stream.send(inputs)
@@ -658,13 +760,15 @@ class TestStreams(WithServer):
             for _ in range(4):
                 stream.send(b"x")
             stream.flush()
-            self.assertEqual([(r.type, r.reason) for r in (stream.receive() for _ in range(4))], [("drop", "flushed")] * 4)
+            self.assertEqual(
+                [(r.type, r.reason) for r in (stream.receive() for _ in range(4))], [("drop", "flushed")] * 4
+            )
             stream.resume()
             stream.update(window=2, outputs="none", parameters={"a": 1})
             stream.send(b"x")
             self.assertEqual(stream.receive().outputs, {})
             self.assertEqual(stream.policy.window, 2)
-            stream.update(window=10 ** 9)
+            stream.update(window=10**9)
             stream.send(b"x")
             stream.receive()
             self.assertEqual([e.code for e in refused], ["invalid_argument"])
@@ -672,10 +776,17 @@ class TestStreams(WithServer):
             self.fails("invalid_argument", "codec", stream.configure, "jpeg", b"")
 
     def test_partial_results(self):
-        inputs = {"IN": Tensor.of([7, 8, 9], "INT32"), "DELAY": Tensor.of([0, 0, 0], "UINT32"), "WAIT": Tensor.of([0], "UINT32")}
+        inputs = {
+            "IN": Tensor.of([7, 8, 9], "INT32"),
+            "DELAY": Tensor.of([0, 0, 0], "UINT32"),
+            "WAIT": Tensor.of([0], "UINT32"),
+        }
         with self.client.open("count", policy="every") as stream:
             got = list(stream.map([inputs, inputs]))
-            self.assertEqual([(r.seq, r.outputs["OUT"].tolist()) for r in got if "OUT" in r.outputs], [(s, [n]) for s in (0, 1) for n in (7, 8, 9)])
+            self.assertEqual(
+                [(r.seq, r.outputs["OUT"].tolist()) for r in got if "OUT" in r.outputs],
+                [(s, [n]) for s in (0, 1) for n in (7, 8, 9)],
+            )
             self.assertEqual([r.seq for r in got if not r.partial], [0, 1])
             self.assertEqual(self.balanced(stream)["results"], 2)
 
@@ -699,8 +810,9 @@ class TestStreams(WithServer):
                 stream.drain()
             except MillraceError as error:
                 caught.append(error.code)
+
         with self.client.open("id", on_refused=advise) as stream:
-            stream.update(window=10 ** 9)
+            stream.update(window=10**9)
             stream.send(b"x")
             stream.receive()
         self.assertEqual(caught, ["conflict"])

@@ -38,7 +38,11 @@ class TestHTTP(unittest.TestCase):
     def test_forms_of_bodies(self):
         for data, want in (
             (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd", b"abc"),
-            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nTrailer: x\r\n\r\nnext", b"abc"),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nTrailer: "
+                b"x\r\n\r\nnext",
+                b"abc",
+            ),
             (b"HTTP/1.0 200 OK\r\n\r\nabc", b"abc"),
             (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length:3\r\n\r\nabc", b"abc"),
             (b"HTTP/1.1 204\r\nContent-Length: 3\r\n\r\n", b""),
@@ -46,12 +50,20 @@ class TestHTTP(unittest.TestCase):
             reply, _ = feed(_http.read_reply("POST"), data)
             self.assertEqual(bytes(reply.body), want, data)
         self.assertFalse(feed(_http.read_reply("GET"), b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n")[0].keep)
-        self.assertFalse(feed(_http.read_reply("GET"), b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 0\r\n\r\n")[0].keep)
+        self.assertFalse(
+            feed(_http.read_reply("GET"), b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 0\r\n\r\n")[0].keep
+        )
 
     def test_what_is_no_reply(self):
-        for data in (b"SSH-2.0\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\nx\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-                     b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                     b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300):
+        for data in (
+            b"SSH-2.0\r\n\r\n",
+            b"HTTP/1.1 abc\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nx\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300,
+        ):
             with self.assertRaises(MillraceError, msg=data[:40]) as caught:
                 feed(_http.read_reply("GET"), data)
             self.assertEqual(caught.exception.code, "internal")
@@ -61,8 +73,11 @@ class TestHTTP(unittest.TestCase):
 
     def test_events(self):
         text = b': heartbeat\n\ndata: a\ndata:b\nid: 7\n\nevent: e\r\ndata: {"n":1}\r\n\r\nretry: 5\n\ndata: cut'
-        for head, body in ((b"content-length: %d" % len(text), text), (b"x: y", text),
-                           (b"transfer-encoding: chunked", b"".join(b"1\r\n%c\r\n" % c for c in text) + b"0\r\n\r\n")):
+        for head, body in (
+            (b"content-length: %d" % len(text), text),
+            (b"x: y", text),
+            (b"transfer-encoding: chunked", b"".join(b"1\r\n%c\r\n" % c for c in text) + b"0\r\n\r\n"),
+        ):
             data = b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + body
             reply, at = feed(_http.read_head(), data)
             events, got = _http.Events("GET", reply), []
@@ -76,9 +91,13 @@ class TestHTTP(unittest.TestCase):
             self.assertEqual(got[1].json(), {"n": 1})
 
     def test_errors_of_others(self):
-        for status, body, code, words in ((502, b"<html>bad gateway", "unavailable", "the server answered 502"), (404, b"no such page", "not_found", "no such page"),
-                                          (422, b'{"detail":[{"loc":["body"]}]}', "invalid_argument", "loc"), (418, b"", "invalid_argument", "418"),
-                                          (503, b'{"error":"limits.x: is reached","code":"overloaded"}', "overloaded", "limits.x: is reached")):
+        for status, body, code, words in (
+            (502, b"<html>bad gateway", "unavailable", "the server answered 502"),
+            (404, b"no such page", "not_found", "no such page"),
+            (422, b'{"detail":[{"loc":["body"]}]}', "invalid_argument", "loc"),
+            (418, b"", "invalid_argument", "418"),
+            (503, b'{"error":"limits.x: is reached","code":"overloaded"}', "overloaded", "limits.x: is reached"),
+        ):
             error = of_status(status, "", {"retry-after": "2"}, body)
             self.assertEqual((error.code, error.status, error.retry_after), (code, status, 2.0))
             self.assertIn(words, str(error))
@@ -102,8 +121,17 @@ class TestWebSocket(unittest.TestCase):
         self.assertEqual(got, [(9, b"p"), (2, b"abc"), (2, b"def")])
 
     def test_violations(self):
-        for data in (b"\xc1\x00", b"\x81\x80abcd", b"\x83\x00", b"\x80\x00", b"\x89\x7e\x00\x80" + b"x" * 128, b"\x09\x00", b"\x82\x7f" + b"\xff" * 8, b"\x88\x01a",
-                     b"\x01\x01a\x81\x01b"):
+        for data in (
+            b"\xc1\x00",
+            b"\x81\x80abcd",
+            b"\x83\x00",
+            b"\x80\x00",
+            b"\x89\x7e\x00\x80" + b"x" * 128,
+            b"\x09\x00",
+            b"\x82\x7f" + b"\xff" * 8,
+            b"\x88\x01a",
+            b"\x01\x01a\x81\x01b",
+        ):
             with self.assertRaises(MillraceError, msg=data[:10]):
                 self.read(data)
         for data in (b"", b"\x81", b"\x81\x02h"):
@@ -116,10 +144,10 @@ class TestWebSocket(unittest.TestCase):
     def test_frames_are_masked(self):
         for n in (0, 1, 125, 126, 5000, 70001):
             data = random.Random(n).randbytes(n)
-            frame = _websocket.frame(2, data[:n // 2], memoryview(data)[n // 2:])
+            frame = _websocket.frame(2, data[: n // 2], memoryview(data)[n // 2 :])
             at = 2 if n < 126 else 4 if n < 1 << 16 else 10
             self.assertEqual((frame[0], frame[1] & 0x80), (0x82, 0x80))
-            key, payload = frame[at:at + 4], frame[at + 4:]
+            key, payload = frame[at : at + 4], frame[at + 4 :]
             self.assertEqual(bytes(b ^ key[i & 3] for i, b in enumerate(payload)), data)
 
 
@@ -151,7 +179,9 @@ class TestSession(unittest.TestCase):
         self.say("result", sid=1, seq=0, ack=1)  # again
         self.say("drop", sid=1, reason="stale", seqs=[[2, 3], [5, 5]], ack=4)
         self.assertEqual(self.ends(st), [(0, "result"), (2, "stale"), (3, "stale"), (5, "stale")])
-        self.say("error", sid=1, seq=1, code="internal", message="m", ack=6)  # ack: one ending is not kept by the server
+        self.say(
+            "error", sid=1, seq=1, code="internal", message="m", ack=6
+        )  # ack: one ending is not kept by the server
         self.assertEqual(self.ends(st), [(1, "error"), (4, "lost")])
         self.say("closed", sid=1, reason="client", totals={})
         self.assertEqual(self.ends(st), [(6, "lost"), (7, "lost")])
@@ -168,18 +198,30 @@ class TestSession(unittest.TestCase):
         self.assertEqual(json.loads(self.session.attach_message()[1][0])["streams"], [{"sid": 1, "last_seq": 0}])
         st.paused, st.closing = True, True
         resumed, messages = self.session.attached(
-            {"type": "attached", "resume_token": "u", "streams": [{"sid": 1, "received_count": 5, "received_seq": 4, "credit_limit": 40}]}, {})
+            {
+                "type": "attached",
+                "resume_token": "u",
+                "streams": [{"sid": 1, "received_count": 5, "received_seq": 4, "credit_limit": 40}],
+            },
+            {},
+        )
         self.assertEqual((resumed, self.session.token, st.limit), (True, "u", 40))
         self.assertEqual([json.loads(parts[0])["type"] for _, parts in messages], ["update", "pause", "close"])
         self.assertEqual(told, [{"keyframe": True}])
         self.say("credit", sid=1, credit_limit=41, ack=5)  # 1, 2 and 4 ended, and the server no longer keeps how
-        self.assertEqual(self.ends(st), [(0, "result"), (3, "superseded"), (1, "lost"), (2, "lost"), (4, "lost"), (5, "lost")])
+        self.assertEqual(
+            self.ends(st), [(0, "result"), (3, "superseded"), (1, "lost"), (2, "lost"), (4, "lost"), (5, "lost")]
+        )
 
     def test_a_session_that_the_server_no_longer_has(self):
         st = self.open()
         st.send(_session.Frame(b"x"))
-        resumed, messages = self.session.attached({"type": "error", "code": "not_found", "message": "m"}, {"type": "ready", "resume_token": "n"})
-        self.assertEqual((resumed, json.loads(messages[0][1][0])["type"], st.sid, self.ends(st)), (False, "open", 2, [(0, "lost")]))
+        resumed, messages = self.session.attached(
+            {"type": "error", "code": "not_found", "message": "m"}, {"type": "ready", "resume_token": "n"}
+        )
+        self.assertEqual(
+            (resumed, json.loads(messages[0][1][0])["type"], st.sid, self.ends(st)), (False, "open", 2, [(0, "lost")])
+        )
         again = []
         self.session.retry = lambda stream, error: again.append(error.code) or True
         self.say("error", sid=2, code="unavailable", message="is being loaded")
@@ -216,9 +258,15 @@ class TestSession(unittest.TestCase):
         st = self.open()
         st.send(_session.Frame(b"x"))
         head = _session._HEADER.pack(1, 3, 12, 0, 1, 0, 0, 0, 0, 0, 0)
-        text = json.dumps({"outputs": [{"name": "x", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}},
-                                       {"name": "b", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}}],
-                           "parameters": {"ack": 1, "own": 7}}).encode()
+        text = json.dumps(
+            {
+                "outputs": [
+                    {"name": "x", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}},
+                    {"name": "b", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}},
+                ],
+                "parameters": {"ack": 1, "own": 7},
+            }
+        ).encode()
         good = head + len(text).to_bytes(4, "little") + text + bytes(8) + b"\1\0\0\0a"
         for i in range(len(good)):
             with self.assertRaises(MillraceError, msg=i):
@@ -236,15 +284,36 @@ class TestSession(unittest.TestCase):
         st.send(_session.Frame(b"x"))
         self.session.message(True, good)
         result = st.replies[0]
-        self.assertEqual((result.outputs["x"].tolist(), result.outputs["b"].tolist(), result.parameters), ([0.0, 0.0], [b"a"], {"own": 7}))
+        self.assertEqual(
+            (result.outputs["x"].tolist(), result.outputs["b"].tolist(), result.parameters),
+            ([0.0, 0.0], [b"a"], {"own": 7}),
+        )
         with self.assertRaises(MillraceError):
             _oip.outputs_of([{"name": "x", "datatype": "INT8", "shape": [3], "data": [1, 2]}], b"")
-        for datatype, shape, data in (("INT8", [3], b"ab"), ("INT16", [1], b"abc"), ("BYTES", [2], b"\1\0\0\0a"), ("BYTES", [1], b"\2\0\0\0a"), ("X", [1], b"a")):
+        for datatype, shape, data in (
+            ("INT8", [3], b"ab"),
+            ("INT16", [1], b"abc"),
+            ("BYTES", [2], b"\1\0\0\0a"),
+            ("BYTES", [1], b"\2\0\0\0a"),
+            ("X", [1], b"a"),
+        ):
             with self.assertRaises(MillraceError, msg=datatype):
-                _oip.outputs_of([{"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(data)}}], data)
+                _oip.outputs_of(
+                    [
+                        {
+                            "name": "x",
+                            "datatype": datatype,
+                            "shape": shape,
+                            "parameters": {"binary_data_size": len(data)},
+                        }
+                    ],
+                    data,
+                )
 
     def test_credit(self):
-        """In `every` a frame needs credit, and the window bounds those at the server; in `latest` only one that does not wait."""
+        """In `every` a frame needs credit, and the window bounds those at the server; in `latest` only one that does
+        not wait.
+        """
         st = self.open()
         st.limit = 2
         for want in (True, True, False):

@@ -20,7 +20,12 @@ from .server import Server, needs_server
 
 REPOSITORY = os.path.dirname(ROOT)
 PAGE = os.path.join(REPOSITORY, "docs", "python.md")
-PAGES = ("README.md", os.path.join("docs", "python.md"), os.path.join("docs", "python-client.md"), os.path.join("docs", "migrating.md"))
+PAGES = (
+    "README.md",
+    os.path.join("docs", "python.md"),
+    os.path.join("docs", "python-client.md"),
+    os.path.join("docs", "migrating.md"),
+)
 
 
 def services(text: str) -> list[tuple[str, str, list[tuple[str, list[str]]]]]:
@@ -83,8 +88,14 @@ class TestPage(TestCase):
     def type(self, command: str, server: Server) -> list[str]:
         """Runs a command of the page in a shell, with the server's address; returns the lines that it prints."""
         self.assertIn("127.0.0.1:8000", command)
-        done = subprocess.run(["sh", "-c", command.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")], cwd=self.folder,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            ["sh", "-c", command.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         self.assertEqual((done.returncode, done.stderr), (0, ""), command)
         return done.stdout.rstrip("\n").split("\n")
 
@@ -99,7 +110,7 @@ class TestPage(TestCase):
         child = self.start(code, hello={"parameters": {"threshold": 100}})
         picture = np.zeros((1, 240, 320, 3), "u1")
         picture[0, 10:20, 30:50] = 150
-        answer, = child.batch([{"width": 640, "height": 480}], {"image": picture})
+        (answer,) = child.batch([{"width": 640, "height": 480}], {"image": picture})
         self.assertEqual(answer["outputs"]["boxes"].list(), [60, 20, 100, 40])
         self.assertEqual(answer["outputs"]["labels"].list(), [b"bright"])
         self.assertEqual(child.model["outputs"][0]["name"], "boxes")
@@ -124,6 +135,7 @@ class TestPage(TestCase):
         import io
 
         from PIL import Image
+
         with open(os.path.join(REPOSITORY, "README.md"), encoding="utf-8") as f:
             text = f.read().partition("## A camera in a Python class\n")[2].partition("\n## ")[0]
         self.write(text.partition("```python\n")[2].partition("```\n")[0], "bright.py")
@@ -134,20 +146,26 @@ class TestPage(TestCase):
         self.assertEqual((build, serve), ("make build", "bin/millrace serve ./bright.py"))
         server = self.serve("./bright.py")
         self.assertEqual(len(commands), 1, commands)
-        self.assertEqual(json.loads(self.type(commands[0], server)[0]),
-                         {"boxes": [[60, 20, 100, 40]], "scores": [1], "classes": [0], "labels": ["bright"]})
+        self.assertEqual(
+            json.loads(self.type(commands[0], server)[0]),
+            {"boxes": [[60, 20, 100, 40]], "scores": [1], "classes": [0], "labels": ["bright"]},
+        )
         dark, data = Image.new("RGB", (640, 480)), io.BytesIO()
         dark.save(data, "JPEG")
-        with open(os.path.join(self.folder, "1.jpg"), "rb") as f, Client(server.addr) as client, client.open("bright", policy="every") as stream:
-            self.assertEqual([r["boxes"].tolist() for r in stream.map([f.read(), data.getvalue()])], [[[60, 20, 100, 40]], []])
+        with open(os.path.join(self.folder, "1.jpg"), "rb") as f, Client(server.addr) as client, client.open(
+            "bright", policy="every"
+        ) as stream:
+            self.assertEqual(
+                [r["boxes"].tolist() for r in stream.map([f.read(), data.getvalue()])], [[[60, 20, 100, 40]], []]
+            )
 
 
 class TestGrammar(unittest.TestCase):
     """What must run on Python 3.9."""
 
     def test_python_3_9(self) -> None:
-        """The package, the stand-ins, the examples and the pages' programs have the grammar of Python 3.9, and no hints that it
-        cannot evaluate."""
+        """The package, the stand-ins, the examples and the pages' programs have the grammar of Python 3.9, and no hints
+        that it cannot evaluate."""
         found = {f"{page}: {n}": code for page in PAGES for n, code in enumerate(blocks(page))}
         self.assertGreater(len(found), 9)
         for folder in "python", "examples":
@@ -177,8 +195,8 @@ class TestGrammar(unittest.TestCase):
 
 
 def unions(tree: ast.Module, postponed: bool) -> Iterator[ast.AST]:
-    """Yields what looks like a union of types by `|` that is evaluated. With postponed, hints are not evaluated in a file that
-    imports annotations from __future__; those of services are, wherever they are."""
+    """Yields what looks like a union of types by `|` that is evaluated. With postponed, hints are not evaluated in a
+    file that imports annotations from __future__; those of services are, wherever they are."""
     hints: set[ast.AST] = set()
     for node in ast.walk(tree):
         for name in "annotation", "returns":
@@ -190,6 +208,13 @@ def unions(tree: ast.Module, postponed: bool) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             sides = [s.value if isinstance(s, ast.Subscript) else s for s in (node.left, node.right)]
-            if node in hints and not postponed or node not in hints and any(
-                    isinstance(s, ast.Constant) and s.value is None or isinstance(s, ast.Name) and s.id in types for s in sides):
+            if (
+                node in hints
+                and not postponed
+                or node not in hints
+                and any(
+                    isinstance(s, ast.Constant) and s.value is None or isinstance(s, ast.Name) and s.id in types
+                    for s in sides
+                )
+            ):
                 yield node

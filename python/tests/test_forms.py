@@ -12,9 +12,11 @@ sys.path.insert(0, ROOT)
 
 from millrace import _forms  # noqa: E402
 
-FORM = (b'--b\r\nContent-Disposition: form-data; name="title"\r\n\r\nA \xc3\xa9\r\n'
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a \\"b\\".bin"\r\nContent-Type: image/png\r\n\r\n'
-        b'\x00\r\n--\r\n\xff\r\n--b--\r\n')
+FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="title"\r\n\r\nA \xc3\xa9\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="a \\"b\\".bin"\r\nContent-Type: image/png\r\n\r\n'
+    b'\x00\r\n--\r\n\xff\r\n--b--\r\n'
+)
 KIND = 'multipart/form-data; boundary="b"'
 
 
@@ -25,15 +27,22 @@ class TestForms(unittest.TestCase):
         """Fields are texts, and files are bytes with their name and header."""
         (name, title), (other, file) = _forms.read(memoryview(FORM), KIND)
         self.assertEqual((name, title, other), ("title", "A é", "file"))
-        self.assertEqual((file.data, file.filename, file.header["content-type"]), (b"\x00\r\n--\r\n\xff", 'a "b".bin', "image/png"))
+        self.assertEqual(
+            (file.data, file.filename, file.header["content-type"]), (b"\x00\r\n--\r\n\xff", 'a "b".bin', "image/png")
+        )
 
     def test_text_before_and_after(self) -> None:
         """What is before the first boundary and behind the last is no part."""
-        self.assertEqual(_forms.read(b"preamble\r\n" + FORM + b"epilogue", "multipart/form-data; charset=utf-8; boundary=b"), _forms.read(FORM, KIND))
+        self.assertEqual(
+            _forms.read(b"preamble\r\n" + FORM + b"epilogue", "multipart/form-data; charset=utf-8; boundary=b"),
+            _forms.read(FORM, KIND),
+        )
 
     def test_empty_file(self) -> None:
         """A file without a name and contents is a file."""
-        (_, file), = _forms.read(b'--b\r\nContent-Disposition: form-data; name="f"; filename=""\r\n\r\n\r\n--b--', KIND)
+        ((_, file),) = _forms.read(
+            b'--b\r\nContent-Disposition: form-data; name="f"; filename=""\r\n\r\n\r\n--b--', KIND
+        )
         self.assertEqual((file.data, file.filename), (b"", ""))
 
     def test_empty_form(self) -> None:
@@ -42,7 +51,10 @@ class TestForms(unittest.TestCase):
 
     def test_urlencoded(self) -> None:
         """Fields keep their order; empty ones are kept."""
-        self.assertEqual(_forms.read(b"a=1&b=%C3%A9+x&a=", "application/x-www-form-urlencoded"), [("a", "1"), ("b", "é x"), ("a", "")])
+        self.assertEqual(
+            _forms.read(b"a=1&b=%C3%A9+x&a=", "application/x-www-form-urlencoded"),
+            [("a", "1"), ("b", "é x"), ("a", "")],
+        )
 
     def test_other_types_have_no_fields(self) -> None:
         """JSON is no form."""
@@ -80,9 +92,9 @@ class TestForms(unittest.TestCase):
                 if change == 0:
                     body[at] = rng.choice(b'\r\n-b:;="x\x00\xff')
                 elif change == 1:
-                    del body[at:at + rng.randrange(8)]
+                    del body[at : at + rng.randrange(8)]
                 else:
-                    body[at:at] = body[max(0, at - rng.randrange(12)):at]
+                    body[at:at] = body[max(0, at - rng.randrange(12)) : at]
                 if not body:
                     break
             try:

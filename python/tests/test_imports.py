@@ -44,6 +44,7 @@ class TestHints(unittest.TestCase):
         from millrace import Boxes, Image
         from millrace._errors import LoadError
         from millrace._types import of
+
         self.assertEqual(type(of(Image, "x")).__name__, "ImageType")
         self.assertEqual(type(of(Boxes, "x")).__name__, "BoxesType")
         self.assertEqual(type(of(Boxes["ids"], "x")).__name__, "BoxesType")

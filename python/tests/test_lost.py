@@ -64,7 +64,9 @@ class TestLostConnections(WithServer):
                 stream.send(b"x")
             self.assertIsNone(stream.receive(timeout=0.05))
             stream.resume()
-            self.assertEqual([(r.seq, r.outputs) for r in (stream.receive() for _ in range(3))], [(1, {}), (2, {}), (3, {})])
+            self.assertEqual(
+                [(r.seq, r.outputs) for r in (stream.receive() for _ in range(3))], [(1, {}), (2, {}), (3, {})]
+            )
 
     def test_without_time_to_give_up_it_ends(self):
         with self.client.session(give_up=0) as session:
@@ -98,10 +100,15 @@ class TestLostConnections(WithServer):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "service.py")
             with open(path, "w", encoding="utf-8") as f:
-                f.write("import time\nclass Slow:\n    def setup(self):\n        time.sleep(1)\n    def infer(self, text: str) -> str:\n        return text\n")
+                f.write(
+                    "import time\nclass Slow:\n    def setup(self):\n        time.sleep(1)\n    def infer(self, text: "
+                    "str) -> str:\n        return text\n"
+                )
             server = Server("--model", f"words={path},python={sys.executable}")
             self.addCleanup(lambda: server.process.poll() is None and server.stop())
-            with Client(server.addr) as client, client.open("words", policy="every", session={"on_connection": self.note}) as stream:
+            with Client(server.addr) as client, client.open(
+                "words", policy="every", session={"on_connection": self.note}
+            ) as stream:
                 server.stop(signal.SIGKILL)
                 server.start()
                 stream.send({"text": "a"})
@@ -128,11 +135,13 @@ class TestClose(Fails):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             client = Client("127.0.0.1:%d" % silent.getsockname()[1])
             errors: list = []
+
             def open_session() -> None:
                 try:
                     client.session()
                 except MillraceError as e:
                     errors.append(e.code)
+
             thread = threading.Thread(target=open_session, daemon=True)
             thread.start()
             connection, _ = silent.accept()
@@ -150,16 +159,41 @@ class TestTLS(Fails):
         cls.dir = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.dir.cleanup)
         cls.cert, key = (os.path.join(cls.dir.name, name) for name in ("cert.pem", "key.pem"))
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cls.cert, "-days", "2",
-                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-keyout",
+                key,
+                "-out",
+                cls.cert,
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ],
+            check=True,
+            capture_output=True,
+        )
         cls.server = Server("--model", "id=identity", "--tls-cert", cls.cert, "--tls-key", key)
         cls.addClassCleanup(cls.server.stop)
 
     def test_certificates(self):
         with open(self.cert) as f:
             digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(f.read())).hexdigest()
-        colons = ":".join(digest[i:i + 2] for i in range(0, 64, 2)).upper()
-        for options in ({"ca": self.cert}, {"fingerprint": digest}, {"fingerprint": colons}, {"ssl_context": ssl.create_default_context(cafile=self.cert)}):
+        colons = ":".join(digest[i : i + 2] for i in range(0, 64, 2)).upper()
+        for options in (
+            {"ca": self.cert},
+            {"fingerprint": digest},
+            {"fingerprint": colons},
+            {"ssl_context": ssl.create_default_context(cafile=self.cert)},
+        ):
             with self.subTest(options), Client(self.server.addr, **options) as client:
                 self.assertTrue(client.live())
                 with client.open("id", policy="every") as stream:

@@ -37,7 +37,8 @@ class Square(Worker):
 class Last(Worker):
     resp_mime_type = "text/last"
     def forward(self, data):
-        return {"y": data, "worker": self.worker_id, "stage": self.stage, "who": os.environ.get("WHO"), "main": os.environ.get("FROM_MAIN")}
+        who, main = os.environ.get("WHO"), os.environ.get("FROM_MAIN")
+        return {"y": data, "worker": self.worker_id, "stage": self.stage, "who": who, "main": main}
 
 if __name__ == "__main__":
     os.environ["FROM_MAIN"] = "yes"
@@ -66,7 +67,13 @@ class Folder(TestCase):
     def stage(self, model: dict[str, Any], name: str, instance: int = 0, argv: list[str] | None = None) -> Peer:
         """Starts a process of a stage."""
         stage = next(s for s in model["stages"] if s["name"] == name)
-        return Peer(os.path.join(self.folder, "app.py"), argv, cwd=self.folder, hello={"instance": instance}, **{"stage": stage["stage"]})
+        return Peer(
+            os.path.join(self.folder, "app.py"),
+            argv,
+            cwd=self.folder,
+            hello={"instance": instance},
+            **{"stage": stage["stage"]},
+        )
 
 
 def call(endpoint: str, body: bytes) -> dict[str, Any]:
@@ -82,16 +89,35 @@ class TestProgram(Folder):
 
     def test_description(self) -> None:
         m = self.describe(SQUARE, "--port", "5000", "--capacity", "7", environment={"MOSEC_TIMEOUT": "1234"})
-        self.assertEqual([(s["name"], s["instances"], s["max_batch"], s["wait_ms"]) for s in m["stages"]],
-                         [("First_1", 1, 1, 10), ("Square_2", 1, 4, 5), ("Last_3", 2, 1, 10)])
+        self.assertEqual(
+            [(s["name"], s["instances"], s["max_batch"], s["wait_ms"]) for s in m["stages"]],
+            [("First_1", 1, 1, 10), ("Square_2", 1, 4, 5), ("Last_3", 2, 1, 10)],
+        )
         (route,) = m["app"]["routes"]
-        self.assertEqual((route["path"], route["model"], route["endpoint"], route["content_type"]), ("/inference", "inference", "first", "text/last"))
+        self.assertEqual(
+            (route["path"], route["model"], route["endpoint"], route["content_type"]),
+            ("/inference", "inference", "first", "text/last"),
+        )
         (graph,) = m["graphs"]
-        self.assertEqual([(s["stage"], s["endpoint"], s["input"], s["output"]) for s in graph["steps"]], [
-            ("First_1", "first", {"body": "body0"}, {"body": "body1"}), ("Square_2", "middle", {"body": "body1"}, {"body": "body2"}),
-            ("Last_3", "last", {"body": "body2"}, {"body": "body3"})])
-        self.assertEqual(m["app"]["extra"], {"port": 5000, "capacity": 7, "timeout_ms": 1234, "namespace": "mosec_service",
-                                             "max_request_size": 10485760, "compression": False})
+        self.assertEqual(
+            [(s["stage"], s["endpoint"], s["input"], s["output"]) for s in graph["steps"]],
+            [
+                ("First_1", "first", {"body": "body0"}, {"body": "body1"}),
+                ("Square_2", "middle", {"body": "body1"}, {"body": "body2"}),
+                ("Last_3", "last", {"body": "body2"}, {"body": "body3"}),
+            ],
+        )
+        self.assertEqual(
+            m["app"]["extra"],
+            {
+                "port": 5000,
+                "capacity": 7,
+                "timeout_ms": 1234,
+                "namespace": "mosec_service",
+                "max_request_size": 10485760,
+                "compression": False,
+            },
+        )
 
     def test_end(self) -> None:
         """Server.run() returns when the server closes the program, which goes on."""
@@ -102,20 +128,25 @@ class TestProgram(Folder):
 
     def test_one_stage(self) -> None:
         """A route of one stage needs no graph, and a stage may have several routes."""
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Server, SSEWorker
             class W(SSEWorker):
                 def forward(self, data): return data
             server = Server()
             server.append_worker(W, route=["/a", "/b/c"])
             server.run()
-        """)
-        self.assertEqual([(r["path"], r["model"], r["endpoint"], r["events"]) for r in m["app"]["routes"]],
-                         [("/a", "W_1", "only", True), ("/b/c", "W_1", "only", True)])
+        """
+        )
+        self.assertEqual(
+            [(r["path"], r["model"], r["endpoint"], r["events"]) for r in m["app"]["routes"]],
+            [("/a", "W_1", "only", True), ("/b/c", "W_1", "only", True)],
+        )
         self.assertEqual(m["graphs"], [])
 
     def test_shared_stages(self) -> None:
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Runtime, Server, Worker
             class A(Worker):
                 def forward(self, data): return data
@@ -125,16 +156,23 @@ class TestProgram(Folder):
                 server = Server()
                 server.register_runtime({"/x": [a, b], "/y": [b], "/z": [a, b, a]})
                 server.run()
-        """)
+        """
+        )
         self.assertEqual([s["name"] for s in m["stages"]], ["A_1", "B_2"])
-        self.assertEqual([[(s["stage"], s["endpoint"]) for s in g["steps"]] for g in m["graphs"]],
-                         [[("A_1", "first"), ("B_2", "last")], [("A_1", "first"), ("B_2", "middle"), ("A_1", "last")]])
-        self.assertEqual([(r["path"], r["endpoint"]) for r in m["app"]["routes"]], [("/x", "first"), ("/y", "only"), ("/z", "first")])
+        self.assertEqual(
+            [[(s["stage"], s["endpoint"]) for s in g["steps"]] for g in m["graphs"]],
+            [[("A_1", "first"), ("B_2", "last")], [("A_1", "first"), ("B_2", "middle"), ("A_1", "last")]],
+        )
+        self.assertEqual(
+            [(r["path"], r["endpoint"]) for r in m["app"]["routes"]], [("/x", "first"), ("/y", "only"), ("/z", "first")]
+        )
         self.assertEqual([s["name"] for s in m["graphs"][1]["steps"]], ["A_1.0", "B_2", "A_1.2"])
 
     def test_daemon(self) -> None:
         """The process ends with the name of a daemon that has exited."""
-        with Peer(self.write("""
+        with Peer(
+            self.write(
+                """
             import subprocess, sys
             from mosec import Server, Worker
             class W(Worker):
@@ -142,27 +180,39 @@ class TestProgram(Folder):
             if __name__ == "__main__":
                 server = Server()
                 server.append_worker(W)
-                server.register_daemon("keeper", subprocess.Popen([sys.executable, "-c", "input(); raise SystemExit(3)"], stdin=subprocess.PIPE))
-                until = "import os, time" + chr(10) + "while not os.path.exists('ready'): time.sleep(0.01)" + chr(10) + "raise SystemExit(4)"
+                keeper = [sys.executable, "-c", "input(); raise SystemExit(3)"]
+                server.register_daemon("keeper", subprocess.Popen(keeper, stdin=subprocess.PIPE))
+                wait = "while not os.path.exists('ready'): time.sleep(0.01)"
+                until = chr(10).join(["import os, time", wait, "raise SystemExit(4)"])
                 server.register_daemon("reader", subprocess.Popen([sys.executable, "-c", until]))
                 server.run()
-        """), cwd=self.folder) as p:
+        """
+            ),
+            cwd=self.folder,
+        ) as p:
             open(os.path.join(self.folder, "ready"), "x").close()
             while p.receive_or_end():
                 pass
             self.assertEqual(p.process.wait(60), 1)
-            self.assertIn(b"mosec daemon [reader] exited on error code: 4\n", p.process.stderr.read())  # which is part of the reason
+            self.assertIn(
+                b"mosec daemon [reader] exited on error code: 4\n", p.process.stderr.read()
+            )  # which is part of the reason
             self.assertEqual(p.model["app"]["extra"]["daemons"], ["keeper", "reader"])
 
     def test_run_that_fails(self) -> None:
         """What the program has started, which has its standard error, is not waited for."""
         with self.assertRaises(Failed) as failed:
-            Peer(self.write("""
+            Peer(
+                self.write(
+                    """
                 import subprocess
                 from mosec import Server
                 subprocess.Popen(["sleep", "1000"])
                 Server().run()
-            """), cwd=self.folder)
+            """
+                ),
+                cwd=self.folder,
+            )
         self.assertIn("no worker registered", failed.exception.message["message"])
 
     def test_refused(self) -> None:
@@ -226,30 +276,51 @@ class TestStage(Folder):
     def test_stages(self) -> None:
         """Bodies go from stage to stage."""
         m = self.describe(SQUARE)
-        with self.stage(m, "First_1") as first, self.stage(m, "Square_2") as square, self.stage(m, "Last_3", instance=1) as last:
-            a, bad, short = first.batch([call("first", b'{"x": 3}')])[0], first.batch([call("first", b"{")])[0], first.batch([call("first", b"{}")])[0]
+        with self.stage(m, "First_1") as first, self.stage(m, "Square_2") as square, self.stage(
+            m, "Last_3", instance=1
+        ) as last:
+            a, bad, short = (
+                first.batch([call("first", b'{"x": 3}')])[0],
+                first.batch([call("first", b"{")])[0],
+                first.batch([call("first", b"{}")])[0],
+            )
             self.assertEqual((bad["reply"]["status"], text_of(bad)), (400, "decoding error: decoding error"))
-            self.assertEqual((short["reply"]["status"], text_of(short)), (422, "request validation error: x is missing"))
+            self.assertEqual(
+                (short["reply"]["status"], text_of(short)), (422, "request validation error: x is missing")
+            )
             body = a["body"]
             b = square.batch([call("middle", body), call("middle", body)])[1]
             c = last.batch([call("last", b["body"])])[0]
-            self.assertEqual(json.loads(text_of(c)), {"y": 9, "worker": 2, "stage": "Last_3", "who": "b", "main": "yes"})
+            self.assertEqual(
+                json.loads(text_of(c)), {"y": 9, "worker": 2, "stage": "Last_3", "who": "b", "main": "yes"}
+            )
             self.assertEqual((c["reply"]["status"], c["reply"]["content_type"]), (200, "text/last"))
 
     def test_stages_of_other_routes(self) -> None:
         """A stage that has become the last, or another one, still serves the graphs from before."""
         import pickle
+
         m = self.describe(SQUARE)
         with self.stage(m, "Last_3") as p:
-            answers = p.batch([call("middle", pickle.dumps(3))]) + p.batch([call("last", pickle.dumps(3))]) + p.batch([call("only", b"3")])
-            self.assertEqual([pickle.loads(answers[0]["body"])["y"], *(json.loads(text_of(a))["y"] for a in answers[1:])], [3, 3, 3])
+            answers = (
+                p.batch([call("middle", pickle.dumps(3))])
+                + p.batch([call("last", pickle.dumps(3))])
+                + p.batch([call("only", b"3")])
+            )
+            self.assertEqual(
+                [pickle.loads(answers[0]["body"])["y"], *(json.loads(text_of(a))["y"] for a in answers[1:])], [3, 3, 3]
+            )
 
     def test_one_fails_alone(self) -> None:
         """A request for which forward raises does not fail those of its batch."""
         import pickle
+
         def ask(p: Peer, *values: Any) -> list[tuple[int, Any]]:
             answers = p.batch([call("middle", pickle.dumps(v)) for v in values])
-            return [(a["reply"]["status"], pickle.loads(a["body"]) if a["reply"]["status"] == 200 else text_of(a)) for a in answers]
+            return [
+                (a["reply"]["status"], pickle.loads(a["body"]) if a["reply"]["status"] == 200 else text_of(a))
+                for a in answers
+            ]
 
         m = self.describe(SQUARE)
         with self.stage(m, "Square_2") as p:
@@ -269,13 +340,18 @@ class TestStage(Folder):
         """Frames without a route's call are not unpickled."""
         m = self.describe(SQUARE)
         with self.stage(m, "Square_2") as p:
-            for request in ({"rows": 1, "body": b"cposix\nsystem\n(S'false'\ntR."}, call("/inference 0", b"1"), call("", b"1")):
+            for request in (
+                {"rows": 1, "body": b"cposix\nsystem\n(S'false'\ntR."},
+                call("/inference 0", b"1"),
+                call("", b"1"),
+            ):
                 (a,) = p.batch([request])
                 self.assertEqual(a["error"]["code"], "unsupported")
                 self.assertIn("send requests to the application's routes", a["error"]["message"])
 
     def test_events(self) -> None:
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Server, SSEWorker, ValidationError
             class W(SSEWorker):
                 example = ["warm"]
@@ -290,15 +366,19 @@ class TestStage(Folder):
                 server = Server()
                 server.append_worker(W, max_batch_size=2)
                 server.run()
-        """)
+        """
+        )
         with self.stage(m, "W_1") as p:
             answers = p.batch([call("only", b'"a"'), call("only", b'"bad"')])
-            self.assertEqual([a["reply"]["status"] for a in answers], [422, 422])  # after events, nothing is tried again
+            self.assertEqual(
+                [a["reply"]["status"] for a in answers], [422, 422]
+            )  # after events, nothing is tried again
             self.assertEqual(len(p.parts), 6)
 
     def test_classes_that_cannot_be_imported(self) -> None:
         """The program is run up to Server.run() for them."""
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Server, Worker
             if __name__ == "__main__":
                 class W(Worker):
@@ -306,31 +386,38 @@ class TestStage(Folder):
                 server = Server()
                 server.append_worker(W, start_method="fork")
                 server.run()
-        """)
+        """
+        )
         with self.stage(m, "W_1") as p:
             self.assertEqual(text_of(p.batch([call("only", b"1")])[0]), "2")
-        spawned = {**m, "stages": [{**m["stages"][0], "stage": json.dumps({**json.loads(m["stages"][0]["stage"]), "main": False})}]}
+        spawned = {
+            **m,
+            "stages": [{**m["stages"][0], "stage": json.dumps({**json.loads(m["stages"][0]["stage"]), "main": False})}],
+        }
         with self.assertRaises(Failed) as failed:
             self.stage(spawned, "W_1")
         self.assertIn("has no class W when it is imported", failed.exception.message["message"])
 
     def test_run_without_guard(self) -> None:
         """A program that calls Server.run() while it is imported is refused."""
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Server, Worker
             class W(Worker):
                 def forward(self, data): return data
             server = Server()
             server.append_worker(W)
             server.run()
-        """)
+        """
+        )
         with self.assertRaises(Failed) as failed:
             self.stage(m, "W_1")
         self.assertIn('put it behind `if __name__ == "__main__":`', failed.exception.message["message"])
 
     def test_warm_up_that_fails(self) -> None:
         """It is logged, and the stage is served."""
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Server, Worker
             class W(Worker):
                 multi_examples = [1, "x"]
@@ -339,7 +426,8 @@ class TestStage(Folder):
                 server = Server()
                 server.append_worker(W)
                 server.run()
-        """)
+        """
+        )
         with self.stage(m, "W_1") as p:
             self.assertTrue(any("warmup failed" in line for line in p.lines()), p.logs)
             self.assertEqual(text_of(p.batch([call("only", b"1")])[0]), "2")
@@ -353,7 +441,8 @@ class TestMixins(Folder):
             import msgpack
         except ImportError:
             self.skipTest("needs Debian's python3-msgpack")
-        m = self.describe("""
+        m = self.describe(
+            """
             from mosec import Server, Worker
             from mosec.mixin import MsgpackMixin
             class W(MsgpackMixin, Worker):
@@ -365,10 +454,13 @@ class TestMixins(Folder):
                 server.append_worker(W, route="/w")
                 server.append_worker(Bad, route="/bad")
                 server.run()
-        """)
+        """
+        )
         with self.stage(m, "W_1") as p, self.stage(m, "Bad_2") as bad:
             (a,) = p.batch([call("only", msgpack.packb({"a": [1, 2], "b": b"x"}))])
-            self.assertEqual((msgpack.unpackb(a["body"]), a["reply"]["content_type"]), ({"n": 2, "b": b"x"}, "application/msgpack"))
+            self.assertEqual(
+                (msgpack.unpackb(a["body"]), a["reply"]["content_type"]), ({"n": 2, "b": b"x"}, "application/msgpack")
+            )
             (a,) = p.batch([call("only", b"\xc1")])
             self.assertEqual((a["reply"]["status"], text_of(a)), (400, "decoding error: decoding error"))
             (a,) = bad.batch([call("only", msgpack.packb(1))])
@@ -377,6 +469,7 @@ class TestMixins(Folder):
     def test_redis(self) -> None:
         """Data wait in a Redis server, which the program has started and registered."""
         import shutil
+
         if not shutil.which("redis-server"):
             self.skipTest("needs Debian's redis-server and python3-redis")
         m = None
@@ -390,7 +483,8 @@ class TestMixins(Folder):
                 def forward(self, data): return data["x"] * 10
             if __name__ == "__main__":
                 socket = os.path.join(os.getcwd(), "redis.sock")
-                with subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", socket, "--save", ""], stdout=subprocess.DEVNULL) as redis:
+                command = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", ""]
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL) as redis:
                     try:
                         RedisShmIPCMixin.set_redis_url("unix://" + socket)
                         server = Server()

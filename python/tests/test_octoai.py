@@ -72,7 +72,9 @@ class TestService(TestCase):
         self.assertGreaterEqual(float(answer["reply"]["header"]["octoai-inference-time-ms"]), 0)
         return json.loads(answer["body"])
 
-    def detail(self, child: Peer, endpoint: str, body: Any, content_type: str = "application/json") -> list[dict[str, Any]]:
+    def detail(
+        self, child: Peer, endpoint: str, body: Any, content_type: str = "application/json"
+    ) -> list[dict[str, Any]]:
         """Returns the errors of a call, which must be refused as invalid."""
         answer = child.call(endpoint, body, content_type)
         self.assertEqual(answer.get("reply", {}).get("status"), 422, answer)
@@ -89,7 +91,9 @@ class TestService(TestCase):
 
     def test_model(self) -> None:
         """The description has the style, the routes, their document, and what the server needs."""
-        app = self.serve(HELLO, environment={"OCTOAI_REPLICA_NAME": "r1"}, argv=["--async-enable", "False"]).model["app"]
+        app = self.serve(HELLO, environment={"OCTOAI_REPLICA_NAME": "r1"}, argv=["--async-enable", "False"]).model[
+            "app"
+        ]
         self.assertEqual((app["style"], app["extra"]), ("octoai", {"async_enable": False, "replica_name": "r1"}))
         self.assertEqual(app["routes"], [{"method": "POST", "path": "/infer", "endpoint": "infer"}])
         document = app["openapi"]
@@ -100,7 +104,9 @@ class TestService(TestCase):
     def test_invalid_requests(self) -> None:
         """Each error names where it is."""
         child = self.serve(HELLO)
-        self.assertEqual([e["loc"] for e in self.detail(child, "infer", {"times": "many"})], [["body", "prompt"], ["body", "times"]])
+        self.assertEqual(
+            [e["loc"] for e in self.detail(child, "infer", {"times": "many"})], [["body", "prompt"], ["body", "times"]]
+        )
         for body, location in ((b"", ["body"]), (b"[1]", ["body"]), (b"null", ["body"]), (b'{"prompt"', ["body", 9])):
             with self.subTest(body[:20]):
                 detail = self.detail(child, "infer", body)
@@ -124,7 +130,8 @@ class TestService(TestCase):
 
     def test_endpoints(self) -> None:
         """Public methods are endpoints: at their name with - for _, or at the path of the decorator."""
-        child = self.serve("""
+        child = self.serve(
+            """
             from octoai.service import Service, path
 
             class S(Service):
@@ -144,20 +151,26 @@ class TestService(TestCase):
 
                 def _next(self, x):
                     return x + 1
-        """)
+        """
+        )
         routes = {r["endpoint"]: r["path"] for r in child.model["app"]["routes"]}
-        self.assertEqual(routes, {"infer": "/infer", "count_words": "/count-words", "words": "/v1/words", "later": "/later"})
+        self.assertEqual(
+            routes, {"infer": "/infer", "count_words": "/count-words", "words": "/v1/words", "later": "/later"}
+        )
         self.assertEqual(self.output(child, "infer", {"x": 1}), 2)
         self.assertEqual(self.output(child, "count_words", {"text": "a b"}), 2)
         self.assertEqual(self.output(child, "words", {"text": "a b"}), ["a", "b"])
         self.assertEqual(self.output(child, "later", {"x": 1}), 3)
         operation = child.model["app"]["openapi"]["paths"]["/v1/words"]["post"]
         self.assertEqual(operation["description"], "Splits.")
-        self.assertEqual(operation["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/WordsInput")
+        self.assertEqual(
+            operation["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/WordsInput"
+        )
 
     def test_forms(self) -> None:
         """infer_form_data gets texts and uploads."""
-        child = self.serve("""
+        child = self.serve(
+            """
             from octoai.service import Service, path
             from octoai.types import File
 
@@ -168,24 +181,31 @@ class TestService(TestCase):
                 @path("/infer-form-data")
                 def infer_form_data(self, file: File, title: str) -> str:
                     return f"{title} {file.filename} {file.content_type} {file.size} {file.file.read().decode()}"
-        """)
+        """
+        )
         form = part("file", b"contents", "a.txt") + part("title", "é".encode()) + b"--b--\r\n"
         self.assertEqual(self.output(child, "infer_form_data", form, FORM_KIND), "é a.txt text/plain 8 contents")
         for form, kind, where in (
-            (b"--b--", FORM_KIND, ["file", "title"]), (b"{}", "application/json", ["file", "title"]),
+            (b"--b--", FORM_KIND, ["file", "title"]),
+            (b"{}", "application/json", ["file", "title"]),
             (part("title", b"x") + part("file", b"x") + b"--b--", FORM_KIND, ["file"]),
             (part("title", b"x", "a") + part("file", b"x", "b") + b"--b--", FORM_KIND, ["title"]),
         ):
-            self.assertEqual([e["loc"] for e in self.detail(child, "infer_form_data", form, kind)], [["body", w] for w in where])
+            self.assertEqual(
+                [e["loc"] for e in self.detail(child, "infer_form_data", form, kind)], [["body", w] for w in where]
+            )
         answer = child.call("infer_form_data", b"--b", FORM_KIND)
         self.assertEqual(answer["reply"]["status"], 400)
         self.assertIn("boundary", json.loads(answer["body"])["detail"])
         schema = child.model["app"]["openapi"]["components"]["schemas"]["InferFormDataInput"]
-        self.assertEqual(schema["properties"], {"file": {"type": "string", "format": "binary"}, "title": {"type": "string"}})
+        self.assertEqual(
+            schema["properties"], {"file": {"type": "string", "format": "binary"}, "title": {"type": "string"}}
+        )
 
     def test_types(self) -> None:
         """Pictures, sound and texts in requests and answers, in the newer form and the older one."""
-        child = self.serve("""
+        child = self.serve(
+            """
             from octoai.service import Service
             from octoai.types import Audio, Image, Text
 
@@ -195,13 +215,16 @@ class TestService(TestCase):
 
                 def listen(self, audio: Audio) -> Text:
                     return Text(text=str(len(audio.to_bytes())))
-        """)
+        """
+        )
         data = base64.b64encode(b"a picture").decode()
         self.assertEqual(self.output(child, "infer", {"image": {"data": data}}), {"data": data})
         self.assertEqual(self.output(child, "infer", {"image": {"image_b64": data}}), {"data": data})
         self.assertEqual(self.output(child, "listen", {"audio": {"audio_b64": data}}), {"text": "9"})
         self.assertEqual(self.detail(child, "infer", {"image": {}})[0]["loc"][:2], ["body", "image"])
-        self.assertEqual(self.detail(child, "infer", {"image": {"data": {"url": "ftp://x/"}}})[0]["loc"][:2], ["body", "image"])
+        self.assertEqual(
+            self.detail(child, "infer", {"image": {"data": {"url": "ftp://x/"}}})[0]["loc"][:2], ["body", "image"]
+        )
         answer = child.call("infer", {"image": {"data": "%"}})
         self.assertEqual(answer.get("reply", {}).get("status"), 200)  # the service does not look into it
         self.assertIn("not base64", child.call("listen", {"audio": {"data": "abcde"}})["error"]["message"])
@@ -222,12 +245,17 @@ class TestService(TestCase):
             self.assertIn("127.0.0.1 is a private address", self.serve(text).call("infer", body)["error"]["message"])
             child = self.serve(text, environment={"MILLRACE_SOURCES_ALLOW_PRIVATE": "true"})
             self.assertEqual(self.output(child, "infer", body), 1000)
-            self.assertIn("status 404", child.call("infer", {"image": {"data": {"url": url + "/none"}}})["error"]["message"])
-            self.assertIn("status 301", child.call("infer", {"image": {"data": {"url": url + "/folder"}}})["error"]["message"])
+            self.assertIn(
+                "status 404", child.call("infer", {"image": {"data": {"url": url + "/none"}}})["error"]["message"]
+            )
+            self.assertIn(
+                "status 301", child.call("infer", {"image": {"data": {"url": url + "/folder"}}})["error"]["message"]
+            )
 
     def test_wrong_answer(self) -> None:
         """A result that does not fit its hint fails the request."""
-        child = self.serve("""
+        child = self.serve(
+            """
             from octoai.service import Service
 
             class S(Service):
@@ -236,13 +264,15 @@ class TestService(TestCase):
 
                 def floats(self, x: int) -> list:
                     return [float("nan"), float("inf"), 1.5]
-        """)
+        """
+        )
         self.assertIn("infer: ", child.call("infer", {"x": 1})["error"]["message"])
         self.assertEqual(self.output(child, "floats", {"x": 1}), [None, None, 1.5])
 
     def test_hooks(self) -> None:
         """The hooks are called in their order, setup between them, and asynchronous prints of infer in the log."""
-        child = self.serve("""
+        child = self.serve(
+            """
             from octoai.service import Service
 
             class S(Service):
@@ -257,16 +287,22 @@ class TestService(TestCase):
                     return x
                 def on_server_shutdown(self):
                     print("shutdown")
-        """)
+        """
+        )
         child.call("infer", {"x": 1})
         code, written = child.close()
         self.assertEqual(code, 0)
-        order = [line for line in child.lines() + written.split() if line in ("init", "startup", "setup", "infer", "shutdown")]
+        order = [
+            line
+            for line in child.lines() + written.split()
+            if line in ("init", "startup", "setup", "infer", "shutdown")
+        ]
         self.assertEqual(order, ["init", "startup", "setup", "infer", "shutdown"])
 
     def test_setup_failure(self) -> None:
         """What setup raises is told with its traceback."""
-        message = self.failed("""
+        message = self.failed(
+            """
             from octoai.service import Service
 
             class S(Service):
@@ -274,7 +310,8 @@ class TestService(TestCase):
                     raise OSError("no weights")
                 def infer(self, x: int) -> int:
                     return x
-        """)
+        """
+        )
         self.assertIn("setup: OSError: no weights", message["message"])
         self.assertIn("service.py", message["traceback"])
 
@@ -292,20 +329,60 @@ class TestService(TestCase):
             (start + "    def infer(self, x) -> int: return x", [], {}, "infer: parameter x has no type hint"),
             (start + "    def infer(self, x: int): return x", [], {}, "infer: its result has no type hint"),
             (start + "    def infer(self) -> int: return 1", [], {}, "infer: it has no parameters"),
-            (start + "    def infer(self, **x: int) -> int: return 1", [], {}, "infer: parameter x cannot be given by name"),
+            (
+                start + "    def infer(self, **x: int) -> int: return 1",
+                [],
+                {},
+                "infer: parameter x cannot be given by name",
+            ),
             (start + "    pass", [], {}, "infer"),
-            (infer + "    def helper(self, x): return x", [], {},
-             "helper: parameter x has no type hint; public methods are endpoints: begin the name of one that is not with _"),
-            (infer + "    @path('x')\n    def other(self, x: int) -> int: return x", [], {}, "other: the path 'x' does not begin with /"),
-            (infer + "    @path('/infer')\n    def other(self, x: int) -> int: return x", [], {}, "other: its path /infer is that of infer"),
-            (infer + "    @path('/docs')\n    def other(self, x: int) -> int: return x", [], {}, "other: its path /docs is that of the server"),
-            (infer + "    def infer_form_data(self, x: str) -> int: return x", [], {}, "infer_form_data: it has no path"),
-            (infer + "    @path('/f')\n    def infer_form_data(self, x: int) -> int: return x", [], {}, "infer_form_data: parameter x: only File and str"),
+            (
+                infer + "    def helper(self, x): return x",
+                [],
+                {},
+                "helper: parameter x has no type hint; public methods are endpoints: begin the name of one that is "
+                "not with _",
+            ),
+            (
+                infer + "    @path('x')\n    def other(self, x: int) -> int: return x",
+                [],
+                {},
+                "other: the path 'x' does not begin with /",
+            ),
+            (
+                infer + "    @path('/infer')\n    def other(self, x: int) -> int: return x",
+                [],
+                {},
+                "other: its path /infer is that of infer",
+            ),
+            (
+                infer + "    @path('/docs')\n    def other(self, x: int) -> int: return x",
+                [],
+                {},
+                "other: its path /docs is that of the server",
+            ),
+            (
+                infer + "    def infer_form_data(self, x: str) -> int: return x",
+                [],
+                {},
+                "infer_form_data: it has no path",
+            ),
+            (
+                infer + "    @path('/f')\n    def infer_form_data(self, x: int) -> int: return x",
+                [],
+                {},
+                "infer_form_data: parameter x: only File and str",
+            ),
             (infer, ["--port", "1"], {}, "--port: is not an argument"),
             (infer, ["--async-enable=maybe"], {}, "'maybe' is not true or false"),
             (infer, ["--async-enable"], {}, "'' is not true or false"),
             (infer, [], {"class": "T"}, "has no class T"),
-            ("import octoai.service", [], {"style": "octoai"}, "contains no classes extending base octoai.service.Service"),
+            (
+                "import octoai.service",
+                [],
+                {"style": "octoai"},
+                "contains no classes extending base octoai.service.Service",
+            ),
             (infer, [], {}, "it is served"),
         ]
         got = self.refusals([case[:3] for case in cases], *self.environment.values())
@@ -332,7 +409,9 @@ class TestService(TestCase):
         self.assertEqual(self.output(self.serve(text, **{"class": "Service"}), "infer", {"x": 1}), "B")
 
     def test_volume(self) -> None:
-        """The variables of the volume are set before the import of a service with a store_assets of its own, and only then."""
+        """The variables of the volume are set before the import of a service with a store_assets of its own, and only
+        then.
+        """
         text = """
             import os
             from octoai.service import Service
@@ -345,7 +424,10 @@ class TestService(TestCase):
         volume = {"OCTOAI_VOLUME_PATH": "/volume"}
         self.assertEqual(self.output(self.serve(text, environment=volume), "infer", {"x": 1}), "none none")
         text += "\n                def store_assets(self):\n                    pass\n"
-        self.assertEqual(self.output(self.serve(text, environment=volume), "infer", {"x": 1}), "/volume/torch_home /volume/huggingface_hub_cache")
+        self.assertEqual(
+            self.output(self.serve(text, environment=volume), "infer", {"x": 1}),
+            "/volume/torch_home /volume/huggingface_hub_cache",
+        )
 
 
 class TestServiceWithoutPydantic(TestService):
@@ -359,7 +441,8 @@ class TestPydantic(TestService):
 
     def test_models(self) -> None:
         """Fields are read by their alias, and answered by their name; media may be fields."""
-        child = self.serve("""
+        child = self.serve(
+            """
             from typing import List
             from pydantic import BaseModel, Field
             from octoai.service import Service
@@ -380,15 +463,22 @@ class TestPydantic(TestService):
             class S(Service):
                 def infer(self, input: Options) -> Found:
                     return Found(detections=[Detection(**{"class": 3, "confidence": 0.5})], image=input.image)
-        """)
-        self.assertEqual(self.output(child, "infer", {"input": {"image": {"data": "YQ=="}}}),
-                         {"detections": [{"class_": 3, "confidence": 0.5}], "image": {"data": "YQ=="}})
-        self.assertEqual(self.detail(child, "infer", {"input": {"image": {}}})[0]["loc"][:3], ["body", "input", "image"])
+        """
+        )
+        self.assertEqual(
+            self.output(child, "infer", {"input": {"image": {"data": "YQ=="}}}),
+            {"detections": [{"class_": 3, "confidence": 0.5}], "image": {"data": "YQ=="}},
+        )
+        self.assertEqual(
+            self.detail(child, "infer", {"input": {"image": {}}})[0]["loc"][:3], ["body", "input", "image"]
+        )
         self.assertIn("class_", child.model["app"]["openapi"]["components"]["schemas"]["Detection"]["properties"])
 
 
 def load_tests(loader: unittest.TestLoader, *_: Any) -> unittest.TestSuite:
-    """Runs the tests of the common class once for each. Short, without pydantic only those that read, check or describe types."""
+    """Runs the tests of the common class once for each. Short, without pydantic only those that read, check or describe
+    types.
+    """
     suite = unittest.TestSuite()
     for case in (TestService, TestServiceWithoutPydantic, TestErrorsOfFastAPI, TestCommands, TestTypes):
         for test in loader.loadTestsFromTestCase(case):
@@ -398,12 +488,20 @@ def load_tests(loader: unittest.TestLoader, *_: Any) -> unittest.TestSuite:
     return suite
 
 
-WITHOUT_TYPES = {"test_addresses", "test_choice_of_class", "test_exception", "test_hooks", "test_setup_failure", "test_volume"}
+WITHOUT_TYPES = {
+    "test_addresses",
+    "test_choice_of_class",
+    "test_exception",
+    "test_hooks",
+    "test_setup_failure",
+    "test_volume",
+}
 
 
 @contextlib.contextmanager
 def files(folder: str) -> Any:
     """Serves the files of a folder at a URL."""
+
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
             pass
@@ -430,15 +528,21 @@ class TestErrorsOfFastAPI(TestCase):
         from fastapi.testclient import TestClient
 
         names: dict[str, Any] = {}
-        models = textwrap.dedent("""
+        models = textwrap.dedent(
+            """
             from typing import List, Optional
             from pydantic import BaseModel, Field
 
             class Box(BaseModel):
                 x: float
                 kind: int = Field(..., alias="class")
-        """)
-        exec(compile(models + textwrap.dedent("""
+        """
+        )
+        exec(
+            compile(
+                models
+                + textwrap.dedent(
+                    """
             from fastapi import FastAPI, Form, UploadFile
 
             class Body(BaseModel):
@@ -456,8 +560,18 @@ class TestErrorsOfFastAPI(TestCase):
             @app.post("/infer_form_data")
             def form(file: UploadFile, title: str = Form()) -> int:
                 return 1
-        """), "peer", "exec", dont_inherit=True), names)
-        child = self.start(models + textwrap.dedent("""
+        """
+                ),
+                "peer",
+                "exec",
+                dont_inherit=True,
+            ),
+            names,
+        )
+        child = self.start(
+            models
+            + textwrap.dedent(
+                """
             from octoai.service import Service, path
             from octoai.types import File
 
@@ -468,16 +582,42 @@ class TestErrorsOfFastAPI(TestCase):
                 @path("/form")
                 def infer_form_data(self, file: File, title: str) -> str:
                     return title
-        """))
+        """
+            )
+        )
         client = TestClient(names["app"])
-        cases = [("infer", body, "application/json") for body in (
-            b"{}", b"", b"null", b"[1]", b'"x"', b"{", b'{"prompt":"x",}', b"\xff", b'{"prompt":null}', b'{"prompt":["x"]}',
-            b'{"prompt":1,"times":"x","box":{"x":"a"},"tags":[1,"b"]}', b'{"prompt":"x","box":{"class":1.5,"x":null},"times":true}')]
+        cases = [
+            ("infer", body, "application/json")
+            for body in (
+                b"{}",
+                b"",
+                b"null",
+                b"[1]",
+                b'"x"',
+                b"{",
+                b'{"prompt":"x",}',
+                b"\xff",
+                b'{"prompt":null}',
+                b'{"prompt":["x"]}',
+                b'{"prompt":1,"times":"x","box":{"x":"a"},"tags":[1,"b"]}',
+                b'{"prompt":"x","box":{"class":1.5,"x":null},"times":true}',
+            )
+        ]
         cases += [("infer", b'{"prompt":"x"}', kind) for kind in ("text/plain", "application/x-www-form-urlencoded")]
-        cases += [("infer_form_data", body, FORM_KIND) for body in (
-            part("other", b"x") + b"--b--", part("file", b"x", "a") + b"--b--", part("file", b"x") + part("title", b"x") + b"--b--",
-            part("file", b"x", "a") + part("title", b"") + b"--b--", part("file", b"x", "a") + part("title", b"x", "b") + b"--b--")]
-        cases += [("infer_form_data", b"{}", "application/json"), ("infer_form_data", b"title=x", "application/x-www-form-urlencoded")]
+        cases += [
+            ("infer_form_data", body, FORM_KIND)
+            for body in (
+                part("other", b"x") + b"--b--",
+                part("file", b"x", "a") + b"--b--",
+                part("file", b"x") + part("title", b"x") + b"--b--",
+                part("file", b"x", "a") + part("title", b"") + b"--b--",
+                part("file", b"x", "a") + part("title", b"x", "b") + b"--b--",
+            )
+        ]
+        cases += [
+            ("infer_form_data", b"{}", "application/json"),
+            ("infer_form_data", b"title=x", "application/x-www-form-urlencoded"),
+        ]
         for endpoint, sent, kind in cases:
             with self.subTest(endpoint=endpoint, sent=sent, kind=kind):
                 theirs = client.post("/" + endpoint, content=sent, headers={"Content-Type": kind})
@@ -487,7 +627,9 @@ class TestErrorsOfFastAPI(TestCase):
                 if theirs.status_code == 400:
                     self.assertTrue(got.startswith(want), got)
                     continue
-                self.assertEqual([(e["loc"], e["msg"], e["type"]) for e in got], [(e["loc"], e["msg"], e["type"]) for e in want])
+                self.assertEqual(
+                    [(e["loc"], e["msg"], e["type"]) for e in got], [(e["loc"], e["msg"], e["type"]) for e in want]
+                )
 
 
 class TestCommands(TestCase):
@@ -496,8 +638,14 @@ class TestCommands(TestCase):
     def command(self, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
         """Runs it in the folder of the test."""
         path = os.pathsep.join([os.path.join(ROOT, "compat"), ROOT])
-        return subprocess.run([sys.executable, "-m", "octoai.server", *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PYTHONPATH": path, **(environment or {})})
+        return subprocess.run(
+            [sys.executable, "-m", "octoai.server", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+        )
 
     def good(self, *arguments: str, **options: Any) -> str:
         """Returns what a command prints behind its first line."""
@@ -511,7 +659,8 @@ class TestCommands(TestCase):
         """Writes two services."""
         super().setUp()
         self.write(HELLO)
-        self.write("""
+        self.write(
+            """
             from octoai.service import Service, volume_path
             import os
 
@@ -527,7 +676,9 @@ class TestCommands(TestCase):
             class Zero(Service):
                 def infer(self, x: int) -> int:
                     return x
-        """, "package/assets.py")
+        """,
+            "package/assets.py",
+        )
         self.write("", "package/__init__.py")
 
     assets = ("--service-module", "package.assets", "--service-class", "Assets")
@@ -567,7 +718,10 @@ class TestCommands(TestCase):
         """The level is that of the option, or of the variable."""
         self.assertIn("INFO", self.command("setup-service").stderr)
         self.assertNotIn("INFO", self.command("setup-service", environment={"OCTOAI_LOG_LEVEL": "warning"}).stderr)
-        self.assertIn("INFO", self.command("--log-level", "info", "setup-service", environment={"OCTOAI_LOG_LEVEL": "ERROR"}).stderr)
+        self.assertIn(
+            "INFO",
+            self.command("--log-level", "info", "setup-service", environment={"OCTOAI_LOG_LEVEL": "ERROR"}).stderr,
+        )
         self.assertEqual(self.command("setup-service", environment={"OCTOAI_LOG_LEVEL": "loud"}).returncode, 2)
 
     def test_wrong_usage(self) -> None:
@@ -587,21 +741,72 @@ class TestCommands(TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("MILLRACE_COMMAND", done.stderr)
 
-
     def test_run(self) -> None:
         """Options become those of the server."""
         program = self.write("#!/bin/sh\nprintf '%s\\n' \"$OCTOAI_LOG_LEVEL\" \"$@\"\n", "millrace")
         os.chmod(program, 0o755)
-        model = f',style="octoai",python="{sys.executable}",args="--async-enable=true",limits.run="15m",limits.start="1h"'
-        fixed = ["--root", "service", "--http", "127.0.0.1:8080", "--grpc", "off", "--limits-keep-alive", "900s", "--log-level", "info"]
+        model = (
+            f',style="octoai",python="{sys.executable}",args="--async-enable=true",limits.run="15m",limits.start="1h"'
+        )
+        fixed = [
+            "--root",
+            "service",
+            "--http",
+            "127.0.0.1:8080",
+            "--grpc",
+            "off",
+            "--limits-keep-alive",
+            "900s",
+            "--log-level",
+            "info",
+        ]
         done = self.command("run", environment={"MILLRACE_COMMAND": program})
-        self.assertEqual(done.stdout.splitlines(), ["INFO", "serve", "--model", 'service="./service.py"' + model, *fixed], done.stderr)
-        done = self.command("--log-level", "warning", *self.assets, "run", "--port", "1", "--host", "0.0.0.0", "--async-enable", "False",
-                            "--timeout-keep-alive", "5", "--", "--hosts", "x", environment={"PATH": self.folder + ":/bin"})
+        self.assertEqual(
+            done.stdout.splitlines(),
+            ["INFO", "serve", "--model", 'service="./service.py"' + model, *fixed],
+            done.stderr,
+        )
+        done = self.command(
+            "--log-level",
+            "warning",
+            *self.assets,
+            "run",
+            "--port",
+            "1",
+            "--host",
+            "0.0.0.0",
+            "--async-enable",
+            "False",
+            "--timeout-keep-alive",
+            "5",
+            "--",
+            "--hosts",
+            "x",
+            environment={"PATH": self.folder + ":/bin"},
+        )
         model = model.replace("true", "false").replace(",args", ',class="Assets",args')
-        self.assertEqual(done.stdout.splitlines(), [
-            "WARNING", "serve", "--model", 'assets="package.assets:Assets"' + model, "--root", "assets", "--http", "0.0.0.0:1", "--grpc", "off",
-            "--limits-keep-alive", "5s", "--log-level", "warn", "--hosts", "x"], done.stderr)
+        self.assertEqual(
+            done.stdout.splitlines(),
+            [
+                "WARNING",
+                "serve",
+                "--model",
+                'assets="package.assets:Assets"' + model,
+                "--root",
+                "assets",
+                "--http",
+                "0.0.0.0:1",
+                "--grpc",
+                "off",
+                "--limits-keep-alive",
+                "5s",
+                "--log-level",
+                "warn",
+                "--hosts",
+                "x",
+            ],
+            done.stderr,
+        )
 
 
 class TestTypes(unittest.TestCase):
@@ -611,8 +816,13 @@ class TestTypes(unittest.TestCase):
         """Runs a program that has imported the types, with these modules hidden."""
         hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in hide)
         program = f"import sys\n{hidden}from octoai.types import *\n" + text
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "compat")})
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "compat")},
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 
@@ -620,7 +830,9 @@ class TestTypes(unittest.TestCase):
         """Samples survive a WAV file, with one channel and with two, without soundfile."""
         if importlib.util.find_spec("numpy") is None:
             self.skipTest("numpy is not installed")
-        self.assertEqual(self.run_python("""
+        self.assertEqual(
+            self.run_python(
+                """
 import io, wave, numpy as np
 mono = np.array([-1, -0.5, 0, 0.5, 1])
 a = Audio.from_numpy(mono, 8000)
@@ -634,37 +846,54 @@ for width in (1, 2, 3, 4):
     with wave.open(file, "wb") as f:
         f.setparams((1, width, 8000, 0, "NONE", ""))
         half = 1 << (8 * width - 2)
-        f.writeframes(bytes([128, 192, 64]) if width == 1 else b"".join(v.to_bytes(width, "little", signed=True) for v in (0, half, -half)))
+        samples = b"".join(v.to_bytes(width, "little", signed=True) for v in (0, half, -half))
+        f.writeframes(bytes([128, 192, 64]) if width == 1 else samples)
     got = Audio(data=__import__("base64").b64encode(file.getvalue())).to_numpy()[0]
     assert np.allclose(got, [0, 0.5, -0.5]), (width, got)
 assert a.is_valid() and not Audio(data="YQ==").is_valid()
 print("ok")
-""", "soundfile"), "ok")
+""",
+                "soundfile",
+            ),
+            "ok",
+        )
 
     def test_pictures(self) -> None:
         """Pillow's images survive a PNG file."""
         if importlib.util.find_spec("PIL") is None:
             self.skipTest("Pillow is not installed")
-        self.assertEqual(self.run_python("""
+        self.assertEqual(
+            self.run_python(
+                """
 from PIL import Image as Pillow
 i = Image.from_pil(Pillow.new("RGB", (3, 2), (1, 2, 3)), format="PNG")
 assert i.to_pil().size == (3, 2) and i.to_pil().getpixel((0, 0)) == (1, 2, 3)
 assert Image(image_b64=i.image_b64).is_valid() and not Image(data="YQ==").is_valid()
 assert Image.from_endpoint_response({"output": {"p": i.model_dump()}}, "p") == i
 print("ok")
-"""), "ok")
+"""
+            ),
+            "ok",
+        )
 
     def test_files(self) -> None:
         """Files are read and written; what is missing is told."""
         with tempfile.TemporaryDirectory() as folder:
             name = os.path.join(folder, "f")
-            self.assertEqual(self.run_python(f"""
+            self.assertEqual(
+                self.run_python(
+                    f"""
 Video(data="YWJj").to_file({name!r})
 print(Video.from_file({name!r}).to_bytes())
 try: Video.from_file("none")
 except ValueError as e: print(e)
 try: Image.from_endpoint_response({{}}, "p")
 except ValueError as e: print(e)
-"""), "b'abc'\nthere is no file none\nthe response has no 'p'")
+"""
+                ),
+                "b'abc'\nthere is no file none\nthe response has no 'p'",
+            )
             with files(folder) as url:
-                self.assertEqual(self.run_python(f"print(Video.from_url({url!r} + '/f', b64=True).to_bytes())"), "b'abc'")
+                self.assertEqual(
+                    self.run_python(f"print(Video.from_url({url!r} + '/f', b64=True).to_bytes())"), "b'abc'"
+                )

@@ -18,7 +18,8 @@ class TestCalls(TestCase):
 
     def test_types_of_json(self) -> None:
         """Keys of numpy and others, decimal numbers, paths and times become JSON."""
-        child = self.start("""
+        child = self.start(
+            """
             import dataclasses, datetime, decimal, pathlib, uuid
             import numpy as np
 
@@ -27,45 +28,79 @@ class TestCalls(TestCase):
                 by: dict
 
             def infer() -> dict:
-                return {"counts": Counts({np.int64(3): np.float32(0.5), np.str_("a"): 1, np.bool_(True): [np.int8(2)], datetime.date(2026, 1, 2): None, pathlib.Path("/x"): 1, uuid.UUID(int=1): 2}),
-                        "price": decimal.Decimal("12.50"), "whole": decimal.Decimal(7), "path": pathlib.Path("a") / "b", "took": datetime.timedelta(minutes=1.5)}
-        """)
-        self.assertEqual(body(child.call("infer", {})), {
-            "counts": {"by": {"3": 0.5, "a": 1, "true": [2], "2026-01-02": None, "/x": 1, "00000000-0000-0000-0000-000000000001": 2}},
-            "price": 12.5, "whole": 7, "path": "a/b", "took": 90.0})
-        for result, words in [('{(1, 2): "x"}', "a key is of type tuple"), ('{"a": [decimal.Decimal("NaN")]}', "a[0] is nan")]:
-            child = self.start(f"""
+                counts = Counts({np.int64(3): np.float32(0.5), np.str_("a"): 1, np.bool_(True): [np.int8(2)],
+                                 datetime.date(2026, 1, 2): None, pathlib.Path("/x"): 1, uuid.UUID(int=1): 2})
+                return {"counts": counts, "price": decimal.Decimal("12.50"), "whole": decimal.Decimal(7),
+                        "path": pathlib.Path("a") / "b", "took": datetime.timedelta(minutes=1.5)}
+        """
+        )
+        self.assertEqual(
+            body(child.call("infer", {})),
+            {
+                "counts": {
+                    "by": {
+                        "3": 0.5,
+                        "a": 1,
+                        "true": [2],
+                        "2026-01-02": None,
+                        "/x": 1,
+                        "00000000-0000-0000-0000-000000000001": 2,
+                    }
+                },
+                "price": 12.5,
+                "whole": 7,
+                "path": "a/b",
+                "took": 90.0,
+            },
+        )
+        for result, words in [
+            ('{(1, 2): "x"}', "a key is of type tuple"),
+            ('{"a": [decimal.Decimal("NaN")]}', "a[0] is nan"),
+        ]:
+            child = self.start(
+                f"""
                 import decimal
 
                 def infer() -> dict:
                     return {result}
-            """)
+            """
+            )
             self.assertIn(words, child.call("infer", {})["error"]["message"])
 
     def test_json_by_name(self) -> None:
         """Members of the body are the arguments; what is missing or unknown is named."""
-        child = self.start("""
+        child = self.start(
+            """
             def infer(text: str, times: int = 2, *, upper: bool = False) -> str:
                 out = text * times
                 return out.upper() if upper else out
-        """)
+        """
+        )
         self.assertEqual(body(child.call("infer", {"text": "ab"})), "abab")
         self.assertEqual(body(child.call("infer", {"text": "ab", "times": 1, "upper": True})), "AB")
         self.assertEqual(body(child.call("infer", {"text": "ab"}, query="upper=true&times=3")), "ABABAB")
-        for sent, loc, kind in [({}, ["body", "text"], "missing"), ({"text": 1}, ["body", "text"], "string_type"),
-                                ({"text": "a", "times": "2"}, ["body", "times"], "int_type"), ({"text": "a", "more": 1}, ["body", "more"], "extra_forbidden"),
-                                ([], ["body"], "object_type")]:
+        for sent, loc, kind in [
+            ({}, ["body", "text"], "missing"),
+            ({"text": 1}, ["body", "text"], "string_type"),
+            ({"text": "a", "times": "2"}, ["body", "times"], "int_type"),
+            ({"text": "a", "more": 1}, ["body", "more"], "extra_forbidden"),
+            ([], ["body"], "object_type"),
+        ]:
             answer = child.call("infer", sent)
             self.assertEqual(answer["reply"]["status"], 422, answer)
             self.assertEqual((body(answer)["detail"][0]["loc"], body(answer)["detail"][0]["type"]), (loc, kind))
         self.assertEqual(child.call("infer", b"{")["error"]["status"], 400)
         self.assertEqual(body(child.call("infer", b'{"text": "ab"}', "application/x-www-form-urlencoded")), "abab")
-        self.assertIn("looks like JSON", child.call("infer", b'{"text": "ab"', "application/x-www-form-urlencoded")["error"]["message"])
+        self.assertIn(
+            "looks like JSON",
+            child.call("infer", b'{"text": "ab"', "application/x-www-form-urlencoded")["error"]["message"],
+        )
         self.assertEqual(child.call("infer", b"x", "image/tiff")["body"], b'"xx"')
 
     def test_types(self) -> None:
         """Dataclasses, TypedDict, Enum, Literal, Optional, Union, dict, list, tuple."""
-        child = self.start("""
+        child = self.start(
+            """
             import enum
             from dataclasses import dataclass, field
             from typing import Dict, List, Literal, Optional, Tuple, TypedDict, Union
@@ -96,20 +131,40 @@ class TestCalls(TestCase):
             def infer(item: Item) -> dict:
                 assert isinstance(item, Item) and isinstance(item.colour, Colour)
                 return {"item": item, "colour": item.colour.name}
-        """)
-        good = {"name": "n", "colour": "red", "place": {"x": 1}, "tags": ["t"], "size": "big", "kind": "b", "more": {"k": 1}, "pair": [1, 2]}
+        """
+        )
+        good = {
+            "name": "n",
+            "colour": "red",
+            "place": {"x": 1},
+            "tags": ["t"],
+            "size": "big",
+            "kind": "b",
+            "more": {"k": 1},
+            "pair": [1, 2],
+        }
         answer = body(child.call("infer", good))
         self.assertEqual(answer["colour"], "RED")
         self.assertEqual(answer["item"], good)
-        for change, loc in [({"colour": "green"}, ["body", "colour"]), ({"place": {"z": 1}}, ["body", "place", "z"]), ({"tags": [1]}, ["body", "tags", 0]),
-                            ({"size": 1.5}, ["body", "size"]), ({"kind": "c"}, ["body", "kind"]), ({"more": {"k": "v"}}, ["body", "more", "k"]),
-                            ({"pair": [1]}, ["body", "pair"]), ({"name": "bad"}, ["body"])]:
+        for change, loc in [
+            ({"colour": "green"}, ["body", "colour"]),
+            ({"place": {"z": 1}}, ["body", "place", "z"]),
+            ({"tags": [1]}, ["body", "tags", 0]),
+            ({"size": 1.5}, ["body", "size"]),
+            ({"kind": "c"}, ["body", "kind"]),
+            ({"more": {"k": "v"}}, ["body", "more", "k"]),
+            ({"pair": [1]}, ["body", "pair"]),
+            ({"name": "bad"}, ["body"]),
+        ]:
             answer = child.call("infer", {**good, **change})
             self.assertEqual(answer["reply"]["status"], 422, (change, answer))
             self.assertEqual(body(answer)["detail"][0]["loc"], loc)
         document = child.model["app"]["openapi"]
         self.assertEqual(document["components"]["schemas"]["Item"]["required"], ["name", "colour"])
-        self.assertEqual(document["paths"]["/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"], {"$ref": "#/components/schemas/Item"})
+        self.assertEqual(
+            document["paths"]["/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"],
+            {"$ref": "#/components/schemas/Item"},
+        )
 
     def test_pydantic(self) -> None:
         """Models of pydantic validate, and their schemas are in the document."""
@@ -117,7 +172,8 @@ class TestCalls(TestCase):
             import pydantic  # noqa: F401
         except ImportError:
             self.skipTest("needs pydantic")
-        child = self.start("""
+        child = self.start(
+            """
             from typing import List
             from pydantic import BaseModel, Field
 
@@ -129,14 +185,18 @@ class TestCalls(TestCase):
 
             def infer(item: Item) -> Item:
                 return Item(parts=item.parts[::-1])
-        """)
+        """
+        )
         self.assertEqual(body(child.call("infer", {"parts": [{"n": 1}, {"n": 2}]})), {"parts": [{"n": 2}, {"n": 1}]})
-        self.assertEqual(body(child.call("infer", {"parts": [{"n": 0}]}))["detail"][0]["loc"], ["body", "parts", 0, "n"])
+        self.assertEqual(
+            body(child.call("infer", {"parts": [{"n": 0}]}))["detail"][0]["loc"], ["body", "parts", 0, "n"]
+        )
         self.assertIn("Part", child.model["app"]["openapi"]["components"]["schemas"])
 
     def test_endpoints(self) -> None:
         """Decorated methods are routes, others are not; responses of other types and statuses."""
-        child = self.start("""
+        child = self.start(
+            """
             import millrace
 
             class Service:
@@ -170,39 +230,59 @@ class TestCalls(TestCase):
 
                 def hidden(self):
                     return 1
-        """, hello={"parameters": {"start": 10}})
+        """,
+            hello={"parameters": {"start": 10}},
+        )
         routes = {(r["method"], r["path"]) for r in child.model["app"]["routes"]}
-        self.assertEqual(routes, {("POST", "/infer"), ("POST", "/twice"), ("GET", "/status"), ("POST", "/csv"), ("POST", "/teapot")})
+        self.assertEqual(
+            routes, {("POST", "/infer"), ("POST", "/twice"), ("GET", "/status"), ("POST", "/csv"), ("POST", "/teapot")}
+        )
         self.assertEqual(body(child.call("infer", {"x": 5})), 15)
         self.assertEqual(body(child.call("twice", {"x": 5})), 10)
         self.assertEqual(body(child.call("status", b"", "", method="GET", query="verbose=1")), {"verbose": True})
         self.assertEqual(child.call("csv")["error"]["status"], 403)
         answer = child.call("csv", user="ann")
-        self.assertEqual((answer["body"], answer["reply"]), (b"a,b\n", {"status": 201, "content_type": "text/csv", "header": {"x-rows": "1"}}))
+        self.assertEqual(
+            (answer["body"], answer["reply"]),
+            (b"a,b\n", {"status": 201, "content_type": "text/csv", "header": {"x-rows": "1"}}),
+        )
         answer = child.call("teapot")
         self.assertEqual((answer["reply"]["status"], body(answer)["detail"]), (418, {"why": "pot"}))
         document = child.model["app"]["openapi"]
         self.assertEqual(document["info"]["description"], "Counts.")
         operation = document["paths"]["/infer"]["post"]
-        self.assertEqual((operation["summary"], operation["requestBody"]["content"]["application/json"]["example"]), ("Adds.", {"x": 1}))
+        self.assertEqual(
+            (operation["summary"], operation["requestBody"]["content"]["application/json"]["example"]),
+            ("Adds.", {"x": 1}),
+        )
 
     def test_forms(self) -> None:
         """Fields and files of forms, and a body of bytes."""
-        child = self.start("""
+        child = self.start(
+            """
             from typing import List
             import millrace
 
             class Service:
                 def infer(self, note: str, count: int, files: List[millrace.Upload]) -> dict:
-                    return {"note": note, "count": count, "files": [(f.filename, f.content_type, len(f.data)) for f in files]}
+                    read = [(f.filename, f.content_type, len(f.data)) for f in files]
+                    return {"note": note, "count": count, "files": read}
 
                 @millrace.endpoint
                 def size(self, data: bytes) -> int:
                     return len(data)
-        """)
+        """
+        )
+
         def part(name: str, content: str, more: str = "") -> str:
             return f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n{content}\r\n'
-        form = part("note", "hi") + part("count", "3") + part("files", "xyz", '; filename="a.txt"\r\nContent-Type: text/plain') + part("files", "", '; filename="b"')
+
+        form = (
+            part("note", "hi")
+            + part("count", "3")
+            + part("files", "xyz", '; filename="a.txt"\r\nContent-Type: text/plain')
+            + part("files", "", '; filename="b"')
+        )
         answer = child.call("infer", (form + "--b--\r\n").encode(), "multipart/form-data; boundary=b")
         self.assertEqual(body(answer), {"note": "hi", "count": 3, "files": [["a.txt", "text/plain", 3], ["b", "", 0]]})
         answer = child.call("infer", b"note=1&count=x", "application/x-www-form-urlencoded")
@@ -214,7 +294,8 @@ class TestCalls(TestCase):
 
     def test_streams(self) -> None:
         """Generators, async ones too, answer in parts; their close runs when nobody waits."""
-        child = self.start("""
+        child = self.start(
+            """
             import asyncio
             import millrace
 
@@ -236,7 +317,8 @@ class TestCalls(TestCase):
                 def breaks(self):
                     yield 1
                     raise ValueError("broke")
-        """)
+        """
+        )
         self.assertTrue(child.model["decoupled"])
         self.assertTrue(all(r["events"] for r in child.model["app"]["routes"]))
         answer = child.call("infer", {"n": 3})
@@ -253,7 +335,8 @@ class TestCalls(TestCase):
 
     def test_async(self) -> None:
         """Async functions of one batch run at the same time, and are cancelled when nobody waits."""
-        child = self.start("""
+        child = self.start(
+            """
             import asyncio
             waiting = []
             async def infer(n: int, trace) -> int:
@@ -264,8 +347,12 @@ class TestCalls(TestCase):
                 if n == 9:
                     await asyncio.sleep(3600)
                 return n
-        """)
-        self.assertEqual([body(a) for a in child.batch([dict(request("infer", {"n": i}), trace=f"t{i}") for i in range(3)])], [0, 1, 2])
+        """
+        )
+        self.assertEqual(
+            [body(a) for a in child.batch([dict(request("infer", {"n": i}), trace=f"t{i}") for i in range(3)])],
+            [0, 1, 2],
+        )
         self.assertEqual({(m["message"], m["trace"]) for m in child.logs}, {(f"in t{i}", f"t{i}") for i in range(3)})
         child.send_batch([request("infer", {"n": 9})], number=2)
         child.send({"type": "cancel", "id": 2, "request": 0})
@@ -273,10 +360,12 @@ class TestCalls(TestCase):
 
     def test_not_finite(self) -> None:
         """NaN in JSON is refused, and the message says where it is."""
-        child = self.start("""
+        child = self.start(
+            """
             def infer(x: int):
                 return {"scores": [1.0, float("nan")]} if x else {"s": {1, 2}, "b": b"x", "o": object()}
-        """)
+        """
+        )
         self.assertIn("scores[1] is nan", child.call("infer", {"x": 1})["error"]["message"])
         self.assertIn("o is of type object", child.call("infer", {"x": 0})["error"]["message"])
 
@@ -286,33 +375,51 @@ class TestFrames(TestCase):
 
     def test_scalars(self) -> None:
         """Arguments with types of Python are tensors of one element."""
-        child = self.start("""
+        child = self.start(
+            """
             from dataclasses import dataclass
             @dataclass
             class P:
                 a: int
             def infer(text: str, n: int, f: float, p: P) -> str:
                 return f"{text} {n} {f} {p.a}"
-        """)
-        self.assertEqual([(i["name"], i["datatype"], i["shape"]) for i in child.model["inputs"]],
-                         [("text", "BYTES", [1]), ("n", "INT64", [1]), ("f", "FP64", [1]), ("p", "BYTES", [1])])
+        """
+        )
+        self.assertEqual(
+            [(i["name"], i["datatype"], i["shape"]) for i in child.model["inputs"]],
+            [("text", "BYTES", [1]), ("n", "INT64", [1]), ("f", "FP64", [1]), ("p", "BYTES", [1])],
+        )
         self.assertFalse(child.model["any"])
         self.assertEqual(child.model["outputs"], [{"name": "output", "datatype": "BYTES", "shape": [1]}])
         import struct
-        inputs = {"text": ("BYTES", (1,), [b"hi"]), "n": ("INT64", (1,), struct.pack("<q", 3)), "f": ("FP64", (1,), struct.pack("<d", 1.5)),
-                  "p": ("BYTES", (1,), [b'{"a": 4}'])}
+
+        inputs = {
+            "text": ("BYTES", (1,), [b"hi"]),
+            "n": ("INT64", (1,), struct.pack("<q", 3)),
+            "f": ("FP64", (1,), struct.pack("<d", 1.5)),
+            "p": ("BYTES", (1,), [b'{"a": 4}']),
+        }
         self.assertEqual(child.batch([{"inputs": inputs}])[0]["outputs"]["output"].list(), [b"hi 3 1.5 4"])
         answer = child.batch([{"inputs": {**inputs, "p": ("BYTES", (1,), [b'{"a": "x"}'])}}])[0]
-        self.assertEqual((answer["error"]["code"], answer["error"]["message"]), ("invalid_argument", "inputs.p.a: is a string, want an integer"))
+        self.assertEqual(
+            (answer["error"]["code"], answer["error"]["message"]),
+            ("invalid_argument", "inputs.p.a: is a string, want an integer"),
+        )
 
     def test_lists(self) -> None:
-        """A list is a tensor of any length, an element for each item, or one JSON text; without the type of its items, texts need a hint."""
-        child = self.start("""
+        """A list is a tensor of any length, an element for each item, or one JSON text; without the type of its items,
+        texts need a hint.
+        """
+        child = self.start(
+            """
             from typing import List
             def infer(a: List[str], b: list) -> str:
                 return f"{a} {b}"
-        """)
-        self.assertEqual([(i["datatype"], i["shape"]) for i in child.model["inputs"]], [("BYTES", [-1]), ("BYTES", [-1])])
+        """
+        )
+        self.assertEqual(
+            [(i["datatype"], i["shape"]) for i in child.model["inputs"]], [("BYTES", [-1]), ("BYTES", [-1])]
+        )
         inputs = {"a": ("BYTES", (2,), [b"x", b"y"]), "b": ("BYTES", (1,), [b'["z"]'])}
         self.assertEqual(child.batch([{"inputs": inputs}])[0]["outputs"]["output"].list(), [b"['x', 'y'] ['z']"])
         answer = child.batch([{"inputs": {**inputs, "b": ("BYTES", (2,), [b"x", b"y"])}}])[0]
@@ -321,31 +428,45 @@ class TestFrames(TestCase):
 
     def test_payload_and_parameters(self) -> None:
         """A payload is the first argument, and parameters are arguments by name."""
-        child = self.start("""
+        child = self.start(
+            """
             def infer(data: bytes, *, times: int = 1) -> bytes:
                 return data * times
-        """)
-        self.assertEqual(child.batch([{"body": b"ab", "codec": "opaque", "parameters": {"times": 2}}])[0]["outputs"]["output"].list(), [b"abab"])
+        """
+        )
+        self.assertEqual(
+            child.batch([{"body": b"ab", "codec": "opaque", "parameters": {"times": 2}}])[0]["outputs"][
+                "output"
+            ].list(),
+            [b"abab"],
+        )
         answer = child.batch([{"body": b"ab", "codec": "opaque", "parameters": {"time": 2}}])[0]
         self.assertIn("parameters.time: is not a parameter of infer: it takes data, times", answer["error"]["message"])
 
     def test_state(self) -> None:
         """state is kept for a stream until it is released; requests without a stream have none."""
-        child = self.start("""
+        child = self.start(
+            """
             def infer(data: bytes, state: dict, stream, user_id) -> int:
                 state["n"] = state.get("n", 0) + 1
                 return state["n"]
-        """)
+        """
+        )
         self.assertTrue(child.model["stateful"])
+
         def run(stream: Any, **more: Any) -> int:
-            return child.batch([{"body": b"", "codec": "opaque", "stream": stream, **more}])[0]["outputs"]["output"].list()[0]
+            return child.batch([{"body": b"", "codec": "opaque", "stream": stream, **more}])[0]["outputs"][
+                "output"
+            ].list()[0]
+
         self.assertEqual([run(1), run(2), run(1), run(None), run(None)], [1, 1, 2, 1, 1])
         child.send({"type": "release", "streams": [1]})
         self.assertEqual([run(1), run(2), run(2, new=True)], [1, 2, 1])
 
     def test_spans_and_logs(self) -> None:
         """Spans and lines of the log belong to their requests."""
-        child = self.start("""
+        child = self.start(
+            """
             import logging, sys
             import millrace
             def infer(data: bytes) -> int:
@@ -355,56 +476,72 @@ class TestFrames(TestCase):
                     print("put")
                     print("err", file=sys.stderr)
                 return 1
-        """)
+        """
+        )
         child.batch([{"body": b"", "codec": "opaque", "trace": "00-aa-bb-01"}])
-        self.assertEqual([(m["level"], m["message"], m["trace"]) for m in child.logs],
-                         [("warning", "slow 1", "00-aa-bb-01"), ("info", "out put", "00-aa-bb-01"), ("info", "err", "00-aa-bb-01")])
-        span, = child.last["spans"]
+        self.assertEqual(
+            [(m["level"], m["message"], m["trace"]) for m in child.logs],
+            [("warning", "slow 1", "00-aa-bb-01"), ("info", "out put", "00-aa-bb-01"), ("info", "err", "00-aa-bb-01")],
+        )
+        (span,) = child.last["spans"]
         self.assertEqual((span["name"], span["request"]), ("tokenize", 0))
         self.assertGreaterEqual(span["end_us"], span["start_us"])
 
     def test_boxes_of_calls(self) -> None:
         """Boxes are in pixels of the picture that a call has sent, also in a batch and in JSON."""
         import base64
+
         file = b"\xff\xd8 a picture"
         for hint in "image: Image[320, 120]", "image: Batch[Image[320, 120]]":
-            child = self.start(f"""
+            child = self.start(
+                f"""
                 from millrace import Batch, Boxes, Image
                 def infer({hint}):
                     found = Boxes([[1, 1, 2, 2]])
                     return [found] * len(image) if image.ndim == 4 else found
-            """)
+            """
+            )
             for r in request("infer", file, "image/png"), request("infer", {"image": base64.b64encode(file).decode()}):
                 self.assertEqual(body(child.batch([r])[0])["boxes"], [[2, 4, 4, 8]], hint)
         answer = child.call("infer", file, "application/x-www-form-urlencoded")
-        self.assertRegex(answer["error"]["message"], r"not a form.*not text\. A body that is no form is sent with its own Content-Type, such as image/jpeg")
+        self.assertRegex(
+            answer["error"]["message"],
+            r"not a form.*not text\. A body that is no form is sent with its own Content-Type, such as image/jpeg",
+        )
 
     def test_traces_of_batches_and_threads(self) -> None:
         """What a batch of one request logs belongs to the request, and so do the threads of the event loop."""
-        child = self.start("""
+        child = self.start(
+            """
             import millrace
             @millrace.batch(4)
             def infer(text: str) -> int:
                 print(len(text))
                 return [len(t) for t in text]
-        """)
+        """
+        )
         one = {"trace": "00-aa-bb-01", **request("infer", {"text": "a"})}
         child.batch([one])
         child.batch([one, {**one, "trace": "00-cc-dd-01"}])
         self.assertEqual([(m["message"], m.get("trace")) for m in child.logs], [("1", "00-aa-bb-01"), ("2", None)])
-        child = self.start("""
+        child = self.start(
+            """
             import asyncio
             async def infer(n: int) -> None:
                 await asyncio.get_running_loop().run_in_executor(None, print, "executor", n)
                 await asyncio.to_thread(print, "thread", n)
-        """)
+        """
+        )
         child.batch([{"trace": f"00-aa-b{n}-01", **request("infer", {"n": n})} for n in range(3)])
-        self.assertEqual(sorted((m["message"], m.get("trace")) for m in child.logs),
-                         sorted((f"{what} {n}", f"00-aa-b{n}-01") for what in ("executor", "thread") for n in range(3)))
+        self.assertEqual(
+            sorted((m["message"], m.get("trace")) for m in child.logs),
+            sorted((f"{what} {n}", f"00-aa-b{n}-01") for what in ("executor", "thread") for n in range(3)),
+        )
 
     def test_lines_of_threads(self) -> None:
         """A line has what one thread has written, though another writes between its parts."""
-        child = self.start("""
+        child = self.start(
+            """
             import sys, threading
             def infer() -> int:
                 sys.stdout.write("one ")
@@ -413,7 +550,8 @@ class TestFrames(TestCase):
                 other.join()
                 print("line")
                 return 1
-        """)
+        """
+        )
         child.call("infer", {})
         self.assertEqual([m["message"] for m in child.logs], ["two", "one line"])
 
@@ -428,13 +566,17 @@ class TestFrames(TestCase):
         """
         both = [("debug", "fine"), ("error", "bad")]
         for options, want in (
-                ("", both[1:]),
-                ("level=logging.DEBUG", both),
-                ("level='DEBUG', force=True", both),
-                ("level=logging.CRITICAL", []),
-                ("level=logging.DEBUG, stream=sys.stdout, format='%(levelname)s %(message)s'", [("debug", "DEBUG fine"), ("error", "ERROR bad")]),
-                ("level=logging.DEBUG, handlers=[logging.StreamHandler()]", both),
-                ("level=logging.DEBUG, filename=os.path.join(os.path.dirname(__file__), 'log')", both)):
+            ("", both[1:]),
+            ("level=logging.DEBUG", both),
+            ("level='DEBUG', force=True", both),
+            ("level=logging.CRITICAL", []),
+            (
+                "level=logging.DEBUG, stream=sys.stdout, format='%(levelname)s %(message)s'",
+                [("debug", "DEBUG fine"), ("error", "ERROR bad")],
+            ),
+            ("level=logging.DEBUG, handlers=[logging.StreamHandler()]", both),
+            ("level=logging.DEBUG, filename=os.path.join(os.path.dirname(__file__), 'log')", both),
+        ):
             with self.subTest(options):
                 child = self.start(program.format(options=options))
                 child.call("infer")
@@ -444,14 +586,27 @@ class TestFrames(TestCase):
             self.assertEqual(f.read(), "DEBUG:root:fine\nERROR:a:bad\n")
 
     def test_batch_of_arrays(self) -> None:
-        """A function that takes several arrays gets one array, whichever way they come, and beside requests that are wrong."""
-        child = self.start("""
+        """A function that takes several arrays gets one array, whichever way they come, and beside requests that are
+        wrong.
+        """
+        child = self.start(
+            """
             from millrace import Batch, Tensor
             def infer(x: Batch[Tensor["FP32", 3]], user_id, *, scale: float = 1.0) -> Tensor["FP32"]:
                 assert x.shape == (len(scale), 3) == (len(user_id), 3), (x.shape, scale)
                 return (x.sum(axis=1) * scale).astype("f4")
-        """, hello={"max_batch": 4})
-        self.assertEqual([body(a) for a in child.batch([request("infer", {"x": [1, 2, 3]}), request("infer", {"x": [1, 1, 1], "scale": 2})])], [6, 6])
+        """,
+            hello={"max_batch": 4},
+        )
+        self.assertEqual(
+            [
+                body(a)
+                for a in child.batch(
+                    [request("infer", {"x": [1, 2, 3]}), request("infer", {"x": [1, 1, 1], "scale": 2})]
+                )
+            ],
+            [6, 6],
+        )
         x = np.arange(9, dtype="f4").reshape(3, 3)
         first, wrong, last = child.batch([{}, {"parameters": {"nonsense": 1}}, {"parameters": {"scale": 3}}], {"x": x})
         self.assertEqual((first["outputs"]["output"].list(), last["outputs"]["output"].list()), ([3], [63]))
@@ -459,20 +614,23 @@ class TestFrames(TestCase):
 
     def test_batch_without_arguments_by_name(self) -> None:
         """An argument after * that no request gives has its default, also where the arrays go through as they are."""
-        child = self.start("""
+        child = self.start(
+            """
             from millrace import batch, Tensor
             @batch(8)
             def infer(x: Tensor["FP32", 3], *, threshold: float = 0.5):
                 return [(r > t).sum(keepdims=True) for r, t in zip(x, threshold)]
-        """)
+        """
+        )
         x = np.array([[0, 1, 2], [0, 0, 1]], dtype="f4")
         for parameters, want in (({}, [[2], [1]]), ({"threshold": 1.5}, [[1], [1]])):
             answers = child.batch([{"parameters": parameters}, {}], {"x": x})
             self.assertEqual([a["outputs"]["output"].list() for a in answers], want, answers)
 
     def test_other_threads_take_no_messages(self) -> None:
-        """A thread that asks whether its request is cancelled, after its end too, leaves the server's messages alone."""
-        child = self.start("""
+        """A thread that asks whether its request is cancelled, even late, leaves the server's messages alone."""
+        child = self.start(
+            """
             import threading, time
             def infer(n: int, cancelled) -> int:
                 def watch():
@@ -482,33 +640,39 @@ class TestFrames(TestCase):
                         time.sleep(0.0005)
                 threading.Thread(target=watch, daemon=True).start()
                 return n
-        """)
+        """
+        )
         for i in range(200):
             self.assertEqual(body(child.call("infer", {"n": i}, number=i + 1)), i)
 
     def test_memory_of_numbers(self) -> None:
         """Of a memoryview of numbers, all bytes are sent."""
-        child = self.start("""
+        child = self.start(
+            """
             import array
             def infer() -> bytes:
                 return memoryview(array.array("d", [1, 2, 3]))
-        """)
+        """
+        )
         for _ in range(2):
             self.assertEqual(child.call("infer", {})["body"], np.array([1, 2, 3], "f8").tobytes())
 
     def test_error_after_a_part(self) -> None:
         """An error with details that is raised after a part of the answer is an error, and not a further part."""
-        child = self.start("""
+        child = self.start(
+            """
             import millrace
             def infer():
                 yield 1
                 raise millrace.Error("no more", "not_found", detail={"a": 1})
-        """)
+        """
+        )
         self.assertEqual(child.call("infer", {})["error"]["message"], "no more")
 
     def test_batch_of_texts(self) -> None:
         """Batch[str] gets a list; one request whose input is wrong is left out; the count of results is checked."""
-        child = self.start("""
+        child = self.start(
+            """
             import millrace
             def infer(text: millrace.Batch[str]) -> millrace.Batch[int]:
                 if "few" in text:
@@ -516,22 +680,30 @@ class TestFrames(TestCase):
                 if "none" in text:
                     return 5
                 return [len(t) if t != "bad" else ValueError("bad text") for t in text]
-        """)
+        """
+        )
         self.assertEqual((child.model["max_batch"], child.model["batch"]), (8, True))
+
         def texts(*all: str) -> list[dict[str, Any]]:
             return child.batch([{"inputs": {"text": ("BYTES", (1, 1), [t.encode()])}} for t in all])
+
         self.assertEqual([a["outputs"]["output"].list() for a in texts("a", "bcd")], [[1], [3]])
         self.assertEqual([a["outputs"]["output"].shape for a in texts("a", "bcd")], [[1, 1], [1, 1]])
         a, b, c = texts("a", "bad", "ccc")
         self.assertEqual((b["error"]["message"], c["outputs"]["output"].list()), ("ValueError: bad text", [3]))
-        self.assertIn("infer returned 1 results: want one for each of 2 requests", texts("a", "few")[0]["error"]["message"])
+        self.assertIn(
+            "infer returned 1 results: want one for each of 2 requests", texts("a", "few")[0]["error"]["message"]
+        )
         self.assertIn("infer returned int for a batch", texts("a", "none")[1]["error"]["message"])
-        a, b, c = child.batch([request("infer", {"text": "a"}), request("infer", {"text": 1}), request("infer", {"text": "ccc"})])
+        a, b, c = child.batch(
+            [request("infer", {"text": "a"}), request("infer", {"text": 1}), request("infer", {"text": "ccc"})]
+        )
         self.assertEqual((body(a), b["reply"]["status"], body(c)), (1, 422, 3))
 
     def test_limits_of_results(self) -> None:
         """A result that is too large, or has an impossible status, fails its request, and the child goes on."""
-        child = self.start("""
+        child = self.start(
+            """
             import millrace
             def infer(x: int):
                 if x < 2:
@@ -539,77 +711,108 @@ class TestFrames(TestCase):
                 if x == 2:
                     return millrace.Response("", status=99)
                 raise ValueError("m" * 100000)
-        """, hello={"max_result": 4500})
+        """,
+            hello={"max_result": 4500},
+        )
         a, b, c, d = child.batch([request("infer", {"x": i}) for i in range(4)])
         self.assertEqual((a["body"], a["reply"]["header"]), (b"", {"x-n": "1"}))
-        self.assertEqual((b["error"]["code"], "larger than max_result, 4500 bytes" in b["error"]["message"]), ("too_large", True))
+        self.assertEqual(
+            (b["error"]["code"], "larger than max_result, 4500 bytes" in b["error"]["message"]), ("too_large", True)
+        )
         self.assertIn("status 99", c["error"]["message"])
         self.assertLess(len(d["error"]["message"]), 5000)
         self.assertEqual(child.call("infer", {"x": 0})["body"], b"")
 
     def test_without_numpy(self) -> None:
         """numpy is not imported for JSON, and not needed for tensors."""
-        child = self.start("""
+        child = self.start(
+            """
             import sys
             def infer(x: int) -> bool:
                 return "numpy" in sys.modules
-        """)
+        """
+        )
         self.assertEqual(body(child.call("infer", {"x": 1})), False)
-        child = self.start("""
+        child = self.start(
+            """
             import sys
             sys.modules["numpy"] = None
             from millrace import Boxes, Tensor
             def infer(x: Tensor["FP32", 2]) -> Tensor["FP32", 2]:
                 return Tensor("FP32", (2,), x.data) if x.tolist() == [1.0, 2.0] else [v * 2 for v in x.tolist()]
-        """)
+        """
+        )
         import struct
+
         for values, want in (((1, 2), [1, 2]), ((3, 4), [6, 8])):
             data = struct.pack("<2f", *values)
-            for answer in child.batch([{"inputs": {"x": ("FP32", (2,), data)}}]) + child.batch([{}], {"x": ("FP32", (1, 2), data)}):
+            for answer in child.batch([{"inputs": {"x": ("FP32", (2,), data)}}]) + child.batch(
+                [{}], {"x": ("FP32", (1, 2), data)}
+            ):
                 self.assertEqual(answer["outputs"]["output"].list(), want)
 
     def test_exit(self) -> None:
         """sys.exit fails its request, and not the others."""
-        child = self.start("""
+        child = self.start(
+            """
             import sys
             def infer(x: int) -> int:
                 if x == 1:
                     sys.exit(4)
                 return x
-        """)
+        """
+        )
         answers = child.batch([request("infer", {"x": i}) for i in range(3)])
-        self.assertEqual([a.get("error", {}).get("message") for a in answers], [None, "the program called sys.exit(4)", None])
+        self.assertEqual(
+            [a.get("error", {}).get("message") for a in answers], [None, "the program called sys.exit(4)", None]
+        )
 
     def test_begun(self) -> None:
         """The child says that it has begun a batch before the program gets it."""
-        child = self.start("""
+        child = self.start(
+            """
             import os
             def infer(x: int) -> int:
                 os._exit(3)
-        """, hello={"begun": True})
+        """,
+            hello={"begun": True},
+        )
         self.assertIs(child.model.get("begins"), True)
         child.send_batch([request("infer", {"x": 1})], number=77)
         self.assertEqual(child.expect("begun")["id"], 77)
-        child = self.start("""
+        child = self.start(
+            """
             import os
             def infer(x: int) -> int:
                 os._exit(3)
-        """)
+        """
+        )
         self.assertNotIn("begins", child.model)  # to a server that does not know it
         memory = child.segment(1, 8192)
-        child.send({"type": "batch", "id": 78, "results": {"segment": 1, "offset": 0, "size": 8192}, "requests": [
-            {"rows": 1, "inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "at": 0, "size": 8}]}]}, bytes(8))
+        child.send(
+            {
+                "type": "batch",
+                "id": 78,
+                "results": {"segment": 1, "offset": 0, "size": 8192},
+                "requests": [
+                    {"rows": 1, "inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "at": 0, "size": 8}]}
+                ],
+            },
+            bytes(8),
+        )
         self.assertIsNone(child.receive_or_end())
         self.assertEqual(int.from_bytes(memory[:8], "little"), 78)
 
     def test_raises(self) -> None:
         """An error fails its request alone, with the traceback of the program's own frames."""
-        child = self.start("""
+        child = self.start(
+            """
             def deep(x):
                 return 1 // x
             def infer(x: int) -> int:
                 return deep(x)
-        """)
+        """
+        )
         a, b = child.batch([request("infer", {"x": 0}), request("infer", {"x": 1})])
         self.assertEqual(a["error"]["message"], "ZeroDivisionError: integer division or modulo by zero")
         self.assertIn("return 1 // x", a["error"]["traceback"])

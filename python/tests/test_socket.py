@@ -43,6 +43,7 @@ class Sockets(unittest.TestCase):
                 async with await c.open("echo") as stream:
                     await stream.send(b"frame")
                     self.assertEqual((await stream.receive()).type, "result")
+
         asyncio.run(run())
 
     def test_nobody_answers(self) -> None:

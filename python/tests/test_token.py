@@ -20,7 +20,9 @@ class Tokens(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         keys = os.path.join(folder.name, "keys.yaml")
-        cls.key = subprocess.check_output([PROGRAM, "keys", "add", keys, "camera", "--role", "infer"], text=True).strip()
+        cls.key = subprocess.check_output(
+            [PROGRAM, "keys", "add", keys, "camera", "--role", "infer"], text=True
+        ).strip()
         cls.server = Server("--model", "echo=identity", "--auth-keys", keys)
         cls.addClassCleanup(cls.server.stop)
 
@@ -64,6 +66,7 @@ class Tokens(unittest.TestCase):
                 with self.assertRaises(MillraceError) as caught:
                     await c.open("echo")
                 self.assertEqual(caught.exception.code, "unauthenticated")
+
         asyncio.run(run())
 
 

@@ -50,7 +50,10 @@ class Long(Worker):
     resp_mime_type = "application/vnd.words+json"
 
     def forward(self, data: dict) -> dict:
-        return {"words": {w: n for w, n in data.items() if len(w) > int(os.environ["LONGER_THAN"])}, "worker": self.worker_id}
+        return {
+            "words": {w: n for w, n in data.items() if len(w) > int(os.environ["LONGER_THAN"])},
+            "worker": self.worker_id,
+        }
 
 
 class Spell(SSEWorker):
@@ -71,6 +74,12 @@ if __name__ == "__main__":
     server.register_daemon("keeper", keeper)
     split, count = Runtime(Split), Runtime(Count, num=2, max_batch_size=8, max_wait_time=20, timeout=1.0)
     long = Runtime(Long, num=2, env=[{"LONGER_THAN": "2"}, {"LONGER_THAN": "2"}])
-    server.register_runtime({"/inference": [split, count], "/long": [split, count, long], "/spell": [split, Runtime(Spell, max_batch_size=2)]})
+    server.register_runtime(
+        {
+            "/inference": [split, count],
+            "/long": [split, count, long],
+            "/spell": [split, Runtime(Spell, max_batch_size=2)],
+        }
+    )
     logger.info("the keeper is %d", keeper.pid)
     server.run()

@@ -18,10 +18,17 @@ PALETTE = "palette.json"
 
 def png(width, height, colour):
     """Returns a PNG picture of one colour."""
+
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
     rows = (b"\0" + bytes(colour) * width) * height
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 class Pictures(SSFApplicationInterface):
@@ -47,12 +54,16 @@ class Pictures(SSFApplicationInterface):
         if meta["endpoint_version"] == "2":
             values = [v for v in values if v <= params["limit"]]
         return {
-            "mean": sum(values) / max(len(values), 1), "range": [min(values, default=0), max(values, default=0)],
+            "mean": sum(values) / max(len(values), 1),
+            "range": [min(values, default=0), max(values, default=0)],
             "left_out": len(params["values"]) - len(values),
         }
 
     def draw(self, params, meta):
-        return {"picture": png(params["width"], params["height"], self.palette[params["colour"]]), "pixels": params["width"] * params["height"]}
+        return {
+            "picture": png(params["width"], params["height"], self.palette[params["colour"]]),
+            "pixels": params["width"] * params["height"],
+        }
 
     def size(self, params, meta):
         with open(params["picture"], "rb") as f:

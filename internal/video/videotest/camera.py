@@ -22,12 +22,42 @@ from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 clip, options = sys.argv[1], sys.argv[2:]
 packets = subprocess.run(
-    ["ffprobe", "-loglevel", "error", "-select_streams", "v", "-show_entries", "packet=pts_time,dts_time", "-of", "csv=p=0", "file:" + clip],
-    check=True, capture_output=True, text=True).stdout.split()
+    [
+        "ffprobe",
+        "-loglevel",
+        "error",
+        "-select_streams",
+        "v",
+        "-show_entries",
+        "packet=pts_time,dts_time",
+        "-of",
+        "csv=p=0",
+        "file:" + clip,
+    ],
+    check=True,
+    capture_output=True,
+    text=True,
+).stdout.split()
 times = [[float(t) for t in p.strip(",").split(",")] for p in packets]  # presentation, decoding
 stream = subprocess.run(
-    ["ffmpeg", "-nostdin", "-loglevel", "error", "-i", "file:" + clip, "-c", "copy", "-bsf:v", "h264_mp4toannexb,h264_metadata=aud=insert", "-f", "h264", "pipe:1"],
-    check=True, capture_output=True).stdout
+    [
+        "ffmpeg",
+        "-nostdin",
+        "-loglevel",
+        "error",
+        "-i",
+        "file:" + clip,
+        "-c",
+        "copy",
+        "-bsf:v",
+        "h264_mp4toannexb,h264_metadata=aud=insert",
+        "-f",
+        "h264",
+        "pipe:1",
+    ],
+    check=True,
+    capture_output=True,
+).stdout
 delimiter = b"\0\0\0\1\x09"
 units = [delimiter + u for u in stream.split(delimiter)[1:]]
 assert len(units) == len(times), (len(units), len(times))

@@ -68,14 +68,20 @@ def serve(server: Any) -> None:
     global _served
     loop = _loop.active
     if _imported:
-        raise LoadError("Server.run() is called when the processes of the stages import the program: put it behind `if __name__ == \"__main__\":`")
+        raise LoadError(
+            "Server.run() is called when the processes of the stages import the program: put it behind `if __name__ "
+            "== \"__main__\":`"
+        )
     if loop is None:
         raise RuntimeError("Server.run() needs Millrace: run the program by `millrace run PROGRAM.py`")
     application: Any = Program(server)
     if _stage is not None:
         found = [r for r in server._runtimes if r.name == _stage["name"]]
         if not found:
-            raise LoadError(f"the program has no stage {_stage['name']} any more: it has {', '.join(r.name for r in server._runtimes)}")
+            raise LoadError(
+                f"the program has no stage {_stage['name']} any more: it has "
+                f"{', '.join(r.name for r in server._runtimes)}"
+            )
         application = Stage(found[0].worker, _stage)
     _served = application
     loop.serve(application)
@@ -90,8 +96,11 @@ def _worker_class(source: Source, stage: dict[str, Any]) -> Any:
     for name in stage["class"].split("."):
         found = getattr(found, name, None)
     if found is None:
-        raise LoadError(f"{source.text} has no class {stage['class']} when it is imported: define it outside of `if __name__ == \"__main__\"`, "
-                        "or give the stage start_method=\"fork\"")
+        raise LoadError(
+            f"{source.text} has no class {stage['class']} when it is imported: define it outside of `if __name__ == "
+            "\"__main__\"`, "
+            "or give the stage start_method=\"fork\""
+        )
     return found
 
 
@@ -130,6 +139,7 @@ class Program:
     def describe(self) -> dict[str, Any]:
         """Returns the stages, the graphs of routes with several, and the routes."""
         from mosec.worker import SSEWorker
+
         routes, graphs, names = [], [], {r.name for r in self.server._runtimes}
         capacity, single = self.config["capacity"], set()
         for path, runtimes in self.server._router.items():
@@ -140,11 +150,33 @@ class Program:
                 single.add(model)
             else:
                 model = _unused(names, re.sub(r"[^A-Za-z0-9_-]+", "-", path).strip("-") or "route")
-                graphs.append({"name": model, "queue": capacity, "outputs": [f"body{last + 1}"], "steps": [
-                    {"name": f"{r.name}" if runtimes.count(r) == 1 else f"{r.name}.{i}", "stage": r.name, "endpoint": at[i],
-                     "input": {"body": f"body{i}"}, "output": {"body": f"body{i + 1}"}} for i, r in enumerate(runtimes)]})
-            routes.append({"method": "POST", "path": path, "endpoint": at[0], "model": model,
-                           "events": issubclass(runtimes[-1].worker, SSEWorker), "content_type": runtimes[-1].worker.resp_mime_type})
+                graphs.append(
+                    {
+                        "name": model,
+                        "queue": capacity,
+                        "outputs": [f"body{last + 1}"],
+                        "steps": [
+                            {
+                                "name": f"{r.name}" if runtimes.count(r) == 1 else f"{r.name}.{i}",
+                                "stage": r.name,
+                                "endpoint": at[i],
+                                "input": {"body": f"body{i}"},
+                                "output": {"body": f"body{i + 1}"},
+                            }
+                            for i, r in enumerate(runtimes)
+                        ],
+                    }
+                )
+            routes.append(
+                {
+                    "method": "POST",
+                    "path": path,
+                    "endpoint": at[0],
+                    "model": model,
+                    "events": issubclass(runtimes[-1].worker, SSEWorker),
+                    "content_type": runtimes[-1].worker.resp_mime_type,
+                }
+            )
         given = self.config["given"]
         extra = {n: self.config[n] for n in ("capacity", "namespace", "max_request_size", "compression")}
         extra["timeout_ms"] = self.config["timeout"]
@@ -152,43 +184,78 @@ class Program:
             extra["daemons"] = list(self.server._daemon)
         extra.update((n, self.config[n]) for n in ("address", "port") if n in given)
         return {
-            "inputs": [], "outputs": [], "any": True, "batch": False, "max_batch": 1,
+            "inputs": [],
+            "outputs": [],
+            "any": True,
+            "batch": False,
+            "max_batch": 1,
             "app": {"style": "mosec", "routes": routes, "openapi": self.openapi(), "extra": extra},
-            "stages": [{**self._describe_stage(r), **({"queue": capacity} if r.name in single else {})} for r in self.server._runtimes],
+            "stages": [
+                {**self._describe_stage(r), **({"queue": capacity} if r.name in single else {})}
+                for r in self.server._runtimes
+            ],
             "graphs": graphs,
         }
 
     def _describe_stage(self, r: Any) -> dict[str, Any]:
         importable = r.start_method == "spawn" and "<locals>" not in r.worker.__qualname__
         stage = {
-            "name": r.name, "class": r.worker.__qualname__, "module": r.worker.__module__, "main": not importable,
-            "max_batch_size": r.max_batch_size, "timeout": r.timeout_sec, "env": r.env,
+            "name": r.name,
+            "class": r.worker.__qualname__,
+            "module": r.worker.__module__,
+            "main": not importable,
+            "max_batch_size": r.max_batch_size,
+            "timeout": r.timeout_sec,
+            "env": r.env,
             "environ": {k: v for k, v in os.environ.items() if _environment.get(k) != v},
         }
-        return {"name": r.name, "stage": json.dumps(stage), "instances": r.num, "max_batch": r.max_batch_size,
-                "wait_ms": r.max_wait_time, "timeout_ms": int(2000 * r.timeout_sec) + 5000}
+        return {
+            "name": r.name,
+            "stage": json.dumps(stage),
+            "instances": r.num,
+            "max_batch": r.max_batch_size,
+            "wait_ms": r.max_wait_time,
+            "timeout_ms": int(2000 * r.timeout_sec) + 5000,
+        }
 
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI document of the routes."""
         from mosec.server import generate_openapi
+
         text = {"200": {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}}
         paths: dict[str, Any] = {
-            "/": {"get": {"operationId": "index", "responses": {**text, "503": {"description": "The server shuts down"}}}},
+            "/": {
+                "get": {"operationId": "index", "responses": {**text, "503": {"description": "The server shuts down"}}}
+            },
             "/metrics": {"get": {"operationId": "metrics", "responses": text}},
         }
         schemas: dict[str, Any] = {}
         for path, runtimes in self.server._router.items():
             said = generate_openapi([r.worker for r in runtimes])
-            post: dict[str, Any] = {"operationId": "inference" + path.replace("/", "_"), "responses": {
-                "200": {"description": "The answer"}, "400": {"description": "The body cannot be decoded"},
-                "408": {"description": "The request took too long"}, "413": {"description": "The body is too large"},
-                "422": {"description": "The data are not valid"}, "429": {"description": "Too many requests wait"},
-                "500": {"description": "A stage failed"}, "503": {"description": "The server shuts down"}, **(said["responses"] or {})}}
+            post: dict[str, Any] = {
+                "operationId": "inference" + path.replace("/", "_"),
+                "responses": {
+                    "200": {"description": "The answer"},
+                    "400": {"description": "The body cannot be decoded"},
+                    "408": {"description": "The request took too long"},
+                    "413": {"description": "The body is too large"},
+                    "422": {"description": "The data are not valid"},
+                    "429": {"description": "Too many requests wait"},
+                    "500": {"description": "A stage failed"},
+                    "503": {"description": "The server shuts down"},
+                    **(said["responses"] or {}),
+                },
+            }
             if said["request_body"]:
                 post["requestBody"] = said["request_body"]
             paths[path] = {"post": post}
             schemas.update(said["schemas"])
-        return {"openapi": "3.1.0", "info": {"title": "mosec application", "version": "1"}, "paths": paths, "components": {"schemas": schemas}}
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": "mosec application", "version": "1"},
+            "paths": paths,
+            "components": {"schemas": schemas},
+        }
 
     def setup(self) -> None:
         """Begins to watch the daemons."""
@@ -241,16 +308,27 @@ class Stage:
 
     def describe(self) -> dict[str, Any]:
         """Returns the message: bodies in, bodies out."""
-        return {"inputs": [], "outputs": [{"name": "body", "datatype": "BYTES", "shape": [1]}], "any": True, "calls": True, "batch": False,
-                "max_batch": self.stage["max_batch_size"]}
+        return {
+            "inputs": [],
+            "outputs": [{"name": "body", "datatype": "BYTES", "shape": [1]}],
+            "any": True,
+            "calls": True,
+            "batch": False,
+            "max_batch": self.stage["max_batch_size"],
+        }
 
     def setup(self) -> None:
         """Makes the worker, and calls forward with its examples."""
         from mosec.log import get_internal_logger
         from mosec.worker import SSEWorker
+
         self.log = get_internal_logger()
         w = self.worker = self.worker_class()
-        w.worker_id, w.max_batch_size, w.stage = self.stage["instance"] + 1, self.stage["max_batch_size"], self.stage["name"]
+        w.worker_id, w.max_batch_size, w.stage = (
+            self.stage["instance"] + 1,
+            self.stage["max_batch_size"],
+            self.stage["name"],
+        )
         self.events = isinstance(w, SSEWorker)
         if not w.example and not w.multi_examples:
             return
@@ -260,7 +338,11 @@ class Stage:
             for example in w.multi_examples or [w.example]:
                 w.forward(example)
         except Exception:
-            self.log.error("%s warmup failed: %s: the worker's example must be what its forward takes", self.name, _one_line(traceback.format_exc()))
+            self.log.error(
+                "%s warmup failed: %s: the worker's example must be what its forward takes",
+                self.name,
+                _one_line(traceback.format_exc()),
+            )
         else:
             self.log.info("%s warmup successfully", self.name)
 
@@ -270,7 +352,10 @@ class Stage:
         for r in requests:
             ends = None if r.call is None else ENDS.get(r.call.endpoint)
             if ends is None:  # data between stages may be pickled, so nobody but the graph of a route may send them
-                r.fail(f"{self.stage['name']} is a stage of an application: send requests to the application's routes", "unsupported")
+                r.fail(
+                    f"{self.stage['name']} is a stage of an application: send requests to the application's routes",
+                    "unsupported",
+                )
                 continue
             try:
                 data = self.worker.deserialize(bytes(r.body)) if ends[0] else self.worker.deserialize_ipc(bytes(r.body))
@@ -290,9 +375,15 @@ class Stage:
             if self.events:
                 self.worker._send = lambda text, index=0: items[index].request.emit(text.encode())
             with self._time_limit():
-                answers = self.worker.forward([i.data for i in items]) if self.batches else (self.worker.forward(items[0].data),)
+                answers = (
+                    self.worker.forward([i.data for i in items])
+                    if self.batches
+                    else (self.worker.forward(items[0].data),)
+                )
             if len(answers) != len(items):
-                raise ValueError(f"returned data size doesn't match the input data size:input({len(items)})!=output({len(answers)})")
+                raise ValueError(
+                    f"returned data size doesn't match the input data size:input({len(items)})!=output({len(answers)})"
+                )
         except BaseException as e:
             if not _handled(e):
                 raise
@@ -314,12 +405,16 @@ class Stage:
                 self._refuse([item.request], e)
             else:
                 ends = self.events and item.last  # the events are the answer
-                item.request.reply(None if ends else body, content_type=self.worker.resp_mime_type if item.last else "application/octet-stream")
+                item.request.reply(
+                    None if ends else body,
+                    content_type=self.worker.resp_mime_type if item.last else "application/octet-stream",
+                )
 
     @contextlib.contextmanager
     def _time_limit(self) -> Iterator[None]:
         """Raises MosecTimeoutError in the context when it takes longer than the stage's timeout."""
         from mosec.errors import MosecTimeoutError
+
         seconds = self.stage["timeout"]
 
         def end(number: int, frame: Any) -> None:
@@ -336,13 +431,18 @@ class Stage:
         """Answers requests with an error's status and text. That of errors which are not mosec's stays in the log."""
         from mosec.errors import MosecError, MosecTimeoutError
         from mosec.protocol import HTTPStatusCode, statuses
+
         if isinstance(error, (MosecError, MosecTimeoutError)):
             text = f"{error.msg}: {str(error).replace(chr(10), ' - ') or error.msg}"
             status = statuses.get(error.code, 500)
             self.log.info("%s %s", self.name, text)
         else:
             text, status = "inference internal error", statuses[HTTPStatusCode.INTERNAL_ERROR]
-            self.log.warning("%s %s", self.name, _one_line("".join(traceback.format_exception(type(error), error, error.__traceback__))))
+            self.log.warning(
+                "%s %s",
+                self.name,
+                _one_line("".join(traceback.format_exception(type(error), error, error.__traceback__))),
+            )
         for r in requests:
             r.reply(text, status=status)
 
@@ -365,6 +465,7 @@ class _Item:
 def _handled(error: BaseException) -> bool:
     """Reports whether an error ends requests, and not the process."""
     from mosec.errors import MosecTimeoutError
+
     return isinstance(error, (Exception, MosecTimeoutError))
 
 

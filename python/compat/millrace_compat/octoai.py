@@ -50,7 +50,9 @@ def async_enable(argv: list[str]) -> bool:
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         if name != "--async-enable":
-            raise LoadError(f"{name}: is not an argument of services written for OctoAI: want --async-enable true or false")
+            raise LoadError(
+                f"{name}: is not an argument of services written for OctoAI: want --async-enable true or false"
+            )
         if not equals:
             value = rest.pop(0) if rest else ""
         if value.lower() not in ("true", "false", "1", "0"):
@@ -60,8 +62,8 @@ def async_enable(argv: list[str]) -> bool:
 
 
 def service_class(module: ModuleType, name: str = "") -> type | None:
-    """Returns the named class of a module. Without a name, or for that of Service itself, it is the module's last class by
-    name that extends Service.
+    """Returns the named class of a module. Without a name, or for that of Service itself, it is the module's last class
+    by name that extends Service.
     """
     from octoai.service import Service
 
@@ -86,7 +88,10 @@ def volume_environment(source: Any) -> bool:
     """Sets the variables of the volume before the import of a program that seems to need them, and returns whether."""
     needed = any(
         isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) and f.name == "store_assets"
-        for c in ast.walk(source._tree()) if isinstance(c, ast.ClassDef) for f in c.body)
+        for c in ast.walk(source._tree())
+        if isinstance(c, ast.ClassDef)
+        for f in c.body
+    )
     if needed:
         set_volume_environment(True)
     return needed
@@ -157,7 +162,9 @@ class Endpoint:
                 if isinstance(value, str):
                     wrong.append(schemas.error(place, "file", input=value))
                 else:
-                    arguments[p.name] = File(io.BytesIO(value.data), size=len(value.data), filename=value.filename, headers=value.header)
+                    arguments[p.name] = File(
+                        io.BytesIO(value.data), size=len(value.data), filename=value.filename, headers=value.header
+                    )
             elif isinstance(value, str):
                 arguments[p.name] = value
             else:
@@ -175,8 +182,11 @@ def endpoints(service: Any) -> list[Endpoint]:
     from octoai.service import Service
 
     own = {name for name in dir(Service) if not name.startswith("_")}
-    names = ["infer"] + [name for name, _ in inspect.getmembers(service, inspect.ismethod)
-                         if not name.startswith("_") and name not in own]
+    names = ["infer"] + [
+        name
+        for name, _ in inspect.getmembers(service, inspect.ismethod)
+        if not name.startswith("_") and name not in own
+    ]
     found = [Endpoint(name, getattr(service, name)) for name in names]
     taken = dict.fromkeys(RESERVED, "the server")
     for e in found:
@@ -199,9 +209,16 @@ class Application:
         """Implements Application."""
         routes = [{"method": "POST", "path": e.path, "endpoint": e.name} for e in self.endpoints.values()]
         return {
-            "inputs": [], "outputs": [], "max_batch": 1, "batch": False,
-            "app": {"style": "octoai", "routes": routes, "openapi": self.openapi(),
-                    "extra": {"async_enable": self.async_enable, "replica_name": os.environ.get("OCTOAI_REPLICA_NAME", "")}},
+            "inputs": [],
+            "outputs": [],
+            "max_batch": 1,
+            "batch": False,
+            "app": {
+                "style": "octoai",
+                "routes": routes,
+                "openapi": self.openapi(),
+                "extra": {"async_enable": self.async_enable, "replica_name": os.environ.get("OCTOAI_REPLICA_NAME", "")},
+            },
         }
 
     def openapi(self) -> dict[str, Any]:
@@ -260,9 +277,12 @@ class Application:
         request.reply(body, content_type="application/json", headers={TIME_HEADER: repr(milliseconds)})
 
     def _wait(self, awaitable: Any) -> Any:
-        """Returns the result of a coroutine, in the one event loop of the process: what it has made stays there for the next request."""
+        """Returns the result of a coroutine, in the one event loop of the process: what it has made stays there for the
+        next request.
+        """
         if self._loop is None:
             from millrace._events import new_loop  # with asyncio, which takes a third of a child's start
+
             self._loop = new_loop()
         return self._loop.run_until_complete(_value(awaitable))
 

@@ -1,4 +1,5 @@
-"""Examples of requests to an OctoAI service: templates in the form of Mustache, and what they make with example values."""
+"""Examples of requests to an OctoAI service: templates in the form of Mustache, and what they make with example values.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +32,31 @@ def template(endpoint: Any, form: str) -> Template:
     if form == "curl":
         values = {name: value.replace("'", "'\\''") for name, value in values.items()}
         members = ",\n".join(f'    {json.dumps(name)}: {{{{{{inputs.{name}}}}}}}' for name in inputs)
-        text = (f'curl -X POST "{{{{{{endpoint_url}}}}}}{endpoint.path}" \\\n'
-                '  -H "Content-Type: application/json" \\\n'
-                f"  --data-raw '{{\n{members}\n  }}'\n")
+        text = (
+            f'curl -X POST "{{{{{{endpoint_url}}}}}}{endpoint.path}" \\\n'
+            '  -H "Content-Type: application/json" \\\n'
+            f"  --data-raw '{{\n{members}\n  }}'\n"
+        )
     else:
         values = {name: repr(value) for name, value in inputs.items()}
         members = "".join(f'    {json.dumps(name)}: {{{{{{inputs.{name}}}}}}},\n' for name in inputs)
-        text = ("import json\nimport urllib.request\n\n"
-                f"inputs = {{\n{members}}}\n"
-                "request = urllib.request.Request(\n"
-                f'    "{{{{{{endpoint_url}}}}}}{endpoint.path}",\n'
-                "    data=json.dumps(inputs).encode(),\n"
-                '    headers={"Content-Type": "application/json"},\n'
-                ")\n"
-                "with urllib.request.urlopen(request) as response:\n"
-                '    print(json.load(response)["output"])\n')
+        text = (
+            "import json\nimport urllib.request\n\n"
+            f"inputs = {{\n{members}}}\n"
+            "request = urllib.request.Request(\n"
+            f'    "{{{{{{endpoint_url}}}}}}{endpoint.path}",\n'
+            "    data=json.dumps(inputs).encode(),\n"
+            '    headers={"Content-Type": "application/json"},\n'
+            ")\n"
+            "with urllib.request.urlopen(request) as response:\n"
+            '    print(json.load(response)["output"])\n'
+        )
     return Template(text, {"endpoint_url": "http://localhost:8080", "inputs": values})
 
 
 def render(made: Template) -> str:
     """Returns the text with the values in place of the tags."""
+
     def value(tag: re.Match) -> str:
         found: Any = made.template_hash
         for name in tag[1].split("."):
@@ -88,7 +94,9 @@ def _value(schema: dict[str, Any], found: dict[str, Any], name: str, depth: int)
         return None
     if kind == "object":
         properties = schema.get("properties", {})
-        return {n: _value(properties[n], found, n, depth + 1) for n in schema.get("required", properties) if n in properties}
+        return {
+            n: _value(properties[n], found, n, depth + 1) for n in schema.get("required", properties) if n in properties
+        }
     if kind == "array":
         if "prefixItems" in schema or isinstance(schema.get("items"), list):
             return [_value(s, found, name, depth + 1) for s in schema.get("prefixItems") or schema["items"]]

@@ -51,7 +51,10 @@ def signature(method: Callable) -> tuple[list[Parameter], Any]:
     private = "" if name == "infer" else "; public methods are endpoints: begin the name of one that is not with _"
     for p in inspect.signature(method).parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-            raise LoadError(f"{name}: parameter {p.name} cannot be given by name: want parameters with names and type hints{private}")
+            raise LoadError(
+                f"{name}: parameter {p.name} cannot be given by name: want parameters with names and type "
+                f"hints{private}"
+            )
         if p.name not in hints:
             raise LoadError(f"{name}: parameter {p.name} has no type hint{private}")
         parameters.append(Parameter(p.name, hints[p.name], p.default))
@@ -76,10 +79,19 @@ def error(location: list[Any], kind: str, **values: Any) -> dict[str, Any]:
 _ERRORS = {
     "missing": ("value_error.missing", "field required", "missing", "Field required"),
     "json": ("value_error.jsondecode", "", "json_invalid", "JSON decode error"),
-    "object": ("type_error.dict", "value is not a valid dict", "model_attributes_type",
-               "Input should be a valid dictionary or object to extract fields from"),
+    "object": (
+        "type_error.dict",
+        "value is not a valid dict",
+        "model_attributes_type",
+        "Input should be a valid dictionary or object to extract fields from",
+    ),
     "text": ("type_error.str", "str type expected", "string_type", "Input should be a valid string"),
-    "file": ("value_error", "Expected UploadFile, received: <class 'str'>", "value_error", "Value error, Expected UploadFile, received: <class 'str'>"),
+    "file": (
+        "value_error",
+        "Expected UploadFile, received: <class 'str'>",
+        "value_error",
+        "Value error, Expected UploadFile, received: <class 'str'>",
+    ),
 }
 
 
@@ -113,10 +125,15 @@ if PYDANTIC:
 
         def __init__(self, name: str, parameters: list[Parameter], result: Any):
             prefix = "" if name == "infer" else "".join(p.capitalize() for p in name.split("_"))
-            fields: dict[str, Any] = {p.name: (str if is_file(p.hint) else p.hint, ... if p.default is p_empty else p.default) for p in parameters}
+            fields: dict[str, Any] = {
+                p.name: (str if is_file(p.hint) else p.hint, ... if p.default is p_empty else p.default)
+                for p in parameters
+            }
             try:
                 self.input = pydantic.create_model(prefix + "Input", **fields)
-                self.output = pydantic.create_model(prefix + "Output", output=(result, None), analytics=(ResponseAnalytics, None))
+                self.output = pydantic.create_model(
+                    prefix + "Output", output=(result, None), analytics=(ResponseAnalytics, None)
+                )
                 self._answer = pydantic.create_model(prefix + "Answer", output=(result, None))
             except Exception as e:
                 raise LoadError(f"{name}: its type hints cannot be checked by pydantic {pydantic.VERSION}: {e}") from e
@@ -143,7 +160,7 @@ if PYDANTIC:
                     text = json.dumps(_finite(json.loads(made.json())), separators=(",", ":"), ensure_ascii=False)
             else:
                 text = made.model_dump_json()
-            return text[len('{"output":'):-1].encode("utf-8", "replace")
+            return text[len('{"output":') : -1].encode("utf-8", "replace")
 
         def schemas(self) -> dict[str, Any]:
             """Returns the JSON schemas of inputs and output and of all that they use, by name."""
@@ -151,8 +168,10 @@ if PYDANTIC:
                 from pydantic.schema import schema
 
                 # The names of fields in outputs are not their aliases.
-                return {**schema([self.output], by_alias=False, ref_prefix=REFERENCE)["definitions"],
-                        **schema([self.input], ref_prefix=REFERENCE)["definitions"]}
+                return {
+                    **schema([self.output], by_alias=False, ref_prefix=REFERENCE)["definitions"],
+                    **schema([self.input], ref_prefix=REFERENCE)["definitions"],
+                }
             from pydantic.json_schema import models_json_schema
 
             found: dict[str, Any] = {}
@@ -166,7 +185,6 @@ if PYDANTIC:
             """The names of the schemas of inputs and output."""
             return self.input.__name__, self.output.__name__
 
-
 else:
     from millrace import _types
     from millrace._plain import plain
@@ -178,7 +196,9 @@ else:
             prefix = "" if name == "infer" else "".join(p.capitalize() for p in name.split("_"))
             self.names = prefix + "Input", prefix + "Output"
             self.parameters = parameters
-            self._types = {p.name: _types.of(str if is_file(p.hint) else p.hint, f"{name}: parameter {p.name}") for p in parameters}
+            self._types = {
+                p.name: _types.of(str if is_file(p.hint) else p.hint, f"{name}: parameter {p.name}") for p in parameters
+            }
             self._result = _types.of(result, f"{name}: its result")
 
         def arguments(self, value: Any) -> dict[str, Any]:
@@ -213,11 +233,18 @@ else:
             for p in self.parameters:
                 properties[p.name] = self._types[p.name].schema(found)
                 if p.default is not p_empty:
-                    properties[p.name] = {**properties[p.name], "default": json.loads(json.dumps(p.default, default=plain))}
+                    properties[p.name] = {
+                        **properties[p.name],
+                        "default": json.loads(json.dumps(p.default, default=plain)),
+                    }
             name_in, name_out = self.names
             output = {"output": self._result.schema(found), "analytics": _types.of(ResponseAnalytics, "").schema(found)}
-            found[name_in] = {"title": name_in, "type": "object", "properties": properties,
-                              "required": [p.name for p in self.parameters if p.default is p_empty]}
+            found[name_in] = {
+                "title": name_in,
+                "type": "object",
+                "properties": properties,
+                "required": [p.name for p in self.parameters if p.default is p_empty],
+            }
             found[name_out] = {"title": name_out, "type": "object", "properties": output}
             return found
 

@@ -36,6 +36,7 @@ def find(program: Any) -> Application | None:
     from ssf.application_interface.results import SSFException
     from . import ssf_config
     from millrace._load import missing
+
     hello = program.options.get("hello") or {}
     try:
         config = ssf_config.read(given["config"], given["file"], given.get("args") or {})
@@ -62,6 +63,7 @@ class Endpoint:
 
     def __init__(self, config: Any, application: Any):
         from . import ssf_types as types
+
         self.config, self.path = config, f"/v{config.version}/{config.id}"
         self.types, self.prefix = types, application.id + "_"
         self.files = [p for p in config.inputs if p.dtype == types.FILE]
@@ -73,7 +75,12 @@ class Endpoint:
     def meta(self, replica: int, user: str) -> dict[str, Any]:
         """Returns what the application is told of a request besides its inputs."""
         c = self.config
-        meta = {"endpoint_id": str(c.id), "endpoint_version": str(c.version), "endpoint_index": c.index, "replica": replica}
+        meta = {
+            "endpoint_id": str(c.id),
+            "endpoint_version": str(c.version),
+            "endpoint_index": c.index,
+            "replica": replica,
+        }
         if user:
             meta["user_id"] = user
         return meta
@@ -89,7 +96,15 @@ class Endpoint:
                 raise Refused(400, f"the query cannot be read: {e}") from None
             for p, t in self.values:
                 words = given.get(p.id)
-                self._take(found, faults, "query", p, t, None if words is None else words if t.many else words[-1], words is None)
+                self._take(
+                    found,
+                    faults,
+                    "query",
+                    p,
+                    t,
+                    None if words is None else words if t.many else words[-1],
+                    words is None,
+                )
             if self.files:
                 self._upload(request, found, faults, opened)
         elif self.values:
@@ -100,7 +115,9 @@ class Endpoint:
             raise Refused(422, faults)
         return {p.id: found[p.id] for p in self.config.inputs}
 
-    def _take(self, found: dict[str, Any], faults: list[dict[str, Any]], where: str, p: Any, t: Any, value: Any, missing: bool) -> None:
+    def _take(
+        self, found: dict[str, Any], faults: list[dict[str, Any]], where: str, p: Any, t: Any, value: Any, missing: bool
+    ) -> None:
         if missing:
             faults.append({"loc": [where, p.id], "msg": "field required", "type": "value_error.missing"})
             return
@@ -137,7 +154,10 @@ class Endpoint:
         """Returns the path of a temporary file with the suffix of filename; opened has what deletes it."""
         suffix = os.path.splitext(os.path.basename(filename))[1]
         import tempfile  # only here, since each child imports this module
-        f = tempfile.NamedTemporaryFile(prefix=self.prefix, suffix=suffix if len(suffix) < 32 and suffix.isprintable() else "")
+
+        f = tempfile.NamedTemporaryFile(
+            prefix=self.prefix, suffix=suffix if len(suffix) < 32 and suffix.isprintable() else ""
+        )
         opened.append(f)
         f.write(data)
         f.flush()
@@ -172,7 +192,10 @@ class Endpoint:
                 values = [base64.b64decode(v) for v in values]
             if t is None:
                 if not os.path.splitext(tensor.get("file_name") or "")[1]:
-                    raise Refused(400, f"'file_name' not set in parameters string_param of input '{p.id}', or without an extension")
+                    raise Refused(
+                        400,
+                        f"'file_name' not set in parameters string_param of input '{p.id}', or without an extension",
+                    )
                 found[p.id] = self.file(tensor["file_name"], values[-1], opened)
                 continue
             try:
@@ -195,7 +218,15 @@ class Endpoint:
                 values = t.answer(value) if t.many else [t.answer(value)]
                 if contents == "bytes":
                     values = [base64.b64encode(v.encode()).decode() for v in values]
-            out.append({"name": p.id, "datatype": datatype, "contents": contents, "description": str(p.description), "values": values})
+            out.append(
+                {
+                    "name": p.id,
+                    "datatype": datatype,
+                    "contents": contents,
+                    "description": str(p.description),
+                    "values": values,
+                }
+            )
         request.reply(_compact({"outputs": out}), content_type="application/json", headers=headers)
 
 
@@ -218,6 +249,7 @@ def _parts(content_type: str, body: bytes) -> dict[str, tuple[str, bytes]]:
     from email.message import Message
     from email.parser import BytesParser
     from email.policy import HTTP
+
     header = Message()
     header["Content-Type"] = content_type
     boundary = header.get_boundary("")
@@ -243,6 +275,7 @@ class Application:
 
     def __init__(self, config: Any, replica: int):
         from ssf.application_interface import results
+
         self.config, self.replica, self.results = config, replica, results
         self.ends: tuple[str, int] | None = None  # why the process ends after the batch, and its exit status
         self.endpoints = {e.path: e for e in (Endpoint(e, config.application) for e in config.endpoints)}
@@ -250,16 +283,26 @@ class Application:
         if getattr(config.args, "api", None) == "grpc":
             for e in self.endpoints.values():
                 for p in [p for p, t in e.values + e.outputs if not t.contents]:
-                    raise LoadError(f"{e.path}: {p.id} is of type {p.dtype}, which gRPC does not have: declare its type", "ssf-155")
+                    raise LoadError(
+                        f"{e.path}: {p.id} is of type {p.dtype}, which gRPC does not have: declare its type", "ssf-155"
+                    )
 
     def describe(self) -> dict[str, Any]:
         """Implements Application."""
         a = self.config.application
         routes = [{"method": "POST", "path": e.path, "endpoint": e.path} for e in self.endpoints.values()]
         return {
-            "inputs": [], "outputs": [], "any": True, "batch": False, "max_batch": a.max_batch_size,
-            "app": {"style": "ssf", "routes": routes, "openapi": ssf_openapi.document(self.config, self.endpoints.values()),
-                    "extra": {"application": a.id}},
+            "inputs": [],
+            "outputs": [],
+            "any": True,
+            "batch": False,
+            "max_batch": a.max_batch_size,
+            "app": {
+                "style": "ssf",
+                "routes": routes,
+                "openapi": ssf_openapi.document(self.config, self.endpoints.values()),
+                "extra": {"application": a.id},
+            },
         }
 
     def setup(self) -> None:
@@ -301,7 +344,10 @@ class Application:
         asked = []
         for r in requests:
             if r.call is None:
-                r.fail(f"{self.config.application.id} answers its routes only, such as POST {next(iter(self.endpoints))}", "unsupported")
+                r.fail(
+                    f"{self.config.application.id} answers its routes only, such as POST {next(iter(self.endpoints))}",
+                    "unsupported",
+                )
                 continue
             if r.cancelled:
                 r.drop()
@@ -314,7 +360,7 @@ class Application:
             return
         single = self.config.application.max_batch_size == 1
         try:
-            for part in [asked[i:i + 1] for i in range(len(asked))] if single else [asked]:
+            for part in [asked[i : i + 1] for i in range(len(asked))] if single else [asked]:
                 params, meta = [a[2] for a in part], [a[3] for a in part]
                 begun = time.perf_counter()
                 given = self.interface.request(params[0], meta[0]) if single else self.interface.request(params, meta)
@@ -331,9 +377,13 @@ class Application:
 
     def _check(self, given: Any, single: bool) -> None:
         if single and not isinstance(given, dict):
-            raise self.results.SSFExceptionApplicationError(f"request returned a {type(given).__name__}: want a dict of outputs")
+            raise self.results.SSFExceptionApplicationError(
+                f"request returned a {type(given).__name__}: want a dict of outputs"
+            )
         if not single and not (isinstance(given, list) and all(isinstance(g, dict) for g in given)):
-            raise self.results.SSFExceptionApplicationError("request did not return a list of dicts, as max_batch_size above 1 needs")
+            raise self.results.SSFExceptionApplicationError(
+                "request did not return a list of dicts, as max_batch_size above 1 needs"
+            )
 
     def _read(self, r: Any, opened: list[Any]) -> tuple[Endpoint, dict[str, Any], dict[str, Any]]:
         """Returns the endpoint of a request, its inputs and its metadata."""
@@ -355,9 +405,13 @@ class Application:
         versions = [str(e.config.version) for e in self.endpoints.values() if e.config.id == name]
         version = body.get("version") or (versions[0] if len(versions) == 1 else "")
         if not version:
-            raise Refused(400, f"Specify endpoint version with 'version' parameter (string_param). Choice: {' '.join(versions)}")
+            raise Refused(
+                400, f"Specify endpoint version with 'version' parameter (string_param). Choice: {' '.join(versions)}"
+            )
         if version not in versions:
-            raise Refused(400, f"Endpoint version '{version}' of endpoint '{name}' not found. Choice: {' '.join(versions)}")
+            raise Refused(
+                400, f"Endpoint version '{version}' of endpoint '{name}' not found. Choice: {' '.join(versions)}"
+            )
         return f"/v{version}/{name}"
 
     def _answer(self, r: Any, endpoint: Endpoint, result: dict[str, Any], took: float) -> None:
@@ -377,18 +431,22 @@ def _result(code: Any, results: Any) -> str:
 def search_path(application: Any) -> None:
     """Adds the application's folders to the path: syspaths, that of its module, that of its configuration."""
     from millrace._load import _own_places
+
     folders = [os.path.abspath(os.path.join(application.dir, p)) for p in application.syspaths]
     folders += [application.file_dir, application.dir]
     at = _own_places()
     sys.path[at:at] = [f for f in dict.fromkeys(folders) if f not in sys.path]
 
 
-def instance(config: Any, kind: str = "SSFApplicationInterface", factory: str = "create_ssf_application_instance") -> Any:
+def instance(
+    config: Any, kind: str = "SSFApplicationInterface", factory: str = "create_ssf_application_instance"
+) -> Any:
     """Returns the application's instance: of its factory, or of its only class that implements the interface.
 
     Raises SSFException.
     """
     from ssf.application_interface import results, utils
+
     a = config.application
     search_path(a)
     if not os.path.isfile(a.file):
@@ -397,10 +455,13 @@ def instance(config: Any, kind: str = "SSFApplicationInterface", factory: str = 
     make: Any = getattr(module, factory, None)
     own = inspect.isfunction(make)
     if not own:
-        classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if kind in [b.__name__ for b in c.__mro__[1:]]]
+        classes = [
+            c for _, c in inspect.getmembers(module, inspect.isclass) if kind in [b.__name__ for b in c.__mro__[1:]]
+        ]
         if len(classes) != 1:
             raise results.SSFExceptionApplicationModuleError(
-                f"{a.file} has {len(classes) or 'no'} classes that implement {kind}: want one, or a function {factory}")
+                f"{a.file} has {len(classes) or 'no'} classes that implement {kind}: want one, or a function {factory}"
+            )
         make = classes[0]
     try:
         parameters = [p for p in inspect.signature(make).parameters]
@@ -409,14 +470,19 @@ def instance(config: Any, kind: str = "SSFApplicationInterface", factory: str = 
     except results.SSFExceptionUnmetRequirement:
         raise
     except Exception as e:
-        raise results.SSFExceptionApplicationModuleError(f"{getattr(make, '__name__', make)} failed: {describe(e)}") from e
+        raise results.SSFExceptionApplicationModuleError(
+            f"{getattr(make, '__name__', make)} failed: {describe(e)}"
+        ) from e
     if kind != "SSFApplicationInterface":
         return made
     healthy = getattr(made, "is_healthy", None)
     if callable(healthy):  # what older applications have
         made.watchdog = python_types.MethodType(
-            lambda self: results.RESULT_OK if self.is_healthy() else results.RESULT_APPLICATION_ERROR, made)
-    lacking = [m for m in ("build", "startup", "request", "shutdown", "watchdog") if not callable(getattr(made, m, None))]
+            lambda self: results.RESULT_OK if self.is_healthy() else results.RESULT_APPLICATION_ERROR, made
+        )
+    lacking = [
+        m for m in ("build", "startup", "request", "shutdown", "watchdog") if not callable(getattr(made, m, None))
+    ]
     if lacking:
         raise results.SSFExceptionApplicationModuleError(f"{type(made).__name__} lacks {', '.join(lacking)}")
     return made
@@ -424,4 +490,5 @@ def instance(config: Any, kind: str = "SSFApplicationInterface", factory: str = 
 
 def _copy(config: Any) -> Any:
     import copy
+
     return copy.deepcopy(config)

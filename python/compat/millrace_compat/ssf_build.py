@@ -19,6 +19,7 @@ def main() -> int:
     """Runs the steps and returns the result code of the last one."""
     from ssf.application_interface import results
     from . import ssf_config
+
     given = json.load(sys.stdin)
     level = str(given["args"].get("stdout_log_level") or "INFO")
     logging.basicConfig(level=level, format="%(levelname)s %(message)s", stream=sys.stderr)
@@ -55,9 +56,12 @@ def build(config: Any) -> int:
     from ssf.application_interface.results import SSFException, SSFExceptionApplicationError
     from ssf.application_interface.utils import temporary_cwd
     from .ssf import instance
+
     command = install(config)
     if command:
-        logger.info("the application declares packages, which are not installed here: if they are missing, run %s", command)
+        logger.info(
+            "the application declares packages, which are not installed here: if they are missing, run %s", command
+        )
     made = instance(config)
     with temporary_cwd(config.application.file_dir):
         try:

@@ -27,7 +27,11 @@ def read(config: Dict[str, Any], file: str, args: Dict[str, Any]) -> c.SSFConfig
     options = Namespace(**{name: value for name, value in args.items() if name != "unknown_args"})
     out = c.SSFConfig(
         ssf_version=str(config.get("ssf_version", "0.0.1")),
-        config_file=file, config_dict=config, args=options, unknown_args=list(args.get("unknown_args") or []), api=args.get("api"),
+        config_file=file,
+        config_dict=config,
+        args=options,
+        unknown_args=list(args.get("unknown_args") or []),
+        api=args.get("api"),
     )
     _check_version(out.ssf_version)
     out.application = _application(_section(config, "application"), os.path.abspath(file), options)
@@ -66,9 +70,25 @@ def _id(value: Any, where: str) -> str:
 def _application(a: Dict[str, Any], file: str, args: Namespace) -> c.ApplicationDescription:
     out = c.ApplicationDescription(package=_package(a))
     out.id = _id(a.get("id", out.id), "application")
-    for name in ("name", "version", "license_name", "license_url", "terms_of_service", "startup_timeout", "trace", "ipus", "artifacts", "dependencies", "syspaths"):
+    for name in (
+        "name",
+        "version",
+        "license_name",
+        "license_url",
+        "terms_of_service",
+        "startup_timeout",
+        "trace",
+        "ipus",
+        "artifacts",
+        "dependencies",
+        "syspaths",
+    ):
         value = a.get(name, getattr(out, name))
-        setattr(out, name, getattr(out, name) if value is None and name in ("artifacts", "dependencies", "syspaths") else value)
+        setattr(
+            out,
+            name,
+            getattr(out, name) if value is None and name in ("artifacts", "dependencies", "syspaths") else value,
+        )
     out.description = a.get("desc", out.description)
     out.max_batch_size = a.get("max_batch_size", 1) or 1
     if not isinstance(out.max_batch_size, int) or not 1 <= out.max_batch_size <= 4096:
@@ -87,9 +107,13 @@ def _application(a: Dict[str, Any], file: str, args: Namespace) -> c.Application
 def _package(a: Dict[str, Any]) -> c.PackageDescription:
     p = a.get("package") or {}
     return c.PackageDescription(
-        name=p.get("name", f"{a.get('id')}.{a.get('version')}.tar.gz"), tag=p.get("tag", f"{a.get('id')}:{a.get('version')}"),
-        inclusions=p.get("inclusions") or [], exclusions=p.get("exclusions") or [], docker=p.get("docker") or {},
-        docker_run=(p.get("docker") or {}).get("run", ""), base_image=(p.get("docker") or {}).get("baseimage"),
+        name=p.get("name", f"{a.get('id')}.{a.get('version')}.tar.gz"),
+        tag=p.get("tag", f"{a.get('id')}:{a.get('version')}"),
+        inclusions=p.get("inclusions") or [],
+        exclusions=p.get("exclusions") or [],
+        docker=p.get("docker") or {},
+        docker_run=(p.get("docker") or {}).get("run", ""),
+        base_image=(p.get("docker") or {}).get("baseimage"),
     )
 
 
@@ -104,15 +128,19 @@ def _endpoint(index: int, e: Any, application: c.ApplicationDescription) -> c.En
     out.description = e.get("desc", out.description)
     out.custom = e.get("custom")
     if out.custom:
-        raise ConfigError(f"{where}.custom is not supported: {out.custom} is a FastAPI router of its own; "
-                          "declare inputs and outputs, or serve that router as a FastAPI application")
+        raise ConfigError(
+            f"{where}.custom is not supported: {out.custom} is a FastAPI router of its own; "
+            "declare inputs and outputs, or serve that router as a FastAPI application"
+        )
     out.http_param_format = e.get("http_param_format")
     if out.http_param_format not in (None, "json", "query"):
         raise ConfigError(f"{where}.http_param_format is {out.http_param_format!r}: want json or query")
     out.inputs = _params(e.get("inputs"), f"{where}.inputs", "input", types.FILE)
     out.outputs = _params(e.get("outputs"), f"{where}.outputs", "output", types.PNG)
     if sum(p.dtype == types.PNG for p in out.outputs) > 1:
-        raise ConfigError(f"{where}.outputs has several of type {types.PNG}: it is the body of the reply, of which there is one")
+        raise ConfigError(
+            f"{where}.outputs has several of type {types.PNG}: it is the body of the reply, of which there is one"
+        )
     return out
 
 
@@ -126,7 +154,12 @@ def _params(values: Any, where: str, name: str, other: str) -> List[c.EndpointPa
         at = f"{where}[{i}]"
         if not isinstance(p, dict) or p.get("type") is None:
             raise ConfigError(f"{at}.type is missing")
-        param = c.EndpointParam(id=_id(p.get("id", f"{name}_{i}"), at), dtype=str(p["type"]), description=p.get("desc", f"Endpoint {name}s {i}"), example=p.get("example"))
+        param = c.EndpointParam(
+            id=_id(p.get("id", f"{name}_{i}"), at),
+            dtype=str(p["type"]),
+            description=p.get("desc", f"Endpoint {name}s {i}"),
+            example=p.get("example"),
+        )
         if param.dtype not in types.TYPES and param.dtype != other:
             raise ConfigError(f"{at}.type {param.dtype!r} is unknown: want {', '.join(types.TYPES)} or {other}")
         if any(param.id == o.id for o in out):

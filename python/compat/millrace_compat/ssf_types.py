@@ -84,8 +84,10 @@ class Type(NamedTuple):
 
     def example(self, text: Any) -> Any:
         """Returns an example of ssf_config.yaml as a value: lists are separated by commas."""
+
         def one(word: str) -> Any:
             return word == "True" if self.schema == "boolean" else self.read(word)
+
         return [one(w) for w in str(text).split(",")] if self.many else one(str(text))
 
     def json_schema(self) -> Dict[str, Any]:

@@ -10,4 +10,15 @@ from mosec.runtime import Runtime
 from mosec.server import Server
 from mosec.worker import SSEWorker, Worker
 
-__all__ = ["ClientError", "DecodingError", "EncodingError", "Runtime", "SSEWorker", "Server", "ServerError", "ValidationError", "Worker", "get_logger"]
+__all__ = [
+    "ClientError",
+    "DecodingError",
+    "EncodingError",
+    "Runtime",
+    "SSEWorker",
+    "Server",
+    "ServerError",
+    "ValidationError",
+    "Worker",
+    "get_logger",
+]

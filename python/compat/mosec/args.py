@@ -24,19 +24,37 @@ def build_arguments_parser() -> argparse.ArgumentParser:
         epilog="Variables of the environment set the same, such as MOSEC_PORT=8080; arguments come before them.",
     )
     add = parser.add_argument
-    add("--path", default=os.path.join(tempfile.gettempdir(), f"mosec_{random.randrange(2**32):x}"),
-        help="not used by Millrace, whose processes have socket pairs")
+    add(
+        "--path",
+        default=os.path.join(tempfile.gettempdir(), f"mosec_{random.randrange(2**32):x}"),
+        help="not used by Millrace, whose processes have socket pairs",
+    )
     add("--capacity", type=int, default=1024, help="most requests that wait for the first stage; one more gets 429")
     add("--timeout", type=int, default=3000, help="longest time of a request in milliseconds; after it, it gets 408")
-    add("--wait", type=int, default=DEFAULT_WAIT_MS, help="deprecated: longest time that a batch waits for more requests, in milliseconds")
-    add("--address", default="0.0.0.0", help="where the server listens when it serves nothing else; it refuses one for other machines without --auth-keys or --insecure")
+    add(
+        "--wait",
+        type=int,
+        default=DEFAULT_WAIT_MS,
+        help="deprecated: longest time that a batch waits for more requests, in milliseconds",
+    )
+    add(
+        "--address",
+        default="0.0.0.0",
+        help="where the server listens when it serves nothing else; it refuses one for other machines without "
+        "--auth-keys or --insecure",
+    )
     add("--port", type=int, default=8000, help="the same, its port")
     add("--namespace", default="mosec_service", help="first part of the names of metrics")
     add("--debug", action="store_true", help="deprecated: the same as --log-level debug")
     add("--log-level", choices=list(_LEVELS), default="info", help="lowest level that is logged")
     add("--dry-run", action="store_true", help="send the first stage's example through all stages once, and end")
     add("--compression", action="store_true", help="take and send bodies in gzip and zstd")
-    add("--max-request-size", type=int, default=10 * 1024 * 1024, help="largest body of a request in bytes; a larger one gets 413")
+    add(
+        "--max-request-size",
+        type=int,
+        default=10 * 1024 * 1024,
+        help="largest body of a request in bytes; a larger one gets 413",
+    )
     return parser
 
 

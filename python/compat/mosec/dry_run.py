@@ -21,7 +21,7 @@ def _example(worker_class: Type[Worker]) -> Any:
 
 
 def _stage(worker_class: Type[Worker], name: str, batch: bool, first: bool, pipe: Any) -> None:
-    """Is the process of a stage: says when it is prepared, then answers each message. The first stage's is its example."""
+    """Is the process of a stage: says when it is prepared, then answers each message (the first stage: its example)."""
     worker = worker_class()
     worker._send = lambda text, index=0: logger.info("%s event: %s", name, text)  # type: ignore[attr-defined]
     pipe.send_bytes(b"")
@@ -38,7 +38,7 @@ def _stage(worker_class: Type[Worker], name: str, batch: bool, first: bool, pipe
 
 
 class DryRunner:
-    """Runs each stage in one process, with the first of its environments. Exits with the code of a process that failed."""
+    """Runs each stage in one process, with its first environment. Exits with the code of a process that failed."""
 
     def __init__(self, router: Dict[str, List[Runtime]]):
         self.router = router
@@ -52,7 +52,11 @@ class DryRunner:
             try:
                 for i, runtime in enumerate(runtimes):
                     ours, theirs = context.Pipe()
-                    process = context.Process(target=_stage, args=(runtime.worker, runtime.name, runtime.max_batch_size > 1, i == 0, theirs), daemon=True)
+                    process = context.Process(
+                        target=_stage,
+                        args=(runtime.worker, runtime.name, runtime.max_batch_size > 1, i == 0, theirs),
+                        daemon=True,
+                    )
                     with env_var_context(runtime.env, 0):
                         process.start()
                     theirs.close()
@@ -80,8 +84,13 @@ class DryRunner:
         for stage in stages[1:]:
             stage[2].send_bytes(result)
             result = self._receive(*stage)
-        logger.info("dry run result: %s", json.dumps(
-            {"request": example, "result_size": len(result), "warmup_duration": time.perf_counter() - began}, default=repr))
+        logger.info(
+            "dry run result: %s",
+            json.dumps(
+                {"request": example, "result_size": len(result), "warmup_duration": time.perf_counter() - began},
+                default=repr,
+            ),
+        )
 
     def _receive(self, name: str, process: Any, pipe: Any) -> bytes:
         """Returns the next message of a stage, or exits as its process did."""

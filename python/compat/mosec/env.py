@@ -10,13 +10,23 @@ from typing import Any, Callable, Iterator, Optional
 
 MOSEC_ENV_PREFIX = "MOSEC_"
 MOSEC_ENV_CONFIG: dict[str, Callable[[str], Any]] = {
-    "path": str, "capacity": int, "timeout": int, "address": str, "port": int, "namespace": str,
-    "debug": bool, "dry_run": bool, "log_level": str, "max_request_size": int,
+    "path": str,
+    "capacity": int,
+    "timeout": int,
+    "address": str,
+    "port": int,
+    "namespace": str,
+    "debug": bool,
+    "dry_run": bool,
+    "log_level": str,
+    "max_request_size": int,
 }
 
 
 def get_env_namespace(prefix: str = MOSEC_ENV_PREFIX) -> Namespace:
-    """Returns the settings that variables of the environment set. Those that cannot be read are left out with a warning."""
+    """Returns the settings that variables of the environment set. Those that cannot be read are left out with a
+    warning.
+    """
     found = Namespace()
     for name, read in MOSEC_ENV_CONFIG.items():
         text = os.environ.get(prefix + name.upper())

@@ -44,7 +44,9 @@ class EncodingError(ServerError):
 
 
 class MosecTimeoutError(BaseException):
-    """forward took longer than the stage's timeout: 408. It is no Exception, so that a worker's own handlers let it pass."""
+    """forward took longer than the stage's timeout: 408. It is no Exception, so that a worker's own handlers let it
+    pass.
+    """
 
     code = HTTPStatusCode.TIMEOUT_ERROR
     msg = "mosec timeout error"

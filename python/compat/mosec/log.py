@@ -14,7 +14,9 @@ def _logger(name: str) -> logging.Logger:
     if logger.level == logging.NOTSET:
         logger.setLevel(_level)
     if not logger.hasHandlers():  # outside of Millrace
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(filename)s:%(lineno)s [%(process)d]: %(message)s")
+        logging.basicConfig(
+            format="%(asctime)s %(levelname)s %(name)s %(filename)s:%(lineno)s [%(process)d]: %(message)s"
+        )
     return logger
 
 

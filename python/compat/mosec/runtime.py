@@ -15,9 +15,19 @@ class Runtime:
 
     _stage_id = 0  # how many there are
 
-    def __init__(self, worker: Type[Worker], num: int = 1, max_batch_size: int = 1, max_wait_time: int = 0, timeout: float = 0.0,
-                 start_method: str = "spawn", env: Optional[List[Dict[str, str]]] = None):
-        """max_wait_time is in milliseconds (0: --wait), timeout of forward in seconds (0: --timeout). Raises AssertionError."""
+    def __init__(
+        self,
+        worker: Type[Worker],
+        num: int = 1,
+        max_batch_size: int = 1,
+        max_wait_time: int = 0,
+        timeout: float = 0.0,
+        start_method: str = "spawn",
+        env: Optional[List[Dict[str, str]]] = None,
+    ):
+        """max_wait_time is in milliseconds (0: --wait), timeout of forward in seconds (0: --timeout). Raises
+        AssertionError.
+        """
         self.worker, self.num, self.max_batch_size, self.max_wait_time = worker, num, max_batch_size, max_wait_time
         self.timeout_sec = float(timeout)
         self.start_method, self.env = start_method, env
@@ -27,7 +37,9 @@ class Runtime:
         validate_int_ge(max_wait_time, "maximum wait time", 0)
         validate_float_ge(self.timeout_sec, "forward timeout", 0)
         validate_env(env, num)
-        assert start_method in NEW_PROCESS_METHOD, f"start_method is {start_method!r}: must be one of {sorted(NEW_PROCESS_METHOD)}"
+        assert (
+            start_method in NEW_PROCESS_METHOD
+        ), f"start_method is {start_method!r}: must be one of {sorted(NEW_PROCESS_METHOD)}"
         Runtime._stage_id += 1
         self.name = f"{worker.__name__}_{Runtime._stage_id}"
 

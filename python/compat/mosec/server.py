@@ -27,8 +27,17 @@ class Server:
         self._router: Dict[str, List[Runtime]] = {}
         self._daemon: Dict[str, Any] = {}
 
-    def append_worker(self, worker: Type[Worker], num: int = 1, max_batch_size: int = 1, max_wait_time: int = 0, start_method: str = "spawn",
-                      env: Optional[List[Dict[str, str]]] = None, timeout: float = 0, route: Union[str, List[str]] = "/inference") -> None:
+    def append_worker(
+        self,
+        worker: Type[Worker],
+        num: int = 1,
+        max_batch_size: int = 1,
+        max_wait_time: int = 0,
+        start_method: str = "spawn",
+        env: Optional[List[Dict[str, str]]] = None,
+        timeout: float = 0,
+        route: Union[str, List[str]] = "/inference",
+    ) -> None:
         """Appends a stage to a route, or to several. See Runtime for the other arguments."""
         runtime = Runtime(worker, num, max_batch_size, max_wait_time, timeout, start_method, env)
         self._align(runtime)
@@ -50,7 +59,9 @@ class Server:
     def register_daemon(self, name: str, proc: Union[subprocess.Popen, multiprocessing.process.BaseProcess]) -> None:
         """Names a process without which the application cannot work: when it exits, the server ends with its name."""
         assert isinstance(name, str), "the daemon's name must be a string"
-        assert isinstance(proc, (multiprocessing.process.BaseProcess, subprocess.Popen)), f"{type(proc)} is not a process or subprocess"
+        assert isinstance(
+            proc, (multiprocessing.process.BaseProcess, subprocess.Popen)
+        ), f"{type(proc)} is not a process or subprocess"
         self._daemon[name] = proc
 
     def run(self) -> None:
@@ -58,12 +69,15 @@ class Server:
         assert self._runtimes, "no worker registered: use `.append_worker(...)` to register at least one worker"
         if self._configs["dry_run"]:
             from mosec.dry_run import DryRunner
+
             DryRunner(self._router).run()
             return
         try:
             from millrace_compat import mosec as _mosec
         except ImportError:
-            raise RuntimeError("this mosec is Millrace's stand-in: run the program by `millrace run PROGRAM.py`") from None
+            raise RuntimeError(
+                "this mosec is Millrace's stand-in: run the program by `millrace run PROGRAM.py`"
+            ) from None
         _mosec.serve(self)
 
     def _align(self, runtime: Runtime) -> None:

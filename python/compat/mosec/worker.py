@@ -90,7 +90,9 @@ class Worker(abc.ABC):
 
     @classmethod
     def get_forward_json_schema(cls, target: ParseTarget, ref_template: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the JSON schema of forward's data or answer, and those that it refers to by name; ({}, {}) if not known."""
+        """Returns the JSON schema of forward's data or answer, and those that it refers to by name; ({}, {}) if not
+        known.
+        """
         return {}, {}
 
 
@@ -102,7 +104,9 @@ class SSEWorker(Worker):
     _send: Optional[Callable[[str, int], None]] = None
 
     def send_stream_event(self, text: str, index: int = 0) -> None:
-        """Sends an event at once, to the request of this number in the data of forward. Waits while the client is behind."""
+        """Sends an event at once, to the request of this number in the data of forward. Waits while the client is
+        behind.
+        """
         if self._send is None:
             raise RuntimeError("send_stream_event is only possible in forward of a stage that is served")
         self._send(text, index)

@@ -86,8 +86,11 @@ else:
 
         @classmethod
         def _names(cls) -> Dict[str, Any]:
-            return {name: hint for base in reversed(cls.__mro__)
-                    for name, hint in vars(base).get("__annotations__", {}).items()}
+            return {
+                name: hint
+                for base in reversed(cls.__mro__)
+                for name, hint in vars(base).get("__annotations__", {}).items()
+            }
 
         def _checked(self, name: str, value: Any) -> Any:
             hint = self._names()[name]
@@ -120,7 +123,9 @@ else:
             if isinstance(value, cls):
                 return value
             if not isinstance(value, dict_type):
-                raise ValidationError(cls.__name__, [{"loc": (), "msg": "value is not an object", "type": "model_type"}])
+                raise ValidationError(
+                    cls.__name__, [{"loc": (), "msg": "value is not an object", "type": "model_type"}]
+                )
             return cls(**value)
 
         parse_obj = model_validate

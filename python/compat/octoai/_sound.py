@@ -18,13 +18,13 @@ def decode(contents: bytes) -> Tuple[Any, int]:
             data = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as e:
         raise ValueError(f"without the module soundfile only WAV files of whole numbers are read: {e}") from None
-    data = data[:len(data) - len(data) % (width * channels)]
+    data = data[: len(data) - len(data) % (width * channels)]
     if width == 1:
         samples = (np.frombuffer(data, np.uint8).astype(np.float64) - 128) / 128
     else:
         # The bytes of a sample are the upper ones of an int32.
         wide = np.zeros((len(data) // width, 4), np.uint8)
-        wide[:, 4 - width:] = np.frombuffer(data, np.uint8).reshape(-1, width)
+        wide[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width)
         samples = wide.view("<i4")[:, 0] / 2.0**31
     return (samples if channels == 1 else samples.reshape(-1, channels)), rate
 

@@ -43,7 +43,13 @@ class Client:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as e:
-            kind = OctoAIValidationError if e.code in (400, 422) else OctoAIClientError if e.code < 500 else OctoAIServerError
+            kind = (
+                OctoAIValidationError
+                if e.code in (400, 422)
+                else OctoAIClientError
+                if e.code < 500
+                else OctoAIServerError
+            )
             raise kind(f"{url}: status {e.code}: {e.read(65536).decode('utf-8', 'replace')}") from None
         except OSError as e:
             raise OctoAIServerError(f"{url}: {getattr(e, 'reason', e)}") from None

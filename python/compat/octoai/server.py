@@ -22,9 +22,16 @@ _log = logging.getLogger("octoai.server")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    p = argparse.ArgumentParser(prog="octoai.server", description="Serves a service of OctoAI, or tells of one.", allow_abbrev=False)
-    p.add_argument("--log-level", type=str.upper, choices=LEVELS, default=os.environ.get("OCTOAI_LOG_LEVEL", "INFO").upper(),
-                   help="of messages on the standard error (OCTOAI_LOG_LEVEL)")
+    p = argparse.ArgumentParser(
+        prog="octoai.server", description="Serves a service of OctoAI, or tells of one.", allow_abbrev=False
+    )
+    p.add_argument(
+        "--log-level",
+        type=str.upper,
+        choices=LEVELS,
+        default=os.environ.get("OCTOAI_LOG_LEVEL", "INFO").upper(),
+        help="of messages on the standard error (OCTOAI_LOG_LEVEL)",
+    )
     p.add_argument("--service-module", default="service", help="the module of the service")
     p.add_argument("--service-class", help="its class; default: the one that extends octoai.service.Service")
     commands = p.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -36,14 +43,29 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--output-file", help="write it into this file")
     commands.add_parser("setup-service", help="call the service's setup", allow_abbrev=False)
     c = commands.add_parser("store-assets", help="call the service's store_assets", allow_abbrev=False)
-    c.add_argument("--check-is-needed", action="store_true",
-                   help=f"only exit: with {STORE_ASSETS_NEEDED} when the service has a store_assets, else with {STORE_ASSETS_NOT_NEEDED}")
+    c.add_argument(
+        "--check-is-needed",
+        action="store_true",
+        help=f"only exit: with {STORE_ASSETS_NEEDED} when the service has a store_assets, else with "
+        f"{STORE_ASSETS_NOT_NEEDED}",
+    )
     c = commands.add_parser("run", help="serve the service", allow_abbrev=False)
     c.add_argument("--port", type=int, default=8080)
-    c.add_argument("--host", default="127.0.0.1", help="the address to listen at; 0.0.0.0 for other machines, with -- --auth-keys FILE or -- --insecure")
-    c.add_argument("--async-enable", type=_bool, default=True, metavar="BOOL", help="false: inference_time_ms is processor time")
-    c.add_argument("--timeout-keep-alive", type=int, default=900, metavar="SECONDS",
-                   help="time without a request after which a connection is closed")
+    c.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen at; 0.0.0.0 for other machines, with -- --auth-keys FILE or -- --insecure",
+    )
+    c.add_argument(
+        "--async-enable", type=_bool, default=True, metavar="BOOL", help="false: inference_time_ms is processor time"
+    )
+    c.add_argument(
+        "--timeout-keep-alive",
+        type=int,
+        default=900,
+        metavar="SECONDS",
+        help="time without a request after which a connection is closed",
+    )
     c.add_argument("settings", nargs="*", metavar="-- SETTING", help="flags of millrace serve")
     return p
 
@@ -63,8 +85,11 @@ def main(argv: Optional[List[str]] = None) -> int:
         p.error(f"OCTOAI_LOG_LEVEL: want one of {', '.join(LEVELS)}")
     if options.command == "run":
         return _run(options)
-    logging.basicConfig(level=options.log_level, stream=sys.stderr,
-                        format="%(asctime)s %(levelname)s %(filename)s:%(lineno)d %(message)s")
+    logging.basicConfig(
+        level=options.log_level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(filename)s:%(lineno)d %(message)s",
+    )
     print("octoai server", flush=True)
     return _do(options)
 
@@ -81,21 +106,42 @@ def serve_arguments(options: Any) -> List[str]:
     module, name = options.service_module, options.service_module.rpartition(".")[2]
     file = module.replace(".", "/") + ".py"
     # A module of a package keeps its name, since its imports may be relative.
-    source = f"./{file}" if "." not in module and os.path.isfile(file) else f"{module}:{options.service_class or 'Service'}"
+    source = (
+        f"./{file}" if "." not in module and os.path.isfile(file) else f"{module}:{options.service_class or 'Service'}"
+    )
     settings = {
-        "style": "octoai", "python": sys.executable, "class": options.service_class, "args": f"--async-enable={str(options.async_enable).lower()}",
-        "limits.run": TIME_LIMIT, "limits.start": START_LIMIT,
+        "style": "octoai",
+        "python": sys.executable,
+        "class": options.service_class,
+        "args": f"--async-enable={str(options.async_enable).lower()}",
+        "limits.run": TIME_LIMIT,
+        "limits.start": START_LIMIT,
     }
     model = "".join(f',{key}="{value}"' for key, value in settings.items() if value)
-    return ["serve", "--model", f'{name}="{source}"{model}', "--root", name, "--http", f"{options.host}:{options.port}", "--grpc", "off",
-            "--limits-keep-alive", f"{options.timeout_keep_alive}s", "--log-level", options.log_level.lower().replace("warning", "warn"),
-            *options.settings]
+    return [
+        "serve",
+        "--model",
+        f'{name}="{source}"{model}',
+        "--root",
+        name,
+        "--http",
+        f"{options.host}:{options.port}",
+        "--grpc",
+        "off",
+        "--limits-keep-alive",
+        f"{options.timeout_keep_alive}s",
+        "--log-level",
+        options.log_level.lower().replace("warning", "warn"),
+        *options.settings,
+    ]
 
 
 def _run(options: Any) -> int:
     program = os.environ.pop("MILLRACE_COMMAND", None) or shutil.which("millrace")
     if not program:
-        print("octoai.server: run needs the program millrace in PATH, or MILLRACE_COMMAND with its path", file=sys.stderr)
+        print(
+            "octoai.server: run needs the program millrace in PATH, or MILLRACE_COMMAND with its path", file=sys.stderr
+        )
         return 1
     os.environ["OCTOAI_LOG_LEVEL"] = options.log_level
     os.execv(program, [program, *serve_arguments(options)])

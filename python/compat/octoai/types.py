@@ -93,7 +93,7 @@ class Media(Model):
 
     @classmethod
     def from_url(cls: Type[M], url: str, b64: bool = False, follow_redirects: bool = False) -> M:
-        """Return the address, or with ``b64`` what is there now. It raises ``ValueError`` for other statuses than 200."""
+        """Return the address, or with ``b64`` what is there now. Raise ``ValueError`` for other statuses than 200."""
         if b64:
             return cls._of(_download.fetch(url, follow_redirects))
         return cls(data=MediaUrl(url=url))
@@ -199,8 +199,9 @@ class Video(Media):
     """A video. The methods with frames need the modules imageio and av."""
 
     @classmethod
-    def from_numpy(cls, video_frames: List[Any], codec: str = "libx264", pixel_format: str = "yuv420p",
-                   fps: int = 30) -> "Video":
+    def from_numpy(
+        cls, video_frames: List[Any], codec: str = "libx264", pixel_format: str = "yuv420p", fps: int = 30
+    ) -> "Video":
         """Return pictures (height x width x 3) as a file."""
         imageio = _imageio()
         with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
@@ -251,8 +252,14 @@ def _imageio() -> Any:
 class File:
     """A file that was uploaded, as ``infer_form_data`` gets it."""
 
-    def __init__(self, file: BinaryIO, *, size: Optional[int] = None, filename: Optional[str] = None,
-                 headers: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        size: Optional[int] = None,
+        filename: Optional[str] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> None:
         """Take an open file, its size in bytes, its name and the headers of its part of the form."""
         self.file = file
         self.size = size

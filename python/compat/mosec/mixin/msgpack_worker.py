@@ -13,6 +13,7 @@ class MsgpackMixin:
     def serialize(self, data: Any) -> bytes:
         """Returns data as msgpack. Raises EncodingError."""
         import msgpack
+
         try:
             return msgpack.packb(data)
         except Exception as e:
@@ -21,6 +22,7 @@ class MsgpackMixin:
     def deserialize(self, data: bytes) -> Any:
         """Returns what msgpack says, with tuples as its arrays. Raises DecodingError."""
         import msgpack
+
         try:
             return msgpack.unpackb(data, use_list=False)
         except Exception as e:

@@ -11,6 +11,7 @@ class NumBinIPCMixin:
     def serialize_ipc(self, data: Any) -> bytes:
         """Returns an array's form. Raises EncodingError."""
         import numbin
+
         try:
             return numbin.dumps(data)
         except Exception as e:
@@ -19,6 +20,7 @@ class NumBinIPCMixin:
     def deserialize_ipc(self, data: bytes) -> Any:
         """Returns the array. Raises DecodingError."""
         import numbin
+
         try:
             return numbin.loads(data)
         except Exception as e:

@@ -21,9 +21,13 @@ class PlasmaShmIPCMixin(Worker):
     def _get_client(self) -> Any:
         if self._plasma_client is None:
             from pyarrow import plasma
+
             path = os.environ.get(_PLASMA_PATH_ENV)
             if not path:
-                raise RuntimeError("the path of the plasma store is not set: call `PlasmaShmIPCMixin.set_plasma_path()` before the server runs")
+                raise RuntimeError(
+                    "the path of the plasma store is not set: call `PlasmaShmIPCMixin.set_plasma_path()` before the "
+                    "server runs"
+                )
             self._plasma_client = plasma.connect(path)
         return self._plasma_client
 
@@ -34,6 +38,7 @@ class PlasmaShmIPCMixin(Worker):
     def deserialize_ipc(self, data: bytes) -> Any:
         """Returns the data of an id, and deletes them."""
         from pyarrow import plasma
+
         client, number = self._get_client(), plasma.ObjectID(bytes(data))
         found = super().deserialize_ipc(client.get(number))
         client.delete((number,))

@@ -23,9 +23,12 @@ class RedisShmIPCMixin(Worker):
     def _get_client(self) -> Any:
         if self._redis_client is None:
             import redis
+
             url = os.environ.get(_REDIS_URL_ENV)
             if not url:
-                raise RuntimeError("the address of Redis is not set: call `RedisShmIPCMixin.set_redis_url()` before the server runs")
+                raise RuntimeError(
+                    "the address of Redis is not set: call `RedisShmIPCMixin.set_redis_url()` before the server runs"
+                )
             self._redis_client = redis.from_url(url)
         return self._redis_client
 

@@ -18,6 +18,7 @@ class TypedMsgPackMixin(Worker):
     def deserialize(self, data: Any) -> Any:
         """Returns the request as forward's type. Raises ValidationError and DecodingError."""
         import msgspec
+
         if self._input_type is None:
             self._input_type = parse_func_type(self.forward, ParseTarget.INPUT)
         try:
@@ -30,14 +31,18 @@ class TypedMsgPackMixin(Worker):
     def serialize(self, data: Any) -> bytes:
         """Returns data as msgpack."""
         import msgspec
+
         return msgspec.msgpack.encode(data)
 
     @classmethod
     def get_forward_json_schema(cls, target: ParseTarget, ref_template: str) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """Returns the schema of forward's type."""
         import msgspec
+
         try:
-            (schema,), schemas = msgspec.json.schema_components([parse_func_type(cls.forward, target)], ref_template=ref_template)
+            (schema,), schemas = msgspec.json.schema_components(
+                [parse_func_type(cls.forward, target)], ref_template=ref_template
+            )
         except TypeError as e:
             get_logger().warning("%s has no JSON schema: %s", cls.__name__, e)
             return {}, {}

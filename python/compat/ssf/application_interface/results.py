@@ -76,11 +76,17 @@ SSFExceptionGRPCServerError = _coded("SSFExceptionGRPCServerError", RESULT_GRPC_
 SSFExceptionGRPCSSFError = _coded("SSFExceptionGRPCSSFError", RESULT_GRPC_SSF_ERROR)
 SSFExceptionGRPCRequestError = _coded("SSFExceptionGRPCRequestError", RESULT_GRPC_REQUEST_ERROR)
 SSFExceptionGRPCAppConfigError = _coded("SSFExceptionGRPCAppConfigError", RESULT_GRPC_APP_CONFIG_ERROR)
-SSFExceptionPaperspaceDeploymentError = _coded("SSFExceptionPaperspaceDeploymentError", RESULT_PAPERSPACE_DEPLOYMENT_ERROR)
+SSFExceptionPaperspaceDeploymentError = _coded(
+    "SSFExceptionPaperspaceDeploymentError", RESULT_PAPERSPACE_DEPLOYMENT_ERROR
+)
 SSFExceptionGcoreDeploymentError = _coded("SSFExceptionGcoreDeploymentError", RESULT_GCORE_DEPLOYMENT_ERROR)
 SSFExceptionArgumentsError = _coded("SSFExceptionArgumentsError", RESULT_ARGUMENT_ERROR, logging.ERROR)
-SSFExceptionFrameworkResourceError = _coded("SSFExceptionFrameworkResourceError", RESULT_FRAMEWORK_RESOURCE_ERROR, logging.ERROR)
-SSFExceptionApplicationTestError = _coded("SSFExceptionApplicationTestError", RESULT_APPLICATION_TEST_ERROR, logging.ERROR)
+SSFExceptionFrameworkResourceError = _coded(
+    "SSFExceptionFrameworkResourceError", RESULT_FRAMEWORK_RESOURCE_ERROR, logging.ERROR
+)
+SSFExceptionApplicationTestError = _coded(
+    "SSFExceptionApplicationTestError", RESULT_APPLICATION_TEST_ERROR, logging.ERROR
+)
 SSFExceptionUnmetRequirement = _coded("SSFExceptionUnmetRequirement", RESULT_UNMET_REQUIREMENT, logging.WARNING)
 
 __all__ = [n for n in globals() if n.startswith(("RESULT_", "SSFException"))] + ["result_strings", "result_to_string"]
