@@ -7,7 +7,7 @@ import json
 import typing
 from typing import Any
 
-from . import _plain, _types
+from . import _hints, _plain, _types
 from ._application import Batch as Requests
 from ._application import Request, binding
 from ._errors import Error, LoadError
@@ -135,7 +135,7 @@ class Endpoint:
         self.is_async = inspect.iscoroutinefunction(plain) or asynchronous_parts
         if self.is_async:
             import asyncio  # noqa: F401 - which takes a third of a child's start: now rather than in the first request
-        hints = _types.hints_of(getattr(plain, "__func__", plain), name)
+        hints = _hints.hints_of(getattr(plain, "__func__", plain), name)
         self.batch = "batch" in mark
         self.parameters: list[Parameter] = []
         self.injected: dict[str, str] = {}
@@ -200,14 +200,14 @@ class Endpoint:
             self.batch, hint = True, hint.item
         elif typing.get_origin(hint) is list and not keyword and "batch" not in getattr(self.function, MARK, {}):
             item = typing.get_args(hint)[0]
-            if batches or _types.is_array(item) or isinstance(_maybe(item, where), (TensorType, ImageType)):
+            if batches or _hints.is_array(item) or isinstance(_maybe(item, where), (TensorType, ImageType)):
                 self.batch, hint = True, item
         elif typing.get_origin(hint) is list and not keyword:
             hint = typing.get_args(hint)[0]
-        t = AnyType() if hint is p.empty else _types.of(hint, where, known)
+        t = AnyType() if hint is p.empty else _hints.of(hint, where, known)
         default = MISSING if p.default is p.empty else p.default
         if default is None and not isinstance(t, (AnyType, UnionType)):
-            t = UnionType([t, _types.of(None, where)])
+            t = UnionType([t, _hints.of(None, where)])
         self.parameters.append(Parameter(p.name, t, default, keyword))
 
     def default(self, name: str) -> Any:
@@ -567,7 +567,7 @@ class Endpoint:
 
 def _maybe(hint: Any, where: str) -> Any:
     try:
-        return _types.of(hint, where)
+        return _hints.of(hint, where)
     except LoadError:
         return None
 

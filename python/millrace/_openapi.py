@@ -6,7 +6,7 @@ import inspect
 import json
 from typing import Any
 
-from . import _plain, _types
+from . import _hints, _plain, _types
 from ._endpoints import Endpoint
 from ._errors import LoadError
 from ._outputs import Response
@@ -132,6 +132,6 @@ def _answer(e: Endpoint, defs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if hint is inspect.Parameter.empty or hint is Response:
         return kind, {}
     try:
-        return kind, _types.of(hint, e.name).schema(defs)
+        return kind, _hints.of(hint, e.name).schema(defs)
     except LoadError:
         return kind, {}

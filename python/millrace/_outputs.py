@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from . import _types
+from . import _hints, _types
 from ._errors import LoadError
 from ._pictures import MORE, OUTPUTS, Boxes, BoxesHint
 from ._types import BytesType, ObjectType, TensorType
@@ -25,12 +25,12 @@ class Response:
 
 def outputs_of(hint: Any, where: str) -> list[dict[str, Any]]:
     """Returns the outputs that a return type declares; [] when it does not say."""
-    if hint is inspect.Parameter.empty or hint is None or hint is Any or hint is Response or _types.is_array(hint):
+    if hint is inspect.Parameter.empty or hint is None or hint is Any or hint is Response or _hints.is_array(hint):
         return []
     if hint is Boxes or isinstance(hint, BoxesHint):
         return [*OUTPUTS, *(MORE[n] for n in getattr(hint, "names", ()))]
     try:
-        t = _types.of(hint, f"{where}: the result")
+        t = _hints.of(hint, f"{where}: the result")
     except LoadError:
         return []
     if (

@@ -6,392 +6,28 @@ asynchronous one awaits.
 
 from __future__ import annotations
 
-import json
-import math
 import ssl
-import uuid
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping
 
 from . import _oip
-from ._client_errors import MillraceError, bad_reply, invalid, is_of_input, of_message, of_status
-from ._http import Event, Reply, Trust, address, escape, head, target
+from ._client_errors import MillraceError, invalid, is_of_input
+from ._http import Reply, Trust, address, escape, head, target
 from ._oip import size
-from ._tensors import Tensor
+from ._replies import answer_event, members_event, plain_event
+from ._requests import (
+    After,
+    Call,
+    app_call,
+    inference,
+    json_body,
+    model_path,
+    authorization,
+    name_of,
+    parameters_of,
+    seconds,
+)
 
 _MAX_DECLARED = 256  # models whose datatypes a client keeps
-HEADER_LENGTH = "Inference-Header-Content-Length"
-
-
-class Call(NamedTuple):
-    """A request, and how its reply is read."""
-
-    method: str
-    path: str
-    read: Callable[[Reply], Any]
-    headers: dict[str, str] = {}
-    body: Any = None  # None, or a list of bytes-like parts
-    query: dict = {}
-    timeout: float | None = None  # seconds; None = the client's
-    accept: Callable[[int], bool] = lambda status: status // 100 == 2
-    refused: Callable[[MillraceError], None] | None = None  # is called with the error of a reply that is not accepted
-    again: After | None = (
-        None  # what takes the place of the call when the server refuses an input; its then may return None
-    )
-    event: Callable[
-        [Event], Any
-    ] | None = None  # of calls with events: what the loop gets; it raises EndOfEvents at the end
-
-
-class After(NamedTuple):
-    """A call that depends on the reply to another one, which is made before it."""
-
-    first: Call
-    then: Callable[[Any], Any]  # gets what first.read returned, and returns the call
-
-    @property
-    def timeout(self) -> float | None:
-        """The seconds that both calls together may take."""
-        return self.first.timeout
-
-
-class EndOfEvents(Exception):
-    """The last event has come."""
-
-
-class Timing(NamedTuple):
-    """The time of a request or frame by its steps at the server, in seconds; 0 = not reached."""
-
-    queue: float = 0.0  # until it was put into a batch
-    prepare: float = 0.0  # until the batch's run began
-    run: float = 0.0
-    total: float = 0.0
-    received: float = 0.0  # seconds since 1970 by the server's clock; 0 = not told
-
-
-class Answer:
-    """The result of an inference: `answer["name"]` is an output as a numpy array, or as nested lists without numpy.
-
-    outputs     Tensor by name
-    parameters  of the model, a dict
-    width, height  of the picture as sent, upright, in pixels; 0 = it was none
-    timing      Timing
-    """
-
-    def __init__(self, model: str, version: str, id: str, outputs: dict[str, Tensor], parameters: dict) -> None:
-        self.model, self.version, self.id = model, version, id
-        self.outputs, self.parameters = outputs, parameters
-        self.width, self.height = _take(parameters, "width"), _take(parameters, "height")
-        self.timing = Timing()
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return _oip.value(self.outputs[name])
-        except KeyError:
-            raise KeyError(f"{name}: the outputs are {', '.join(self.outputs) or 'none'}") from None
-
-    def classes(self, name: str) -> list[tuple[float, int, str]]:
-        """The classes of an output that was asked for with `classes`: value, index, label ("" without labels)."""
-        return _oip.classes(self.outputs[name], name)
-
-    def __repr__(self) -> str:
-        return f"Answer({self.model!r}, {list(self.outputs.values())})"
-
-
-def _take(parameters: dict, name: str) -> int:
-    return parameters.pop(name) if isinstance(parameters.get(name), int) else 0
-
-
-def parameters_of(given: Mapping | None, field: str = "parameters") -> dict:
-    """Checks parameters for a model: strings, integers, floats and bools by name."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise invalid(field, f"is {type(given).__name__}: want a dict")
-    for name, value in given.items():
-        if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
-            raise invalid(f"{field}.{name}", f"is {type(value).__name__}: want a string, a number or a bool")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise invalid(f"{field}.{name}", f"is {value}: want a finite number")
-    return dict(given)
-
-
-def seconds(value: Any, field: str) -> float | None:
-    """Checks a time in seconds; None = none is given."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise invalid(field, f"is {value!r}: want seconds above 0")
-    return float(value)
-
-
-def name_of(value: Any, field: str, what: str) -> str:
-    """Checks a name that becomes a part of a path."""
-    if not isinstance(value, str) or not value:
-        raise invalid(field, f"is {value!r}: want the name of a {what}")
-    return value
-
-
-def _json_body(members: Any, field: str = "json") -> tuple[dict[str, str], list]:
-    try:
-        text = json.dumps(members, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError) as error:
-        raise invalid(field, f"cannot be written as JSON: {error}") from None
-    return {"Content-Type": "application/json"}, [text]
-
-
-def _model_path(model: Any, version: Any, *rest: str) -> str:
-    path = ["v2", "models", name_of(model, "model", "model")]
-    if version not in (None, ""):
-        path += ["versions", str(version)]
-    return escape(*path, *rest)
-
-
-def answer_of(reply: Reply) -> Answer:
-    """Reads the reply to an inference."""
-    length = reply.headers.get(HEADER_LENGTH.lower())
-    body = memoryview(reply.body)
-    n = len(body)
-    if length is not None:
-        n = int(length) if length.isdigit() else -1
-        if not 0 <= n <= len(body):
-            raise bad_reply(f"{HEADER_LENGTH} is {length!r}")
-    answer = answer_of_json(_loads(bytes(body[:n])), body[n:])
-    answer.timing = _server_timing(reply.headers.get("server-timing", ""))
-    return answer
-
-
-def _loads(text: Any) -> dict:
-    try:
-        members = json.loads(text)
-    except ValueError as error:
-        raise bad_reply(error) from None
-    if not isinstance(members, dict):
-        raise bad_reply(f"it is {str(members)[:80]!r}, and no object")
-    return members
-
-
-def answer_of_json(m: dict, raw: Any = b"") -> Answer:
-    """The answer of an Open Inference Protocol reply, whose raw tensors follow it."""
-    return Answer(
-        m.get("model_name", ""),
-        m.get("model_version", ""),
-        m.get("id", ""),
-        _oip.outputs_of(m.get("outputs"), raw),
-        dict(m.get("parameters") or {}),
-    )
-
-
-def _server_timing(text: str) -> Timing:
-    steps = {"queue": 0.0, "prepare": 0.0, "run": 0.0}
-    for part in text.split(","):
-        name, _, duration = part.strip().partition(";dur=")
-        try:
-            if name in steps:
-                steps[name] = float(duration) / 1000
-        except ValueError:
-            continue
-    return Timing(**steps, total=sum(steps.values()))
-
-
-def _infer(
-    model: Any,
-    inputs: Any,
-    picture: Any,
-    version: Any,
-    parameters: Mapping | None,
-    outputs: Iterable[str] | None,
-    classes: Mapping[str, int] | None,
-    id: str,
-    deadline: Any,
-    as_json: bool,
-    stream: bool,
-    timeout: Any,
-    declared: Mapping[str, str] | None = None,
-) -> Call:
-    query: dict = {}
-    if deadline is not None:
-        deadline_ms = seconds(deadline, "deadline") * 1000  # type: ignore[operator]
-        query["deadline_ms"] = f"{deadline_ms:.3f}".rstrip("0").rstrip(".")
-    path = _model_path(model, version, "infer_stream" if stream else "infer")
-    if picture is not None:
-        for name, given in (
-            ("inputs", inputs),
-            ("parameters", parameters),
-            ("outputs", outputs),
-            ("classes", classes),
-            ("id", id),
-        ):
-            if given:
-                raise invalid(name, "does not go with picture, which is the whole request")
-        if not isinstance(picture, (bytes, bytearray, memoryview)):
-            raise invalid("picture", f"is {type(picture).__name__}: want the bytes of a JPEG, PNG or WebP picture")
-        if not as_json and not stream:
-            query["outputs"] = "binary"
-        return Call("POST", path, answer_of, {"Content-Type": "application/octet-stream"}, [picture], query, timeout)
-    members: dict = {"id": id} if id else {}
-    given_parameters = parameters_of(parameters)
-    if given_parameters:
-        members["parameters"] = given_parameters
-    if isinstance(outputs, str):
-        raise invalid("outputs", "is a string: want a list of names")
-    wanted = list(outputs or ())
-    for name, count in (classes or {}).items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise invalid(f"classes.{name}", f"is {count!r}: want how many classes, 1 or more")
-        if outputs is None:
-            wanted.append(name)
-        elif name not in wanted:
-            raise invalid(f"classes.{name}", "is not among outputs")
-    given = _oip.inputs_of(inputs, declared)
-    binary = not as_json and not stream
-    if wanted:
-        members["outputs"] = [
-            {
-                "name": name,
-                "parameters": {
-                    **({"binary_data": True} if binary else {}),
-                    **({"classification": classes[name]} if classes and name in classes else {}),
-                },
-            }
-            for name in wanted
-        ]
-    if as_json:
-        members["inputs"] = [t.json() for t in given]
-        headers, body = _json_body(members, "inputs")
-        return Call("POST", path, answer_of, headers, body, query, timeout)
-    members["inputs"] = [t.binary() for t in given]
-    if binary:
-        members.setdefault("parameters", {})["binary_data_output"] = True
-    _, body = _json_body(members, "inputs")
-    headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(body[0]))}
-    return Call("POST", path, answer_of, headers, body + [piece for t in given for piece in t.pieces], query, timeout)
-
-
-def _answer_event(event: Event) -> Answer:
-    if event.name == "end":
-        raise EndOfEvents
-    members = event.json()
-    if event.name == "error" or not isinstance(members, dict):
-        failed = members.get("error") if isinstance(members, dict) else None
-        raise of_message(
-            failed
-            if isinstance(failed, dict)
-            else {
-                "message": failed or event.data,
-                "code": members.get("code", "internal") if isinstance(members, dict) else "internal",
-            }
-        )
-    return answer_of_json(members)
-
-
-def _members_event(event: Event) -> dict:
-    members = event.json()
-    if isinstance(members, dict) and isinstance(members.get("error"), str):
-        raise of_message({"message": members["error"], "code": members.get("code", "internal")})
-    return members
-
-
-def _form(form: Mapping[str, Any], files: Mapping[str, Any] | None) -> tuple[dict[str, str], list]:
-    """A body of multipart/form-data."""
-    boundary = uuid.uuid4().hex
-    parts: list = []
-
-    def quoted(text: Any) -> str:
-        return str(text).replace("\\", "\\\\").replace('"', '%22').replace("\r", "%0D").replace("\n", "%0A")
-
-    for name, value in form.items():
-        data = value if isinstance(value, (bytes, bytearray)) else str(value).encode()
-        parts += [
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{quoted(name)}"\r\n\r\n'.encode(),
-            data,
-            b"\r\n",
-        ]
-    for name, value in (files or {}).items():
-        filename, data, kind = name, value, "application/octet-stream"
-        if isinstance(value, (tuple, list)):
-            if not 2 <= len(value) <= 3:
-                raise invalid(f"files.{name}", "is a tuple: want (file name, data) or (file name, data, content type)")
-            filename, data, kind = (*value, kind)[:3]
-        if hasattr(data, "read"):
-            data = data.read()
-        if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise invalid(
-                f"files.{name}",
-                f"is {type(data).__name__}: want bytes, a file opened in binary mode, or (file name, data, content "
-                "type)",
-            )
-        parts += [
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{quoted(name)}"; filename="{quoted(filename)}"\r\n'
-            f'Content-Type: {kind}\r\n\r\n'.encode(),
-            data,
-            b"\r\n",
-        ]
-    parts.append(f"--{boundary}--\r\n".encode())
-    return {"Content-Type": f"multipart/form-data; boundary={boundary}"}, parts
-
-
-def _app_path(app: Any, path: str) -> str:
-    if not isinstance(path, str) or not path.startswith("/"):
-        raise invalid("path", f"is {path!r}: want the path of a route, which begins with /")
-    own = "/" + "/".join(escape(part)[1:] if part else "" for part in path[1:].split("/"))
-    return own if app is None else escape("apps", name_of(app, "app", "service")) + own
-
-
-def _app_call(
-    app: Any,
-    path: str,
-    method: str,
-    data: Any,
-    json_members: Any,
-    form: Any,
-    files: Any,
-    query: Any,
-    headers: Any,
-    timeout: Any,
-    check: bool,
-) -> Call:
-    given = [
-        name for name, value in (("json", json_members), ("data", data), ("form", form or files)) if value is not None
-    ]
-    if len(given) > 1:
-        raise invalid(given[1], f"and {given[0]} are both given: a request has one body")
-    own: dict[str, str] = {}
-    body = None
-    if json_members is not None:
-        own, body = _json_body(json_members)
-    elif form or files:
-        own, body = _form(form or {}, files)
-    elif data is not None:
-        if isinstance(data, str):
-            own, body = {"Content-Type": "text/plain; charset=utf-8"}, [data.encode()]
-        elif isinstance(data, (bytes, bytearray, memoryview)):
-            own, body = {"Content-Type": "application/octet-stream"}, [data]
-        else:
-            raise invalid("data", f"is {type(data).__name__}: want bytes or a string (json= for other values)")
-    if headers:
-        lower = {name.lower() for name in headers}
-        own = {**{k: v for k, v in own.items() if k.lower() not in lower}, **headers}
-    if method is None:
-        method = "GET" if body is None else "POST"
-    return Call(
-        method.upper(),
-        _app_path(app, path),
-        lambda reply: reply,
-        own,
-        body,
-        query or {},
-        seconds(timeout, "timeout"),
-        **({} if check else {"accept": lambda status: True}),
-    )
-
-
-def authorization(token: str | None) -> dict[str, str]:
-    """The headers for an API key; None = none."""
-    if token is None:
-        return {}
-    if not isinstance(token, str) or not token or not all("!" <= c <= "~" for c in token):  # its text is not told
-        raise invalid("token", "want a key: letters, digits and signs of ASCII")
-    return {"Authorization": f"Bearer {token}"}
 
 
 class Calls:
@@ -467,7 +103,7 @@ class Calls:
                 self._declared[model, str(version or "")] = declared
             return declared
 
-        return Call("GET", _model_path(model, version), read, timeout=timeout, accept=lambda status: True)
+        return Call("GET", model_path(model, version), read, timeout=timeout, accept=lambda status: True)
 
     def _known(self, model: Any, version: Any) -> dict[str, str] | None:
         """The datatypes that the inputs of a model declare, where they have been asked for."""
@@ -498,7 +134,7 @@ class Calls:
         limit = seconds(timeout, "timeout")
 
         def then(declared: dict[str, str] | None) -> Call:
-            call = _infer(
+            call = inference(
                 model,
                 inputs,
                 picture,
@@ -514,7 +150,7 @@ class Calls:
                 declared,
             )
             call = call._replace(refused=lambda error: self._forget(model, version, error))
-            return call._replace(event=_answer_event) if stream else call
+            return call._replace(event=answer_event) if stream else call
 
         known = self._known(model, version)
         if picture is not None or not _oip.has_numbers(inputs):
@@ -534,7 +170,7 @@ class Calls:
         return self._do(Call("GET", path, Reply.json, query=query or {}))
 
     def _post(self, path: str, members: Any = None, read: Callable[[Reply], Any] = Reply.json) -> Any:
-        headers, body = _json_body(members, "parameters") if members is not None else ({}, [])
+        headers, body = json_body(members, "parameters") if members is not None else ({}, [])
         return self._do(Call("POST", path, read, headers, body))
 
     def live(self) -> Any:
@@ -543,7 +179,7 @@ class Calls:
 
     def ready(self, model: str | None = None, version: Any = None) -> Any:
         """Whether the server, or the model, is ready: every configured model has a worker."""
-        path = "/v2/health/ready" if model is None else _model_path(model, version, "ready")
+        path = "/v2/health/ready" if model is None else model_path(model, version, "ready")
         return self._do(
             Call("GET", path, lambda reply: reply.status == 200, accept=lambda status: status in (200, 404, 503))
         )
@@ -554,15 +190,15 @@ class Calls:
 
     def metadata(self, model: str, version: Any = None) -> Any:
         """The names, datatypes and shapes of the model's inputs and outputs, a dict."""
-        return self._get(_model_path(model, version))
+        return self._get(model_path(model, version))
 
     def config(self, model: str, version: Any = None) -> Any:
         """The model's configuration, a dict."""
-        return self._get(_model_path(model, version, "config"))
+        return self._get(model_path(model, version, "config"))
 
     def statistics(self, model: str | None = None, version: Any = None) -> Any:
         """What the model, or every one, has counted since it was loaded: a dict with model_stats."""
-        return self._get("/v2/models/stats" if model is None else _model_path(model, version, "stats"))
+        return self._get("/v2/models/stats" if model is None else model_path(model, version, "stats"))
 
     def status(self) -> Any:
         """The state of the server and of its models, a dict."""
@@ -657,11 +293,11 @@ class Calls:
 
     def generate(self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None) -> Any:
         """Runs an inference whose inputs, parameters and outputs are members of JSON objects, and returns a dict."""
-        headers, body = _json_body(dict(members), "members")
+        headers, body = json_body(dict(members), "members")
         return self._do(
             Call(
                 "POST",
-                _model_path(model, version, "generate"),
+                model_path(model, version, "generate"),
                 Reply.json,
                 headers,
                 body,
@@ -673,16 +309,16 @@ class Calls:
         self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None
     ) -> Any:
         """generate of a model that may answer several times: iterates over dicts."""
-        headers, body = _json_body(dict(members), "members")
+        headers, body = json_body(dict(members), "members")
         return self._events(
             Call(
                 "POST",
-                _model_path(model, version, "generate_stream"),
+                model_path(model, version, "generate_stream"),
                 Reply.json,
                 headers,
                 body,
                 timeout=seconds(timeout, "timeout"),
-                event=_members_event,
+                event=members_event,
             )
         )
 
@@ -710,7 +346,7 @@ class Calls:
                 bytes, open files, or (file name, data, content type)
         check   whether a status other than 2xx is raised as MillraceError
         """
-        call = _app_call(app, path, method, data, json, form, files, query, headers, timeout, check)
+        call = app_call(app, path, method, data, json, form, files, query, headers, timeout, check)
         return self._do(call)  # type: ignore[arg-type]
 
     def events(
@@ -729,10 +365,10 @@ class Calls:
     ) -> Any:
         """Calls a route of a service that answers with server-sent events, and iterates over these: Event(name, data,
         id). An event called error is raised. timeout: seconds until the next event; a heartbeat is none."""
-        call = _app_call(
+        call = app_call(
             app, path, method, data, json, form, files, query, headers, timeout, True  # type: ignore[arg-type]
         )
-        return self._events(call._replace(headers={"Accept": "text/event-stream", **call.headers}, event=_plain_event))
+        return self._events(call._replace(headers={"Accept": "text/event-stream", **call.headers}, event=plain_event))
 
     def streams(self) -> Any:
         """The server streams, a list of dicts."""
@@ -749,7 +385,7 @@ class Calls:
 
     def change_stream(self, name: str, **settings: Any) -> Any:
         """Changes settings of a server stream while it runs, such as paused and max_fps: all of them or none."""
-        headers, body = _json_body(settings, "settings")
+        headers, body = json_body(settings, "settings")
         return self._do(
             Call("PATCH", escape("v2", "streams", name_of(name, "name", "stream")), Reply.json, headers, body)
         )
@@ -761,33 +397,3 @@ class Calls:
     def ticket(self) -> Any:
         """A ticket, with which one session can be opened within 30 s."""
         return self._post("/v2/tickets", None, lambda reply: reply.json()["ticket"])
-
-
-def _plain_event(event: Event) -> Event:
-    if event.name == "end" and event.data in ("", "{}"):
-        raise EndOfEvents
-    if event.name == "error":
-        try:
-            members = json.loads(event.data)
-        except ValueError:
-            members = event.data
-        failed = members.get("error", members) if isinstance(members, dict) else members
-        raise of_message(
-            failed
-            if isinstance(failed, dict)
-            else {
-                "message": str(failed),
-                "code": members.get("code", "internal") if isinstance(members, dict) else "internal",
-            }
-        )
-    return event
-
-
-def failed(call: Call, reply: Reply) -> MillraceError | None:
-    """The error of a reply whose status the call does not accept."""
-    if call.accept(reply.status):
-        return None
-    error = of_status(reply.status, reply.reason, reply.headers, bytes(reply.body))
-    if call.refused is not None:
-        call.refused(error)
-    return error

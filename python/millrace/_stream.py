@@ -8,8 +8,11 @@ import time
 from typing import Any, AsyncIterator, Callable, Iterable, Mapping, Protocol
 
 from ._client_errors import MillraceError, invalid
-from ._rest import parameters_of, seconds
-from ._session import CLOSED, CODECS, OPENING, Frame, Message, Policy, Result, StreamState, text
+from ._frames import CODECS, Frame, Message, text
+from ._policy import Policy
+from ._requests import parameters_of, seconds
+from ._results import Result
+from ._streamstate import CLOSED, OPENING, StreamState
 
 _log = logging.getLogger("millrace.client")
 

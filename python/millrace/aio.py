@@ -24,25 +24,16 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from . import _http, _websocket
 from ._client_errors import MillraceError, bad_reply, invalid, is_of_input, of_status
+from ._frames import Frame, Message, text
 from ._http import Event, Reply
-from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, parameters_of
-from ._session import (
-    CLOSED,
-    MAX_UNENDED,
-    OPENING,
-    PROTOCOL,
-    TICKET,
-    Frame,
-    Message,
-    Policy,
-    Result,
-    SessionState,
-    StreamState,
-    is_temporary,
-    lost,
-    text,
-)
+from ._policy import Policy
+from ._replies import Answer, EndOfEvents, Timing
+from ._requests import After, Call, failed, parameters_of
+from ._rest import Calls
+from ._results import Result
+from ._session import PROTOCOL, TICKET, SessionState, is_temporary, lost
 from ._stream import Stream
+from ._streamstate import CLOSED, MAX_UNENDED, OPENING, StreamState
 from ._oip import size
 from ._tensors import Tensor
 

@@ -26,11 +26,16 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from . import _http, aio
 from ._client_errors import MillraceError, is_of_input
+from ._frames import Frame
 from ._http import Event, Reply
-from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, seconds
-from ._session import CLOSED, Frame, Policy, Result
 from ._oip import size
+from ._policy import Policy
+from ._replies import Answer, EndOfEvents, Timing
+from ._requests import After, Call, failed, seconds
+from ._rest import Calls
+from ._results import Result
 from ._stream import StreamView
+from ._streamstate import CLOSED
 from ._tensors import Tensor
 
 __all__ = [

@@ -7,9 +7,12 @@ import random
 import unittest
 
 import millrace
-from millrace import _http, _oip, _session, _websocket
+from millrace import _http, _oip, _websocket
 from millrace._client_errors import MillraceError, of_status
-from millrace._session import SessionState, StreamState
+from millrace._frames import HEADER, Frame
+from millrace._policy import Policy
+from millrace._session import SessionState
+from millrace._streamstate import StreamState
 
 
 def feed(reading, data: bytes):
@@ -157,7 +160,7 @@ class TestSession(unittest.TestCase):
     def open(self, mode: str = "every", codec: str = "auto") -> StreamState:
         self.session = SessionState()
         self.session.ready({"type": "ready", "resume_token": "t", "limits": {}})
-        st = StreamState(self.session, "m", "", codec, 0, 0, _session.Policy(mode), "binary", False, {}, False, 64)
+        st = StreamState(self.session, "m", "", codec, 0, 0, Policy(mode), "binary", False, {}, False, 64)
         st.sid = self.session.new_sid()
         self.session.streams[st.sid] = st
         self.say("opened", sid=st.sid, credit_limit=100, policy={"mode": mode})
@@ -174,7 +177,7 @@ class TestSession(unittest.TestCase):
     def test_every_frame_ends_once(self):
         st = self.open()
         for _ in range(8):
-            st.send(_session.Frame(b"x"))
+            st.send(Frame(b"x"))
         self.say("result", sid=1, seq=0, ack=1)
         self.say("result", sid=1, seq=0, ack=1)  # again
         self.say("drop", sid=1, reason="stale", seqs=[[2, 3], [5, 5]], ack=4)
@@ -192,7 +195,7 @@ class TestSession(unittest.TestCase):
         told = []
         st.told = lambda what, value: told.append(value)
         for _ in range(6):
-            st.send(_session.Frame(b"x"))
+            st.send(Frame(b"x"))
         self.say("result", sid=1, seq=0, ack=1)
         self.say("drop", sid=1, reason="superseded", seqs=[[3, 3]], ack=2)
         self.assertEqual(json.loads(self.session.attach_message()[1][0])["streams"], [{"sid": 1, "last_seq": 0}])
@@ -215,7 +218,7 @@ class TestSession(unittest.TestCase):
 
     def test_a_session_that_the_server_no_longer_has(self):
         st = self.open()
-        st.send(_session.Frame(b"x"))
+        st.send(Frame(b"x"))
         resumed, messages = self.session.attached(
             {"type": "error", "code": "not_found", "message": "m"}, {"type": "ready", "resume_token": "n"}
         )
@@ -256,8 +259,8 @@ class TestSession(unittest.TestCase):
     def test_damaged_results(self):
         """No bytes make the client fail with anything but MillraceError."""
         st = self.open()
-        st.send(_session.Frame(b"x"))
-        head = _session._HEADER.pack(1, 3, 12, 0, 1, 0, 0, 0, 0, 0, 0)
+        st.send(Frame(b"x"))
+        head = HEADER.pack(1, 3, 12, 0, 1, 0, 0, 0, 0, 0, 0)
         text = json.dumps(
             {
                 "outputs": [
@@ -281,7 +284,7 @@ class TestSession(unittest.TestCase):
             except MillraceError:
                 pass
         st = self.open()
-        st.send(_session.Frame(b"x"))
+        st.send(Frame(b"x"))
         self.session.message(True, good)
         result = st.replies[0]
         self.assertEqual(
@@ -319,11 +322,11 @@ class TestSession(unittest.TestCase):
         for want in (True, True, False):
             self.assertEqual(st.may_send(True, True), want)
             if want:
-                st.send(_session.Frame(b"x"))
+                st.send(Frame(b"x"))
         self.say("credit", sid=1, credit_limit=3)
         self.assertTrue(st.may_send(True, True))
         self.assertFalse(st.may_send(False, True))  # without a connection
-        st.policy = _session.Policy("every", window=2)
+        st.policy = Policy("every", window=2)
         self.assertFalse(st.may_send(True, True))
         latest = self.open("latest")
         latest.limit = 0

@@ -43,7 +43,7 @@ class TestHints(unittest.TestCase):
         """A subclass of Image or Boxes would get values of the base class: it is refused."""
         from millrace import Boxes, Image
         from millrace._errors import LoadError
-        from millrace._types import of
+        from millrace._hints import of
 
         self.assertEqual(type(of(Image, "x")).__name__, "ImageType")
         self.assertEqual(type(of(Boxes, "x")).__name__, "BoxesType")

@@ -186,7 +186,7 @@ if PYDANTIC:
             return self.input.__name__, self.output.__name__
 
 else:
-    from millrace import _types
+    from millrace import _hints, _types
     from millrace._plain import plain
 
     class Schema:  # type: ignore[no-redef]
@@ -197,9 +197,9 @@ else:
             self.names = prefix + "Input", prefix + "Output"
             self.parameters = parameters
             self._types = {
-                p.name: _types.of(str if is_file(p.hint) else p.hint, f"{name}: parameter {p.name}") for p in parameters
+                p.name: _hints.of(str if is_file(p.hint) else p.hint, f"{name}: parameter {p.name}") for p in parameters
             }
-            self._result = _types.of(result, f"{name}: its result")
+            self._result = _hints.of(result, f"{name}: its result")
 
         def arguments(self, value: Any) -> dict[str, Any]:
             """Returns the arguments for the method of a JSON value. Raises Invalid."""
@@ -238,7 +238,7 @@ else:
                         "default": json.loads(json.dumps(p.default, default=plain)),
                     }
             name_in, name_out = self.names
-            output = {"output": self._result.schema(found), "analytics": _types.of(ResponseAnalytics, "").schema(found)}
+            output = {"output": self._result.schema(found), "analytics": _hints.of(ResponseAnalytics, "").schema(found)}
             found[name_in] = {
                 "title": name_in,
                 "type": "object",
