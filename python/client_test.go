@@ -9,8 +9,8 @@ import (
 )
 
 // needServer are the modules of tests that need a server, beside those of the pages' examples.
-var needServer = []string{"tests.test_client", "tests.test_lost", "tests.test_aio", "tests.test_token",
-	"tests.test_socket"}
+var needServer = []string{"tests.test_client", "tests.test_client_streams", "tests.test_lost", "tests.test_aio",
+	"tests.test_token", "tests.test_socket"}
 
 // examples is the module that runs the pages' examples against a server.
 const examples = "tests.test_docs"
@@ -22,7 +22,7 @@ func TestClient(t *testing.T) {
 	env := []string{"MILLRACE=" + build(t)}
 	fewer := append([]string{"tests.test_client_pure"}, needServer...)
 	if testing.Short() {
-		fewer = []string{"tests.test_client_pure", "tests.test_client.TestCalls", "tests.test_client.TestStreams"}
+		fewer = []string{"tests.test_client_pure", "tests.test_client.TestCalls", "tests.test_client_streams"}
 	}
 	for without, names := range map[string][]string{"": append([]string{examples}, needServer...), "numpy": fewer} {
 		t.Run("without "+without, func(t *testing.T) {

@@ -7,7 +7,7 @@ import unittest
 
 from millrace.aio import Client, MillraceError, Tensor
 from tests.server import Server, Way, closed_port, needs_server
-from tests.test_client import MODELS, PICTURE
+from tests.clients import MODELS, PICTURE
 
 
 @needs_server

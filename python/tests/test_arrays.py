@@ -6,7 +6,7 @@ import json
 import unittest
 from typing import Any
 
-from .peer import TestCase, body, request
+from .peer import TestCase, body
 
 try:
     import numpy as np

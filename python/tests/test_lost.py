@@ -11,12 +11,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
 from millrace.client import Client, MillraceError
 from tests.server import Server, Way, needs_server
-from tests.test_client import Fails, WithServer
+from tests.clients import Fails, WithServer
 
 
 class TestLostConnections(WithServer):
