@@ -107,7 +107,7 @@ var generatedPages = []string{"docs/config.md", "docs/config-all.md", "docs/metr
 
 // TestColumns finds lines of code and prose above 120 columns.
 func TestColumns(t *testing.T) {
-	all, err := texts("../..", ".go", ".md", ".ts", ".tsx", ".js", ".mjs", ".css")
+	all, err := texts("../..", ".go", ".md", ".py", ".ts", ".tsx", ".js", ".mjs", ".css")
 	if err != nil {
 		t.Fatal(err)
 	}
