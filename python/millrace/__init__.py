@@ -1,6 +1,6 @@
 """Millrace's package for Python: services (docs/python.md) and a client of a running server.
 
-It needs Python 3.9 and nothing else. numpy is used where it is installed.
+The package needs Python 3.9 and nothing else. The package uses numpy where numpy is installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for: a service loads no client, and a client no service."""
+    """Imports a public name at the first use: a service loads no client, and a client no service."""
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module millrace has no attribute {name!r}: it has {', '.join(sorted(_PLACES))}")

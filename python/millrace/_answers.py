@@ -1,4 +1,4 @@
-"""What functions of services return, as bodies of replies and as outputs of frames."""
+"""Return values of services, as bodies of replies and as outputs of frames."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATUS = {
 
 
 class Answers:
-    """Makes answers of results. rows says that outputs of frames have an axis of rows."""
+    """Makes answers of results. rows: outputs of frames have an axis of rows."""
 
     def __init__(self, main: Endpoint | None, rows: bool):
         self._rows = rows and main is not None and main.dense_rows
@@ -45,7 +45,7 @@ class Answers:
         self._declared: dict[str, tuple[str, list[int]]] = {o["name"]: (o["datatype"], o["shape"]) for o in declared}
 
     def reply(self, e: Endpoint, r: Request, results: list[Any], bound: Bound) -> None:
-        """Ends a request with the results of its rows."""
+        """Ends a request with the results of the rows."""
         if r.call is not None:
             self._body(e, r, results[0], bound, r.reply)
         else:
@@ -82,7 +82,7 @@ class Answers:
         return {name: _stack(name, [row.get(name) for row in rows]) for name in rows[0]}
 
     def _named(self, e: Endpoint, r: Request, value: Any) -> dict[str, Any]:
-        """Returns the outputs of one row, by name."""
+        """Returns the outputs of a row, by name."""
         if isinstance(value, Boxes):
             return value.scaled(r.picture_map(self._size(e)))
         if isinstance(value, Response):
@@ -127,15 +127,15 @@ class Answers:
         return {**{n: v for n, v in members.items() if n != names[0]}, **boxes}
 
     def _several(self, members: dict[Any, Any]) -> bool:
-        """Reports whether the members of a result are outputs of their own: one is an array or bytes, and the type does
-        not say that it is one object.
+        """Reports whether the members of a result are separate outputs: a member is an array or bytes, and the type
+        does not declare one object.
         """
         return (OUTPUT not in self._declared or OUTPUT in members) and any(
             _is_array(v) or isinstance(v, _BYTES) for v in members.values()
         )
 
     def _json(self, e: Endpoint, r: Request, value: Any) -> str:
-        """Returns the JSON text of a result, with its boxes in pixels of the frame as it was sent."""
+        """Returns the JSON text of a result, with boxes in pixels of the frame as sent."""
         try:
             return _plain.to_json(value, r.picture_map(self._size(e)))
         except ValueError as x:
@@ -144,8 +144,8 @@ class Answers:
     def _fitted(
         self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = (), of: Any = None
     ) -> dict[str, Any]:
-        """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front; of is the
-        result.
+        """Returns the outputs in the datatypes that the function declares. lead has the first dimensions of shapes; of
+        is the result.
         """
         if outputs.keys() != self._declared.keys():
             what = (
@@ -182,7 +182,7 @@ class Answers:
     def reply_all(
         self, e: Endpoint, requests: Requests, group: list[Request], bound: list[Any], result: Any, count: int
     ) -> None:
-        """Ends the requests of a function that takes several at once. count is the number of rows of all of them."""
+        """Ends the requests of a function for several requests. count is the number of rows of all requests."""
         want = f"want one for each of {count} requests"
         arrays = _arrays(result)
         if arrays is not None:
@@ -223,14 +223,14 @@ def _is_array(value: Any) -> bool:
 
 
 def _scalar(value: Any) -> Any:
-    """Returns a number or bool as a tensor of one element; others as they are."""
+    """Returns a number or bool as a tensor of one element; other values unchanged."""
     if isinstance(value, (bool, int, float)):
         return _tensors._of_lists(OUTPUT, [value])
     return value
 
 
 def _arrays(result: Any) -> dict[str, Any] | None:
-    """Returns the arrays of a result for several requests, or None if it is no array."""
+    """Returns the arrays of a result for several requests, or None if the result is not an array."""
     if _is_array(result):
         return {OUTPUT: result}
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
@@ -241,7 +241,7 @@ def _arrays(result: Any) -> dict[str, Any] | None:
 
 
 def _stack(name: str, values: list[Any]) -> Prepared:
-    """Returns one output of the values of each row."""
+    """Returns an output from the values of each row."""
     first: Any = None
     pieces: list[Any] = []
     for v in values:
@@ -260,7 +260,7 @@ def _stack(name: str, values: list[Any]) -> Prepared:
 
 
 def fail(r: Request, error: BaseException) -> None:
-    """Ends a request with an error: those of input with status 422 and what is wrong where."""
+    """Ends a request with an error. Errors of input have status 422, and the place and reason of each error."""
     if isinstance(error, Invalid):
         if r.call is not None and not r.emitted:
             r.reply({"error": str(error), "detail": error.errors}, status=422)

@@ -1,8 +1,8 @@
-"""What the runtime serves (Application) and what it gets to do (Request, Batch, Call).
+"""The programs that the runtime serves (Application), and the objects that a program gets (Request, Batch, Call).
 
-A style of program (this package's services, and the stand-ins for other systems) is an Application; the loop in
-_loop.py speaks to the server and calls it. Everything here is used by the child's main thread, but for
-Request.reply, fail and emit, which any thread may call while run has not returned.
+A style of program (services of this package, and stand-ins for other systems) is an Application. The loop in _loop.py
+speaks to the server and calls the Application. The main thread of the child uses everything here. Any thread may call
+Request.reply, fail and emit while run has not returned.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Application(Protocol):
     """A program."""
 
     def describe(self) -> dict[str, Any]:
-        """Returns the message `model` (docs/process.md), without its type."""
+        """Returns the message `model` (docs/process.md), without the type."""
 
     def setup(self) -> None:
         """Prepares the program for run; may raise."""
 
     def run(self, requests: Batch) -> None:
-        """Ends each request by reply, fail or drop. What it raises fails those without an ending."""
+        """Ends each request by reply, fail or drop. An exception fails the requests without an ending."""
 
     def watchdog(self) -> Any:
         """Raises, or returns False, when the program is unhealthy."""
@@ -58,7 +58,7 @@ _NOTHING = object()  # the outputs behind the last answer in parts
 
 
 class Request:
-    """One request of a batch. Arrays and body are valid until run returns: copy what is kept longer."""
+    """A request of a batch. Arrays and body are valid until run returns: copy data that is kept longer."""
 
     __slots__ = (
         "_message",
@@ -96,7 +96,7 @@ class Request:
 
     @property
     def tensors(self) -> dict[str, _tensors.Tensor]:
-        """The inputs by name. Those of a dense batch have the request's rows in front."""
+        """The inputs by name. Inputs of a dense batch have the rows of the request as the first dimension."""
         if self._tensors is None:
             own = self._message.get("inputs")
             if own is None:
@@ -122,14 +122,14 @@ class Request:
 
     @property
     def dense(self) -> bool:
-        """The tensors are rows of those of the batch."""
+        """The tensors are rows of the tensors of the batch."""
         return "inputs" not in self._message and self._batch.dense
 
     def picture_map(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
-        """Returns a, b, c, d: x*a + b and y*c + d are pixels of the frame as it was sent.
+        """Returns a, b, c, d: x*a + b and y*c + d are pixels of the frame as sent.
 
-        x and y are pixels of the picture that the program got. size is its width and height, 0 if they are
-        those of the frame's own picture.
+        x and y are pixels of the picture that the program got. size is the width and height of this picture, 0 = the
+        size of the frame's picture.
         """
         width, height = size
         place = self._message.get("map")
@@ -146,7 +146,8 @@ class Request:
         """Lets the server decode a picture file of the request, in the thread that receives messages while the batch
         runs.
 
-        Returns the server's message, with shape, width, height and map, and the pixels. Size 0 is that of the picture.
+        Returns the server's message, with shape, width, height and map, and the pixels. Size 0 is the size of the
+        file's picture.
         """
         runtime = self._batch.runtime
         picture = _tensors.flat(picture)
@@ -171,7 +172,7 @@ class Request:
         return message, pixels
 
     def picture_sent(self, picture: dict[str, Any]) -> None:
-        """Notes what the server has said of the picture of a request that it has decoded by decode."""
+        """Notes the server's message about a picture that decode had decoded."""
         for name in ("width", "height", "map"):
             self._message[name] = picture[name]
 
@@ -197,17 +198,17 @@ class Request:
 
     @property
     def stream(self) -> Any:
-        """Tells one stream from another; None for a request that is not of a stream."""
+        """The stream of the request, a number; None for a request without a stream."""
         return self._message.get("stream")
 
     @property
     def seq(self) -> int | None:
-        """The frame's number in its stream."""
+        """The number of the frame in the stream."""
         return self._message.get("seq")
 
     @property
     def deadline(self) -> float | None:
-        """Seconds that are left; None without a deadline."""
+        """Seconds left until the deadline; None without a deadline."""
         ms = self._message.get("deadline_ms")
         return None if ms is None else ms / 1000 - (time.perf_counter() - self._batch.started)
 
@@ -218,19 +219,19 @@ class Request:
 
     @property
     def user_id(self) -> str:
-        """Who was authenticated, or ""."""
+        """The authenticated user, or ""."""
         return self._message.get("user") or (self.call.user if self.call else "")
 
     @property
     def cancelled(self) -> bool:
-        """Nobody waits for the answer any more. Only the thread that runs the request learns it from the server."""
+        """Nobody waits for the answer any more. Only the thread that runs the request gets the news from the server."""
         if not self._cancelled:
             self._batch.look()
         return self._cancelled
 
     @property
     def state(self) -> dict[Any, Any]:
-        """What the program keeps of the request's stream; an empty dict for a request that is not of a stream."""
+        """A dict of the program, kept for the stream of the request; an empty dict for a request without a stream."""
         if self.stream is None:
             if self._lone_state is None:
                 self._lone_state = {}
@@ -246,30 +247,28 @@ class Request:
     ) -> None:
         """Ends the request.
 
-        outputs of a call is its body: bytes, str, or what JSON can hold. That of a frame is a dict of arrays (see
-        _tensors.describe), or one value, which is the output named `output`.
+        outputs of a call is the body: bytes, str, or a value for JSON. outputs of a frame is a dict of arrays (see
+        _tensors.describe), or one value, the output with the name `output`.
         """
         self._end({"outputs": outputs, "status": status, "content_type": content_type, "headers": headers})
 
     def emit(
         self, outputs: Any, status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
-        """Sends a partial answer at once; arguments as those of reply. reply with a last answer, or done, ends the
-        request.
-        """
+        """Sends a partial answer at once; arguments as for reply. reply with a last answer, or done, ends the request."""
         if self.ended:
             raise RuntimeError("emit after the end of the request")
         self.emitted = True
         self._batch.emit(self, {"outputs": outputs, "status": status, "content_type": content_type, "headers": headers})
 
     def done(self) -> None:
-        """Ends a request whose answers were sent by emit."""
+        """Ends a request after answers by emit."""
         self._end({"outputs": _NOTHING, "status": 200, "content_type": None, "headers": None})
 
     def fail(
         self, message: str, code: str = "internal", status: int | None = None, traceback: str | None = None
     ) -> None:
-        """Ends the request with an error. status is the HTTP status of a call's answer; None = that of the code."""
+        """Ends the request with an error. status is the HTTP status of a call's answer; None = the status of the code."""
         error: dict[str, Any] = {"code": code if code in CODES else "internal", "message": message[:MAX_MESSAGE]}
         if status is not None:
             error["status"] = status
@@ -278,7 +277,7 @@ class Request:
         self._end({"error": error})
 
     def fail_with(self, error: BaseException) -> None:
-        """Ends the request with what the program raised."""
+        """Ends the request with an exception of the program."""
         if isinstance(error, Error):
             self.fail(error.message, error.code, error.status)
         else:
@@ -295,7 +294,7 @@ class Request:
 
 
 class Batch(list):
-    """The requests of one run. inputs are those of a dense batch, by name, with all rows in front."""
+    """The requests of a run. inputs are the inputs of a dense batch, by name, with all rows."""
 
     def __init__(self, message: dict[str, Any], data: memoryview, runtime: Runtime):
         super().__init__()
@@ -321,9 +320,7 @@ class Batch(list):
         self.place = runtime.segments.place
 
     def look(self) -> None:
-        """Takes note of the requests that were cancelled, while the batch runs and in the thread that receives
-        messages.
-        """
+        """Takes note of cancelled requests, while the batch runs and in the thread that receives messages."""
         if self.runtime.batch is self and self.runtime.thread == threading.get_ident():
             self.poll()
 
@@ -345,7 +342,7 @@ class Batch(list):
         return {n: t.array() for n, t in self.tensors.items()}
 
     def reply(self, outputs: dict[str, Any]) -> None:
-        """Ends all requests of a batch with outputs that have all rows in front, in the order of the requests."""
+        """Ends all requests of a batch with outputs for all rows, in the order of the requests."""
         for r in self:
             if r.ended:
                 raise RuntimeError("a request was ended already")
@@ -365,7 +362,7 @@ class Batch(list):
         self.runtime.connection.send(message, out.parts)
 
     def begin(self) -> None:
-        """Tells the server that the batch has begun: if the process ends from now on, it is because of this batch."""
+        """Tells the server that the batch has begun: if the process ends from now on, the batch is the cause."""
         if self._region is not None and self._region["size"] >= RESERVED:
             BEGUN.pack_into(self.place(self._region, _EMPTY), 0, self.id)
         elif self.runtime.says_begun:
@@ -425,7 +422,7 @@ _quoted: dict[str | None, str] = {"application/json": '"application/json"'}
 
 
 def _small(r: Request, out: Output) -> str | None:
-    """Returns the text of the ending of a call whose answer is small bytes; None for others."""
+    """Returns the text of the ending of a call with a small answer of bytes; None for other calls."""
     answer = r._ending
     if (
         answer is None
@@ -459,7 +456,7 @@ def _ending(r: Request, out: Output) -> dict[str, Any]:
 
 
 def encode(r: Request, answer: dict[str, Any], out: Output) -> dict[str, Any]:
-    """Returns the members outputs and reply of an answer, whose data go to out."""
+    """Returns the members outputs and reply of an answer. The data go to out."""
     outputs = answer["outputs"]
     if outputs is _NOTHING:
         return {"outputs": []}
@@ -498,7 +495,7 @@ def encode(r: Request, answer: dict[str, Any], out: Output) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """Returns JSON text. Numbers that are not finite and types that JSON does not have are refused by Error."""
+    """Returns JSON text. Raises Error for numbers that are not finite and for types without a form in JSON."""
     try:
         return encode_json(value)
     except (ValueError, TypeError, RecursionError) as e:
@@ -513,7 +510,7 @@ binding: contextvars.ContextVar[Request | None] = contextvars.ContextVar("millra
 
 
 class Runtime:
-    """What requests need of the loop that serves them."""
+    """The part of the loop that requests need."""
 
     def __init__(
         self, connection: Any, segments: Segments, poll: Callable[[], None], ask: Callable[[dict[str, Any], Any], Any]

@@ -1,6 +1,6 @@
 """Entry of a child process of Millrace: python -u _child.py.
 
-This file must parse on every Python since 2.7, so that one that is too old can say so.
+This file must parse on every Python since 2.7, so that an old Python can print a message.
 """
 import json
 import os

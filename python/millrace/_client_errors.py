@@ -1,4 +1,4 @@
-"""The one exception of the client, and how errors of the server become it."""
+"""MillraceError, the only exception of the client, made from errors of the server."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CODES_OF_STATUS = {
 
 
 class MillraceError(Exception):
-    """What the server or the client refused, or what failed.
+    """A refusal of the server or the client, or a failure.
 
-    code         one of the codes of docs/protocol.md, such as "invalid_argument", "not_found", "overloaded"
-    message      the text; it begins with the field, if there is one
+    code         a code of docs/protocol.md, such as "invalid_argument", "not_found", "overloaded"
+    message      the text; begins with the field, if the error has a field
     field        the argument, field or setting at fault, such as "inputs[0].shape"; "" = none
     status       of the HTTP reply; 0 = the error has none
     retryable    whether the same request may succeed later
-    retry_after  seconds to wait before that, as the server asked; 0 = it did not ask
+    retry_after  seconds to wait before the next attempt, as the server asked; 0 = the server asked for no wait
     """
 
     def __init__(
@@ -62,23 +62,25 @@ def _field_of(message: str) -> str:
 
 
 def invalid(field: str, text: str) -> MillraceError:
-    """The error of an argument: field is its name."""
+    """The error of an argument: field is the name of the argument."""
     return MillraceError("invalid_argument", f"{field}: {text}", field=field)
 
 
 def bad_reply(what: object) -> MillraceError:
-    """The error of a reply that cannot be read."""
+    """The error of an unreadable reply."""
     return MillraceError("internal", f"the server's reply cannot be read: {what}")
 
 
 def is_of_input(field: str) -> bool:
-    """Whether an error's field is an input, or a part of one."""
+    """Whether the field of an error is an input, or a part of an input."""
     return field.startswith(("inputs.", "inputs["))
 
 
 def _own_text(text: str) -> str:
     """The text of a server's error for users of this client. Errors about unknown models have the server's own words in
-    brackets, behind words that other clients look for; errors about a datatype get how to convert in Python."""
+    brackets, behind words for clients of the Open Inference Protocol; errors about a datatype get the conversion in
+    Python.
+    """
     found = re.fullmatch(r"Request for unknown model: .*? is not found \((.*)\)", text, re.S)
     if found:
         return found.group(1)
@@ -89,14 +91,14 @@ def _own_text(text: str) -> str:
 
 
 def _cure(datatype: str) -> str:
-    """How to convert to a datatype; "" where numpy has no such type."""
+    """The conversion to a datatype; "" where numpy has no such type."""
     names = {"BOOL": "bool_", "FP16": "float16", "FP32": "float32", "FP64": "float64"}
     name = names.get(datatype, datatype.lower() if "INT" in datatype else "")
     return f": convert an array by .astype(numpy.{name}), or use Tensor.of(value, \"{datatype}\")" if name else ""
 
 
 def of_status(status: int, reason: str, headers: dict, body: bytes) -> MillraceError:
-    """The error of an HTTP reply whose status is not 2xx, from a Millrace server, an application or a proxy."""
+    """The error of an HTTP reply with a status outside 2xx, from a Millrace server, an application or a proxy."""
     code, text = "", ""
     try:
         members = json.loads(body)

@@ -1,4 +1,4 @@
-"""What a function of a service takes, and how it is made of a request."""
+"""Functions of a service: arguments, and how a request fills the arguments."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class BatchHint:
 class Batch:
     """A hint: Batch[X] for a function that takes several requests at once.
 
-    X is the type for one of them. The argument is a list, or for Batch[Tensor["FP32", 3]] and Batch[Image[640, 480]]
-    an array with the requests in front. The result has as many, in a list or in front of arrays.
+    X is the type for one request. The argument is a list, or for Batch[Tensor["FP32", 3]] and Batch[Image[640, 480]] an
+    array with the requests as the first dimension. The result has as many elements as requests, in a list or as the
+    first dimension of arrays.
     """
 
     def __class_getitem__(cls, item: Any) -> BatchHint:
@@ -46,10 +47,10 @@ class Batch:
 
 
 class Context:
-    """The request that a function runs for: an argument with this type, or named `context`, gets it.
+    """The request of a function. An argument with this type, or with the name `context`, gets the request.
 
     user_id, stream (a number, or None), seq, deadline (seconds left, or None), trace (traceparent), cancelled,
-    parameters; of a call also method, path, query, headers; width, height and codec of a frame; state, a dict that is
+    parameters; of a call also method, path, query, headers; width, height (pixels) and codec of a frame; state, a dict
     kept for the stream.
     """
 
@@ -62,7 +63,7 @@ class Context:
 
     @property
     def state(self) -> dict[Any, Any]:
-        """What is kept for the stream. The class needs stateful = True: one worker gets all frames of a stream."""
+        """A dict kept for the stream. The class needs stateful = True: then one worker gets all frames of a stream."""
         if not self._stateful:
             raise Error("context.state needs `stateful = True` in the class, or an argument named `state`")
         return self._request.state
@@ -104,7 +105,7 @@ _NAMED: dict[str, tuple[Any, ...]] = {
 
 
 class Parameter:
-    """One argument of a function."""
+    """An argument of a function."""
 
     __slots__ = ("name", "type", "default", "keyword")
 
@@ -113,7 +114,7 @@ class Parameter:
 
 
 class Bound:
-    """The arguments of a request: for each row, the positional ones and those by name."""
+    """The arguments of a request: for each row, the positional arguments and the arguments by name."""
 
     __slots__ = ("rows", "context")
 
@@ -122,7 +123,7 @@ class Bound:
 
 
 class Endpoint:
-    """A function that requests reach."""
+    """A function with a route."""
 
     def __init__(self, function: Any, name: str, path: str, max_batch: int, example: Any = None):
         mark = getattr(function, MARK, {})
@@ -215,7 +216,7 @@ class Endpoint:
         return self._defaults.get(name)
 
     def _boxes(self) -> Parameter | None:
-        """Returns the argument of the type Boxes, whose inputs have the names of its parts."""
+        """Returns the argument of the type Boxes. The inputs of the argument have the names of the parts of Boxes."""
         found = [p for p in self.parameters if p.type.boxes]
         if not found:
             return None
@@ -364,7 +365,7 @@ class Endpoint:
         return out
 
     def _from_other(self, content_type: str, body: Any, errors: Errors) -> dict[str, Any]:
-        """Reads forms, and other bodies for the argument that takes bytes."""
+        """Reads forms, and other bodies for the argument of type bytes."""
         from . import _forms
 
         kind = content_type.partition(";")[0].strip().lower()
@@ -582,7 +583,7 @@ def _is_iterator(hint: Any) -> bool:
 
 
 def _item(hint: Any) -> Any:
-    """Returns the type of one answer of a function that yields, or answers several requests."""
+    """Returns the type of one answer of a generator, or of a function for several requests."""
     if isinstance(hint, BatchHint):
         return hint.item
     args = typing.get_args(hint)
@@ -592,7 +593,7 @@ def _item(hint: Any) -> Any:
 
 
 def _described(p: Any) -> dict[str, Any] | None:
-    """Returns an input as the message `model` has it; None if its type says nothing of a tensor."""
+    """Returns an input in the form of the message `model`; None for a type without a tensor."""
     t = p.type if p.default is MISSING else _types.without_null(p.type)  # who wants null leaves the input out
     if isinstance(t, ImageType):
         out = _pixels(p)
@@ -608,6 +609,6 @@ def _described(p: Any) -> dict[str, Any] | None:
 
 
 def _pixels(p: Any) -> dict[str, Any]:
-    """Returns an input that is a picture as the message `model` has it."""
+    """Returns a picture input in the form of the message `model`."""
     t = p.type.picture
     return {"name": p.name, "datatype": "UINT8", "shape": [t.height or -1, t.width or -1, t.channels], "color": t.color}

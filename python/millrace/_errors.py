@@ -32,7 +32,8 @@ _COMPAT = os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "compat") + o
 
 
 class Error(Exception):
-    """An error for the client: code is one of CODES, status the HTTP status of a call (None: that of the code).
+    """An error for the client. code is a name in CODES, status the HTTP status of a call (None: the status of the
+    code).
 
     detail, if given, is put into the JSON body of a call's answer.
     """
@@ -45,7 +46,7 @@ class Error(Exception):
 
 
 class LoadError(Exception):
-    """A program that cannot be served as it is; kind is one of CODES, or what the server knows of a style."""
+    """A program that cannot be served. kind is a name in CODES, or a name that the server knows for a style."""
 
     def __init__(self, message: str, kind: str = "invalid_argument"):
         super().__init__(message)

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 
 class _Threads(ThreadPoolExecutor):
-    """Runs functions in the context of their callers, so that what they log belongs to the request."""
+    """Runs functions in the context of the callers, so that log lines belong to the request."""
 
     def submit(  # type: ignore[override]
         self, function: Callable[..., Any], *args: Any, **keywords: Any
@@ -19,7 +19,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Makes the event loop of this thread. Its run_in_executor keeps the context, as asyncio.to_thread does."""
+    """Makes the event loop of this thread. run_in_executor keeps the context, as asyncio.to_thread does."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(_Threads(thread_name_prefix="asyncio"))
     asyncio.set_event_loop(loop)

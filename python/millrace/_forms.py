@@ -14,7 +14,7 @@ _PARAMETER = re.compile(r""";\s*([\w*]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""")
 
 
 class FormError(ValueError):
-    """A body that is not a form; its text says why."""
+    """A body that is not a form. The text gives the reason."""
 
 
 class Upload(NamedTuple):
@@ -35,7 +35,7 @@ class Upload(NamedTuple):
 
 
 def read(body: bytes | bytearray | memoryview, content_type: str) -> list[tuple[str, str | Upload]]:
-    """Returns the fields of a form by name, in their order. Other content types have none. Raises FormError."""
+    """Returns the fields of a form by name, in order; {} for another content type. Raises FormError."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/x-www-form-urlencoded":
         try:

@@ -41,20 +41,21 @@ def text(type: str, **members: Any) -> Message:
 
 
 class Frame:
-    """One frame to send: data or tensors, and what is said about it.
+    """A frame to send: data or tensors, with options.
 
-    data        the bytes of a picture, samples, a chunk of video or other bytes, depending on the codec; or a picture
+    data        the bytes of a picture, samples, a chunk of video or opaque bytes, depending on the codec; or a picture
                 as a numpy array of uint8 with the shape (height, width, 3), in RGB
     inputs      instead of data: values by name, as for Client.infer
-    codec       one of CODECS; None = the stream's
+    codec       a name in CODECS; None = the codec of the stream
     width, height  pixels, of rgb24 and nv12
-    key, discontinuity  of video in codecs with dependent frames: can be decoded alone; frames before it are missing
-    must        is never superseded, overtaken or stale
-    last        the stream is closed when this frame has ended
-    capture     its time by the caller's clock, in seconds; the result repeats it
-    deadline    seconds from receipt; None = the policy's
+    key         of video in codecs with dependent frames: the frame can be decoded alone
+    discontinuity  of video in codecs with dependent frames: frames before this frame are missing
+    must        the frame is never superseded, overtaken or stale
+    last        close the stream after the ending of this frame
+    capture     time by the caller's clock, in seconds; the result repeats the time
+    deadline    seconds from receipt; None = the deadline of the policy
     region      (x, y, width, height): only this part of the picture, in pixels as sent
-    parameters  for the model, instead of the stream's
+    parameters  for the model, instead of the parameters of the stream
     trace       a W3C traceparent
     """
 
@@ -134,7 +135,7 @@ class Frame:
         self.size = HEADER.size + len(self.ext) + sum(map(_oip.size, self.parts))
 
     def converted(self, declared: Mapping[str, str]) -> Frame:
-        """The frame with its numbers as the datatypes that the model declares."""
+        """The frame with numbers in the datatypes that the model declares."""
         frame = copy.copy(self)
         frame._put_inputs(_oip.inputs_of(self.inputs, declared))
         frame.inputs = None

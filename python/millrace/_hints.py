@@ -74,7 +74,7 @@ _LISTS: dict[Any, Any] = {
 
 
 def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
-    """Returns the Type of a hint. where names the parameter, for LoadError about hints that cannot be read."""
+    """Returns the Type of a hint. where names the parameter, for LoadError about unusable hints."""
     known = {} if known is None else known
     if isinstance(hint, Type):
         return hint.copy()
@@ -131,7 +131,7 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
 
 
 def is_array(hint: Any) -> bool:
-    """Reports whether a hint is numpy's array; numpy is not imported for it."""
+    """Reports whether a hint is numpy's array. Does not import numpy."""
     np = sys.modules.get("numpy")
     return np is not None and hint is np.ndarray
 
@@ -170,7 +170,7 @@ def _typed_dict(hint: Any, where: str, known: dict[Any, Type]) -> Type:
 
 
 def hints_of(thing: Any, where: str) -> dict[str, Any]:
-    """Returns the hints of a class or function, those that are strings evaluated."""
+    """Returns the hints of a class or function by name, with strings evaluated. Raises LoadError."""
     try:
         return typing.get_type_hints(thing, include_extras=True)
     except Exception as e:

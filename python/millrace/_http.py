@@ -1,7 +1,7 @@
 """HTTP/1.1 without input and output: addresses, TLS, heads of requests, and replies.
 
-What reads is a generator: it yields what it needs, and is sent it, so that sockets and asyncio share it. It yields LINE
-for a line, n >= 0 for n bytes, or REST for what comes until the connection ends.
+A reader is a generator: the generator yields a need and is sent the bytes, so that sockets and asyncio share the
+generator. LINE stands for a line, n >= 0 for n bytes, and REST for all bytes until the connection ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The address as errors name it."""
+        """The address in the form of error texts."""
         return f"unix:{self.socket}" if self.socket else self.authority
 
 
@@ -75,8 +75,9 @@ def address(text: str) -> Address:
 
 
 class Trust:
-    """Which certificates are trusted: by the system's authorities, by those of the PEM file ca, or the one whose
-    SHA-256 is fingerprint, which the server prints when it starts."""
+    """The trusted certificates: certificates of the system's authorities or of the PEM file ca, or only the certificate
+    with the SHA-256 fingerprint, as the server prints the fingerprint at the start.
+    """
 
     def __init__(self, tls: bool, ca: str | None, fingerprint: str | None, context: ssl.SSLContext | None) -> None:
         given = [name for name, value in (("ca", ca), ("fingerprint", fingerprint), ("ssl_context", context)) if value]
@@ -155,12 +156,12 @@ def target(to: Address, path: str, query: dict | None = None) -> str:
 
 
 def escape(*parts: str) -> str:
-    """A path of parts, in which slashes and other characters are escaped."""
+    """A path of parts, with slashes and other special characters escaped."""
     return "".join("/" + quote(part, safe="") for part in parts)
 
 
 def head(to: Address, method: str, path: str, headers: dict[str, str], length: int | None) -> bytes:
-    """The head of a request with a body of length bytes; None = it has no body."""
+    """The head of a request with a body of length bytes; None = no body."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {to.authority}"]
     for name, value in headers.items():
         value = str(value)
@@ -176,7 +177,7 @@ def head(to: Address, method: str, path: str, headers: dict[str, str], length: i
 
 
 def read_head() -> Reading:
-    """Reads the head of a reply. It returns a Reply without its body."""
+    """Reads the head of a reply. Returns a Reply without the body."""
     while True:
         line = yield from _line()
         parts = line.split(" ", 2)
@@ -238,7 +239,7 @@ def read_reply(method: str) -> Reading:
 
 
 def read_body(method: str, reply: Reply) -> Reading:
-    """Reads the body of a reply into it."""
+    """Reads the body of a reply into the Reply."""
     if _no_body(method, reply):
         return
     if _chunked(reply):
@@ -262,7 +263,7 @@ def read_body(method: str, reply: Reply) -> Reading:
 
 
 def read_chunk() -> Reading:
-    """Reads a chunk; an empty one is the last."""
+    """Reads a chunk; an empty chunk is the last."""
     text = (yield from _line()).partition(";")[0].strip()
     try:
         n = int(text, 16)
@@ -280,7 +281,7 @@ def read_chunk() -> Reading:
 
 
 class Event(NamedTuple):
-    """A server-sent event: its name ("message" unless the server gave one), its data, and its id."""
+    """A server-sent event: the name ("message" by default), the data, and the id."""
 
     name: str
     data: str
@@ -297,7 +298,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """Reads the server-sent events of a reply, one after the other."""
+    """Reads the server-sent events of a reply, in order."""
 
     MAX = 64 << 20  # bytes of an event
 
@@ -310,7 +311,7 @@ class Events:
         self._size = 0
 
     def next(self) -> Reading:
-        """Reads the next event. It returns None at the end."""
+        """Reads the next event. Returns None at the end."""
         while True:
             line = yield from self._next_line()
             if line is None:

@@ -1,7 +1,7 @@
-"""Imports or runs a program and finds out for which system it was written.
+"""Imports or runs a program and finds the system of the program.
 
-Each style has a module with a function `find(source) -> Application | None`, which returns None for programs of other
-styles. The package millrace_compat has the modules of other systems; _services takes the remaining programs.
+Each style has a module with a function `find(source) -> Application | None`; None means a program of another style. The
+package millrace_compat has the modules of other systems; _services takes the remaining programs.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Source:
 
     @property
     def is_python(self) -> bool:
-        """It is a .py file or a module."""
+        """The source is a .py file or a module."""
         return self.path is None or self.path.endswith(".py")
 
     @property
     def imports(self) -> frozenset[str]:
-        """The first parts of the names of all modules that the file imports, wherever in the file."""
+        """The first parts of the names of all imported modules, anywhere in the file."""
         if self._imports is None:
             found = set()
             for node in ast.walk(self._tree()):
@@ -91,7 +91,7 @@ class Source:
             return ast.parse(f.read(), path)
 
     def _search(self) -> None:
-        """Puts the folder of the program where Python would have it: in front of everything but the stand-ins."""
+        """Puts the folder of the program at the place where Python has the folder: first, except for the stand-ins."""
         folder = (
             os.getcwd() if self.path is None else self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
         )
@@ -117,7 +117,7 @@ class Source:
         return self._module
 
     def run(self) -> dict[str, Any]:
-        """Runs the program as its __main__ and returns its names."""
+        """Runs the program as __main__ and returns the names of the program."""
         self._search()
         if self.path is None:
             return runpy.run_module(self.module_name, run_name="__main__", alter_sys=True)
@@ -125,7 +125,7 @@ class Source:
 
 
 def _own_places() -> int:
-    """Returns the number of our own folders that are first in sys.path."""
+    """Returns the number of our own folders at the beginning of sys.path."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     n = 0
     while n < len(sys.path) and sys.path[n] in (root, os.path.join(root, "compat")):
@@ -134,7 +134,7 @@ def _own_places() -> int:
 
 
 def missing(source: str, error: ModuleNotFoundError) -> LoadError:
-    """Returns the error about a package that is not installed."""
+    """Returns the error about a missing package."""
     name = (error.name or "").partition(".")[0]
     package = _PACKAGES.get(name, name)
     return LoadError(
@@ -145,7 +145,7 @@ def missing(source: str, error: ModuleNotFoundError) -> LoadError:
 
 
 def _finders() -> dict[str, str]:
-    """Returns the modules with a function find by their styles, in the order in which they are asked."""
+    """Returns the modules with a function find by style, in the order of the calls."""
     try:
         from millrace_compat import STYLES
     except ModuleNotFoundError as e:
@@ -156,9 +156,9 @@ def _finders() -> dict[str, str]:
 
 
 def load(source: str, argv: list[str] | None = None, options: dict[str, Any] | None = None) -> Any:
-    """Returns the application of a program. options: class (or function), style, stage, and those of a style.
+    """Returns the application of a program. options: class (or function), style, stage, and the options of a style.
 
-    Raises LoadError with what is wrong; the error that the program raised is its cause.
+    Raises LoadError with the reason. The cause is the exception of the program.
     """
     program = Source(source, argv, options)
     wanted = str(program.options.get("style") or "")

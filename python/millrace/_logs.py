@@ -53,15 +53,16 @@ class Handler(logging.Handler):
 
 
 class Lines(io.TextIOBase):
-    """Standard output or error, line by line, each of one thread: print writes its arguments one by one. Processes that
-    the program forks write to the file beneath."""
+    """Standard output or error, by line and thread, since print writes the arguments separately. Forked processes write
+    to the file beneath.
+    """
 
     def __init__(self, beneath: Any, level: str):
         self._beneath, self._level, self._lock = beneath, level, threading.RLock()
         self._rests: dict[int, str] = {}  # by thread, what has no end of line yet
 
     def write(self, text: str) -> int:
-        """Sends the lines of text that are complete."""
+        """Sends the complete lines of text."""
         if os.getpid() != _pid:
             return self._beneath.write(text)
         with self._lock:
@@ -80,18 +81,18 @@ class Lines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Sends nothing: lines are sent when they are complete."""
+        """Sends nothing: complete lines are sent at once."""
         self._beneath.flush()
 
     def end(self) -> None:
-        """Sends what has no end of line."""
+        """Sends the text after the last end of line."""
         with self._lock:
             rests, self._rests = self._rests, {}
             for rest in rests.values():
                 self.write(rest + "\n")
 
     def reconfigure(self, **_: Any) -> None:
-        """Does nothing: lines are text in UTF-8, sent when they are complete."""
+        """Does nothing: lines are text in UTF-8, sent when complete."""
 
     def fileno(self) -> int:
         """Returns the descriptor of the file beneath."""
@@ -117,7 +118,7 @@ class Lines(io.TextIOBase):
 
 
 def install(connection: Any) -> None:
-    """Sends what the program prints and logs from now on to the server."""
+    """Sends prints and log records of the program to the server from now on."""
     global _connection, _pid
     _connection, _pid = connection, os.getpid()
     sys.stdout, sys.stderr = Lines(sys.stdout, "info"), Lines(sys.stderr, "info")
@@ -128,8 +129,9 @@ def install(connection: Any) -> None:
 
 
 def _basic_config(original: Callable[..., None], handler: Handler) -> Callable[..., None]:
-    """Returns a basicConfig that works although there is a handler, which stays: instead of one for the standard
-    output or error it gets that one's format and level."""
+    """Returns a basicConfig for a root logger that keeps the handler of the runtime. In place of a handler for standard
+    output or error, the handler of the runtime gets the format and level.
+    """
 
     @functools.wraps(original)
     def basic_config(**options: Any) -> None:

@@ -22,7 +22,7 @@ active: Loop | None = None
 
 
 class Loop:
-    """Serves one application over one connection."""
+    """Serves an application over a connection."""
 
     def __init__(self, connection: Connection):
         self.connection = connection
@@ -33,7 +33,9 @@ class Loop:
         self.ended = False
 
     def serve(self, application: Any) -> None:
-        """Serves an application from inside of its program, which goes on when the server has closed it."""
+        """Serves an application from inside of the program. The program goes on after the server has closed the
+        connection.
+        """
         self.application = application
         self.describe(application.describe())
         self.run()
@@ -55,7 +57,7 @@ class Loop:
         self.ended = True
 
     def other(self, kind: Any, message: dict[str, Any]) -> None:
-        """Answers a message that is not a batch. Those of unknown types are ignored."""
+        """Answers a message other than a batch. Ignores messages of unknown types."""
         if kind == "segment":
             self.segments.add(
                 message["id"], self.connection.descriptor(), message["size"], bool(message.get("writable"))
@@ -75,12 +77,12 @@ class Loop:
             self.setup()
 
     def poll(self) -> None:
-        """Takes note of the requests that were cancelled since the batch began."""
+        """Takes note of requests cancelled since the batch began."""
         for message, data in self.connection.poll():
             self.meanwhile(message, data)
 
     def meanwhile(self, message: dict[str, Any], data: memoryview) -> None:
-        """Takes note of a message that comes while a batch runs, or leaves it for run."""
+        """Takes note of a message during a batch, or leaves the message for run."""
         kind = message.get("type")
         if kind == "cancel":
             self.cancel(message)
@@ -90,7 +92,7 @@ class Loop:
             self.connection.keep((message, data))
 
     def ask(self, message: dict[str, Any], data: Any) -> tuple[dict[str, Any], memoryview]:
-        """Sends a message `decode` with the bytes of a picture; returns the message `decoded` and its bytes."""
+        """Sends a message `decode` with the bytes of a picture. Returns the message `decoded` and the bytes."""
         self.connection.send(message, [data])
         while True:
             answer, pixels = self.connection.next()
@@ -99,7 +101,7 @@ class Loop:
             self.meanwhile(answer, pixels)
 
     def cancel(self, message: dict[str, Any]) -> None:
-        """Marks a request of the batch that runs, or of one that waits, as cancelled."""
+        """Marks a request of the running batch, or of a waiting batch, as cancelled."""
         batch = self.runtime.batch
         if batch is not None and batch.id == message["id"]:
             if message["request"] < len(batch):
@@ -108,7 +110,7 @@ class Loop:
             self.runtime.cancelled.add((message["id"], message["request"]))
 
     def batch(self, message: dict[str, Any], data: memoryview) -> None:
-        """Runs a batch and sends its endings."""
+        """Runs a batch and sends the endings."""
         runtime = self.runtime
         runtime.batch = batch = Batch(message, data, runtime)
         if runtime.cancelled:
@@ -131,7 +133,7 @@ class Loop:
             raise SystemExit(ends[1])
 
     def load(self, hello: dict[str, Any]) -> None:
-        """Imports the program and describes it."""
+        """Imports the program and describes the program."""
         self.hello = hello
         self.runtime.max_result = int(hello.get("max_result") or 0)
         self.runtime.says_begun = bool(hello.get("begun"))
@@ -157,7 +159,7 @@ class Loop:
         self.describe(model)
 
     def describe(self, model: dict[str, Any]) -> None:
-        """Tells the server what the program is."""
+        """Sends the description of the program to the server."""
         said = {"begins": True} if self.hello.get("begun") else {}  # the server wants to know when a batch begins
         self.connection.send({"type": "model", **model, **said})
 

@@ -1,4 +1,4 @@
-"""Tensors in messages of the Open Inference Protocol, as the client sends and reads them."""
+"""Tensors in messages of the Open Inference Protocol, as the client sends and reads tensors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ._tensors import Tensor
 
 
 class Input(NamedTuple):
-    """An input: its name, datatype and shape as members of a message, and the pieces of its data."""
+    """An input: name, datatype and shape as members of a message, and the pieces of the data."""
 
     members: dict
     pieces: list
 
     @property
     def size(self) -> int:
-        """The bytes of its data."""
+        """The bytes of the data."""
         return sum(map(size, self.pieces))
 
     def binary(self) -> dict:
-        """The input as a member of `inputs`, whose data follow the JSON."""
+        """The input as a member of `inputs`, with data after the JSON."""
         return {**self.members, "parameters": {"binary_data_size": self.size}}
 
     def json(self) -> dict:
-        """The input as a member of `inputs`, with its data as numbers or texts."""
+        """The input as a member of `inputs`, with data as numbers or texts."""
         name, datatype = self.members["name"], self.members["datatype"]
         if datatype in ("FP16", "BF16"):
             raise invalid(f"inputs.{name}", f"is {datatype}, which has no form in JSON: leave json out")
@@ -58,16 +58,14 @@ def is_array(value: Any) -> bool:
 
 
 def has_numbers(given: Any) -> bool:
-    """Whether a value by name is a number or a list, whose datatype depends on what the model declares."""
+    """Whether a value by name is a number or a list. The model declares the datatype of numbers."""
     return isinstance(given, Mapping) and any(
         isinstance(value, (bool, int, float, list, tuple)) for value in given.values()
     )
 
 
 def declared_of(metadata: Any) -> dict[str, str]:
-    """The datatypes of the inputs in the metadata of a model, by name. Datatypes that the client does not know are left
-    out.
-    """
+    """The datatypes of the inputs in the metadata of a model, by name, without datatypes unknown to the client."""
     inputs = metadata.get("inputs") if isinstance(metadata, dict) else None
     return {
         t["name"]: t["datatype"]
@@ -79,8 +77,9 @@ def declared_of(metadata: Any) -> dict[str, str]:
 
 
 def inputs_of(given: Any, declared: Mapping[str, str] | None = None, field: str = "inputs") -> list[Input]:
-    """The inputs of an argument, a dict of values by name. Numbers and lists of them become tensors of the datatype
-    that the model declares."""
+    """The inputs of an argument, a dict of values by name. Numbers and lists of numbers become tensors of the datatype
+    that the model declares.
+    """
     if not isinstance(given, Mapping):
         raise invalid(field, f"is {type(given).__name__}: want a dict of values by name")
     if not given:
@@ -101,7 +100,7 @@ def inputs_of(given: Any, declared: Mapping[str, str] | None = None, field: str 
 
 
 def outputs_of(outputs: Any, raw: Any) -> dict[str, Tensor]:
-    """The tensors of a reply's `outputs`; raw is what follows the JSON."""
+    """The tensors of a reply's `outputs`. raw has the bytes after the JSON."""
     out: dict[str, Tensor] = {}
     at = 0
     try:

@@ -110,7 +110,7 @@ def _member(p: Any, defs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(e: Endpoint, defs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the content type and schema of an answer, or of one of its parts."""
+    """Returns the content type and schema of an answer, or of a part of an answer."""
     kind = "text/event-stream" if e.streams else "application/json"
     hint = e.result
     if hint is bytes:

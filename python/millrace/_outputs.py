@@ -1,4 +1,4 @@
-"""What the results of functions are declared as: the outputs of a return type."""
+"""Outputs of functions, declared by return types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUT = "output"
 
 
 class Response:
-    """The answer of an endpoint that is not JSON, or has a status or headers of its own."""
+    """The answer of an endpoint with a body other than JSON, or with a status or headers."""
 
     def __init__(
         self, body: Any = b"", status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None
@@ -24,7 +24,7 @@ class Response:
 
 
 def outputs_of(hint: Any, where: str) -> list[dict[str, Any]]:
-    """Returns the outputs that a return type declares; [] when it does not say."""
+    """Returns the outputs that a return type declares; [] for a type without declared outputs."""
     if hint is inspect.Parameter.empty or hint is None or hint is Any or hint is Response or _hints.is_array(hint):
         return []
     if hint is Boxes or isinstance(hint, BoxesHint):

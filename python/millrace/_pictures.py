@@ -1,4 +1,4 @@
-"""Pictures as arrays, and detections in them."""
+"""Pictures as arrays, and detections in pictures."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CODECS = ("jpeg", "png", "webp", "rgb24", "nv12")
 class Image:
     """A hint for a picture: an array of height x width x 3 of uint8, in RGB.
 
-    The server decodes it, and the service needs numpy only. Image[640, 480] (width, height) is scaled to that size;
-    "BGR" or "GRAY" after the size is another colour (GRAY has one channel). Image without a size has the size that was
-    sent.
+    The server decodes the picture, and the service needs numpy only. Image[640, 480] (width, height) is scaled to this
+    size, in pixels; "BGR" or "GRAY" after the size is another colour (GRAY has one channel). Image without a size keeps
+    the size of the sent picture.
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
-        """Refuses what looks like a call."""
+        """Refuses calls: Image is a hint."""
         raise TypeError("millrace.Image is a hint, and cannot be called: write Image[width, height], or Image")
 
     @staticmethod
@@ -69,7 +69,7 @@ class ImageType(Type):
         return 1 if self.color == "GRAY" else 3
 
     def copy(self) -> ImageType:
-        """Implements Type: each argument notes the size of its own picture."""
+        """Implements Type: each argument notes the size of a picture separately."""
         return ImageType(self.width, self.height, self.color)
 
     def __call__(self) -> Any:
@@ -100,7 +100,7 @@ class ImageType(Type):
         return self.check(text, loc, errors)
 
     def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
-        """Implements Type: pixels, or BYTES with a picture file, as it is or in base64."""
+        """Implements Type: pixels, or BYTES with a picture file, raw or in base64."""
         if tensor.datatype == "BYTES" and len(tensor.data) == 1:
             data = tensor.data[0]
             try:
@@ -126,7 +126,7 @@ class ImageType(Type):
         return Tensor("UINT8", shape, tensor.data).array()
 
     def payload(self, data: Any, loc: Loc, errors: Errors) -> Any:
-        """Implements Type: a picture file, which the server decodes."""
+        """Implements Type: a picture file. The server decodes the file."""
         np = _tensors.numpy()
         if not np:
             raise Error("the service takes a picture, and numpy is not installed for its interpreter")
@@ -147,12 +147,15 @@ class ImageType(Type):
 
 
 class Boxes:
-    """Objects in a picture, as a service's answer: the console, `millrace infer --draw` and recordings draw them.
+    """Objects in a picture, as a service's answer: the console, `millrace infer --draw` and recordings draw the
+    objects.
 
-    boxes are n rows of x1, y1, x2, y2 in pixels of the picture that the service got; clients get them in pixels of the
-    frame as it was sent. scores are n numbers from 0 to 1, classes n numbers, labels n texts, ids n numbers of tracked
-    objects, and all of them may be left out. keypoints are n x k x 3: x, y, score. A result with ids or keypoints is
+    boxes are n rows of x1, y1, x2, y2 in pixels of the picture that the service got; clients get the boxes in pixels of
+    the frame as sent. scores are n numbers from 0 to 1, classes n numbers, labels n texts, ids n numbers of tracked
+    objects, and all four may be left out. keypoints are n x k x 3: x, y, score. A result with ids or keypoints is
     declared as Boxes["ids", "keypoints"].
+
+    Raises ValueError for other shapes.
     """
 
     __slots__ = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
@@ -177,7 +180,7 @@ class Boxes:
         self._check()
 
     def _check(self) -> None:
-        """Raises ValueError, with what to write, where something is not of its shape."""
+        """Raises ValueError for a wrong shape, with the right way to write the argument."""
         shape = _shape(self.boxes, "boxes")
         if shape[1:] != [4] and shape[:1] != [0]:
             more = ""
@@ -255,7 +258,7 @@ class Boxes:
         return out
 
     def placed(self, place: tuple[float, float, float, float]) -> Boxes:
-        """Returns the boxes in pixels of a picture whose pixels x, y are x*a + b, y*c + d here."""
+        """Returns the boxes in pixels of a picture. The pixels x, y of the picture are x*a + b, y*c + d here."""
         a, b, c, d = place
         if place == (1.0, 0.0, 1.0, 0.0) or not a or not c:
             return self
@@ -271,8 +274,8 @@ class Boxes:
         return Boxes(moved, self.scores, self.classes, self.labels, self.ids, points)
 
     def filled(self) -> Boxes:
-        """Returns the boxes with the scores, classes and labels of answers where there are none: arrays if the boxes
-        are one.
+        """Returns the boxes with 1.0, 0 and the class as text in place of missing scores, classes and labels: arrays
+        where the boxes are an array.
         """
         n, names = _shape(self.boxes, "boxes")[0], self.labels
         if names is None:
@@ -326,15 +329,15 @@ PARTS = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
 
 
 def boxes_inputs(optional: bool) -> list[dict[str, Any]]:
-    """Returns the inputs of an argument of the type Boxes, as the message `model` has them."""
+    """Returns the inputs of an argument of the type Boxes, in the form of the message `model`."""
     return [
         {**t, **({"optional": True} if optional or t["name"] != "boxes" else {})} for t in (*OUTPUTS, *MORE.values())
     ]
 
 
 class BoxesType(Type):
-    """The type of an argument that is Boxes: the results of a detector, in pixels of the picture that the function
-    gets.
+    """The type of an argument with the hint Boxes: the results of a detector, in pixels of the picture that the
+    function gets.
     """
 
     name = "boxes"
@@ -343,7 +346,7 @@ class BoxesType(Type):
         self.boxes = self
 
     def check(self, value: Any, loc: Loc, errors: Errors) -> Any:
-        """Implements Type: an object as answers have it, or the list of boxes."""
+        """Implements Type: an object in the form of answers, or the list of boxes."""
         members = value if isinstance(value, dict) else {"boxes": value}
         for k in members:
             if k not in PARTS:
@@ -358,7 +361,7 @@ class BoxesType(Type):
             return wrong(errors, loc, str(e), "boxes")
 
     def of_parts(self, parts: dict[str, Tensor], loc: Loc, errors: Errors) -> Any:
-        """Returns Boxes of tensors by the names of PARTS, which may have an axis of one row in front."""
+        """Returns Boxes of tensors by the names of PARTS. A first axis of one row is allowed."""
         ranks = {"boxes": 2, "keypoints": 3}
         values = {}
         for name, t in parts.items():
@@ -432,12 +435,12 @@ def _shape(values: Any, name: str) -> list[int]:
 
 
 def _told(value: Any, shape: list[int]) -> str:
-    """Says what was given: the shape, or a value that has none."""
+    """Describes an argument: the shape, or a value without a shape."""
     return str(shape) if shape else "Boxes" if isinstance(value, Boxes) else f"{value!r:.100}"
 
 
 def _kept(values: Any) -> Any:
-    """Returns values that can be read several times: what yields them once becomes a list."""
+    """Returns values that can be read several times: an iterator becomes a list."""
     return list(values) if hasattr(values, "__next__") else values
 
 

@@ -1,4 +1,4 @@
-"""JSON of the values that services answer with."""
+"""JSON of services' answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ OWN: Place = (1.0, 0.0, 1.0, 0.0)
 
 
 def plain(value: Any, place: Place = OWN) -> Any:
-    """Returns what JSON can hold of a value that json does not know; for JSONEncoder.default. Boxes become those at
-    place.
-    """
+    """Returns the JSON form of a value unknown to json; for JSONEncoder.default. place converts the pixels of Boxes."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):
@@ -68,9 +66,9 @@ _encode = encoder(plain)
 
 
 def to_json(value: Any, place: Place = OWN) -> str:
-    """Returns the JSON text of a value, with all Boxes in it at place.
+    """Returns the JSON text of a value. place converts the pixels of Boxes.
 
-    Raises ValueError, which says where numbers are not finite or types unknown.
+    Raises ValueError with the place of a number that is not finite, or of an unknown type.
     """
     encode = _encode if place == OWN else encoder(functools.partial(plain, place=place))
     try:
@@ -89,7 +87,7 @@ def to_json(value: Any, place: Place = OWN) -> str:
 
 
 def _keyed(value: Any, place: Place) -> Any:
-    """Returns a value whose dictionaries have keys of JSON: those of numpy, UUIDs, dates and others become texts or
+    """Returns a value with keys of JSON in dictionaries: keys of numpy, UUIDs, dates and similar keys become texts or
     numbers.
     """
     if isinstance(value, dict):
@@ -109,7 +107,7 @@ def _key(key: Any) -> Any:
 
 
 def _not_finite(value: Any, at: str, depth: int) -> str:
-    """Returns where a value has a number that is not finite."""
+    """Returns the place of a number that is not finite in a value."""
     if depth > 50:
         return ""
     if isinstance(value, float):

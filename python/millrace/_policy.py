@@ -1,4 +1,4 @@
-"""The policy of a stream: which frames a model answers when frames come faster than the model is."""
+"""The policy of a stream: the choice of frames when frames come faster than answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from ._client_errors import invalid
 
 
 class Policy:
-    """What happens to frames that come faster than the model is: mode "latest" or "every"; 0 = the model's default."""
+    """The choice of frames when frames come faster than answers: mode "latest" or "every". "" and 0 = the default of
+    the model.
+
+    max_age, deadline  seconds
+    max_fps  frames per second
+    window   the most frames at the server
+    """
 
     __slots__ = ("mode", "max_age", "deadline", "max_fps", "window")
 

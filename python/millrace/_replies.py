@@ -1,4 +1,4 @@
-"""What the replies and events of a server mean, without input and output."""
+"""Replies and events of a server, without input and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EndOfEvents(Exception):
 
 
 class Timing(NamedTuple):
-    """The time of a request or frame by its steps at the server, in seconds; 0 = not reached."""
+    """The time of a request or frame by steps at the server, in seconds; 0 = step not reached."""
 
     queue: float = 0.0  # until it was put into a batch
     prepare: float = 0.0  # until the batch's run began
@@ -32,7 +32,7 @@ class Answer:
 
     outputs     Tensor by name
     parameters  of the model, a dict
-    width, height  of the picture as sent, upright, in pixels; 0 = it was none
+    width, height  of the picture as sent, upright, in pixels; 0 = no picture
     timing      Timing
     """
 
@@ -49,7 +49,7 @@ class Answer:
             raise KeyError(f"{name}: the outputs are {', '.join(self.outputs) or 'none'}") from None
 
     def classes(self, name: str) -> list[tuple[float, int, str]]:
-        """The classes of an output that was asked for with `classes`: value, index, label ("" without labels)."""
+        """The classes of an output requested with `classes`: tuples (value, index, label), label "" without labels."""
         return _oip.classes(self.outputs[name], name)
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ def _loads(text: Any) -> dict:
 
 
 def answer_of_json(m: dict, raw: Any = b"") -> Answer:
-    """The answer of an Open Inference Protocol reply, whose raw tensors follow it."""
+    """The answer of an Open Inference Protocol reply. raw has the bytes of the raw tensors, after the JSON."""
     return Answer(
         m.get("model_name", ""),
         m.get("model_version", ""),

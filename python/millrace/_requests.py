@@ -1,4 +1,4 @@
-"""What a client sends over HTTP, without input and output: paths, headers and bodies."""
+"""Requests of a client over HTTP, without input and output: paths, headers and bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._replies import HEADER_LENGTH, answer_of
 
 
 class Call(NamedTuple):
-    """A request, and how its reply is read."""
+    """A request, and the function that reads the reply."""
 
     method: str
     path: str
@@ -34,14 +34,14 @@ class Call(NamedTuple):
 
 
 class After(NamedTuple):
-    """A call that depends on the reply to another one, which is made before it."""
+    """A call that depends on the reply to an earlier call."""
 
     first: Call
     then: Callable[[Any], Any]  # gets what first.read returned, and returns the call
 
     @property
     def timeout(self) -> float | None:
-        """The seconds that both calls together may take."""
+        """Seconds for both calls together; None = the timeout of the client."""
         return self.first.timeout
 
 
@@ -69,7 +69,7 @@ def seconds(value: Any, field: str) -> float | None:
 
 
 def name_of(value: Any, field: str, what: str) -> str:
-    """Checks a name that becomes a part of a path."""
+    """Checks a name for a path, and returns the name. Raises MillraceError."""
     if not isinstance(value, str) or not value:
         raise invalid(field, f"is {value!r}: want the name of a {what}")
     return value
@@ -268,7 +268,7 @@ def authorization(token: str | None) -> dict[str, str]:
 
 
 def failed(call: Call, reply: Reply) -> MillraceError | None:
-    """The error of a reply whose status the call does not accept."""
+    """The error of a reply with a status that the call does not accept."""
     if call.accept(reply.status):
         return None
     error = of_status(reply.status, reply.reason, reply.headers, bytes(reply.body))

@@ -1,7 +1,7 @@
-"""The calls of a server over HTTP, without input and output: what is sent, and what the replies mean.
+"""The calls of a server over HTTP, without input and output.
 
-`Calls` has the methods of both clients. Each gives a Call to `_do`, which the synchronous client carries out and the
-asynchronous one awaits.
+`Calls` has the methods of both clients. Each method gives a Call to `_do`. The synchronous client carries out the Call,
+the asynchronous client awaits the Call.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _MAX_DECLARED = 256  # models whose datatypes a client keeps
 
 
 class Calls:
-    """The calls of a server. A call that fails raises MillraceError.
+    """The calls of a server. A failed call raises MillraceError.
 
-    Common arguments: model, version (None = any), timeout (seconds that the whole call may take; None = the client's).
+    Common arguments: model, version (None = any), timeout (seconds for the whole call; None = the timeout of the
+    client).
     """
 
     def __init__(
@@ -47,14 +48,16 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = 60.0,
     ) -> None:
-        """addr is "127.0.0.1:8000", "https://host/prefix", or "unix:/path" for a unix socket. Nothing is connected yet.
+        """addr is "127.0.0.1:8000", "https://host/prefix", or "unix:/path" for a unix socket. The client connects at
+        the first call.
 
-        ca           a PEM file with the certificates to trust for https; default: the system's authorities
-        fingerprint  the SHA-256 of the server's certificate, as the server prints it: only that one is trusted
-        ssl_context  for everything else about TLS, such as a client's certificate
+        ca           a PEM file with the certificates to trust for https; default: the authorities of the system
+        fingerprint  the SHA-256 of the server's certificate, as the server prints the fingerprint: trust only this
+                     certificate
+        ssl_context  for everything else about TLS, such as a certificate of the client
         token        an API key of the server, sent with each request and handshake as Authorization: Bearer
-        headers      are sent with each request and handshake
-        timeout      seconds that a call may take; None = any time
+        headers      names and values, sent with each request and handshake
+        timeout      seconds for a call; None = no limit
         """
         self._to = address(addr)
         self._trust = Trust(self._to.tls, ca, fingerprint, ssl_context)
@@ -93,7 +96,7 @@ class Calls:
         raise NotImplementedError
 
     def _declaring(self, model: Any, version: Any, timeout: float | None) -> Call:
-        """The call for the datatypes that the inputs of a model declare; without an answer, none is known."""
+        """The call for the datatypes that a model declares for inputs; {} without an answer."""
 
         def read(reply: Reply) -> dict[str, str]:
             declared = _oip.declared_of(reply.json()) if reply.status == 200 else {}
@@ -106,7 +109,7 @@ class Calls:
         return Call("GET", model_path(model, version), read, timeout=timeout, accept=lambda status: True)
 
     def _known(self, model: Any, version: Any) -> dict[str, str] | None:
-        """The datatypes that the inputs of a model declare, where they have been asked for."""
+        """The datatypes that a model declares for inputs, after the call of _declaring; otherwise None."""
         return self._declared.get((model, str(version or "")))
 
     def _forget(self, model: Any, version: Any, error: MillraceError | None) -> None:
@@ -129,8 +132,9 @@ class Calls:
         stream: bool,
         timeout: Any,
     ) -> Call | After:
-        """The call of an inference. Numbers in its inputs need the datatypes that the model declares. Those that are
-        known may be of a model that was loaded by this name before: when an input is refused, they are read again."""
+        """The call of an inference. Numbers among the inputs need the declared datatypes of the model. Known datatypes
+        may belong to an earlier model of this name: after a refused input, the call reads the datatypes again.
+        """
         limit = seconds(timeout, "timeout")
 
         def then(declared: dict[str, str] | None) -> Call:
@@ -174,7 +178,9 @@ class Calls:
         return self._do(Call("POST", path, read, headers, body))
 
     def live(self) -> Any:
-        """Whether the server runs: it answers. Nothing is raised when it does not."""
+        """Whether the health check of the server answers with status 200. Raises MillraceError (`unavailable`) when the
+        server cannot be reached.
+        """
         return self._do(Call("GET", "/v2/health/live", lambda reply: reply.status == 200, accept=lambda status: True))
 
     def ready(self, model: str | None = None, version: Any = None) -> Any:
@@ -197,24 +203,25 @@ class Calls:
         return self._get(model_path(model, version, "config"))
 
     def statistics(self, model: str | None = None, version: Any = None) -> Any:
-        """What the model, or every one, has counted since it was loaded: a dict with model_stats."""
+        """The counts since the load of the model, or of every model: a dict with model_stats."""
         return self._get("/v2/models/stats" if model is None else model_path(model, version, "stats"))
 
     def status(self) -> Any:
-        """The state of the server and of its models, a dict."""
+        """The state of the server and the models, a dict."""
         return self._get("/v2/status")
 
     def openapi(self) -> Any:
-        """The OpenAPI document of the server and its models, a dict."""
+        """The OpenAPI document of the server and the models, a dict."""
         return self._get("/openapi.json")
 
     def models(self, ready: bool = False) -> Any:
-        """The models that the server has or can load (ready: those that are ready), a list of dicts: name, version,
-        state (READY, LOADING, UNAVAILABLE), reason."""
+        """The models of the server, loaded or not (ready=True: only ready models), a list of dicts: name, version,
+        state (READY, LOADING, UNAVAILABLE), reason.
+        """
         return self._post("/v2/repository/index", {"ready": True} if ready else None)
 
     def load(self, model: str, parameters: Mapping | None = None) -> Any:
-        """Loads a model with parameters, which are settings of models. Returns the name of its endpoint."""
+        """Loads a model. parameters are settings of models. Returns the name of the endpoint."""
         members = {"parameters": parameters_of(parameters)} if parameters else None
         return self._post(
             escape("v2", "repository", "models", name_of(model, "model", "model"), "load"),
@@ -232,7 +239,7 @@ class Calls:
         )
 
     def scale(self, model: str, instances: int) -> Any:
-        """Sets the number of workers of a loaded model, which serves meanwhile."""
+        """Sets the number of workers of a loaded model. The model serves meanwhile."""
         if isinstance(instances, bool) or not isinstance(instances, int) or instances < 1:
             raise invalid("instances", f"is {instances!r}: want 1 or more")
         return self._post(
@@ -256,16 +263,16 @@ class Calls:
         json: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Runs one inference, and returns an Answer.
+        """Runs one inference, and returns an Answer. Raises MillraceError.
 
-        inputs      values by name (numpy arrays, numbers, text, bytes, nested lists of them, Tensor). Numbers and lists
-                    of them become the datatype that the model declares; arrays and Tensor must have it
+        inputs      values by name (numpy arrays, numbers, text, bytes, nested lists, Tensor). Numbers and lists of
+                    numbers become the datatype that the model declares; arrays and Tensor must have this datatype
         picture     instead of inputs: the bytes of a JPEG, PNG or WebP picture
         parameters  for the model and the queue: strings, numbers, bools
-        outputs     which outputs to return; None = all
-        classes     of outputs by name, how many of the largest elements to return as classes: Answer.classes(name)
-        deadline    seconds from receipt; a request that would be answered later is not run, and is an error (timeout)
-        json        tensors as numbers in JSON, in both directions, for debugging; otherwise they are raw bytes
+        outputs     names of the outputs to return; None = all
+        classes     by output name, the number of largest elements to return as classes: Answer.classes(name)
+        deadline    seconds from receipt. The server does not run a request that would end later: error timeout
+        json        True: tensors as numbers in JSON, in both directions, for debugging; False: raw bytes
         """
         return self._do(
             self._inferring(
@@ -285,14 +292,15 @@ class Calls:
         deadline: float | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Runs an inference of a model that may answer several times, and iterates over its Answers. timeout: seconds
-        until the next event; a heartbeat is none."""
+        """Runs an inference of a model that may answer several times, and iterates over the Answers. timeout: seconds
+        until the next event; a heartbeat is not an event.
+        """
         return self._events(
             self._inferring(model, inputs, None, version, parameters, outputs, None, id, deadline, False, True, timeout)
         )
 
     def generate(self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None) -> Any:
-        """Runs an inference whose inputs, parameters and outputs are members of JSON objects, and returns a dict."""
+        """Runs an inference with inputs, parameters and outputs as members of JSON objects, and returns a dict."""
         headers, body = json_body(dict(members), "members")
         return self._do(
             Call(
@@ -308,7 +316,7 @@ class Calls:
     def generate_stream(
         self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None
     ) -> Any:
-        """generate of a model that may answer several times: iterates over dicts."""
+        """generate for a model that may answer several times: iterates over dicts."""
         headers, body = json_body(dict(members), "members")
         return self._events(
             Call(
@@ -337,14 +345,15 @@ class Calls:
         timeout: float | None = None,
         check: bool = True,
     ) -> Any:
-        """Calls a route of a service, /apps/APP/PATH (app None: of the only one, at the root), and returns a Reply with
+        """Calls a route of a service, /apps/APP/PATH. app=None: the only service, at the root. Returns a Reply with
         status, headers, content_type, body, text and json().
 
-        method  default: GET without a body, POST with one
-        json, data, form + files  the body: a value as JSON; bytes or text; fields and uploads of a form, where files
-                                  has
-                bytes, open files, or (file name, data, content type)
-        check   whether a status other than 2xx is raised as MillraceError
+        method  default: GET without a body, POST with a body
+        json    the body: a value, sent as JSON
+        data    the body: bytes or text
+        form    the body: fields of a form, by name
+        files   uploads of the form, by name: bytes, open files, or (file name, data, content type)
+        check   True: raise MillraceError for a status outside 2xx
         """
         call = app_call(app, path, method, data, json, form, files, query, headers, timeout, check)
         return self._do(call)  # type: ignore[arg-type]
@@ -363,8 +372,10 @@ class Calls:
         headers: Mapping | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Calls a route of a service that answers with server-sent events, and iterates over these: Event(name, data,
-        id). An event called error is raised. timeout: seconds until the next event; a heartbeat is none."""
+        """Calls a route of a service with server-sent events, and iterates over the events: Event(name, data, id).
+        Raises MillraceError for an event with the name error. timeout: seconds until the next event; a heartbeat is not
+        an event.
+        """
         call = app_call(
             app, path, method, data, json, form, files, query, headers, timeout, True  # type: ignore[arg-type]
         )
@@ -375,25 +386,26 @@ class Calls:
         return self._do(Call("GET", "/v2/streams", lambda reply: reply.json()["streams"]))
 
     def stream(self, name: str) -> Any:
-        """The state and the counts of one server stream, a dict."""
+        """The state and the counts of a server stream, a dict."""
         return self._get(escape("v2", "streams", name_of(name, "name", "stream")))
 
     def add_stream(self, name: str, source: str, **settings: Any) -> Any:
-        """Adds a server stream: source is an http, https, rtsp or rtsps address; settings are those of docs/streams.md,
-        such as model, models, policy, fps, loop, sinks. Returns its state, a dict."""
+        """Adds a server stream, and returns the state, a dict. source is an http, https, rtsp or rtsps address;
+        docs/streams.md lists the settings, such as model, models, policy, fps, loop, sinks.
+        """
         return self._post("/v2/streams", {"name": name_of(name, "name", "stream"), "source": source, **settings})
 
     def change_stream(self, name: str, **settings: Any) -> Any:
-        """Changes settings of a server stream while it runs, such as paused and max_fps: all of them or none."""
+        """Changes settings of a running server stream, such as paused and max_fps: all settings or none."""
         headers, body = json_body(settings, "settings")
         return self._do(
             Call("PATCH", escape("v2", "streams", name_of(name, "name", "stream")), Reply.json, headers, body)
         )
 
     def remove_stream(self, name: str) -> Any:
-        """Ends a server stream and removes it."""
+        """Ends and removes a server stream."""
         return self._do(Call("DELETE", escape("v2", "streams", name_of(name, "name", "stream")), lambda reply: None))
 
     def ticket(self) -> Any:
-        """A ticket, with which one session can be opened within 30 s."""
+        """A ticket, a string. The ticket opens one session within 30 s."""
         return self._post("/v2/tickets", None, lambda reply: reply.json()["ticket"])

@@ -1,4 +1,4 @@
-"""Results of frames, and how they are read from messages of the server."""
+"""Results of frames, read from messages of the server."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ._tensors import Tensor
 
 
 class Result:
-    """The ending of one frame, or with `partial` a part of its result.
+    """The ending of a frame, or with `partial` a part of the result.
 
     type        "result", "drop" or "error"
-    seq         the frame's number, as send returned it
+    seq         the number of the frame, as send returned
     outputs     Tensor by name; `result["name"]` is an output as a numpy array, or as nested lists without numpy
     parameters  of the model, a dict
     reason      of a drop, such as "superseded" or "stale"
     error       MillraceError of an error
-    lost        the frame, or its ending, was lost with a connection; it is an error then
-    width, height  of the frame as sent, upright, in pixels; 0 = it is no picture
-    batch       rows of the batch that it was run in
+    lost        the frame or the ending was lost with a connection; type is "error"
+    width, height  of the frame as sent, upright, in pixels; 0 = no picture
+    batch       rows of the batch
     timing      Timing
     capture     as given to send, in seconds; 0 = none
-    sent        when send was called, by time.monotonic()
+    sent        time of the call of send, by time.monotonic(), in seconds
     trace       00-TRACE-SPAN-FLAGS, of streams with trace
     """
 

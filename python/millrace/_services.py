@@ -1,4 +1,4 @@
-"""Services: a class with infer or predict, or such a function. docs/python.md describes what they may look like."""
+"""Services: a class with infer or predict, or a function with this name. docs/python.md describes services."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def find(source: Source) -> Any:
 
 
 def _candidates(module: Any) -> dict[str, Any]:
-    """Returns the services that a module defines: a class that others are derived from counts as theirs."""
+    """Returns the services of a module by name: classes with infer, predict or an endpoint, without base classes of
+    services, and functions infer and predict.
+    """
     classes = {
         n: c
         for n, c in vars(module).items()
@@ -129,7 +131,7 @@ class Service:
 
     @property
     def model(self) -> dict[str, Any]:
-        """What describe says besides the routes."""
+        """The result of describe without the routes."""
         out: dict[str, Any] = {"inputs": [], "outputs": [], "any": True, "batch": False}
         if self.main is not None:
             out.update(self.main.model())
@@ -233,7 +235,7 @@ class Service:
             self.loop.run_until_complete(self.concurrently(requests, later))
 
     def endpoint(self, r: Request) -> Endpoint | None:
-        """Returns the endpoint of a request, or ends it."""
+        """Returns the endpoint of a request, or ends the request."""
         e = self.main if r.call is None else self.endpoints.get(r.call.endpoint)
         if e is None:
             if r.call is None:
@@ -260,7 +262,7 @@ class Service:
             current.reset(token)
 
     def stream(self, e: Endpoint, r: Request, results: list[Any], bound: Bound) -> None:
-        """Sends what a generator yields."""
+        """Sends the parts that a generator yields."""
         if len(results) != 1:
             raise Error(f"{e.name} answers in parts, and takes one row at a time", "invalid_argument")
         made = results[0]
@@ -279,7 +281,7 @@ class Service:
     # Async functions: all requests of a batch at once.
 
     async def concurrently(self, requests: Requests, calls: list[tuple[Endpoint, Request]]) -> None:
-        """Runs async functions for several requests at the same time; those that are cancelled get CancelledError."""
+        """Runs async functions for several requests at the same time. A cancelled function gets CancelledError."""
         import asyncio
 
         tasks: dict[Any, Request] = {}
@@ -331,7 +333,7 @@ class Service:
     # Batches.
 
     def batch(self, e: Endpoint, requests: Requests, group: list[Request]) -> None:
-        """Runs a function that takes several requests at once. A request whose input is wrong is left out."""
+        """Runs a function for several requests at once. A request with wrong input is left out."""
         token = current.set(group[0] if len(group) == 1 else None)
         whole = len(group) == len(requests) and requests.dense and e.arrays
         try:
@@ -385,7 +387,7 @@ class Service:
 
 
 def _check_self(target: type) -> None:
-    """Refuses methods to be served that have forgotten self."""
+    """Refuses methods without self."""
     for name in dir(target):
         method = inspect.getattr_static(target, name)
         if inspect.isfunction(method) and (name in ("infer", "predict", "setup") or hasattr(method, MARK)):
@@ -420,11 +422,11 @@ def _made(target: type, source: Source) -> Any:
 
 
 def endpoint(path: Any = None, *, method: str = "POST", example: Any = None, openai: bool = False) -> Any:
-    """Makes a method an endpoint: @endpoint, or @endpoint("/path", method="GET"). Its path is /NAME unless given.
+    """Makes a method an endpoint: @endpoint, or @endpoint("/path", method="GET"). The default path is /NAME.
 
-    example is a body that it takes, for the OpenAPI document. openai=True is OpenAI's form: a request with "stream":
-    true gets each part that the method yields as an event, and [DONE] behind them; another one gets the one part as
-    JSON.
+    example is an example body, for the OpenAPI document. openai=True is the form of OpenAI: a request with "stream":
+    true gets each part that the method yields as an event, and [DONE] at the end; a request without "stream" gets the
+    only part as JSON. Raises ValueError for a wrong path or method.
     """
     if callable(path):
         return _mark(path, endpoint=True)

@@ -1,8 +1,8 @@
 """Sessions and streams of millrace.v1 without input and output: docs/protocol.md as a state machine.
 
-A SessionState is given what the server sends, and gives back what is to be sent. It is used from one thread. Each frame
-that was sent ends exactly once, as a Result: a result, a drop, or an error; a frame that cannot be recovered after a
-lost connection is an error with `lost`.
+A SessionState gets the messages of the server, and returns the messages to send. One thread uses a SessionState. Each
+sent frame ends exactly once, as a Result: a result, a drop, or an error. A frame that cannot be recovered after a lost
+connection is an error with `lost`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CLOSE_REASONS = {
 
 
 class SessionState:
-    """The streams of one session, and how it is resumed."""
+    """The streams of a session, and the resumption of the session."""
 
     def __init__(self) -> None:
         self.token = ""
@@ -93,8 +93,9 @@ class SessionState:
         return text("attach", token=self.token, streams=streams)
 
     def attached(self, reply: Mapping, ready: Mapping) -> tuple[bool, list[Message]]:
-        """Handles the reply to attach. It returns whether the session was resumed (otherwise its streams are opened
-        again), and the messages to send. It raises what ends the session."""
+        """Handles the reply to attach. Returns whether the session was resumed (otherwise the streams are opened
+        again), and the messages to send. Raises the error that ends the session.
+        """
         kind = reply.get("type")
         messages: list[Message] = []
         ended: list[tuple[StreamState, MillraceError | None]] = []
@@ -143,7 +144,7 @@ class SessionState:
         return kind == "attached", messages
 
     def message(self, binary: bool, data: Any) -> list[Message]:
-        """Handles a message of the server, and returns what is to be sent."""
+        """Handles a message of the server, and returns the messages to send."""
         if binary:
             self._result(*binary_result(data))
             return []
@@ -265,7 +266,7 @@ class SessionState:
     }
 
     def closed_error(self, code: int, reason: str) -> tuple[bool, MillraceError]:
-        """What a close frame means: whether the session may be resumed, and the error."""
+        """The meaning of a close frame: whether the session may be resumed, and the error."""
         if self.server_error is not None:
             return False, self.server_error
         if code in (1005, 1006, 1012):
@@ -277,7 +278,7 @@ class SessionState:
 
 
 def lost(why: object) -> MillraceError:
-    """The error of a connection that broke."""
+    """The error of a broken connection."""
     return MillraceError("unavailable", f"the connection to the server was lost: {why}")
 
 

@@ -1,4 +1,4 @@
-"""Spans of programs, which become children of their frames' spans."""
+"""Spans of programs: children of the span of the frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_SPANS = 256
 
 
 class span:
-    """Measures a part of infer: `with millrace.span("tokenize"):`. Outside of a request it does nothing."""
+    """Measures a part of infer: `with millrace.span("tokenize"):`. Outside of a request, span does nothing."""
 
     __slots__ = ("_name", "_begun")
 

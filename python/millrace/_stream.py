@@ -1,4 +1,4 @@
-"""A stream of millrace.v1, as programs with asyncio use it."""
+"""A stream of millrace.v1, for programs with asyncio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("millrace.client")
 
 
 class Session(Protocol):
-    """What a stream uses of the session that carries it: millrace.aio.Session."""
+    """The part of millrace.aio.Session that a stream uses."""
 
     _connection: Any
     _client: Any
@@ -34,14 +34,16 @@ class Session(Protocol):
 
 
 class StreamView:
-    """What can be seen of a stream."""
+    """The visible state of a stream."""
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
 
     @property
     def counts(self) -> dict[str, int]:
-        """sent = results + drops + errors + waiting; unread of them were discarded since nobody read them."""
+        """Counts of frames: sent = results + drops + errors + waiting. unread counts results discarded without a
+        reader.
+        """
         return dict(self._state.counts, waiting=len(self._state.unended))
 
     @property
@@ -51,7 +53,7 @@ class StreamView:
 
     @property
     def advice(self) -> dict[str, Any]:
-        """What the server has advised last: fps, width, height, keyframe."""
+        """The latest advice of the server, a dict: fps, width, height (pixels), keyframe."""
         return dict(self._state.advice)
 
     @property
@@ -66,18 +68,19 @@ class StreamView:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the stream has ended."""
         return self._state.state == CLOSED
 
     @property
     def error(self) -> MillraceError | None:
-        """Why it ended; None after close, and while it has not ended."""
+        """The MillraceError that ended the stream; None after close, and while the stream is open."""
         return self._state.error
 
 
 class Stream(StreamView):
-    """Sends frames to one model, and reads exactly one ending for each: `async for result in stream`. The loop ends
-    when the stream is closed, and raises the error that closed it."""
+    """Sends frames to one model, and reads exactly one ending for each frame: `async for result in stream`. The loop
+    ends with the stream, and raises the error that closed the stream.
+    """
 
     def __init__(self, session: Session, state: StreamState, on_advice: Any, on_stats: Any, on_refused: Any) -> None:
         super().__init__(state)
@@ -106,7 +109,7 @@ class Stream(StreamView):
             self._on[what](value)
 
     async def _wait(self, ready: Callable[[], Any], timeout: float | None = None) -> bool:
-        """Waits until ready is true. It returns False when the time is over before."""
+        """Waits until ready is true. Returns False when the time ends first."""
         if ready():
             return True
         until = None if timeout is None else time.monotonic() + timeout
@@ -132,10 +135,12 @@ class Stream(StreamView):
         _caller: Any = None,
         **options: Any,
     ) -> int | None:
-        """Sends one frame, and returns its number, or None when it was not sent: with wait=False it is left out when
-        there is no connection or no credit, and with a timeout (seconds) when it would have to wait longer. In `every`
-        it waits for credit; in `latest` it needs none, since the server drops older frames. The arguments are those of
-        Frame."""
+        """Sends a frame. Returns the number of the frame, or None when the frame was not sent. In `every`, send waits
+        for credit; in `latest`, send needs no credit, since the server drops older frames. With wait=False, a frame
+        without a connection or credit is not sent. With a timeout (seconds), a frame is not sent after a longer wait.
+        The remaining arguments are the arguments of Frame. Raises MillraceError, such as the error that ended the
+        stream.
+        """
         frame = await self._converted(data if isinstance(data, Frame) else Frame(data, inputs, **options))
         st = self._state
         if _caller is None:
@@ -156,7 +161,7 @@ class Stream(StreamView):
         return await self._send(frame)
 
     async def _converted(self, frame: Frame) -> Frame:
-        """The frame as the model declares its inputs."""
+        """The frame with the datatypes of the model."""
         if frame.inputs is None:
             return frame
         return frame.converted(await self._session._client._declared_by(self._state.model, self._state.version))
@@ -182,8 +187,9 @@ class Stream(StreamView):
         return results
 
     async def receive_all(self, timeout: float | None = None) -> list[Result]:
-        """Waits for the next result, and returns all that have come; [] at the stream's end, and when timeout (seconds)
-        is over. It raises the error that ended the stream."""
+        """Waits for the next result, and returns all results so far, a list. Returns [] at the end of the stream, and
+        after timeout seconds. Raises the error that ended the stream.
+        """
         st = self._state
         self._reader = asyncio.current_task()
         await self._wait(lambda: st.replies or st.state == CLOSED, seconds(timeout, "timeout"))
@@ -193,8 +199,9 @@ class Stream(StreamView):
         return results
 
     async def receive(self, timeout: float | None = None) -> Result | None:
-        """Returns the next result; None at the stream's end, and when timeout (seconds) is over. It raises the error
-        that ended the stream."""
+        """Returns the next Result; None at the end of the stream, and after timeout seconds. Raises the error that
+        ended the stream.
+        """
         st = self._state
         self._reader = asyncio.current_task()
         await self._wait(lambda: st.replies or st.state == CLOSED, seconds(timeout, "timeout"))
@@ -217,8 +224,9 @@ class Stream(StreamView):
         return result
 
     async def map(self, frames: Any, **options: Any) -> AsyncIterator[Result]:
-        """Sends frames, which are what send takes, as fast as the server takes them, and iterates over the results of
-        this stream until all of them have ended. frames: an iterable or an asynchronous one."""
+        """Sends frames as fast as the server takes frames, and iterates over the results of this stream until all
+        frames have ended. frames is an iterable or an asynchronous iterable of arguments of send.
+        """
         caller = object()
         async for item in _each(frames):
             frame = item if isinstance(item, Frame) else Frame(item, **options)
@@ -235,7 +243,7 @@ class Stream(StreamView):
                 yield result
 
     async def _send_or_receive(self, frame: Frame, caller: Any) -> tuple[bool, list[Result]]:
-        """Sends the frame, or takes what has come, or both; it waits until one of them can be done."""
+        """Sends the frame, or takes results, or both. Waits until either can be done."""
         st = self._state
 
         def may_send() -> bool:
@@ -261,7 +269,7 @@ class Stream(StreamView):
         return results
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Waits until every frame that was sent has ended; False when timeout (seconds) is over before."""
+        """Waits until every sent frame has ended. Returns False after timeout seconds."""
         return await self._wait(lambda: not self._state.unended, seconds(timeout, "timeout"))
 
     def _control(self, message: Message) -> None:
@@ -282,8 +290,9 @@ class Stream(StreamView):
         outputs: str | None = None,
         parameters: Mapping | None = None,
     ) -> None:
-        """Changes the stream for frames that are sent from now on. None changes nothing, a number that is 0 restores
-        the model's default, and parameters replace all of them."""
+        """Changes the stream for frames sent from now on. None changes nothing, 0 restores the default of the model,
+        and parameters replace all parameters.
+        """
         if outputs not in (None, "binary", "json", "none"):
             raise invalid("outputs", f'is {outputs!r}: want "binary", "json" or "none"')
         changes = {
@@ -305,7 +314,7 @@ class Stream(StreamView):
         self._control(st.update_message(changes))
 
     async def pause(self) -> None:
-        """Makes frames that are not yet in a batch wait at the server."""
+        """Makes frames wait at the server. Frames in a batch are still answered."""
         self._state.paused = True
         self._control(text("pause", sid=self._state.sid))
 
@@ -315,13 +324,14 @@ class Stream(StreamView):
         self._control(text("resume", sid=self._state.sid))
 
     async def flush(self) -> None:
-        """Drops the frames at the server that are not yet in a batch."""
+        """Drops the frames at the server, except frames in a batch."""
         self._state.flushing = self._session._connection is None
         self._control(text("flush", sid=self._state.sid))
 
     async def configure(self, codec: str, data: Any) -> None:
-        """Sends the parameters of a video codec, for an encoder that returns them separately from its chunks: h264,
-        vp8, vp9 or av1, at most 64 KiB. They are sent again over a new connection."""
+        """Sends the parameters of a video codec (h264, vp8, vp9 or av1), at most 64 KiB, for an encoder that returns
+        parameters separately from chunks. After a reconnect, the client sends the parameters again.
+        """
         if codec not in ("h264", "vp8", "vp9", "av1"):
             raise invalid("codec", f"{codec!r} has no parameters: want h264, vp8, vp9 or av1")
         if len(data) > 64 << 10:
@@ -333,9 +343,10 @@ class Stream(StreamView):
             self._session._write_to(self._session._connection, st.config_messages())
 
     async def close(self, timeout: float | None = None) -> dict[str, int]:
-        """Ends the stream: frames that wait at the server are dropped, those in a batch are answered. Waits until all
-        have ended, and returns the server's totals. Results that were not read can still be. With a timeout (seconds)
-        it raises MillraceError when they have not ended by then."""
+        """Ends the stream: the server drops waiting frames, and answers frames in a batch. Waits until all frames have
+        ended, and returns the server's totals, a dict. Unread results can still be read. With a timeout (seconds),
+        raises MillraceError when frames have not ended in time.
+        """
         st = self._state
         if st.state != CLOSED and not st.closing:
             st.closing = True
@@ -354,7 +365,7 @@ class Stream(StreamView):
         return self.totals
 
     def _abandon(self) -> None:
-        """Closes the stream without waiting for its end."""
+        """Closes the stream without waiting for the end."""
         st = self._state
         st.abandoned = True
         if st.state != CLOSED and not st.closing:

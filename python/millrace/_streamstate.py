@@ -1,4 +1,4 @@
-"""One stream of a session without input and output: frames, credits, endings, and a lost connection."""
+"""A stream of a session without input and output: frames, credits, endings, and a lost connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Session(Protocol):
     streams: dict[int, StreamState]
 
     def new_sid(self) -> int:
-        """Returns a stream id that no stream of the session has."""
+        """Returns a stream id unused in the session."""
         ...
 
 
@@ -39,7 +39,7 @@ OPENING, OPEN, CLOSED = "opening", "open", "closed"
 
 
 class StreamState:
-    """One stream of a session."""
+    """A stream of a session."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class StreamState:
         return [(True, (HEADER.pack(1, CONFIG, codec, 0, self.sid, CONFIG_SEQ, 0, 0, 0, 0, 0), data))]
 
     def check_send(self, size: int) -> None:
-        """Raises what keeps a frame of this size from ever being sent."""
+        """Raises the error that keeps the stream from ever sending a frame of this size."""
         most = self.session.limits.get("max_message", 0)
         if self.error is not None:
             raise self.error
@@ -158,7 +158,7 @@ class StreamState:
 
     @property
     def full(self) -> bool:
-        """Whether too many results wait to be read, so that nothing more may be sent in `every`."""
+        """Whether unread results have reached the limit, so that a stream in `every` sends nothing."""
         return self.policy.mode != "latest" and len(self.replies) >= self.buffer
 
     def may_send(self, connected: bool, wait: bool) -> bool:
@@ -173,7 +173,7 @@ class StreamState:
         return self.sent < self.limit and (not window or self.at_server < window)
 
     def send(self, frame: Frame) -> tuple[int, Message]:
-        """Gives the frame its number, and returns the message."""
+        """Numbers the frame, and returns the number and the message."""
         seq = self.next_seq
         self.next_seq += 1
         self.sent += 1
@@ -188,9 +188,10 @@ class StreamState:
     # What ends.
 
     def settle(self, ranges: Iterable, ack: int, limit: int, reply: Result | None) -> None:
-        """Ends frames: reply for those in ranges, which are sorted. ack is how many frames of the stream the server has
-        ended. A repeated ending changes nothing. An ending that the server has sent but no longer keeps shows as a gap
-        in ack: that frame is lost."""
+        """Ends frames: reply is the ending of the frames in ranges (sorted). ack is the number of frames of the stream
+        that the server has ended. A repeated ending changes nothing. A sent ending that the server no longer keeps
+        shows as a gap in ack: the frame is lost.
+        """
         self.limit = max(self.limit, limit)
         if reply is not None and reply.partial:
             for u in self.unended:
@@ -231,7 +232,7 @@ class StreamState:
         self.changed()
 
     def take_lost(self) -> None:
-        """Ends the lost frames before which no frame is without an ending."""
+        """Ends the lost frames before the first frame without an ending."""
         n = 0
         while n < len(self.unended) and self.unended[n].lost:
             self._deliver(_lost(self.unended[n]))
@@ -257,7 +258,7 @@ class StreamState:
         self.replies.append(reply)
 
     def end(self, error: MillraceError | None) -> None:
-        """Ends the stream, and the frames that are left."""
+        """Ends the stream and the remaining frames."""
         self.session.streams.pop(self.sid, None)
         self.state, self.error = CLOSED, error
         self.mark_lost()
@@ -267,15 +268,16 @@ class StreamState:
     # A lost connection.
 
     def last_seq(self) -> int | None:
-        """The number before that of the first frame whose ending has not come. The newest ending would not do, since in
-        `latest` endings do not come in order."""
+        """The number before the first frame without an ending. The newest ending would be wrong, since in `latest`
+        endings come out of order.
+        """
         for u in self.unended:
             if not u.lost:
                 return u.seq - 1 if u.seq else None
         return self.next_seq - 1 if self.next_seq else None
 
     def reopen(self) -> list[Message]:
-        """Gives the stream a new id, and returns the message that opens it."""
+        """Gives the stream a new id, and returns the message `open`."""
         self.session.streams.pop(self.sid, None)
         self.sid = self.session.new_sid()
         self.session.streams[self.sid] = self
@@ -285,7 +287,7 @@ class StreamState:
         return [self.open_message()]
 
     def resume(self, at: Mapping) -> list[Message]:
-        """Marks frames that the server did not receive as lost, and returns the messages that may have been lost."""
+        """Marks frames that the server did not receive as lost, and returns messages that may have been lost."""
         received = at.get("received_seq")
         self.mark_lost(lambda u: received is None or u.seq > received)
         self.sent, self.limit = at["received_count"], at["credit_limit"]

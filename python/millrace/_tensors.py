@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol, with numpy where it is installed and without where it is not."""
+"""Tensors of the Open Inference Protocol, with numpy where numpy is installed, otherwise without numpy."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _numpy: Any = None
 
 
 def numpy() -> Any:
-    """Returns the module numpy, or False where it is not installed. It is imported at the first call."""
+    """Returns the module numpy, or False where numpy is not installed. The first call imports numpy."""
     global _numpy
     if _numpy is None:
         try:
@@ -74,7 +74,7 @@ def numpy() -> Any:
 
 
 def address(data: Any) -> int:
-    """Returns where a contiguous memoryview is in memory; 0 where numpy is missing, and for other objects."""
+    """Returns the memory address of a contiguous memoryview; 0 where numpy is missing, and for other objects."""
     np = numpy()
     if not np or type(data) is not memoryview:
         return 0
@@ -97,10 +97,10 @@ class Tensor:
 
     @classmethod
     def of(cls, value: Any, datatype: str, shape: Any = None) -> Tensor:
-        """Returns a tensor of this datatype of a number, a bool, bytes, str or nested lists of these; shape None:
-        theirs.
+        """Returns a tensor of this datatype from a number, a bool, bytes, str or nested lists. shape None: the shape of
+        the value.
 
-        Raises Error when they are of another datatype or shape.
+        Raises Error for values of another datatype or shape.
         """
         tensor = _of_lists("value", value, datatype)
         if shape is not None and math.prod(shape) != math.prod(tensor.shape):
@@ -142,7 +142,7 @@ class Tensor:
         return values
 
     def row(self, i: int, rows: int, axis: bool = True) -> Tensor:
-        """Returns row i of a tensor with this number of rows; without its axis of rows."""
+        """Returns row i of a tensor with this number of rows, without the axis of rows."""
         size = len(self.data) // max(rows, 1)
         return Tensor(self.datatype, self.shape[1:] if axis else self.shape, self.data[i * size : (i + 1) * size])
 
@@ -189,8 +189,8 @@ class TensorHint:
 
 
 def stack(rows: list[Any]) -> Any:
-    """Returns arrays of one shape as one array, with their number in front; the list itself where numpy is missing, or
-    without one of them.
+    """Returns arrays of one shape as one array, with the number of arrays as the first dimension. Returns the list
+    unchanged without numpy, and when an array is None.
     """
     np = numpy()
     if not np or any(row is None for row in rows):
@@ -199,7 +199,7 @@ def stack(rows: list[Any]) -> Any:
 
 
 class Prepared:
-    """An output as describe returns it."""
+    """An output, as describe returns the output."""
 
     __slots__ = ("datatype", "shape", "pieces")
 
@@ -208,14 +208,14 @@ class Prepared:
 
 
 def read(description: dict[str, Any], data: memoryview) -> Tensor:
-    """Returns the tensor of a message. Its memory is that of the message or segment."""
+    """Returns the tensor of a message. The tensor shares the memory of the message or segment."""
     if description["datatype"] == "BYTES":
         return Tensor("BYTES", description["shape"], split(data))
     return Tensor(description["datatype"], description["shape"], data)
 
 
 def split(data: Any) -> list[bytes]:
-    """Returns the elements of BYTES, each of which has its length in front."""
+    """Returns the elements of BYTES data. Each element begins with its length."""
     out, at = [], 0
     while at < len(data):
         (size,) = _LENGTH.unpack_from(data, at)
@@ -227,7 +227,9 @@ def split(data: Any) -> list[bytes]:
 
 
 def flat(data: Any) -> Any:
-    """Returns bytes-like data whose length is their number of bytes, which that of a memoryview of numbers is not."""
+    """Returns bytes-like data for which len is the number of bytes. For a memoryview of numbers, len is the number of
+    numbers.
+    """
     if isinstance(data, memoryview) and (data.itemsize != 1 or data.ndim != 1 or not data.c_contiguous):
         return data.tobytes()
     return data
@@ -242,10 +244,11 @@ def join(elements: Any) -> list[Any]:
 
 
 def describe(name: str, value: Any, what: str = "output") -> tuple[dict[str, Any], list[Any]]:
-    """Returns the description of an output (what: or of an input), without its place, and the pieces of its data.
+    """Returns the description of an output (what: or of an input), without the place of the data, and the pieces of the
+    data.
 
-    value is a numpy array, a Tensor, bytes, str, a number, a bool, or nested lists of one of these. Raises Error for
-    others.
+    value is a numpy array, a Tensor, bytes, str, a number, a bool, or nested lists of these types. Raises Error for
+    other types.
     """
     if isinstance(value, Prepared):
         return {"name": name, "datatype": value.datatype, "shape": list(value.shape)}, value.pieces
@@ -302,7 +305,7 @@ def _describe_array(name: str, value: Any, what: str) -> tuple[dict[str, Any], l
 
 
 def convert(name: str, value: Any, datatype: str) -> Tensor:
-    """Returns a value as a tensor of a datatype. Raises Error where that changes what it says."""
+    """Returns a value as a tensor of a datatype. Raises Error where the conversion changes the value."""
     if isinstance(value, Tensor) and value.datatype == datatype:
         return value
     if datatype == "BYTES":
@@ -332,9 +335,9 @@ def convert(name: str, value: Any, datatype: str) -> Tensor:
 
 
 def of_numbers(what: str, value: Any, datatype: str) -> Tensor:
-    """Returns a number, a bool or nested lists of them as a tensor of the datatype that a model declares. Texts stay
-    BYTES. Raises Error for numbers that the datatype does not hold: floats for integers, and integers outside its
-    range."""
+    """Returns a number, a bool or nested lists as a tensor of the datatype that a model declares. Texts stay BYTES.
+    Raises Error for numbers outside the datatype: floats for integers, and integers outside the range.
+    """
     shape, flat, kinds = _flatten(what, value)
     natural = _natural(what, kinds) if flat else datatype
     if natural in ("BYTES", datatype):
@@ -375,7 +378,7 @@ def _flatten(what: str, value: Any) -> tuple[list[int], list[Any], set[type]]:
 
 
 def _natural(what: str, kinds: set[type]) -> str:
-    """Returns the datatype of elements of these types where nothing declares one."""
+    """Returns the datatype of elements of these types where no model declares a datatype."""
     if kinds <= {bool}:
         return "BOOL"
     if kinds <= {int}:

@@ -1,8 +1,8 @@
-"""Types of input: what they accept from JSON, forms and tensors, and their JSON schemas.
+"""Types of input: accepted values in JSON, forms and tensors, and JSON schemas.
 
-`_hints.of` makes a Type of a hint. Type.check takes a JSON value and returns the program's value; it appends what is
-wrong to a list, as dicts with loc, msg and type. Values are not converted between types, except integers to float and,
-in forms, queries and parameters, text to numbers (Type.text).
+`_hints.of` makes a Type of a hint. Type.check takes a JSON value and returns the program's value; check appends errors
+to a list, as dicts with loc, msg and type. Values are not converted between types, except integers to float and, in
+forms, queries and parameters, text to numbers (Type.text).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _JSON_NAMES = {
 
 
 class Invalid(Exception):
-    """Input that does not fit; errors says where and why."""
+    """Wrong input; errors has the places and reasons."""
 
     def __init__(self, errors: Errors):
         first = errors[0]
@@ -51,12 +51,12 @@ def wrong(errors: Errors, loc: Loc, msg: str, kind: str) -> Any:
 
 
 def named(value: Any) -> str:
-    """Says what a JSON value is."""
+    """Names the JSON type of a value."""
     return _JSON_NAMES.get(type(value), type(value).__name__)
 
 
 class Type:
-    """A type of input. spec is how it is declared as a tensor: datatype and shape, or None."""
+    """A type of input. spec is the declaration as a tensor: datatype and shape, or None."""
 
     name = "any value"
     spec: tuple[str, list[int]] | None = None
@@ -108,7 +108,7 @@ class Type:
 
 
 class AnyType(Type):
-    """No hint, or Any: tensors are arrays (BYTES lists of bytes), JSON is as it comes."""
+    """No hint, or Any: tensors are arrays (BYTES lists of bytes), JSON is unchanged."""
 
     def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
         """Implements Type."""
@@ -170,7 +170,7 @@ class Plain(Type):
 
 
 class BytesType(Type):
-    """bytes: base64 in JSON, as they are everywhere else."""
+    """bytes: base64 in JSON, raw everywhere else."""
 
     name, raw = "bytes", True
     spec = ("BYTES", [1])
@@ -206,7 +206,7 @@ class BytesType(Type):
 
 
 class Parsed(Type):
-    """A type that a function reads from a string, such as a date."""
+    """A type read from a string by a function, such as a date."""
 
     spec = ("BYTES", [1])
 
@@ -236,7 +236,7 @@ class Parsed(Type):
 
 
 class ListType(Type):
-    """list, set, frozenset, and tuple of one type and any length."""
+    """list, set, frozenset, and tuple of one item type and any length."""
 
     spec = ("BYTES", [1])
 
@@ -254,7 +254,7 @@ class ListType(Type):
         return items if self._make is None or errors else self._make(items)
 
     def text(self, text: str, loc: Loc, errors: Errors) -> Any:
-        """Implements Type: a JSON list, or its only item."""
+        """Implements Type: a JSON list, or the only item."""
         if text.lstrip().startswith("["):
             return super().text(text, loc, errors)
         return self.texts([text], loc, errors)
@@ -264,7 +264,7 @@ class ListType(Type):
         return self._made([from_part(self.item, t, loc + (i,), errors) for i, t in enumerate(texts)], errors)
 
     def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
-        """Implements Type: elements of BYTES are the items, unless they are one JSON list."""
+        """Implements Type: elements of BYTES are the items, except a single element with a JSON list."""
         if tensor.datatype != "BYTES" or len(tensor.data) == 1 and tensor.data[0].lstrip()[:1] == b"[":
             return super().tensor(tensor, loc, errors)
         return self._made([self.item.payload(d, loc + (i,), errors) for i, d in enumerate(tensor.data)], errors)
@@ -329,7 +329,7 @@ class DictType(Type):
 
 
 class LiteralType(Type):
-    """Literal, and Enum by the values of its members."""
+    """Literal, and Enum by the values of the members."""
 
     spec = ("BYTES", [1])
 
@@ -366,7 +366,7 @@ class LiteralType(Type):
 
 
 class UnionType(Type):
-    """Union and Optional: the first type that fits."""
+    """Union and Optional: the first type that accepts the value."""
 
     spec = ("BYTES", [1])
 
@@ -422,14 +422,14 @@ class UnionType(Type):
 
 
 def without_null(t: Type) -> Type:
-    """Returns what Optional[X] takes besides null: X. Other types are returned as they are."""
+    """Returns X for Optional[X]. Returns other types unchanged."""
     if isinstance(t, UnionType) and len(t.options) == 2 and t.options[1].name == "null":
         return t.options[0]
     return t
 
 
 class ObjectType(Type):
-    """Dataclasses and TypedDicts: objects with members of given types; others are refused."""
+    """Dataclasses and TypedDicts: objects with members of given types; further members are refused."""
 
     whole = True
     spec = ("BYTES", [1])
@@ -624,7 +624,7 @@ def is_picture(data: Any) -> bool:
 
 
 def picture_hint(name: Any) -> str:
-    """Says which hint takes pictures."""
+    """Names the hint for pictures."""
     return (
         "is a picture file, and its type hint takes none: give it the hint millrace.Image, as in "
         f"`{name}: millrace.Image` or `{name}: millrace.Image[640, 480]`"

@@ -1,9 +1,9 @@
-"""Calls authenticate_user(username, password) of a module, which the server's setting auth.module names.
+"""Calls authenticate_user(username, password) of a module. The server's setting auth.module names the module.
 
-Started by the server with the module's file as argument. Each line of standard input is a JSON object with username and
-password; each is answered with a line: {"user": ID}, where ID is null for nobody, or {"error": TEXT}. The first line
-says that the module was loaded. What the module writes to standard output goes to standard error, which the server
-logs. Texts of errors have no arguments of the call.
+The server starts this program with the file of the module as argument. Each line of standard input is a JSON object
+with username and password. Each answer is a line: {"user": ID}, where ID is null for nobody, or {"error": TEXT}. The
+first line says that the module was loaded. Standard output of the module goes to standard error, into the log of the
+server. Texts of errors have no arguments of the call.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import traceback
 
 
 def place(error: BaseException) -> str:
-    """The type of an error, and where it was raised, without its text, which may have the password."""
+    """The type of an error and the place of the raise, without the text, since the text may have the password."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f", {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"

@@ -1,4 +1,4 @@
-"""RFC 6455 without input and output: the handshake of a client, its frames, and those of the server."""
+"""RFC 6455 without input and output: handshake and frames of a client, and frames of the server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def violation(text: str) -> MillraceError:
-    """The error of a server that does not speak the protocol."""
+    """The error of a server that breaks the protocol."""
     return MillraceError("internal", f"the server broke the WebSocket protocol: {text}")
 
 
 def upgrade(subprotocols: list[str]) -> tuple[dict[str, str], str]:
-    """The headers of a handshake, and the key that `accepted` compares."""
+    """The headers of a handshake, and the key for `accepted`."""
     key = base64.b64encode(os.urandom(16)).decode()
     return {
         "Upgrade": "websocket",
@@ -34,7 +34,7 @@ def upgrade(subprotocols: list[str]) -> tuple[dict[str, str], str]:
 
 
 def accepted(reply: Reply, key: str) -> str:
-    """Checks the reply to a handshake, whose status is 101. It returns the subprotocol."""
+    """Checks a reply with status 101 to a handshake. Returns the subprotocol."""
     want = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
     if reply.headers.get("sec-websocket-accept") != want or reply.headers.get("upgrade", "").lower() != "websocket":
         raise violation("its handshake does not accept the upgrade")
@@ -44,7 +44,7 @@ def accepted(reply: Reply, key: str) -> str:
 
 
 def frame(opcode: int, *parts: Any) -> bytes:
-    """A frame of a client: its parts one after the other, masked."""
+    """A frame of a client: the parts in order, masked."""
     n = sum(_oip.size(p) for p in parts)
     key = os.urandom(4)
     if n < 126:
@@ -90,8 +90,9 @@ class Reader:
         self._opcode = 0
 
     def message(self) -> Reading:
-        """Reads until a message is complete or a ping or pong has come, and returns its opcode and its bytes. It raises
-        Closed when the server closes, and EOFError when the connection ends."""
+        """Reads until a message is complete or a ping or pong has come, and returns the opcode and the bytes. Raises
+        Closed when the server closes, and EOFError when the connection ends.
+        """
         while True:
             opcode, final, payload = yield from self._frame()
             if opcode == CLOSE:

@@ -1,6 +1,6 @@
-"""The child's side of the protocol between Millrace and its child processes (docs/process.md).
+"""The child's side of the protocol between Millrace and child processes (docs/process.md).
 
-A message is 8 bytes (length of the JSON text and of the bytes after it, u32, little endian), the JSON object and
+A message is 8 bytes (length of the JSON text and of the bytes after the text, u32, little endian), the JSON object and
 the bytes. Descriptors of shared memory arrive with the message `segment`.
 """
 
@@ -35,10 +35,10 @@ _ANCILLARY = socket.CMSG_SPACE(4 * 4)
 
 
 def encoder(default: Callable[[Any], Any]) -> Callable[[Any], str]:
-    """Returns a function that writes JSON; default is called for what JSON does not have.
+    """Returns a function that writes JSON. default is called for types without a form in JSON.
 
-    It makes the C encoder once, and not for each text. Objects in themselves end as RecursionError. Numbers that are
-    not finite are ValueErrors.
+    The C encoder is made once, and not for each text. Recursive objects raise RecursionError. Numbers that are not
+    finite raise ValueError.
     """
     plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default)
     try:
@@ -87,7 +87,7 @@ class Closed(Exception):
 
 
 class Connection:
-    """The socket to the server. One thread receives; several may send."""
+    """The socket to the server. One thread receives; several threads may send."""
 
     def __init__(self, sock: socket.socket):
         self.sock = sock
@@ -98,11 +98,11 @@ class Connection:
         self._lock = threading.Lock()
 
     def send(self, message: dict[str, Any], parts: list[Any] = []) -> None:
-        """Sends a message with the bytes of parts after it."""
+        """Sends a message and the bytes of parts."""
         self.send_text(encode_json(message), parts)
 
     def send_text(self, text: str, parts: list[Any] = []) -> None:
-        """Sends a message that is JSON text already."""
+        """Sends a message of JSON text."""
         data = text.encode("utf-8", "replace")
         size = 0
         for part in parts:
@@ -117,11 +117,11 @@ class Connection:
                 self.sock.sendall(part)
 
     def receive(self) -> tuple[dict[str, Any], memoryview]:
-        """Returns the next message and its bytes; waits for it. Raises Closed at the end."""
+        """Returns the next message and the bytes; waits for a message. Raises Closed at the end."""
         return self._waiting.popleft() if self._waiting else self.next()
 
     def next(self) -> tuple[dict[str, Any], memoryview]:
-        """Returns the next message of the socket, before those that wait for receive."""
+        """Returns the next message of the socket, before messages kept for receive."""
         while True:
             message = self._parse()
             if message is not None:
@@ -129,7 +129,7 @@ class Connection:
             self._fill(0)
 
     def poll(self) -> list[tuple[dict[str, Any], memoryview]]:
-        """Returns the messages that have arrived, without waiting. keep gives back messages for other callers."""
+        """Returns the arrived messages, without waiting. keep gives back messages for other callers."""
         found = []
         try:
             while True:
@@ -146,7 +146,7 @@ class Connection:
         self._waiting.append(message)
 
     def descriptor(self) -> int:
-        """Returns the descriptor that came with a message."""
+        """Returns the descriptor sent with a message."""
         return self._fds.popleft()
 
     def _fill(self, flags: int) -> None:
@@ -177,7 +177,7 @@ class Connection:
         return message, memoryview(self._data)[end : self._at]
 
     def _read_long(self, size: int) -> None:
-        """Reads the rest of a message of this size, and nothing of the next one, whose descriptor would be lost."""
+        """Reads the rest of a message of this size, and nothing of the next message, since a descriptor would be lost."""
         data = bytearray(size)
         view = memoryview(data)
         have = len(self._data) - self._at
@@ -191,7 +191,7 @@ class Connection:
 
 
 class Segments:
-    """The shared memory that the server has sent."""
+    """The shared memory of the server."""
 
     def __init__(self) -> None:
         self._views: dict[int, memoryview] = {}
@@ -206,7 +206,7 @@ class Segments:
         self._views[number] = memoryview(memory)
 
     def drop(self, number: int) -> None:
-        """Forgets a segment. It stays mapped as long as the program keeps a part of it."""
+        """Forgets a segment. The segment stays mapped while the program keeps a part of the segment."""
         self._views.pop(number, None)
         self._addresses.pop(number, None)
 
@@ -229,7 +229,7 @@ class Segments:
 
 
 class Inputs:
-    """The inputs of one batch that are in shared memory: an output that is a part of one is answered from there."""
+    """The inputs of a batch in shared memory: an output that is a part of an input is answered without a copy."""
 
     def __init__(self, segments: Segments, places: Callable[[], Iterable[dict[str, Any]]]):
         self._segments, self._places = segments, places
@@ -237,7 +237,7 @@ class Inputs:
         self._starts: list[int] = []  # their addresses
 
     def find(self, piece: Any, tensor: dict[str, Any]) -> bool:
-        """Adds to the description of a tensor where its data are, if they are a part of an input."""
+        """Adds the place of the data to the description of a tensor, if the data are a part of an input."""
         at = _tensors.address(piece)
         if at == 0:
             return False
@@ -258,7 +258,7 @@ class Inputs:
 
 
 class Output:
-    """Where the outputs of one message go: into its region of shared memory, or after its JSON text."""
+    """The place of the outputs of a message: a region of shared memory, or after the JSON text."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class Output:
         self._used = RESERVED
 
     def put(self, tensor: dict[str, Any], pieces: list[Any]) -> dict[str, Any]:
-        """Adds to the description of a tensor where its data are. pieces are its data, in order."""
+        """Adds the place of the data to the description of a tensor. pieces are the data, in order."""
         size = 0
         for piece in pieces:
             size += len(piece)
@@ -308,7 +308,7 @@ class Output:
         return tensor
 
     def put_small(self, head: bytes, data: bytes) -> int:
-        """Adds two pieces after the JSON text; returns where they begin."""
+        """Adds two pieces after the JSON text; returns the offset of the pieces."""
         at = self._size
         self.parts += (head, data)
         self._size = at + len(head) + len(data)

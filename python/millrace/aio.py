@@ -1,4 +1,4 @@
-"""The client of a Millrace server for programs with asyncio. It has the methods of millrace.client, to be awaited.
+"""The client of a Millrace server for programs with asyncio: the methods of millrace.client, as coroutines.
 
     from millrace.aio import Client
 
@@ -9,7 +9,7 @@
             async for result in stream:
                 print(result.seq, result["boxes"])
 
-A Client belongs to one event loop. docs/python-client.md explains it.
+A Client belongs to one event loop. docs/python-client.md is the guide.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _MAX_BACKOFF = 5.0
 
 
 class _Connection:
-    """One connection: its reader and its writer."""
+    """A connection: reader and writer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -154,7 +154,7 @@ class Client(Calls):
         self._sessions: set[Session] = set()
 
     async def close(self) -> None:
-        """Closes idle connections, and ends the sessions and streams that are open."""
+        """Closes idle connections, and ends open sessions and streams."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -207,7 +207,7 @@ class Client(Calls):
         return call.read(reply)
 
     async def _both(self, call: Call | After) -> tuple[Call, Reply]:
-        """Carries out a call, and before it the one on which it depends. It returns the call and its reply."""
+        """Carries out a call, after the call on which the call depends. Returns the last call and the reply."""
         if isinstance(call, After):
             call = call.then(call.first.read(await self._exchange(call.first)))
         reply = await self._exchange(call)
@@ -220,7 +220,7 @@ class Client(Calls):
         return call, reply
 
     async def _declared_by(self, model: str, version: Any) -> dict[str, str]:
-        """The datatypes that the inputs of a model declare."""
+        """The datatypes that the model declares for inputs, by name."""
         known = self._known(model, version)
         return known if known is not None else await self._do(self._declaring(model, version, None))
 
@@ -274,15 +274,15 @@ class Client(Calls):
         give_up: float = 120.0,
         on_connection: Callable[[str, MillraceError | None], None] | None = None,
     ) -> Session:
-        """Starts a session, over which any number of streams go.
+        """Starts a session, a connection for any number of streams.
 
-        headers        are sent with each handshake
-        ticket         True: each handshake has a ticket of `Client.ticket`; or a function that returns one, and may be
-                       async
-        give_up        seconds for which a lost connection is tried to be restored; 0 = it is not
-        on_connection  is called with "lost" and the error, "resumed" (frames that did not arrive are lost), or
-                       "reopened" (the server no longer had the session: all frames in flight, and states of models, are
-                       lost)
+        headers        names and values, sent with each handshake
+        ticket         True: each handshake has a ticket of `Client.ticket`. Or a function or coroutine function that
+                       returns a ticket
+        give_up        seconds of attempts to restore a lost connection; 0 = no attempt
+        on_connection  function. The first argument is "lost" (with the error), "resumed" (frames that did not arrive
+                       are lost), or "reopened" (the server no longer had the session: all frames in flight, and states
+                       of models, are lost)
         """
         if isinstance(give_up, bool) or not isinstance(give_up, (int, float)) or not give_up >= 0:
             raise invalid("give_up", f"is {give_up!r}: want seconds, 0 or more")
@@ -293,8 +293,9 @@ class Client(Calls):
         return session
 
     async def open(self, model: str, **options: Any) -> Stream:
-        """Opens a stream to a model in a session of its own, which ends with it. The options are those of Session.open,
-        and `session`, a dict of those of session."""
+        """Opens a stream to a model in a session of its own. The session ends with the stream. The options are the
+        options of Session.open, and `session`, a dict with options of Client.session.
+        """
         session = await self.session(**options.pop("session", {}))
         try:
             stream = await session.open(model, **options)
@@ -306,12 +307,12 @@ class Client(Calls):
 
 
 class Session:
-    """Any number of streams over one connection. When that is lost, it is opened again, and the streams are resumed:
-    each frame that was sent still ends exactly once, and those that cannot be recovered end as `lost`.
+    """Any number of streams over one connection. The client restores a lost connection and resumes the streams. Each
+    sent frame still ends exactly once; frames that cannot be recovered end as `lost`.
 
     state    SessionState: limits, going_away, unknown
-    error    why it ended; None after close, and while it has not ended
-    closed   whether it has ended
+    error    the MillraceError that ended the session; None after close, and while the session is open
+    closed   whether the session has ended
     """
 
     def __init__(
@@ -393,7 +394,7 @@ class Session:
             raise
 
     async def _first(self, connection: _Connection) -> dict:
-        """Reads one control message of a handshake."""
+        """Reads a control message of a handshake."""
         while True:
             opcode, data = await connection.read(self._reader.message())
             if opcode == _websocket.TEXT:
@@ -408,7 +409,7 @@ class Session:
                 connection.write([_websocket.frame(_websocket.PONG, data)])
 
     async def _resume(self) -> tuple[_Connection, bool]:
-        """Opens another connection, and resumes the session over it. It returns whether the server still had it."""
+        """Opens another connection, and resumes the session. Returns whether the server still had the session."""
         connection, ready = await self._connect()
         try:
             self._write_to(connection, [self.state.attach_message()])
@@ -450,7 +451,7 @@ class Session:
                 error = failure
 
     def _retry(self, st: StreamState, error: MillraceError) -> bool:
-        """Opens a stream again a little later, whose opening the server has refused for now after a lost connection."""
+        """Opens a stream again a little later, after a lost connection and a temporary refusal."""
         if self._stopping or time.monotonic() > self._reopen_until:
             return False
 
@@ -495,7 +496,7 @@ class Session:
                     waiting.cancel()
 
     async def _read(self, connection: _Connection) -> tuple[bool, MillraceError]:
-        """Reads until the connection ends. It returns whether the session may be resumed, and the reason of the end."""
+        """Reads until the connection ends. Returns whether the session may be resumed, and the reason of the end."""
         pings = asyncio.ensure_future(self._keep_alive(connection))
         try:
             while True:
@@ -520,7 +521,7 @@ class Session:
             pings.cancel()
 
     async def _keep_alive(self, connection: _Connection) -> None:
-        """Pings, and ends a connection over which nothing comes."""
+        """Sends pings, and ends a silent connection."""
         while True:
             await asyncio.sleep(_PING)
             if self._room is not None:
@@ -531,8 +532,9 @@ class Session:
             connection.write([_websocket.frame(_websocket.PING)])
 
     async def _wait_for_room(self) -> None:
-        """Waits while a stream has more results than can come from the frames that it may send: parts of results that
-        nobody reads."""
+        """Waits while a stream has more unread results than sendable frames can cause: partial results without a
+        reader.
+        """
         while any(
             st.policy.mode != "latest" and len(st.replies) > st.buffer + MAX_UNENDED
             for st in self.state.streams.values()
@@ -584,22 +586,22 @@ class Session:
         on_stats: Callable[[dict], None] | None = None,
         on_refused: Callable[[MillraceError], None] | None = None,
     ) -> Stream:
-        """Opens a stream to a model, and waits until the server has opened it.
+        """Opens a stream to a model, and waits until the server has opened the stream. Raises MillraceError.
 
-        codec       of frames without one: auto (pictures are recognised by their content), opaque, jpeg, png, webp,
-                    h264, vp8, vp9, av1, rgb24, nv12, pcm16, pcmf32
+        codec       of frames without a codec: auto (the server recognises pictures by content), opaque, jpeg, png,
+                    webp, h264, vp8, vp9, av1, rgb24, nv12, pcm16, pcmf32
         width, height  pixels, of rgb24 and nv12
-        policy      "latest": the newest frame is answered, and older ones are dropped; "every": each is answered; "" =
-                    the model's; or a Policy, instead of max_age, deadline (seconds), max_fps and window (frames in
-                    flight)
+        policy      "latest": the newest frame is answered, older frames are dropped; "every": each frame is answered;
+                    "": the policy of the model. Or a Policy, instead of max_age, deadline (seconds), max_fps and window
+                    (frames in flight)
         outputs     "binary", "json" or "none"
-        stateful    only a model that keeps state of a stream is accepted
+        stateful    True: refuse a model that keeps no state of streams
         parameters  for frames without parameters
-        trace       results tell which trace their frame belongs to
-        buffer      how many results may wait to be read. In "every", nothing more is sent then; in "latest" the oldest
-                    are discarded, and counted as counts["unread"]
-        on_advice, on_stats, on_refused  are called with what the server advises (fps, width, height, keyframe), its
-                    statistics, and why it refused an update, pause, resume or flush
+        trace       True: each result has the trace of the frame
+        buffer      the most unread results. At the limit, a stream in "every" sends nothing, and a stream in "latest"
+                    discards the oldest results; counts["unread"] counts discarded results
+        on_advice, on_stats, on_refused  functions. The argument is the server's advice (fps, width, height, keyframe),
+                                         the statistics, or the error of a refused update, pause, resume or flush
         """
         if not isinstance(policy, Policy):
             policy = Policy(policy, max_age, deadline, max_fps, window)
@@ -657,7 +659,7 @@ class Session:
             waiting.set_result(message["server_t"])
 
     async def close(self) -> None:
-        """Ends the session and its streams. Frames in flight end as lost."""
+        """Ends the session and the streams. Frames in flight end as lost."""
         self._stopping = True
         if self._task is None or self.closed:
             return

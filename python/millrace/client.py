@@ -1,4 +1,4 @@
-"""The client of a Millrace server, for programs without asyncio. millrace.aio has the same one for those with it.
+"""The client of a Millrace server, for programs without asyncio. millrace.aio is the client for programs with asyncio.
 
     from millrace.client import Client
 
@@ -9,7 +9,7 @@
             for result in stream.map(frames):
                 print(result.seq, result["boxes"])
 
-A Client may be used by several threads. docs/python-client.md explains it.
+Several threads may use a Client at the same time. docs/python-client.md is the guide.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PIECE = 64 << 10  # bytes that are received at once
 
 
 def _left(deadline: float | None) -> float | None:
-    """The seconds that are left until deadline."""
+    """Seconds until deadline."""
     if deadline is None:
         return None
     left = deadline - time.monotonic()
@@ -68,7 +68,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 def _local(path: str, deadline: float | None) -> socket.socket:
-    """Connects to a unix socket, in the time that is left."""
+    """Connects to a unix socket, within the time left."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(_left(deadline))
@@ -80,7 +80,7 @@ def _local(path: str, deadline: float | None) -> socket.socket:
 
 
 def _connected(host: str, port: int, deadline: float | None) -> socket.socket:
-    """Connects to the first address of a host that accepts, in the time that is left."""
+    """Connects to the first address of a host where a server accepts, within the time left."""
     error: OSError | None = None
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
         try:
@@ -99,7 +99,7 @@ def _connected(host: str, port: int, deadline: float | None) -> socket.socket:
 
 
 class _Connection:
-    """One connection for calls."""
+    """A connection for calls."""
 
     def __init__(self, client: Client, deadline: float | None) -> None:
         to = client._to
@@ -118,7 +118,7 @@ class _Connection:
             raise
 
     def is_open(self) -> bool:
-        """Whether the server has neither closed it nor sent anything."""
+        """Whether the server has neither closed the connection nor sent unexpected bytes."""
         if self._at < len(self._ahead):
             return False
         try:
@@ -190,7 +190,7 @@ class _Connection:
         return whole
 
     def limit(self, deadline: float | None) -> None:
-        """Lets the next operation of the socket take the time that is left."""
+        """Limits the next operation of the socket to the time left."""
         self.socket.settimeout(_left(deadline))
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class Client(Calls):
         self._options = options
 
     def close(self) -> None:
-        """Closes idle connections, and ends the sessions and streams that are open."""
+        """Closes idle connections, and ends open sessions and streams."""
         with self._lock:
             idle, self._idle = self._idle, []
             loop, self._loop, own, self._async = self._loop, None, self._async, None
@@ -236,7 +236,7 @@ class Client(Calls):
             connection.close()
 
     def _send(self, call: Call, deadline: float | None) -> tuple[_Connection, Reply]:
-        """Sends a request, and reads the head of its reply."""
+        """Sends a request, and reads the head of the reply."""
         connection = self._connection(deadline)
         try:
             broken: OSError | None = None
@@ -277,7 +277,7 @@ class Client(Calls):
         return self._exchange(fresh, timeout, deadline)
 
     def _exchange(self, call: Call, timeout: float | None, deadline: float | None) -> Any:
-        """Sends a request, and returns what its reply says. timeout is that of the user, for the error."""
+        """Sends a request, and returns the value of the reply. timeout is the limit of the user, for the error."""
         try:
             connection, reply = self._send(call, deadline)
             try:
@@ -329,8 +329,10 @@ class Client(Calls):
                 connection.close()
 
     def session(self, **options: Any) -> Session:
-        """Starts a session, over which any number of streams go. The options are those of aio.Client.session; functions
-        among them are called in a thread of the client, and must not wait for the session or its streams."""
+        """Starts a session, a connection for any number of streams. The options are the options of aio.Client.session.
+        A thread of the client calls functions among the options; the functions must not wait for the session or a
+        stream of the session.
+        """
         with self._lock:
             if self._loop is None:
                 self._loop, self._async = _Loop(), aio.Client(self._to_text(), **self._options)
@@ -341,8 +343,9 @@ class Client(Calls):
         return str(self._to)
 
     def open(self, model: str, **options: Any) -> Stream:
-        """Opens a stream to a model in a session of its own, which ends with it. The options are those of
-        aio.Session.open, and `session`, a dict of those of session."""
+        """Opens a stream to a model in a session of its own. The session ends with the stream. The options are the
+        options of aio.Session.open, and `session`, a dict with options of Client.session.
+        """
         session = self.session(**options.pop("session", {}))
         try:
             stream = session.open(model, **options)
@@ -354,7 +357,7 @@ class Client(Calls):
 
 
 class _Loop:
-    """An event loop in a thread, which carries out the streams' work."""
+    """An event loop in a thread: carries out the work of the streams."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -364,7 +367,7 @@ class _Loop:
         self._thread.start()
 
     def wait(self, work: Any) -> Any:
-        """Awaits work in the loop, and returns its result."""
+        """Awaits work in the loop, and returns the result."""
         if threading.current_thread() is self._thread:
             work.close()
             raise MillraceError(
@@ -384,7 +387,7 @@ class _Loop:
             raise
 
     def end(self) -> None:
-        """Ends the loop, and what others wait for in it, with `canceled`."""
+        """Ends the loop. Work in progress ends with `canceled`."""
         with self._lock:
             self._ended = True
         asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result()
@@ -410,7 +413,7 @@ def _waits(method: Callable) -> Callable:
 
 
 class Session:
-    """Any number of streams over one connection, which is restored when it is lost. See aio.Session."""
+    """Any number of streams over one connection. A lost connection is restored. See aio.Session."""
 
     def __init__(self, session: aio.Session, loop: _Loop) -> None:
         self._async, self._loop = session, loop
@@ -425,12 +428,12 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the session has ended."""
         return self._async.closed
 
     @property
     def error(self) -> MillraceError | None:
-        """Why it ended; None after close, and while it has not ended."""
+        """The MillraceError that ended the session; None after close, and while the session is open."""
         return self._async.error
 
     @property
@@ -446,7 +449,7 @@ class Session:
 
 
 class Stream(StreamView):
-    """Sends frames to one model, and reads exactly one ending for each. See aio.Stream."""
+    """Sends frames to one model, and reads exactly one ending for each frame. See aio.Stream."""
 
     def __init__(self, stream: aio.Stream, loop: _Loop) -> None:
         super().__init__(stream._state)
@@ -474,8 +477,9 @@ class Stream(StreamView):
                 return None
 
     async def _fetch(self, timeout: float | None, caller: int) -> bool:
-        """Waits for results, and puts them where each thread that receives finds them. It returns False at the stream's
-        end, and when timeout (seconds) is over."""
+        """Waits for results, and stores the results for all threads in receive. Returns False at the end of the stream,
+        and after timeout seconds.
+        """
         stream, st = self._async, self._async._state
         stream._reader = caller
         if not await stream._wait(lambda: self._read or st.replies or st.state == CLOSED, timeout):
@@ -507,8 +511,9 @@ class Stream(StreamView):
     close.__doc__ = aio.Stream.close.__doc__
 
     def map(self, frames: Iterable[Any], **options: Any) -> Iterator[Result]:
-        """Sends frames, which are what send takes, as fast as the server takes them, and iterates over the results of
-        this stream until all of them have ended."""
+        """Sends frames as fast as the server takes frames, and iterates over the results of this stream until all
+        frames have ended. A frame is a valid argument of send.
+        """
         while self._read:  # of those that receive has fetched
             try:
                 result = self._read.popleft()
