@@ -17,19 +17,19 @@ import {isSampled, traceIdOf} from './trace.js';
 /** waiting = until the next attempt to connect or to open; closing = until the frames in flight have ended. */
 export type State = 'connecting' | 'running' | 'waiting' | 'closing' | 'closed';
 
-/** What the server asks for; undefined = anything. */
+/** Requests of the server about frames; undefined = any value. */
 export interface Advice {
   fps?: number;
   /** The size of pictures, px. */
   width?: number;
   height?: number;
-  /** Of JPEG, 1 to 100. */
+  /** Quality of JPEG, 1 to 100. */
   quality?: number;
 }
 
 /** The details of a stream's events. */
 export interface StreamEvents {
-  /** error: what ended the connection or the stream, if the server sent it. */
+  /** error: the cause of the end of the connection or the stream, if the server sent a cause. */
   state: {state: State; error?: MillraceError};
   result: Result;
   drop: Drop;
@@ -37,28 +37,28 @@ export interface StreamEvents {
   /** A frame was not sent: no credit, too early by the server's advice, or skipped by the encoder. */
   skip: {note: unknown};
   advice: Advice;
-  /** The server refused a message about the stream, such as an update. */
+  /** The server refused a message about the stream, for example an update. */
   refusal: MillraceError;
-  /** The next chunk of inter-coded video must be a key frame: the server asks for one, or chunks were lost. */
+  /** The next chunk of inter-coded video must be a key frame: the server requests a key frame, or chunks were lost. */
   keyframe: undefined;
-  /** The stream goes on with another codec, because the server refused the one before. */
+  /** The stream goes on with the next codec, because the server refused the codec before. */
   codec: {codec: string; error: MillraceError};
 }
 
 /** The frames of a stream. sent = results + dropped + errors + inFlight, at any time. */
 export interface Counts {
   sent: number;
-  /** Frames that were left out before they were sent. */
+  /** Frames left out before sending. */
   skipped: number;
   results: number;
   dropped: number;
-  /** By reason. */
+  /** Dropped frames by reason. */
   drops: Record<string, number>;
   errors: number;
   inFlight: number;
-  /** Of the frames that were sent. */
+  /** Bytes of sent frames. */
   bytes: number;
-  /** Endings that nobody read in time, so that they were discarded; they count above, too. */
+  /** Endings discarded because nobody read the endings in time; the other counts include discarded endings. */
   unread: number;
 }
 
@@ -68,14 +68,14 @@ interface Frame extends Times {
   traceparent: string;
 }
 
-/** What the server says about the ending of a frame. */
+/** The server's message about the ending of a frame. */
 type Said = {traceresponse?: string} & (
   {dropped: string} | {error: MillraceError} | {result: Omit<Result, keyof Ending | 'type'>; timing?: ServerTiming}
 );
 
 /**
- * Every frame that was sent has one ending: a result, a drop or an error, also across
- * connections. The protected methods are for Stream.
+ * Every sent frame has one ending: a result, a drop or an error, also across connections. The protected methods are for
+ * Stream.
  */
 export abstract class Accounting extends Events<StreamEvents> {
   #inFlight = new Map<number, Frame>(); // by seq, the oldest first
@@ -95,7 +95,7 @@ export abstract class Accounting extends Events<StreamEvents> {
     return this.#inFlight.size;
   }
 
-  /** How long the oldest frame has been in flight, ms; 0 = none, or there is no connection. */
+  /** Time in flight of the oldest frame, ms; 0 = no frame in flight, or no connection. */
   get silence(): number {
     const [oldest] = this.#inFlight.values();
     return oldest && this.#state === 'running' ? performance.now() - oldest.sent : 0;
@@ -127,7 +127,7 @@ export abstract class Accounting extends Events<StreamEvents> {
   /**
    * Counts the ending of a frame.
    * @param offset of the server's clock, see timings
-   * @returns whether it was in flight
+   * @returns whether the frame was in flight
    */
   protected end(seq: number, said: Said, offset?: number): boolean {
     const frame = this.#inFlight.get(seq);
@@ -164,7 +164,7 @@ export abstract class Accounting extends Events<StreamEvents> {
     return true;
   }
 
-  /** Drops frames whose endings will not come: at most `most` of those with a seq above `above`, the oldest first. */
+  /** Drops frames without hope of an ending: at most `most` frames with a seq above `above`, the oldest first. */
   protected lose(reason: string, {above = -1, most = Infinity} = {}): void {
     const lost = [...this.#inFlight.keys()].filter(seq => seq > above).slice(0, most);
     for (const seq of lost) this.end(seq, {dropped: reason});

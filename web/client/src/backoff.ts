@@ -8,8 +8,8 @@ export class Backoff {
   #wait = FIRST;
 
   /**
-   * The next wait. It is random, so that the clients of a restarted server do not all connect at once.
-   * @param least added to it: ms that the server asks for
+   * The next wait, ms. Random, so that the clients of a restarted server do not all connect at once.
+   * @param least added to the wait: ms, as the server asks
    */
   next(least = 0): number {
     const wait = least + this.#wait * (0.5 + Math.random());

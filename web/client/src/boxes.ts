@@ -3,7 +3,7 @@
 import type {Result} from './replies.js';
 import type {Tensor} from './wire.js';
 
-/** A box in pixels of the picture as sent, which is result.width x result.height. */
+/** A box in pixels of the picture as sent. The picture is result.width x result.height. */
 export interface Box {
   x1: number;
   y1: number;
@@ -12,7 +12,7 @@ export interface Box {
   /** undefined = the model gives none. */
   score: number | undefined;
   class: number | undefined;
-  /** The label of the class; its number where the model has no labels; '' = neither. */
+  /** The label of the class; the number of the class where the model has no labels; '' = neither. */
   label: string;
   /** The tracker's number of the object, if the model has a tracker. */
   id?: number;

@@ -5,13 +5,13 @@ import {MillraceError} from './errors.js';
 import type {SendOptions} from './options.js';
 import type {CapturedFrame, Source} from './sources.js';
 
-/** The stream to which capture sends. */
+/** The target stream of capture. */
 export interface Sink {
   readonly state: State;
   readonly ready: boolean;
   whenReady(): Promise<void>;
   send(data: VideoFrame | Blob | Uint8Array, options: SendOptions): boolean;
-  /** Counts a frame that is not sent. */
+  /** Counts an unsent frame. */
   leftOut(note: unknown): void;
   /** Resolves when no frame is in flight. */
   drain(): Promise<void>;
@@ -20,7 +20,9 @@ export interface Sink {
   finish(error: MillraceError): void;
 }
 
-/** Captures until the source or the stream ends. At the source's end the stream is closed, after what is in flight. */
+/**
+ * Captures until the source or the stream ends. At the end of the source, closes the stream after the frames in flight.
+ */
 export async function capture(source: Source, stream: Sink, each?: (frame: CapturedFrame) => unknown): Promise<void> {
   try {
     await source.start({

@@ -3,7 +3,7 @@
 import {MillraceError} from './errors.js';
 import type {Codec} from './wire.js';
 
-/** The codecs that browsers encode as video. */
+/** Codecs of browsers' video encoders. */
 export type VideoCodec = 'h264' | 'vp8' | 'vp9' | 'av1';
 
 const BITS_PER_PIXEL = 4; // and second: 1.2 Mbit/s at 640 x 480
@@ -27,10 +27,7 @@ export const configuration = (codec: VideoCodec, width: number, height: number):
   latencyMode: 'realtime',
 });
 
-/**
- * The video codecs that this browser encodes. Node, old browsers, and pages that are not on https or localhost encode
- * none.
- */
+/** The video codecs of this browser's encoders. Node, old browsers, and pages without https or localhost have none. */
 export async function videoCodecs(): Promise<VideoCodec[]> {
   if (!('VideoEncoder' in globalThis)) return [];
   const all = (Object.keys(CODECS) as VideoCodec[]).map(async codec => {
@@ -42,7 +39,7 @@ export async function videoCodecs(): Promise<VideoCodec[]> {
   return (await Promise.all(all)).flat();
 }
 
-/** Those codecs of a list that can be sent from here. Rejects when there is none. */
+/** The codecs of a list that can be sent from here. Rejects with MillraceError when the list has no such codec. */
 export async function usable(codecs: readonly Codec[], encodedHere: boolean): Promise<readonly Codec[]> {
   if (!encodedHere || !codecs.some(isVideo)) return codecs;
   const supported = await videoCodecs(),

@@ -14,7 +14,7 @@ const PING_INTERVAL = 5000; // ms
 const MAX_SILENT = 2; // intervals without a message, after which the connection is given up
 const REPLACED = 4409;
 
-/** Close codes after which connecting again would fail again, with the codes of their errors. */
+/** Close codes that forbid another attempt, with the codes of the errors. */
 const FINAL: Record<number, Code> = {
   1008: 'invalid_argument',
   1009: 'too_large',
@@ -24,7 +24,7 @@ const FINAL: Record<number, Code> = {
   [REPLACED]: 'conflict',
 };
 
-/** What the client uses of a WebSocket: the browser's, or that of the package ws. */
+/** The part of a WebSocket that the client uses: WebSocket of the browser or of the package ws. */
 export interface Socket {
   binaryType: string;
   readonly bufferedAmount: number;
@@ -39,18 +39,18 @@ export interface Socket {
 export interface ConnectOptions {
   /** Closes the connection. */
   signal?: AbortSignal;
-  /** For Node before 22, which has none: `import WebSocket from 'ws'`. */
+  /** For Node before 22, without a WebSocket: `import WebSocket from 'ws'`. */
   WebSocket?: new (url: string, protocols: string[]) => Socket;
   /**
    * An API key of the server, or a function that returns the valid key. Each connection begins with a request for a
-   * ticket, since a page's WebSocket cannot have headers.
+   * ticket, since the WebSocket of a page cannot have headers.
    */
   token?: Token;
-  /** Of the same request, instead. */
+  /** Headers of the request for a ticket, in addition to the token or instead. */
   headers?: Record<string, string>;
 }
 
-/** An API key of the server, or a function that returns it. */
+/** An API key of the server, or a function that returns an API key. */
 export type Token = string | (() => string | Promise<string>);
 
 /** The header for a key. Rejects with MillraceError. @internal */
@@ -73,13 +73,13 @@ export async function authorization(token?: Token): Promise<Record<string, strin
 export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'closed';
 
 export interface ConnectionEvents {
-  /** waiting = until the next attempt; error: what ended the connection, if the server sent it. */
+  /** waiting = until the next attempt; error: the cause of the end of the connection, if the server sent a cause. */
   state: {state: ConnectionState; error?: MillraceError};
 }
 
 /**
- * Connects to a server, such as `http://127.0.0.1:8000`; a path of it is kept.
- * Rejects with MillraceError when the first attempt fails.
+ * Connects to a server, such as `http://127.0.0.1:8000`; a path in the address is kept. Rejects with MillraceError when
+ * the first attempt fails.
  */
 export async function connect(url: string | URL, options: ConnectOptions = {}): Promise<Connection> {
   const connection = new Connection(url, options);
@@ -104,9 +104,9 @@ export function address(base: string | URL, scheme: 'http' | 'ws', path: string)
 }
 
 /**
- * It reconnects when the connection is lost, and resumes the session if the server still
- * has it; otherwise it opens its streams again. It ends with close, with its signal, or
- * when the server refuses it for good.
+ * A session over one connection at a time. After a lost connection, the client reconnects and resumes the session; if
+ * the server no longer has the session, the client opens the streams again. The session ends with close, with the
+ * signal, or when the server refuses the client for good.
  */
 export class Connection extends Events<ConnectionEvents> {
   readonly #url: string;
@@ -160,7 +160,7 @@ export class Connection extends Events<ConnectionEvents> {
     return this.#state;
   }
 
-  /** The server's id of the session; it changes when the session could not be resumed. */
+  /** The server's id of the session; the id changes when the session could not be resumed. */
   get id(): string {
     return this.#id;
   }
@@ -175,14 +175,14 @@ export class Connection extends Events<ConnectionEvents> {
     return this.#clock.offset;
   }
 
-  /** The server is draining: it opens no streams, and the connection will end. */
+  /** The server is draining: the server opens no streams, and the connection will end. */
   get draining(): boolean {
     return this.#draining;
   }
 
   /**
-   * Opens a stream to a model. Rejects with the server's error when it refuses. Once
-   * open, the stream is opened again when it is lost.
+   * Opens a stream to a model. Rejects with MillraceError when the server refuses. The client opens an open stream
+   * again after a loss.
    */
   async open(options: StreamOptions): Promise<Stream> {
     if (this.#state === 'closed') throw new MillraceError('canceled', 'the connection is closed');
@@ -198,7 +198,7 @@ export class Connection extends Events<ConnectionEvents> {
 
   // The remaining methods are for Stream.
 
-  /** @internal Whether a message sent now is not queued behind others. */
+  /** @internal Whether the socket can send a message at once. */
   get writable(): boolean {
     return this.#ready && !this.#draining && this.#socket!.bufferedAmount === 0;
   }
@@ -327,7 +327,7 @@ export class Connection extends Events<ConnectionEvents> {
     this.#token = ''; // valid once, whether a reply comes or not
   }
 
-  /** Begins a new session and opens the streams in it. */
+  /** Begins a new session and opens the streams in the session. */
   #begin(ready: Message): void {
     this.#setSession(ready);
     for (const stream of [...this.#streams]) stream.open(++this.#sids);
@@ -374,7 +374,7 @@ export class Connection extends Events<ConnectionEvents> {
     }
   }
 
-  /** Why there is no connection. Browsers do not give the reply to a WebSocket upgrade to pages. */
+  /** The reason of a missing connection. Browsers do not give the reply to a WebSocket upgrade to pages. */
   async #unreachable(cause: unknown): Promise<MillraceError> {
     let why = `no answer from ${this.#health}`;
     try {
@@ -408,7 +408,7 @@ export class Connection extends Events<ConnectionEvents> {
     this.#reject(error ?? new MillraceError('canceled', 'the connection was closed'));
   }
 
-  /** Detaches the connection without closing it, because closing it would end the session. */
+  /** Detaches the connection without closing, because a close would end the session. */
   #detach(): Socket | null {
     const socket = this.#socket;
     clearInterval(this.#pingTimer);

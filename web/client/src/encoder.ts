@@ -15,9 +15,9 @@ const LARGEST = 640; // px: the longer side of frames as sent, unless told other
 const QUALITY = 85; // of JPEG
 
 /**
- * The size to encode a picture at, px: no larger than needed. Only the longer side of the
- * server's advice is used: its aspect ratio is that of earlier frames, and a camera may have
- * been rotated since. Encoders of video need even sides.
+ * The size to encode a picture at, px: no larger than needed. Only the longer side of the server's advice is used: the
+ * aspect ratio of the advice belongs to earlier frames, and a camera may have been rotated since. Encoders of video
+ * need even sides.
  */
 export function sizeOf(
   width: number,
@@ -31,7 +31,7 @@ export function sizeOf(
   return {width: round(width), height: round(height)};
 }
 
-/** The options of a frame whose times are known, as of performance.now(). */
+/** The options of a frame with times, as of performance.now(). */
 export type TimedOptions = SendOptions & {captured: number; taken: number};
 
 /** The stream of an Encoder. */
@@ -40,7 +40,7 @@ export interface Output {
   readonly advice: Advice;
   /** Sends encoded bytes. Returns false when the stream is not running. */
   transmit(bytes: Uint8Array, options: TimedOptions): boolean;
-  /** Counts a frame that is not sent. */
+  /** Counts an unsent frame. */
   leftOut(note: unknown): void;
   /** Ends the stream. */
   finish(error: MillraceError): void;
@@ -53,9 +53,9 @@ interface Pending {
 }
 
 /**
- * Every chunk of video is sent, in order, because later ones depend on it: frames are
- * skipped before encoding. Only the chunks between a gap and the next key frame are not
- * sent, because they could not be decoded.
+ * Every chunk of video is sent, in order, because later chunks depend on earlier chunks: frames are skipped before
+ * encoding. Only the chunks between a gap and the next key frame are not sent, because no decoder could decode the
+ * chunks.
  */
 export class Encoder {
   readonly #stream: Output;
@@ -192,7 +192,7 @@ export class Encoder {
     this.#wake();
   }
 
-  /** Asks an encoder that is late whether it has skipped frames. */
+  /** Asks a late encoder about skipped frames. */
   #check = (): void => {
     const [oldest] = this.#pending.values(),
       [...timestamps] = this.#pending.keys();

@@ -1,10 +1,9 @@
 // The one error type of the client.
 
 /**
- * A code of docs/protocol.md ("Codes"): those of the server, and of the client itself
- * `invalid_argument` (a wrong option), `unsupported` (this browser cannot do it),
- * `permission_denied` (the user refused a camera), `not_found` (there is no camera),
- * `unavailable` (the server cannot be reached), `canceled` (by close or a signal).
+ * A code of docs/protocol.md ("Codes"): codes of the server, and codes of the client: `invalid_argument` (a wrong
+ * option), `unsupported` (not possible in this browser), `permission_denied` (the user refused a camera), `not_found`
+ * (no camera), `unavailable` (the server cannot be reached), `canceled` (by close or a signal).
  */
 export type Code =
   | 'invalid_argument'
@@ -34,9 +33,11 @@ interface Details {
 /** An error of the server or of the client. */
 export class MillraceError extends Error {
   override readonly name = 'MillraceError';
-  /** What failed; a newer server may send codes that are not in Code. */
+  /** The kind of the failure; a newer server may send codes outside Code. */
   readonly code: Code;
-  /** The setting, option or field at fault, such as `limits.max_decoders`; '' = none. The message begins with it. */
+  /**
+   * The setting, option or field at fault, such as `limits.max_decoders`; '' = none. The message begins with the field.
+   */
   readonly field: string;
   /** Whether the same request may succeed later. */
   readonly retryable: boolean;
@@ -53,8 +54,8 @@ export class MillraceError extends Error {
 }
 
 /**
- * The server's own words. Errors about unknown models have them in brackets, behind the words that clients of other
- * servers look for.
+ * The server's own words. Errors about unknown models have the words in brackets, behind words for clients of the Open
+ * Inference Protocol.
  */
 export const ownText = (message?: string): string | undefined =>
   /^Request for unknown model: .*? is not found \((.*)\)$/s.exec(message ?? '')?.[1] ?? message;
@@ -74,7 +75,7 @@ export interface ErrorMessage {
 export const errorOf = (m: ErrorMessage): MillraceError =>
   new MillraceError(m.code as Code, m.message, {retryable: m.retryable ?? false, retryAfterMs: m.retry_after_ms ?? 0});
 
-/** The error of a signal that was aborted. */
+/** The error of an aborted signal. */
 export const aborted = (signal: AbortSignal): MillraceError =>
   new MillraceError('canceled', 'the signal was aborted', {field: 'signal', cause: signal.reason});
 

@@ -15,7 +15,7 @@ export interface Events<Details> {
   ): void;
 }
 
-/** An EventTarget whose events are CustomEvents with the details of Details. */
+/** An EventTarget with CustomEvents. Details has the details by the type of the event. */
 export class Events<Details> extends Target {
   protected emit<K extends keyof Details & string>(type: K, detail: Details[K]): void {
     (this as unknown as EventTarget).dispatchEvent(new CustomEvent(type, {detail}));

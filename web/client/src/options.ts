@@ -9,56 +9,56 @@ import type {Codec, Params, Region, Tensor} from './wire.js';
 export interface StreamOptions {
   model: string;
   version?: string;
-  /** Is captured, encoded and sent; at its end the stream is closed. Otherwise call send. */
+  /** Captured, encoded and sent; the end of the source closes the stream. Without a source, call send. */
   source?: Source;
   /**
-   * How frames are coded; of a list the first that browser and server can do. Default:
-   * for video auto, which is ['h264', 'vp8', 'vp9', 'av1', 'jpeg']; for sound the source's;
-   * otherwise opaque, and the server recognises pictures by their content.
+   * The coding of frames; of a list, the first codec that browser and server support. Default: for video auto, the list
+   * ['h264', 'vp8', 'vp9', 'av1', 'jpeg']; for sound the codec of the source; otherwise opaque, and the server
+   * recognises pictures by content.
    */
   codec?: Codec | 'auto' | readonly Codec[];
-  /** Of frames with the codecs rgb24 and nv12, px. */
+  /** Size of frames with the codecs rgb24 and nv12, px. */
   width?: number;
   height?: number;
   policy?: Policy;
   /** How tensors of results are sent; none = only the times. Default json. */
   outputs?: 'json' | 'binary' | 'none';
-  /** Accepts only a model that keeps state for each stream. */
+  /** Accept only a model with state for each stream. */
   stateful?: boolean;
-  /** For frames without parameters of their own. */
+  /** Parameters of frames without parameters. */
   params?: Params;
-  /** The longer side of pictures that are encoded here, px. Default 640. */
+  /** The longer side of pictures encoded here, px. Default 640. */
   maxSide?: number;
-  /** Of JPEG, 1 to 100. Default 85. */
+  /** Quality of JPEG, 1 to 100. Default 85. */
   quality?: number;
-  /** Default: the server decides which traces are kept. */
+  /** Default: the server decides about keeping traces. */
   trace?: Trace;
-  /** The most endings that wait to be read by `for await`; 0 = none, for programs that use events. Default 64. */
+  /** The most endings that wait for `for await`; 0 = none, for programs with events. Default 64. */
   buffer?: number;
-  /** Called with each frame of the source; what it returns is the frame's note, which comes back with its ending. */
+  /** Called with each frame of the source. The return value is the frame's note, and comes back with the ending. */
   each?: (frame: CapturedFrame) => unknown;
   /** Ends the stream at once. */
   signal?: AbortSignal;
 }
 
-/** What is sent: encoded bytes, a picture to encode here, or tensors. */
+/** The content of a frame: encoded bytes, a picture to encode here, or tensors. */
 export type FrameData = Blob | ArrayBuffer | ArrayBufferView | Picture | readonly Tensor[];
 
 export interface SendOptions {
-  /** When the frame was captured, as of performance.now(). Default now. */
+  /** Time of capture, ms, as of performance.now(). Default now. */
   captured?: number;
-  /** Comes back with the ending. */
+  /** A note, which comes back with the ending. */
   note?: unknown;
-  /** For encoded inter-coded video: it is a key frame. */
+  /** For encoded inter-coded video: the frame is a key frame. */
   key?: boolean;
-  /** Instead of a new one. */
+  /** A W3C traceparent, instead of a new traceparent. */
   traceparent?: string;
-  /** The part of the picture that the model gets. */
+  /** The part of the picture for the model, px. */
   roi?: Region;
   params?: Params;
   deadlineMs?: number;
-  /** The frame is never dropped for a newer one or for its age. */
+  /** The frame is never dropped for a newer frame or for age. */
   mustProcess?: boolean;
-  /** It is the last frame. */
+  /** The frame is the last frame. */
   endOfStream?: boolean;
 }

@@ -1,6 +1,6 @@
 // Pictures that a browser can encode.
 
-/** A picture that is not yet encoded. */
+/** A picture before encoding. */
 export type Picture =
   VideoFrame | ImageBitmap | HTMLVideoElement | HTMLCanvasElement | HTMLImageElement | OffscreenCanvas;
 

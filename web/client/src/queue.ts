@@ -1,6 +1,6 @@
 // The endings that a loop has not read yet.
 
-/** A queue with one reader, bounded by its writer. */
+/** A queue with one reader. The writer bounds the queue. */
 export class Queue<T> {
   #items: T[] = [];
   #ended = false;
@@ -22,7 +22,7 @@ export class Queue<T> {
     return this.#items.shift();
   }
 
-  /** Ends the queue: what is in it can still be read, then the reader ends, or fails with the error. */
+  /** Ends the queue: the remaining items can still be read, then the reader ends, or fails with the error. */
   end(error?: unknown): void {
     if (this.#ended) return;
     this.#ended = true;

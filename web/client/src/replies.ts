@@ -4,43 +4,43 @@ import type {MillraceError} from './errors.js';
 import type {Params, Tensor} from './wire.js';
 
 /**
- * The steps of a frame in ms, in order. Those that are not known are left out: a drop or
- * an error has no times of the server. The steps add up to total.
+ * The steps of a frame in ms, in order. Unknown steps are left out: a drop or an error has no times of the server. The
+ * steps add up to total.
  */
 export interface Timings {
-  /** In the page: from capture until encoding began. */
+  /** Time in the page, from capture until encoding began. */
   wait: number;
   /** Encoding in the worker thread, and making the message. */
   encode: number;
-  /** From sending until the server had received it: an estimate from the clocks of both sides. */
+  /** From sending until the server has received the frame: an estimate from the clocks of both sides. */
   upload?: number;
-  /** In the model's queue. */
+  /** Time in the model's queue. */
   queue?: number;
   /** Decoding, resizing, and waiting for the batch to run. */
   prepare?: number;
   /** The batch's run. */
   run?: number;
-  /** In the server after the run: stages, order, coding of the result. */
+  /** Time in the server after the run: stages, order, coding of the result. */
   finish?: number;
-  /** From the server's result until the page had it: an estimate, as upload. */
+  /** From the server's result until the page has the result: an estimate, as upload. */
   download?: number;
   /** From capture until the ending. */
   total: number;
 }
 
-/** What endings have in common. */
+/** The common members of endings. */
 export interface Ending {
-  /** The number of the frame, as send returned it. */
+  /** The number of the frame in the stream, from 0. Numbers continue over reconnects. */
   readonly seq: number;
-  /** When the frame was captured, as of performance.now(). */
+  /** Time of capture, ms, as of performance.now(). */
   readonly captured: number;
-  /** What the caller noted about the frame. */
+  /** The note of the caller about the frame. */
   readonly note: unknown;
-  /** Of the frame's trace; '' = not known: the server tells it in results and errors. */
+  /** The id of the frame's trace; '' = not known. The server sends the id in results and errors. */
   readonly traceId: string;
-  /** Whether the server said that it keeps the trace. It may keep others later, by what happened to them. */
+  /** Whether the server has announced that the server keeps the trace. The server may still keep more traces later. */
   readonly traceKept: boolean;
-  /** Of the frame as sent. */
+  /** Bytes of the frame as sent. */
   readonly bytes: number;
   readonly timings: Timings;
 }
@@ -48,22 +48,22 @@ export interface Ending {
 /** The frame was answered. */
 export interface Result extends Ending {
   readonly type: 'result';
-  /** A part of the result: others follow, and it is not the ending. */
+  /** A part of the result. Further parts follow, and the part is not the ending. */
   readonly partial: boolean;
   readonly model: string;
   readonly version: string;
   readonly outputs: Tensor[];
   readonly parameters: Params;
-  /** The size of the picture as sent, upright, px; 0 = no picture. Boxes are pixels of it. */
+  /** The size of the picture as sent, upright, px; 0 = no picture. Boxes are in pixels of this picture. */
   readonly width: number;
   readonly height: number;
-  /** The rows of the batch that it was run in. */
+  /** The rows of the batch. */
   readonly batch: number;
 }
 
 /**
- * The frame was dropped: by the server (docs/protocol.md, "Reasons of a drop"), or because
- * its ending will not come, as `connection` (lost with the connection) or `closed`.
+ * The frame was dropped by the server (docs/protocol.md, "Reasons of a drop"), or the ending will not come:
+ * `connection` (lost with the connection) or `closed`.
  */
 export interface Drop extends Ending {
   readonly type: 'drop';
@@ -87,7 +87,7 @@ export interface ServerTiming {
   total_us?: number;
 }
 
-/** When a frame reached the steps in the page, as of performance.now(). */
+/** The times of the steps of a frame in the page, ms, as of performance.now(). */
 export interface Times {
   captured: number;
   /** Encoding began. */

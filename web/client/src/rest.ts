@@ -13,11 +13,11 @@ export interface ModelEntry {
   reason: string;
 }
 
-/** The endpoint of a load, and what the load has changed. */
+/** The endpoint of a load, and the change by the load. */
 export interface Loaded {
   name: string;
   endpoint: string;
-  /** The endpoint is new; what serves it is new; only the number of workers has changed; or nothing. */
+  /** loaded: a new endpoint; reloaded: a new model at the endpoint; scaled: another number of workers only. */
   result: 'loaded' | 'reloaded' | 'scaled' | 'unchanged';
 }
 
@@ -35,7 +35,7 @@ export interface ModelMetadata {
   outputs: TensorMetadata[];
 }
 
-/** counts[i] = values above bounds[i-1] and up to bounds[i]; one more count is of values above the last bound. */
+/** counts[i] = values above bounds[i-1] and up to bounds[i]; the last count is of values above the last bound. */
 export interface Histogram {
   bounds: number[];
   counts: number[];
@@ -45,36 +45,36 @@ export interface Histogram {
 export interface ModelStatus {
   name: string;
   version: string;
-  /** Of its workers. */
+  /** The kind of the workers. */
   kind: string;
   state: string;
   reason?: string;
-  /** Rows. */
+  /** The most rows of a batch. */
   max_batch: number;
   workers: number;
   busy: number;
   quarantined: number;
   restarts: number;
   streams: number;
-  /** Frames that wait. */
+  /** Waiting frames. */
   waiting: number;
-  /** How long the oldest of them has waited. */
+  /** Waiting time of the oldest waiting frame, ms. */
   oldest_ms: number;
   batches: number;
   /** accepted = results + drops + errors + in_flight, as clients were told. */
   accepted: number;
   results: number;
-  /** By reason. */
+  /** Dropped requests and frames by reason. */
   drops: Record<string, number>;
-  /** By code. */
+  /** Errors by code. */
   errors: Record<string, number>;
   in_flight: number;
   refused: Record<string, number>;
   unsendable: Record<string, number>;
   batch_rows: Histogram;
-  /** In microseconds. */
+  /** Durations of the stages, µs. */
   stages_us: {queue: Histogram; prepare: Histogram; run: Histogram; total: Histogram};
-  /** Members that a newer server adds. */
+  /** Members added by a newer server. */
   [member: string]: unknown;
 }
 
@@ -82,7 +82,7 @@ export interface ModelStatus {
 export interface Status {
   version: string;
   state: 'starting' | 'ready' | 'degraded' | 'draining';
-  /** By the server's clock. */
+  /** The time by the server's clock. */
   time: string;
   started: string;
   uptime_seconds: number;
@@ -119,19 +119,19 @@ export interface KeptFrame {
   stream: string;
   seq: number;
   outcome: 'result' | 'drop' | 'error';
-  /** Of a drop. */
+  /** The reason of a drop. */
   reason: string;
-  /** Of an error. */
+  /** The code of an error. */
   code: string;
   message: string;
-  /** Why it is kept. */
+  /** The reason for keeping the trace. */
   kept: ('sampled' | 'slow' | 'dropped' | 'failed' | 'gated')[];
   duration_us: number;
   batch_rows: number;
-  /** Its page of the tracing system; '' without the setting tracing.ui_url. */
+  /** The page of the trace in the tracing system; '' without the setting tracing.ui_url. */
   url: string;
   spans: Span[];
-  /** The other frames of its batch. */
+  /** The remaining frames of the batch. */
   batch: {trace_id: string; span_id: string}[];
 }
 
@@ -144,7 +144,7 @@ export interface ServerStreamPolicy {
   priority: string;
 }
 
-/** One model of a server stream, with the endings of the frames that it got. */
+/** A model of a server stream, with the endings of the frames for the model. */
 export interface ServerStreamModel {
   model: string;
   version?: string;
@@ -159,11 +159,11 @@ export interface ServerStreamModel {
   last?: string;
 }
 
-/** A stream that the server reads from a source: docs/streams.md. */
+/** A stream read by the server from a source: docs/streams.md. */
 export interface ServerStream {
   name: string;
   source: string;
-  /** As are version and policy, of a stream with one model. */
+  /** The model of a stream with one model. version and policy belong to this model, too. */
   model?: string;
   version?: string;
   models: ServerStreamModel[];
@@ -176,11 +176,11 @@ export interface ServerStream {
   policy?: ServerStreamPolicy;
   width?: number;
   height?: number;
-  /** The width of a pixel of the frames by its height; left out = unknown, which means 1. */
+  /** The width of a pixel of the frames divided by the height; left out = unknown, treated as 1. */
   pixel_aspect?: number;
-  /** As the source declares it. */
+  /** Frames per second, as declared by the source. */
   fps?: number;
-  /** Those of the source that are set, such as fps, width and keyframes. */
+  /** The configured settings of the source, such as fps, width and keyframes. */
   settings?: Record<string, unknown>;
   restarts: number;
   frames: number;
@@ -196,7 +196,7 @@ export interface ServerStream {
 /** The keys of a server stream, as in the configuration. */
 export type ServerStreamOptions = {name: string; source: string} & Record<string, unknown>;
 
-/** What can be changed of the policy of a model in a server stream; 0 and '' stand for the default. */
+/** Changes of the policy of a model in a server stream; 0 and '' stand for the default. */
 export interface ServerStreamPolicyChange {
   version?: string;
   policy?: 'latest' | 'every' | '';
@@ -207,12 +207,12 @@ export interface ServerStreamPolicyChange {
   priority?: 'low' | 'normal' | 'high' | '';
 }
 
-/** What can be changed of a server stream while it runs: what is left out stays. 0 and '' stand for the default. */
+/** Changes of a running server stream: left-out members stay. 0 and '' stand for the default. */
 export interface ServerStreamChange extends ServerStreamPolicyChange {
   paused?: boolean;
   /** The only model from now on. */
   model?: string;
-  /** Changes of single models: a model that the stream does not have is added. */
+  /** Changes of single models. A model without a place in the stream is added. */
   models?: ({model: string; remove?: boolean} & ServerStreamPolicyChange)[];
   source?: string;
   fps?: number;
@@ -220,7 +220,7 @@ export interface ServerStreamChange extends ServerStreamPolicyChange {
   width?: number;
   keyframes?: 'only' | '';
   rtsp_transport?: 'tcp' | 'udp' | '';
-  /** A length of time, such as `1s`. */
+  /** A duration, such as `1s`. */
   poll?: string;
   /** '' removes a sink. */
   sinks?: {file?: string; max_size?: number | string; webhook?: string; webhook_secret?: string};
@@ -235,7 +235,7 @@ export interface InferReply {
 }
 
 export interface RESTOptions {
-  /** An API key of the server, or a function that returns the one that is valid now. */
+  /** An API key of the server, or a function that returns the valid key. */
   token?: Token;
   headers?: Record<string, string>;
   fetch?: typeof fetch;
@@ -248,7 +248,7 @@ interface Call {
   signal?: AbortSignal;
 }
 
-/** The REST calls of a server, such as `http://127.0.0.1:8000`. All reject with MillraceError. */
+/** The REST calls of a server, such as `http://127.0.0.1:8000`. All methods reject with MillraceError. */
 export class REST {
   readonly #url: string;
   readonly #options: RESTOptions;
@@ -258,12 +258,12 @@ export class REST {
     this.#options = options;
   }
 
-  /** The address of a path of the server, such as that of a stream's video. */
+  /** The address of a path of the server, for example the path of a stream's video. */
   url(...path: string[]): string {
     return [this.#url, ...path.map(encodeURIComponent)].join('/');
   }
 
-  /** Every model that the server knows. */
+  /** Every model known to the server. */
   models(signal?: AbortSignal): Promise<ModelEntry[]> {
     return this.#json(['v2', 'repository', 'index'], {signal});
   }
@@ -272,7 +272,7 @@ export class REST {
     return this.#json(['v2', 'models', name], {signal});
   }
 
-  /** Loads a model with parameters such as `instances`. */
+  /** Loads a model with parameters, for example `instances`. */
   load(name: string, parameters: Params = {}, signal?: AbortSignal): Promise<Loaded> {
     return this.#json(['v2', 'repository', 'models', name, 'load'], {method: 'POST', body: {parameters}, signal});
   }
@@ -281,7 +281,7 @@ export class REST {
     return this.#json(['v2', 'repository', 'models', name, 'unload'], {method: 'POST', signal});
   }
 
-  /** Runs a model once. @param input its tensors, or a picture's file */
+  /** Runs a model once. @param input tensors, or the file of a picture */
   infer(model: string, input: readonly Tensor[] | Blob, signal?: AbortSignal): Promise<InferReply> {
     return this.#json(['v2', 'models', model, 'infer'], {
       method: 'POST',
@@ -322,7 +322,7 @@ export class REST {
     return this.#json(['v2', 'streams', name], {method: 'PATCH', body: change, signal});
   }
 
-  /** Makes a stream of the configuration what it is there. */
+  /** Restores the configured settings of a stream of the configuration. */
   resetStream(name: string, signal?: AbortSignal): Promise<ServerStream> {
     return this.#json(['v2', 'streams', name, 'reset'], {method: 'POST', signal});
   }

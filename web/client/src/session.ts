@@ -7,13 +7,13 @@ export interface Message {
   [member: string]: any;
 }
 
-/** A session to which streams of type S belong. */
+/** A session with streams of type S. */
 export interface Session<S> {
   /** The server's clock less performance.now(), ms; undefined = not known yet. */
   readonly clockOffset: number | undefined;
-  /** Whether a message sent now is not queued behind other messages. */
+  /** Whether the session can send a message at once. */
   readonly writable: boolean;
-  /** Opens the stream, now or when there is a connection. */
+  /** Opens the stream, now or after the next connection. */
   add(stream: S): void;
   /** Closes the stream, and forgets the stream. */
   remove(stream: S): void;

@@ -9,15 +9,15 @@ const READABLE = ['image/jpeg', 'image/png', 'image/webp'];
 const LARGEST_FILE = 8 << 20,
   LARGEST_STILL = 2048; // bytes; px, of pictures that are converted
 
-/** A frame that was captured. */
+/** A captured frame. */
 export interface CapturedFrame {
-  /** When, as of performance.now(). */
+  /** Time of capture, ms, as of performance.now(). */
   readonly captured: number;
   /** The position in a video, seconds. */
   readonly media: number;
-  /** Whether it will be encoded and sent. */
+  /** Whether the frame will be encoded and sent. */
   readonly taken: boolean;
-  /** A copy of the picture, which the caller closes; null = there is none, or the browser has no VideoFrame. */
+  /** A copy of the picture. The caller closes the copy. null = no picture, or the browser has no VideoFrame. */
   picture(): VideoFrame | null;
 }
 
@@ -29,19 +29,21 @@ export interface Target {
   ready(): Promise<void>;
 }
 
-/** Captures once: for one stream, which stops it at its end. */
+/** Captures once, for one stream. The stream stops the source at the end of the stream. */
 export interface Source {
-  /** Of streams that name none; undefined = the server recognises pictures by their content. */
+  /** The codec of streams without the option codec; undefined = the server recognises pictures by content. */
   readonly codec: Codec | 'auto' | undefined;
   readonly policy: Policy;
-  /** Of the picture, px; 0 = it has none. */
+  /** Size of the picture, px; 0 = no picture. */
   readonly width: number;
   readonly height: number;
-  /** What shows the picture, to put into a page. */
+  /** The element with the picture, to put into a page. */
   readonly element?: HTMLVideoElement | HTMLCanvasElement | HTMLImageElement;
   /** Releases devices and memory. */
   stop(): void;
-  /** Captures for a stream. Resolves at the source's end; rejects with MillraceError when it breaks off. */
+  /**
+   * Captures for a stream. Resolves at the end of the source; rejects with MillraceError when the source breaks off.
+   */
   start(target: Target): Promise<void>;
 }
 
@@ -73,7 +75,7 @@ function refusal(what: string, error: {name: string; message?: string}, cause?: 
   return new MillraceError(code, `source: ${what} ${why}`, {cause});
 }
 
-/** Opens devices by one of the browser's functions. Rejects with MillraceError. */
+/** Opens devices by a function of the browser. Rejects with MillraceError. */
 async function media(
   what: string,
   name: 'getUserMedia' | 'getDisplayMedia',
@@ -102,11 +104,11 @@ async function media(
 const off = (stream: MediaStream): void => stream.getTracks().forEach(track => track.stop());
 
 export interface VideoOptions extends SourceOptions {
-  /** Plays it; default: a new one, which need not be in the page. */
+  /** Plays the video; default: a new element, which need not be in the page. */
   element?: HTMLVideoElement;
 }
 
-/** Opens a camera. Default: 640 px wide, the one at the back of a phone. */
+/** Opens a camera. Default: 640 px wide, the camera at the back of a phone. Rejects with MillraceError. */
 export async function camera({
   video = {width: {ideal: 640}, facingMode: {ideal: 'environment'}},
   ...options
@@ -114,7 +116,7 @@ export async function camera({
   return live('the camera', await media('the camera', 'getUserMedia', {video, audio: false}, options.signal), options);
 }
 
-/** Opens a screen, window or tab, which the user chooses. */
+/** Opens a screen, window or tab of the user's choice. Rejects with MillraceError. */
 export async function screen({
   video = true,
   ...options
@@ -141,8 +143,8 @@ async function live(what: string, stream: MediaStream, {element, signal}: VideoO
 }
 
 /**
- * Opens a video or a picture, by its address or as a file that the user chose. Whether it is
- * a picture is told by the file's type, or by `kind`.
+ * Opens a video or a picture, by address or as a file from the user. The type of the file, or `kind`, tells pictures
+ * from videos. Rejects with MillraceError.
  */
 export async function file(
   from: string | Blob,
@@ -182,7 +184,7 @@ async function video(
   return source;
 }
 
-/** One picture, which is one frame. It is sent unchanged if the server can decode it. */
+/** A picture, sent as one frame. The picture is sent unchanged if the server can decode the file. */
 async function picture(from: string | Blob, {signal}: SourceOptions): Promise<PictureSource> {
   const what = nameOf(from, 'the picture'),
     image = new Image(),
@@ -275,7 +277,9 @@ export class VideoSource implements Source {
     return this.element.videoHeight;
   }
 
-  /** @internal Resolves when a device's picture is there. Otherwise stops, and rejects with MillraceError. */
+  /**
+   * @internal Resolves when the first picture of a device has come. Otherwise stops, and rejects with MillraceError.
+   */
   async play(): Promise<void> {
     try {
       await this.element.play();
@@ -310,7 +314,7 @@ export class VideoSource implements Source {
     );
   }
 
-  /** @internal It has ended by itself. */
+  /** @internal The source has ended without stop. */
   ended(error?: MillraceError): void {
     if (error) this.#reject(error);
     else this.#resolve();
@@ -339,7 +343,7 @@ export class VideoSource implements Source {
     return this.#end;
   }
 
-  /** The current frame, which the caller closes; null = none yet. */
+  /** The current frame, which the caller closes; null = no frame yet. */
   picture(): VideoFrame | null {
     return this.element.readyState < HTMLMediaElement.HAVE_CURRENT_DATA
       ? null
@@ -392,15 +396,15 @@ export function canvas(
 
 export interface MicrophoneOptions extends SourceOptions {
   audio?: MediaTrackConstraints;
-  /** Hz, as the model needs; default 16000. */
+  /** Sample rate, Hz, as the model needs; default 16000. */
   sampleRate?: number;
   /** Samples in a frame; default 1600. */
   samples?: number;
-  /** Default pcm16. */
+  /** Coding of samples. Default pcm16. */
   codec?: 'pcm16' | 'pcmf32';
 }
 
-/** Opens a microphone: one channel of PCM, for models with windows (docs/windows.md). */
+/** Opens a microphone: one channel of PCM, for models with windows (docs/windows.md). Rejects with MillraceError. */
 export async function microphone({
   audio = {channelCount: 1},
   sampleRate = 16000,

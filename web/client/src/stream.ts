@@ -21,11 +21,10 @@ const NO_DECODER = /^limits\.max_decoders/; // settings that bound the videos th
 const POLL = 5; // ms, while the browser sends what it has
 
 /**
- * A stream survives the loss of its connection. `for await (const reply of stream)` reads
- * the ending of each frame, in the order of their arrival, until the stream is closed; it
- * throws the MillraceError that ended the stream. Leaving the loop ends the stream. When the
- * loop is slower than the answers, `every` sends less, and `latest` discards the oldest
- * endings that were not read (counts.unread).
+ * A stream survives the loss of a connection. `for await (const reply of stream)` reads the ending of each frame, in
+ * the order of arrival, until the stream is closed; the loop throws the MillraceError that ended the stream. Leaving
+ * the loop ends the stream. When the loop is slower than the answers, `every` sends less, and `latest` discards the
+ * oldest unread endings (counts.unread).
  */
 export class Stream extends Accounting implements AsyncIterable<Reply> {
   readonly model: string;
@@ -57,13 +56,13 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   #reject!: (error: MillraceError) => void;
   #ended!: () => void;
 
-  /** The stream's number in the session; 0 = it is not open. @internal */
+  /** The number of the stream in the session; 0 = not open. @internal */
   sid = 0;
 
   /** @internal */
   readonly opened = new Promise<void>((resolve, reject) => ([this.#resolve, this.#reject] = [resolve, reject]));
 
-  /** Resolves when the stream is closed. It does not reject. */
+  /** Resolves when the stream is closed. Never rejects. */
   readonly closed = new Promise<void>(resolve => (this.#ended = resolve));
 
   /** @internal */
@@ -125,7 +124,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     return this.#codecs[this.#codec]!;
   }
 
-  /** The codecs that the server refused before the one in use, with its errors. */
+  /** The codecs refused by the server before the codec in use, with the errors. */
   get refused(): readonly {codec: Codec; error: MillraceError}[] {
     return this.#refused;
   }
@@ -135,12 +134,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     return this.#policy;
   }
 
-  /** What the server asks for, which pictures that are encoded here follow. */
+  /** Advice of the server about frames. Pictures encoded here follow the advice. */
   get advice(): Advice {
     return this.#advice;
   }
 
-  /** How many frames may be sent now: the server's credit, less the frames that are being encoded. */
+  /** The number of frames that may be sent now: the server's credit, less frames being encoded. */
   get credit(): number {
     if (this.state !== 'running') return 0;
     let credit = this.#creditLimit - this.#framesSent - (this.#encoder?.pending ?? 0);
@@ -169,10 +168,9 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   }
 
   /**
-   * Sends a frame, or begins to encode it, unless the stream is not ready. A VideoFrame or
-   * ImageBitmap is closed, whether it is sent or not. Frames are numbered when they are
-   * encoded: bytes overtake pictures.
-   * @returns false = it was skipped
+   * Sends a frame, or begins to encode the frame, unless the stream is not ready. A VideoFrame or ImageBitmap is
+   * closed, sent or not. Frames are numbered after encoding: bytes overtake pictures.
+   * @returns false = the frame was skipped
    */
   send(data: FrameData, options: SendOptions = {}): boolean {
     const now = performance.now(),
@@ -194,7 +192,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     return true;
   }
 
-  /** Changes the options for frames that are sent later. The mode of the policy cannot change. */
+  /** Changes the options for later frames. The mode of the policy cannot change. */
   update({policy, outputs, params}: Pick<StreamOptions, 'policy' | 'outputs' | 'params'>): void {
     this.#before = [this.#message, this.#policy];
     this.#message = {
@@ -218,7 +216,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#tell({type: 'resume'});
   }
 
-  /** Drops the frames that are not yet in a batch. */
+  /** Drops the waiting frames. Frames in a batch are still answered. */
   flush(): void {
     this.#tell({type: 'flush'});
   }
@@ -325,7 +323,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#connection.sendMessage({...this.#message, sid});
   }
 
-  /** @internal Resumes the stream from the server's state. @returns false = it must be opened again */
+  /** @internal Resumes the stream from the server's state. @returns false = the stream must be opened again */
   resumeFrom(state: Message | undefined): boolean {
     if (!state || !this.#isOpen) return false; // unknown, or the reply to open was lost
     this.lose('connection', {above: state.received_count > 0 ? state.received_seq : -1});
@@ -479,7 +477,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     if (this.end(seq, said)) this.#framesEnded++;
   }
 
-  /** Takes the credit of a message, and ends frames whose endings the server does not keep. */
+  /** Takes the credit of a message, and ends frames without an ending at the server. */
   #settle({ack = 0, credit_limit: limit = 0}: Message): void {
     this.#creditLimit = Math.max(this.#creditLimit, limit);
     if (ack > this.#framesEnded) {
@@ -489,14 +487,17 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     }
   }
 
-  /** Goes on with another codec, because the server refused the one before. */
+  /** Goes on with another codec, because the server refused the codec before. */
   #useCodec(index: number, error: MillraceError): void {
     this.#refused.push({codec: this.codec, error});
     this.#message.codec = this.#codecs[(this.#codec = index)];
     this.emit('codec', {codec: this.codec, error});
   }
 
-  /** Goes on with pictures if the server had no decoder left for the first key frame, and reports whether it does. */
+  /**
+   * Goes on with pictures if the server had no decoder left for the first key frame. Returns whether the stream does
+   * so.
+   */
   #sendsPictures(error: MillraceError): boolean {
     if (!NO_DECODER.test(error.field)) return false;
     if (!isVideo(this.codec)) return true; // since a frame before
@@ -505,7 +506,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     return index > 0;
   }
 
-  /** Tries the next codec if it was the codec that was refused, and otherwise later, or ends. */
+  /** Tries the next codec after a refused codec; otherwise tries again later, or ends the stream. */
   #openRefused(error: MillraceError): void {
     this.sid = 0;
     if ((/(^|\.)codec$/.test(error.field) || NO_DECODER.test(error.field)) && this.#codec + 1 < this.#codecs.length) {

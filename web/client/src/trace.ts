@@ -1,10 +1,9 @@
 // Trace ids of frames (W3C trace context).
 
 /**
- * Who decides whether a frame's trace is kept. undefined = the server, by its rules; its
- * replies say which trace the frame has. Otherwise each frame has a traceparent of the
- * client: true = marked as sampled, a number = this share of them is, false = not marked, so
- * that only what happens to a frame can keep its trace. 'off' = the client knows no traces.
+ * Decides about keeping the trace of a frame. undefined = the server decides by rules; replies have the id of the
+ * trace. Otherwise each frame has a traceparent of the client: true = marked as sampled; a number = the share of marked
+ * frames, 0 to 1; false = not marked, so that only events of a frame can keep the trace. 'off' = no traces.
  */
 export type Trace = boolean | number | 'off' | undefined;
 
@@ -23,5 +22,5 @@ export function traceparent(trace: Trace): string {
 /** The trace id in a traceparent or traceresponse; '' = none. */
 export const traceIdOf = (parent = ''): string => parent.slice(3, 35);
 
-/** Whether a traceresponse says that the trace is kept. */
+/** Whether a traceresponse announces that the trace is kept. */
 export const isSampled = (response = ''): boolean => (parseInt(response.slice(53), 16) & 1) === 1;

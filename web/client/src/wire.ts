@@ -78,7 +78,7 @@ export interface Header {
 const utf8 = new TextEncoder(),
   text = new TextDecoder();
 
-/** The bytes of one entry of the extension. */
+/** The bytes of an entry of the extension. */
 function entry(type: number, value: Uint8Array): Uint8Array {
   if (value.length > 0xffff)
     throw new MillraceError('too_large', `params: take ${value.length} bytes as JSON, and a frame can have 65535`);
@@ -98,7 +98,7 @@ function extension({traceparent, roi, params}: Header): Uint8Array[] {
 
 const sum = (parts: readonly Uint8Array[]): number => parts.reduce((n, part) => n + part.length, 0);
 
-/** The message of a frame: header, extension, payload. A Blob stays one. */
+/** The message of a frame: header, extension, payload. A Blob payload gives a Blob. */
 export function encodeFrame(
   payload: Blob | Uint8Array | readonly Tensor[],
   header: Header,
@@ -162,7 +162,7 @@ function raw({name, datatype, data}: Tensor): Uint8Array {
   );
 }
 
-/** Copies parts one after the other. */
+/** Copies parts in order. */
 function place(whole: Uint8Array, at: number, parts: readonly Uint8Array[]): Uint8Array {
   for (const part of parts) {
     whole.set(part, at);
@@ -187,7 +187,7 @@ function tensors(inputs: readonly Tensor[]): Uint8Array[] {
   return [new Uint8Array(new Uint32Array([json.length]).buffer), json, ...parts];
 }
 
-/** A binary result: the JSON message with its tensors. */
+/** A binary result: the JSON message with tensors. */
 export function decodeResult(message: ArrayBuffer): Record<string, unknown> {
   const h = new DataView(message),
     start = HEADER + h.getUint16(28, true),

@@ -15,7 +15,7 @@ export type Job =
     }
   | {idle: number};
 
-/** An encoded picture; that the encoder has nothing to do after the jobs up to a timestamp; or that it failed. */
+/** An encoded picture; idleness of the encoder after the jobs up to a timestamp; or a failure. */
 export type Reply =
   {timestamp: number; codec: VideoCodec | 'jpeg'; bytes: ArrayBuffer; key: boolean} | {idle: number} | {error: string};
 
@@ -42,7 +42,7 @@ async function asJPEG({frame, width, height, quality, timestamp}: Picture): Prom
   reply({timestamp, codec: 'jpeg', bytes, key: false}, [bytes]);
 }
 
-/** Makes a new encoder for each size: an AV1 encoder that is configured again keeps the old size in its headers. */
+/** Makes a new encoder for each size: a reconfigured AV1 encoder keeps the old size in the headers. */
 function configure(codec: VideoCodec, width: number, height: number): boolean {
   const wanted = `${codec} ${width}x${height}`;
   if (configured === wanted) return false;
