@@ -255,7 +255,7 @@ class Request:
     def emit(
         self, outputs: Any, status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
-        """Sends a partial answer at once; arguments as for reply. reply with a last answer, or done, ends the request."""
+        """Sends a partial answer at once; arguments as for reply. reply with a last answer, or done, ends a request."""
         if self.ended:
             raise RuntimeError("emit after the end of the request")
         self.emitted = True
@@ -268,7 +268,7 @@ class Request:
     def fail(
         self, message: str, code: str = "internal", status: int | None = None, traceback: str | None = None
     ) -> None:
-        """Ends the request with an error. status is the HTTP status of a call's answer; None = the status of the code."""
+        """Ends the request with an error. status is the HTTP status of a call's answer; None = the code's status."""
         error: dict[str, Any] = {"code": code if code in CODES else "internal", "message": message[:MAX_MESSAGE]}
         if status is not None:
             error["status"] = status

@@ -177,7 +177,7 @@ class Connection:
         return message, memoryview(self._data)[end : self._at]
 
     def _read_long(self, size: int) -> None:
-        """Reads the rest of a message of this size, and nothing of the next message, since a descriptor would be lost."""
+        """Reads the rest of a message of this size, and nothing of the next message: a descriptor would be lost."""
         data = bytearray(size)
         view = memoryview(data)
         have = len(self._data) - self._at
