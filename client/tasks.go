@@ -27,6 +27,7 @@ type TaskRequest struct {
 	NotBefore      string    // earliest begin: RFC 3339, or a duration from now; "" = now
 	Expires        string    // likewise: a task that has not begun expires; "" = never
 	Retention      time.Duration
+	Webhook        string // address that gets the ended task by POST; the server needs tasks.webhooks: on
 }
 
 // Task is the state of a task.
@@ -81,6 +82,9 @@ func (r *TaskRequest) query() url.Values {
 		if v != 0 {
 			q.Set(k, strconv.Itoa(v))
 		}
+	}
+	if r.Webhook != "" {
+		q.Set("webhook", r.Webhook)
 	}
 	if r.Retention != 0 {
 		q.Set("retention", r.Retention.String())

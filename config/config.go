@@ -250,6 +250,9 @@ type Tasks struct {
 	MaxWaiting int           `yaml:"max_waiting" default:"100000" min:"1" max:"10000000" advanced:"yes" help:"tasks that wait or run, at most; further tasks are refused as overloaded"`
 	MaxBytes   int64         `yaml:"max_bytes" default:"64GiB" min:"1" unit:"bytes" advanced:"yes" help:"stored bytes of inputs and results from which further tasks are refused as overloaded"`
 	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" advanced:"yes" help:"a task whose consumer sends no sign of life for this time is queued again"`
+
+	Webhooks      string `yaml:"webhooks" default:"off" words:"off on" advanced:"yes" help:"on: a submission may name an address that is told of the end of the task; a private address only with sources.allow_private"`
+	WebhookSecret string `yaml:"webhook_secret" secret:"yes" example:"file:/run/secrets/webhook" advanced:"yes" help:"key of the signature of messages to webhooks (docs/tasks.md), or file:PATH"`
 }
 
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only

@@ -18,6 +18,7 @@ import (
 	"millrace/ingest/ws"
 	"millrace/internal/accept"
 	"millrace/internal/httpd"
+	"millrace/internal/secret"
 	"millrace/stream"
 	durable "millrace/tasks"
 	"millrace/tracing"
@@ -170,12 +171,18 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
 	}
+	key, err := secret.Read(c.WebhookSecret)
+	if err != nil {
+		data.Close()
+		return nil, stream.Errorf(stream.InvalidArgument, "tasks.webhook_secret", "%w", err)
+	}
 	slots := c.Slots
 	if c.Consume == Off {
 		slots = 0
 	}
 	return tasks.New(s.http, tasks.Options{
 		Data: data, MaxInput: c.MaxInput, Slots: slots, Drain: s.cfg.Drain, Log: s.log,
+		Webhooks: c.Webhooks == "on", WebhookSecret: key, AllowPrivate: s.cfg.Sources.AllowPrivate,
 	}), nil
 }
 

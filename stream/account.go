@@ -250,8 +250,8 @@ func (a *Account) refuse(q Quota, limit float64, wait time.Duration) error {
 func heldText(q Quota) string {
 	switch q {
 	case QuotaTasks:
-		return "the client has %v tasks that have not ended, as many as the quota allows: " +
-			"wait for tasks, or cancel some"
+		return "the client has %v tasks that have not ended, as many as the quota allows: wait for tasks, or cancel " +
+			"some"
 	case QuotaTaskBytes:
 		return "inputs and results of the client's tasks have %v bytes or more, as many as the quota allows: " +
 			"delete tasks that have ended"

@@ -18,6 +18,8 @@ type index struct {
 	gone   map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready  map[string]*entryHeap // queued tasks that may begin, by model: the next task first
 	due    entryHeap             // all tasks with a time at which something happens: the earliest first
+	hooks  entryHeap             // ended tasks whose webhooks are to be told: the earliest next attempt first
+	hooked chan struct{}         // gets a value when the earliest time of hooks has changed
 	more   chan struct{}         // closed when a task becomes ready; nil = nobody waits
 	sooner chan struct{}         // gets a value when the earliest time of due has changed
 }
@@ -28,7 +30,7 @@ type entry struct {
 	revision uint64
 	// when something happens without a change: NotBefore, Expires, the end of a lease or of the retention
 	at      time.Time
-	place   [2]int // in ready and due; -1 = not there
+	place   [3]int // in ready, due and hooks; -1 = not there
 	watched chan struct{}
 }
 
@@ -36,12 +38,14 @@ type entry struct {
 const (
 	inReady = 0
 	inDue   = 1
+	inHooks = 2
 )
 
 func newIndex(o Options) index {
 	return index{
 		opts: o, tasks: map[string]*entry{}, counts: newCounts(), uses: map[string]*Use{}, gone: map[string]struct{}{},
-		ready: map[string]*entryHeap{}, due: entryHeap{which: inDue}, sooner: make(chan struct{}, 1),
+		ready: map[string]*entryHeap{}, due: entryHeap{which: inDue}, hooks: entryHeap{which: inHooks},
+		hooked: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
 	}
 }
 
@@ -59,13 +63,14 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 	case e == nil && x.deleted(id):
 		return // an earlier revision, which the bucket reports late
 	case e == nil:
-		e = &entry{place: [2]int{-1, -1}}
+		e = &entry{place: [3]int{-1, -1, -1}}
 		x.tasks[id] = e
 		i, _ := slices.BinarySearch(x.ids, id)
 		x.ids = slices.Insert(x.ids, i, id)
 	default:
 		x.use(&e.Task, -1)
 		x.unready(e)
+		x.unhook(e) // before its time changes
 		old = &e.Task
 	}
 	x.counts.change(old, t)
@@ -80,6 +85,28 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 	e.Task, e.revision = *t, revision
 	x.use(t, 1)
 	x.place(e, now)
+	x.hook(e)
+}
+
+// hook puts an ended task whose webhook waits into hooks.
+func (x *index) hook(e *entry) {
+	if !e.State.Ended() || e.Webhook == nil || e.Webhook.State != Waiting || e.place[inHooks] >= 0 {
+		return
+	}
+	heap.Push(&x.hooks, e)
+	if x.hooks.entries[0] == e {
+		select {
+		case x.hooked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// unhook takes a task from hooks.
+func (x *index) unhook(e *entry) {
+	if e.place[inHooks] >= 0 {
+		heap.Remove(&x.hooks, e.place[inHooks])
+	}
 }
 
 // use adds a task to the use of its owner, or with sign = -1 subtracts the task.
@@ -240,8 +267,11 @@ type entryHeap struct {
 func (h *entryHeap) Len() int { return len(h.entries) }
 
 func (h *entryHeap) Less(i, j int) bool {
-	if h.which == inDue {
+	switch h.which {
+	case inDue:
 		return h.entries[i].at.Before(h.entries[j].at)
+	case inHooks:
+		return h.entries[i].Webhook.Next.Before(h.entries[j].Webhook.Next)
 	}
 	return earlier(h.entries[i], h.entries[j])
 }

@@ -395,6 +395,9 @@ func (s *Store) Retry(ctx context.Context, id string) (Task, error) {
 			return coded.Errorf(coded.Conflict, "", "the task is finished, it has a result: submit another task")
 		}
 		t.LastAttempt = t.Attempt + t.Attempts
+		if t.Webhook != nil {
+			t.Webhook = &Webhook{URL: t.Webhook.URL, State: Waiting}
+		}
 		t.State, t.Ended, t.Expires, t.NotBefore = Queued, time.Time{}, time.Time{}, time.Time{}
 		return nil
 	})

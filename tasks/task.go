@@ -53,6 +53,8 @@ type Task struct {
 	Ended       time.Time `json:"ended,omitzero"`
 	Retention   Seconds   `json:"retention,omitempty"` // from Ended to the deletion; 0 = the setting
 
+	Webhook *Webhook `json:"webhook,omitempty"` // told of the end
+
 	Input    File     `json:"input"`
 	Result   *File    `json:"result,omitempty"`
 	Error    *Failure `json:"error,omitempty"` // of the newest failed attempt

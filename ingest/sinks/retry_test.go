@@ -67,7 +67,7 @@ func (r *receiver) count() int {
 func open(r *receiver, secret string) *webhook {
 	h := (&Webhook{URL: "http://receiver.test/", Secret: secret}).Open(Env{Stream: "door",
 		Log: slog.New(slog.DiscardHandler)}).(*webhook)
-	h.client.Transport = r
+	h.client.HTTP.Transport = r
 	return h
 }
 
@@ -79,7 +79,7 @@ func TestWebhookLogs(t *testing.T) {
 		const secret = "T0FS3CR3T"
 		h := (&Webhook{URL: "http://user:" + secret + "@receiver.test/" + secret + "?token=" + secret}).Open(
 			Env{Stream: "door", Log: slog.New(slog.NewTextHandler(&log, nil))}).(*webhook)
-		h.client.Transport = &receiver{statuses: []int{200, 0, 0, 500, 200, 200, 503, 200, 404}}
+		h.client.HTTP.Transport = &receiver{statuses: []int{200, 0, 0, 500, 200, 200, 503, 200, 404}}
 		for range 5 * webhookBatch {
 			h.Write([]byte(`{}`))
 		}
@@ -274,7 +274,8 @@ func TestIdleConnectionOfDeliveries(t *testing.T) {
 		env := Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}
 		h := (&Webhook{URL: "http://receiver.test/"}).Open(env).(*webhook)
 		idle := make(chan time.Duration)
-		h.client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+		transport := h.client.HTTP.Transport.(*http.Transport)
+		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			go func() {
 				in := bufio.NewReader(far)

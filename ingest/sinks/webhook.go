@@ -3,25 +3,17 @@ package sinks
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
 	crand "crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"net/netip"
-	"net/url"
-	"syscall"
 	"time"
 
 	"millrace/internal/backoff"
 	"millrace/internal/oip"
 	"millrace/internal/video"
+	post "millrace/internal/webhook"
 	"millrace/stream"
 )
 
@@ -29,7 +21,6 @@ const (
 	webhookQueue    = 1000 // maximum number of waiting results; further results are lost
 	webhookBatch    = 100
 	webhookDelay    = time.Second // after the first of a batch
-	webhookTimeout  = 10 * time.Second
 	webhookAttempts = 8
 )
 
@@ -54,27 +45,22 @@ func (c *Webhook) Validate() error {
 		}
 		return nil
 	}
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return stream.Errorf(stream.InvalidArgument, "sinks.webhook", "is not an http or https address")
+	if err := post.Check(c.URL); err != nil {
+		return stream.Errorf(stream.InvalidArgument, "sinks.webhook", "%w", err)
 	}
 	return nil
 }
 
 // webhook posts results to an address, in batches and in order:
 //
-//	POST URL
-//	Content-Type: application/json
-//	X-Millrace-Delivery: RUN-NUMBER, the same for each attempt. RUN is
-//	new for each webhook, NUMBER counts its batches from 1.
-//	X-Millrace-Signature: sha256=HEX, the HMAC of the body, with a secret
-//
 //	{"stream":NAME,"results":[...]}
+//
+// The id of a delivery is RUN-NUMBER: RUN is new for each webhook, NUMBER counts the batches from 1.
 type webhook struct {
 	stream, url, secret string
 	log                 *slog.Logger
 	prefix              string // of the ids of deliveries
-	client              *http.Client
+	client              *post.Client
 	queue               chan []byte // closed by Close
 	backoff             backoff.Backoff
 	lostBefore          uint64 // results, before the first failure in a row
@@ -85,26 +71,11 @@ type webhook struct {
 
 // Open implements Settings. The sink refuses addresses forbidden by Env.Allow after every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
-	dial := &net.Dialer{Timeout: webhookTimeout}
-	if e.Allow != nil {
-		dial.Control = func(_, address string, _ syscall.RawConn) error {
-			a, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			return e.Allow(a.Addr())
-		}
-	}
 	return &webhook{
 		stream: e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(),
 		queue:   make(chan []byte, webhookQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
-		client: &http.Client{
-			Timeout: webhookTimeout,
-			Transport: &http.Transport{DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second,
-				MaxIdleConns: 1},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		client:  post.New(1, e.Allow),
 	}
 }
 
@@ -122,7 +93,7 @@ func (h *webhook) Close() { close(h.queue) }
 
 // Run implements Sink.
 func (h *webhook) Run(ctx context.Context) {
-	defer h.client.CloseIdleConnections()
+	defer h.client.Close()
 	last, stop := afterGrace(ctx)
 	defer stop()
 	for number := 1; ; number++ {
@@ -137,7 +108,7 @@ func (h *webhook) Run(ctx context.Context) {
 		h.lost.Add(uint64(len(batch)))
 		if !h.told {
 			h.told = true
-			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", h.host(), "lost",
+			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", post.Host(h.url), "lost",
 				h.lost.Load()-h.lostBefore)
 		}
 	}
@@ -198,59 +169,28 @@ func (h *webhook) note(err error, again bool) {
 	failed := h.failure.Load() != nil
 	if err == nil {
 		if h.fail(nil); failed {
-			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", h.host(), "lost",
-				h.lost.Load()-h.lostBefore)
+			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", post.Host(h.url),
+				"lost", h.lost.Load()-h.lostBefore)
 		}
 		return
 	}
 	h.fail(errors.New(video.Redact(err.Error())))
 	if !failed {
-		var of *url.Error
-		if errors.As(err, &of) { // the error's text contains the address
-			err = of.Err
-		}
+		err = post.Reason(err)
 		h.lostBefore, h.told = h.lost.Load(), false
 		text := "a stream's webhook fails: results wait, and are lost when the receiver is down for too long"
 		if !again {
 			text = "a stream's webhook refuses a delivery, which is not tried again"
 		}
-		h.log.Warn(text, "stream", h.stream, "address", h.host(), "error", video.Redact(err.Error()))
+		h.log.Warn(text, "stream", h.stream, "address", post.Host(h.url), "error", video.Redact(err.Error()))
 	}
-}
-
-// host returns the receiver's address without possible secrets.
-func (h *webhook) host() string {
-	u, err := url.Parse(h.url)
-	if err != nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host
 }
 
 // post makes one attempt. again says that another attempt may succeed.
 func (h *webhook) post(ctx context.Context, id string, body []byte) (again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	again, err = h.client.Post(ctx, h.url, post.Message{ID: id, Secret: h.secret, Body: body})
 	if err != nil {
-		return false, err
+		err = fmt.Errorf("sinks.webhook: %w", err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "millrace")
-	req.Header.Set("X-Millrace-Delivery", id)
-	if h.secret != "" {
-		sum := hmac.New(sha256.New, []byte(h.secret))
-		sum.Write(body)
-		req.Header.Set("X-Millrace-Signature", "sha256="+hex.EncodeToString(sum.Sum(nil)))
-	}
-	resp, err := h.client.Do(req)
-	if err != nil {
-		return true, fmt.Errorf("sinks.webhook: %w", err)
-	}
-	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
-	if resp.StatusCode/100 == 2 {
-		return false, nil
-	}
-	again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests ||
-		resp.StatusCode == http.StatusRequestTimeout
-	return again, fmt.Errorf("sinks.webhook: the receiver answered %s", resp.Status)
+	return again, err
 }

@@ -11,9 +11,11 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/ingest/frames"
+	"millrace/ingest/sources"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/routines"
+	"millrace/internal/webhook"
 	"millrace/stream"
 	"millrace/tasks"
 )
@@ -26,6 +28,10 @@ type Options struct {
 	Name     string        // of the consumer, for people
 	Drain    time.Duration // tasks that run may take this long at the shutdown
 	Log      *slog.Logger
+
+	Webhooks      bool   // a submission may name a webhook
+	WebhookSecret string // key of the signature of messages to webhooks; "" = no signature
+	AllowPrivate  bool   // webhooks may have private addresses (sources.allow_private)
 }
 
 // Adapter has the routes of tasks.
@@ -93,6 +99,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.gate, a.ctx = gate, ctx
 	close(a.serving)
 	a.run("due", func() { a.opts.Data.Run(ctx) })
+	a.run("webhooks", func() { a.tellWebhooks(ctx) })
 	if a.opts.Slots > 0 {
 		a.run("consumer", func() { a.consumer().Run(ctx, a.opts.Drain) })
 		a.run("models", func() { a.lookAtModels(ctx) })
@@ -127,6 +134,27 @@ func (a *Adapter) lookAtModels(ctx context.Context) {
 			a.opts.Data.Served()
 		}
 	}
+}
+
+// tellWebhooks tells the webhooks of ended tasks until ctx ends. Webhooks of tasks that were submitted before
+// tasks.webhooks was turned off are told, too.
+func (a *Adapter) tellWebhooks(ctx context.Context) {
+	allow := sources.Public
+	if a.opts.AllowPrivate {
+		allow = nil
+	}
+	to := webhook.New(16, allow)
+	defer to.Close()
+	a.opts.Data.Notify(ctx, func(ctx context.Context, id string, t tasks.Task) (again bool, err error) {
+		again, err = to.Post(ctx, t.Webhook.URL, webhook.Message{ID: id, Secret: a.opts.WebhookSecret,
+			Body: t.Message()})
+		if err != nil {
+			err = webhook.Reason(err)
+			a.opts.Log.Debug("the webhook of a task fails", "task", t.ID, "receiver", webhook.Host(t.Webhook.URL),
+				"again", again, "error", err)
+		}
+		return again, err
+	})
 }
 
 // client returns the client of a request, and an error until Serve is called.

@@ -27,6 +27,9 @@ var Routes = []openapi.Route{
 			{Name: "expires", Type: "string",
 				Doc: "the task expires unless it has begun: a time or a duration from now"},
 			{Name: "retention", Type: "string", Doc: "from the end of the task to its deletion, such as 24h"},
+			{Name: "webhook", Type: "string",
+				Doc: "http or https address that gets the task by POST when the task has ended; the setting " +
+					"tasks.webhooks must be on"},
 		},
 		Body: openapi.Raw{MediaType: "*/*", Doc: "the input"}, Answer: tasks.Task{},
 	},

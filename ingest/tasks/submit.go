@@ -12,6 +12,7 @@ import (
 	"millrace/ingest/frames"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
+	"millrace/internal/webhook"
 	"millrace/stream"
 	"millrace/tasks"
 	"millrace/tasks/blob"
@@ -20,6 +21,7 @@ import (
 // Bounds of a submission.
 const (
 	maxText      = 256 // bytes of a name, media type or idempotency key
+	maxAddress   = 2048
 	maxPriority  = 100
 	maxAttempts  = 100
 	maxRetention = 366 * 24 * time.Hour
@@ -37,6 +39,10 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 	}
 	if err := by.For(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
 		return err
+	}
+	if t.Webhook != nil && !a.opts.Webhooks {
+		return stream.Errorf(stream.PermissionDenied, "webhook",
+			"this server tells no webhooks of tasks: the setting tasks.webhooks turns webhooks on")
 	}
 	if a.ctx.Err() != nil {
 		return stream.Errorf(stream.Draining, "",
@@ -113,8 +119,12 @@ func (a *Adapter) traceOf(c *fiber.Ctx) string {
 
 // setOption sets one option of the query of a submission.
 func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
-	if len(text) > maxText {
-		return stream.Errorf(stream.InvalidArgument, name, "is longer than %d bytes", maxText)
+	most := maxText
+	if name == "webhook" {
+		most = maxAddress
+	}
+	if len(text) > most {
+		return stream.Errorf(stream.InvalidArgument, name, "is longer than %d bytes", most)
 	}
 	switch name {
 	case "model":
@@ -131,13 +141,18 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 		t.NotBefore, err = moment(name, text, now)
 	case "expires":
 		t.Expires, err = moment(name, text, now)
+	case "webhook":
+		if err := webhook.Check(text); err != nil {
+			return stream.Errorf(stream.InvalidArgument, name, "%w", err)
+		}
+		t.Webhook = &tasks.Webhook{URL: text, State: tasks.Waiting}
 	case "retention":
 		var d time.Duration
 		d, err = duration(name, text, time.Second, maxRetention)
 		t.Retention = tasks.Seconds(d / time.Second)
 	default:
 		err = stream.Errorf(stream.InvalidArgument, name, "is no option of a task: there are model, version, name, "+
-			"priority, attempts, not_before, expires and retention")
+			"priority, attempts, not_before, expires, retention and webhook")
 	}
 	return err
 }

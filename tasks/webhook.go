@@ -1,0 +1,146 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"millrace/stream/coded"
+)
+
+// Webhook is an address that is told of the end of a task. A record is changed by replacing the Webhook: revisions
+// share it.
+type Webhook struct {
+	URL      string       `json:"url"`
+	State    WebhookState `json:"state"`
+	Attempts int          `json:"attempts,omitempty"`
+	Next     time.Time    `json:"next,omitzero"`   // of the next attempt
+	Error    string       `json:"error,omitempty"` // of the newest attempt
+}
+
+// WebhookState is the state of a webhook.
+type WebhookState string
+
+// The states of a webhook.
+const (
+	Waiting   WebhookState = "waiting"   // for the end of the task, or for the next attempt
+	Delivered WebhookState = "delivered" // the receiver has answered with a status 2xx
+	GivenUp   WebhookState = "given_up"  // the receiver has refused the message, or webhookTime was over
+)
+
+const (
+	webhookTime  = 24 * time.Hour // from the end of the task to the last attempt
+	webhookPosts = 16             // posts at once
+	webhookLease = time.Minute    // an attempt whose process ended is made again after this time
+)
+
+// Poster posts a message about an ended task. With an error, again says that a later attempt may succeed.
+type Poster func(ctx context.Context, id string, t Task) (again bool, err error)
+
+// Notify tells the webhooks of ended tasks until ctx ends. Each attempt is stored before the post, so that of several
+// processes one posts, and a message is posted again after a crash: at least once in all.
+func (s *Store) Notify(ctx context.Context, post Poster) {
+	places := make(chan struct{}, webhookPosts)
+	var posts sync.WaitGroup
+	defer posts.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		t, revision, wait := s.nextWebhook(time.Now())
+		if wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.index.hooked:
+			case <-timer.C:
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case places <- struct{}{}:
+		}
+		posts.Go(func() {
+			defer func() { <-places }()
+			s.notify(ctx, t, revision, post)
+		})
+	}
+}
+
+// nextWebhook takes the task whose webhook is due, or returns how long to wait. The task returns to the heap with its
+// next revision.
+func (s *Store) nextWebhook(now time.Time) (t Task, revision uint64, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := &s.index
+	if x.hooks.Len() == 0 {
+		return t, 0, time.Hour
+	}
+	e := x.hooks.entries[0]
+	if wait = e.Webhook.Next.Sub(now); wait > 0 {
+		return t, 0, wait
+	}
+	x.unhook(e)
+	return e.Task, e.revision, 0
+}
+
+// notify makes one attempt for one revision of an ended task.
+func (s *Store) notify(ctx context.Context, t Task, revision uint64, post Poster) {
+	w := *t.Webhook
+	w.Attempts++
+	w.Next = time.Now().UTC().Add(webhookLease)
+	t.Webhook = &w
+	revision, err := s.write(ctx, t, revision)
+	if errors.Is(err, errLost) { // another process tells the webhook, or the task was changed
+		_, _, err = s.newest(ctx, t.ID)
+	} else if err == nil {
+		s.post(ctx, t, revision, post)
+		return
+	}
+	if err != nil && coded.CodeOf(err) != coded.NotFound {
+		s.opts.Log.Warn("the webhook of a task cannot be told: trying again", "task", t.ID, "error", err)
+		sleep(ctx, retryClaim)
+	}
+	s.rehook(t.ID)
+}
+
+// post makes the attempt that the revision of an ended task announces, and stores the result.
+func (s *Store) post(ctx context.Context, t Task, revision uint64, post Poster) {
+	again, err := post(ctx, fmt.Sprintf("%s-%d", t.ID, t.Attempt), t)
+	after := *t.Webhook
+	switch now := time.Now().UTC(); {
+	case err == nil:
+		after.State, after.Error, after.Next = Delivered, "", time.Time{}
+	case ctx.Err() != nil: // the process ends: the next start posts again
+		after.Attempts, after.Next = after.Attempts-1, time.Time{}
+	case !again || now.Sub(t.Ended) > webhookTime:
+		after.State, after.Error, after.Next = GivenUp, err.Error(), time.Time{}
+	default:
+		after.Error, after.Next = err.Error(), now.Add(waitBefore(after.Attempts+1))
+	}
+	t.Webhook = &after
+	if _, err := s.write(context.WithoutCancel(ctx), t, revision); err != nil && !errors.Is(err, errLost) {
+		s.opts.Log.Warn("the state of a webhook cannot be stored: it is told again", "task", t.ID, "error", err)
+	}
+}
+
+// rehook makes the webhook of a task due again that nextWebhook has taken and whose revision is the same.
+func (s *Store) rehook(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.index.tasks[id]; e != nil {
+		s.index.hook(e)
+	}
+}
+
+// Message returns the body that webhooks get: the task as clients see it, after the end.
+func (t Task) Message() []byte {
+	t.Webhook = nil
+	b, _ := json.Marshal(t) // of texts, numbers and times
+	return b
+}
