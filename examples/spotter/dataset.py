@@ -15,8 +15,8 @@ import clips
 import digits
 from scenes import HEIGHT, WIDTH, Scene
 
-CLIP, KEEP = 80, 4   # frames of a clip, and one in how many is kept
-BLOCK = 80           # stills rendered per piece of work
+CLIP, KEEP = 80, 4  # frames of a clip, and one in how many is kept
+BLOCK = 80  # stills rendered per piece of work
 
 
 def stills(rng, images, labels):
@@ -63,7 +63,7 @@ def main():
     told = []
     with multiprocessing.Pool(args.processes) as pool:
         for made, truths in pool.imap(work, jobs):
-            pictures[len(told):len(told) + len(made)] = made
+            pictures[len(told) : len(told) + len(made)] = made
             told += truths
             print(f"\r{len(told)} of {count} pictures", end="", flush=True)
     (out / "truth.json").write_text(json.dumps(told))

@@ -8,14 +8,15 @@ import argparse
 import cv2
 import numpy as np
 
-GLYPH = 56        # rows of a glyph; scenes show digits 24 to 56 px high, so that glyphs are never enlarged
-INK = 0.35        # coverage from which a pixel belongs to a digit's box
+GLYPH = 56  # rows of a glyph; scenes show digits 24 to 56 px high, so that glyphs are never enlarged
+INK = 0.35  # coverage from which a pixel belongs to a digit's box
 SPLITS = {"train": (0, 1157), "val": (1157, 1287), "test": (1287, None)}
 
 
 def load(split):
     """Images [N, 8, 8] of 0..1 and labels [N] of one split. The set is ordered by writer, so splits share none."""
     from sklearn.datasets import load_digits
+
     first, last = SPLITS[split]
     data = load_digits()
     return (data.images[first:last] / 16).astype(np.float32), data.target[first:last].astype(np.int64)
@@ -58,7 +59,7 @@ def upright(cover):
         return np.zeros((GLYPH, GLYPH), np.float32)
     x1, y1, x2, y2 = box
     scale = GLYPH / (y2 - y1)
-    cut = cover[max(0, y1 - 2):y2 + 2, max(0, x1 - 2):x2 + 2]
+    cut = cover[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2]
     way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     return cv2.resize(cut, None, fx=scale, fy=scale, interpolation=way)
 
@@ -74,7 +75,7 @@ def main():
     for digit in range(10):
         for column in range(12):
             g = glyph(images[rng.choice(np.flatnonzero(labels == digit))], rng)[:78, :78]
-            sheet[digit * 80:digit * 80 + g.shape[0], column * 80:column * 80 + g.shape[1]] = g
+            sheet[digit * 80 : digit * 80 + g.shape[0], column * 80 : column * 80 + g.shape[1]] = g
     cv2.imwrite(args.out, sheet * 255)
 
 

@@ -21,19 +21,25 @@ def score_clip(model, path, threshold):
     if len(pictures) != len(told["frames"]):
         raise SystemExit(f"{path}: {len(pictures)} frames, but its truth has {len(told['frames'])}; render it again")
     for first in range(0, len(pictures), 15):
-        image = torch.from_numpy(pictures[first:first + 15].astype(np.float32) / 255).permute(0, 3, 1, 2)
+        image = torch.from_numpy(pictures[first : first + 15].astype(np.float32) / 255).permute(0, 3, 1, 2)
         with torch.no_grad():
             boxes, scores = (o.numpy() for o in model(image))
-        for i, frame in enumerate(told["frames"][first:first + 15]):
+        for i, frame in enumerate(told["frames"][first : first + 15]):
             objects = frame["objects"]
-            score.add(*detections(boxes[i], scores[i], threshold), [o["box"] for o in objects],
-                      [o["class"] for o in objects], frame.get("ignore", []))
+            score.add(
+                *detections(boxes[i], scores[i], threshold),
+                [o["box"] for o in objects],
+                [o["class"] for o in objects],
+                frame.get("ignore", []),
+            )
     return score
 
 
 def row(name, score):
-    return (f"| {name} | {score.hits + score.missed} | {score.hits} | {score.false} | {score.missed} "
-            f"| {score.precision:.3f} | {score.recall:.3f} |")
+    return (
+        f"| {name} | {score.hits + score.missed} | {score.hits} | {score.false} | {score.missed} "
+        f"| {score.precision:.3f} | {score.recall:.3f} |"
+    )
 
 
 def main():

@@ -7,7 +7,7 @@ import torch
 
 from model import Decoded, Spotter
 
-LARGEST = 1 << 20   # bytes of the file, at most
+LARGEST = 1 << 20  # bytes of the file, at most
 
 
 def load(weights):
@@ -23,9 +23,15 @@ def main():
     parser.add_argument("--out", default="examples/spotter/spotter.onnx")
     parser.add_argument("--opset", type=int, default=13)
     args = parser.parse_args()
-    torch.onnx.export(load(args.weights), torch.rand(2, 3, 240, 320), args.out, opset_version=args.opset,
-                      input_names=["image"], output_names=["boxes", "scores"],
-                      dynamic_axes={name: {0: "batch"} for name in ("image", "boxes", "scores")})
+    torch.onnx.export(
+        load(args.weights),
+        torch.rand(2, 3, 240, 320),
+        args.out,
+        opset_version=args.opset,
+        input_names=["image"],
+        output_names=["boxes", "scores"],
+        dynamic_axes={name: {0: "batch"} for name in ("image", "boxes", "scores")},
+    )
     model = onnx.load(args.out)
     # The exporter forgets some sizes behind a symbolic batch; they are known.
     for output, last in zip(model.graph.output, (4, 10)):

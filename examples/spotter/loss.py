@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from clips import VISIBLE
 from model import STRIDE, corners
 
-NEAR = 0.1   # heat from which a cell learns the digit and the box
+NEAR = 0.1  # heat from which a cell learns the digit and the box
 
 
 def targets(found, rows, columns):
@@ -21,14 +21,14 @@ def targets(found, rows, columns):
     for d in found:
         x1, y1, x2, y2 = d["box"]
         if d["visible"] < VISIBLE:
-            weight[int(y1 // STRIDE):int(np.ceil(y2 / STRIDE)), int(x1 // STRIDE):int(np.ceil(x2 / STRIDE))] = 0
+            weight[int(y1 // STRIDE) : int(np.ceil(y2 / STRIDE)), int(x1 // STRIDE) : int(np.ceil(x2 / STRIDE))] = 0
     for d in found:
         if d["visible"] < VISIBLE:
             continue
         x1, y1, x2, y2 = d["box"]
         column, row = min(int((x1 + x2) / 2 // STRIDE), columns - 1), min(int((y1 + y2) / 2 // STRIDE), rows - 1)
         wide, high = 0.5 + 0.06 * (x2 - x1) / STRIDE, 0.5 + 0.06 * (y2 - y1) / STRIDE
-        spot = np.exp(-((x - column) / wide) ** 2 / 2 - ((y - row) / high) ** 2 / 2).astype(np.float32)
+        spot = np.exp(-(((x - column) / wide) ** 2) / 2 - ((y - row) / high) ** 2 / 2).astype(np.float32)
         mine = (spot > heat) & (spot > NEAR)
         heat = np.maximum(heat, spot)
         digit[mine], box[:, mine] = d["digit"], np.float32([x1, y1, x2, y2])[:, None]
@@ -41,7 +41,7 @@ def presence_loss(logits, heat, weight):
     chance = torch.sigmoid(logits).clamp(1e-5, 1 - 1e-5)
     there = (heat == 1).float()
     right = there * (1 - chance) ** 2 * torch.log(chance)
-    wrong = (1 - there) * (1 - heat) ** 4 * chance ** 2 * torch.log(1 - chance)
+    wrong = (1 - there) * (1 - heat) ** 4 * chance**2 * torch.log(1 - chance)
     return -((right + wrong) * weight).sum() / there.sum().clamp(min=1)
 
 

@@ -2,7 +2,7 @@
 import numpy as np
 
 MIN_IOU = 0.5
-THRESHOLD = 0.3   # least score of a detection, chosen on the validation writers
+THRESHOLD = 0.3  # least score of a detection, chosen on the validation writers
 
 
 def iou(a, b):

@@ -10,9 +10,11 @@ cv2.setNumThreads(1)
 capture = cv2.VideoCapture(clip)
 background = cv2.createBackgroundSubtractorMOG2()
 
+
 def used():
     u = resource.getrusage(resource.RUSAGE_SELF)
     return u.ru_utime + u.ru_stime
+
 
 began = time.monotonic()
 for n in range(skip + frames):

@@ -10,6 +10,7 @@ except ImportError:  # of uvicorn's process
     Batch = None
 
 if Batch is not None:
+
     class Identity:
         """Returns what it gets."""
 
