@@ -522,9 +522,8 @@ class Runtime:
         self.batch: Batch | None = None
         self.max_result = 0  # bytes; 0 = as many as a message can have
         self.says_begun = False  # by a message, where there is no shared memory
-        self.cancelled: set[
-            tuple[int, int]
-        ] = set()  # ids of batches that have not begun, and numbers of their requests
+        # Ids of batches that have not begun, and numbers of cancelled requests in the batches.
+        self.cancelled: set[tuple[int, int]] = set()
 
     def state(self, stream: Any) -> dict[Any, Any]:
         """Returns the state of a stream."""

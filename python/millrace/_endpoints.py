@@ -284,9 +284,8 @@ class Endpoint:
             binding.reset(token)
         if self.picture is not None and self.picture.sent is not None:  # it came in a body or in BYTES
             r.picture_sent(self.picture.sent)
-        if (
-            self.boxes is not None and self.picture is not None and not errors
-        ):  # in pixels of the picture that the function gets
+        # Boxes are in pixels of the picture that the function gets.
+        if self.boxes is not None and self.picture is not None and not errors:
             place = r.picture_map((self.picture.width, self.picture.height))
             for row in rows:
                 if isinstance(given := row.get(self.boxes.name), Boxes):

@@ -87,9 +87,8 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
         pass
     if isinstance(hint, TensorHint):
         return TensorType(hint.datatype, hint.shape)
-    if "__millrace_type__" in (
-        vars(hint) if isinstance(hint, type) else dir(hint)
-    ):  # subclasses of Image and Boxes are no hints
+    # Subclasses of Image and Boxes are no hints.
+    if "__millrace_type__" in (vars(hint) if isinstance(hint, type) else dir(hint)):
         return hint.__millrace_type__()
     from ._forms import Upload
 

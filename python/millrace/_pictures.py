@@ -56,9 +56,8 @@ class ImageType(Type):
     def __init__(self, width: int = 0, height: int = 0, color: str = "RGB"):
         self.width, self.height, self.color = width, height, color
         self.picture = self
-        self.sent: dict[
-            str, Any
-        ] | None = None  # what the server has said of the picture that payload has got last: width, height, map
+        # The server's message about the last picture of payload: width, height, map.
+        self.sent: dict[str, Any] | None = None
         self.fixed = width > 0
         if width:
             self.spec = ("UINT8", [height, width, self.channels])

@@ -24,13 +24,12 @@ class Call(NamedTuple):
     query: dict = {}
     timeout: float | None = None  # seconds; None = the client's
     accept: Callable[[int], bool] = lambda status: status // 100 == 2
-    refused: Callable[[MillraceError], None] | None = None  # is called with the error of a reply that is not accepted
-    again: After | None = (
-        None  # what takes the place of the call when the server refuses an input; its then may return None
-    )
-    event: Callable[
-        [Event], Any
-    ] | None = None  # of calls with events: what the loop gets; it raises EndOfEvents at the end
+    # Called with the error of a reply that is not accepted.
+    refused: Callable[[MillraceError], None] | None = None
+    # Replaces the call when the server refuses an input. after.then may return None.
+    again: After | None = None
+    # The value of an event, of calls with events. Raises EndOfEvents at the end.
+    event: Callable[[Event], Any] | None = None
 
 
 class After(NamedTuple):

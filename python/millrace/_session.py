@@ -58,12 +58,10 @@ class SessionState:
         self.streams: dict[int, StreamState] = {}
         self.server_error: MillraceError | None = None  # why the server will close the connection
         self.going_away: float | None = None  # seconds that the server announced
-        self.unknown: collections.Counter[
-            str
-        ] = collections.Counter()  # messages of types that this client does not know
-        self.retry: Callable[
-            [StreamState, MillraceError], bool
-        ] = lambda stream, error: False  # reopens a stream later, or does not
+        # Messages by type, of types unknown to this client.
+        self.unknown: collections.Counter[str] = collections.Counter()
+        # Reopens a stream later, or returns False.
+        self.retry: Callable[[StreamState, MillraceError], bool] = lambda stream, error: False
         self.pong: Callable[[dict], None] = lambda message: None
         self._last_sid = 0
 

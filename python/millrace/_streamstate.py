@@ -11,9 +11,6 @@ from ._frames import CODECS, CONFIG, CONFIG_SEQ, DISCONTINUITY, HEADER, INTER_CO
 from ._policy import Policy, ms
 from ._results import Result
 
-_MAX_CONFIG = 64 << 10
-
-
 MAX_UNENDED = 4096  # frames of a stream without an ending
 
 
