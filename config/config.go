@@ -149,7 +149,7 @@ func (c *Config) validateManagement() error {
 
 // Metrics configures the metrics for Prometheus.
 type Metrics struct {
-	Address  string    `yaml:"address" form:"address" unset:"on the address http" help:"a separate address for the metrics, or off"`
+	Address  string    `yaml:"address" form:"address" unset:"on the address http" example:"127.0.0.1:8002" help:"a separate address for the metrics, or off"`
 	TLS      bool      `yaml:"tls" advanced:"yes" help:"encrypt metrics.address with the certificate of http"`
 	Path     string    `yaml:"path" default:"/metrics" form:"route" advanced:"yes" help:"the route of the metrics"`
 	Requests *bool     `yaml:"requests" default:"true" advanced:"yes" help:"also count HTTP requests by route, in the metrics http_*"`

@@ -31,12 +31,12 @@ const (
 // ImageSpec describes how pictures become a model's input tensor. A model with an ImageSpec takes pictures and raw
 // video frames; the server decodes, turns upright, resizes and normalises pictures straight into the batch.
 type ImageSpec struct {
-	Width  int        `yaml:"width" unset:"the model's" min:"1" max:"16384" advanced:"yes" help:"width of the input in pixels"`
-	Height int        `yaml:"height" unset:"the model's" min:"1" max:"16384" advanced:"yes" help:"height of the input in pixels"`
+	Width  int        `yaml:"width" unset:"the model's" min:"1" max:"16384" advanced:"yes" example:"640" help:"width of the input in pixels"`
+	Height int        `yaml:"height" unset:"the model's" min:"1" max:"16384" advanced:"yes" example:"640" help:"height of the input in pixels"`
 	Color  string     `yaml:"color" unset:"the model's" words:"RGB BGR GRAY" help:"order of the channels"`
 	Layout string     `yaml:"layout" unset:"the model's" words:"NHWC NCHW" advanced:"yes" help:"order of the axes"`
 	Fit    string     `yaml:"fit" unset:"stretch" words:"stretch letterbox" help:"how a picture with another aspect ratio is fitted"`
-	Scale  [3]float32 `yaml:"scale" unset:"1" help:"factor of FP32 and FP16 inputs, a number, or three for the channels: (pixel * scale - mean) / std"`
+	Scale  [3]float32 `yaml:"scale" unset:"1" example:"0.00392157" help:"factor of FP32 and FP16 inputs, a number, or three for the channels: (pixel * scale - mean) / std"`
 	Mean   [3]float32 `yaml:"mean" unset:"0" help:"mean of FP32 and FP16 inputs, a number, or three for the channels"`
 	Std    [3]float32 `yaml:"std" unset:"1" help:"divisor of FP32 and FP16 inputs, a number, or three for the channels"`
 }

@@ -24,9 +24,9 @@ const (
 // model's default", filled in by WithDefaults.
 type Policy struct {
 	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"latest = answer the newest frame and drop older frames that wait; every = answer every frame"`
-	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" max:"3600000" advanced:"yes" help:"drop a frame that would be older than this when answered"`
-	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" max:"3600000" advanced:"yes" help:"as max_age_ms, but a frame may set its own deadline; the shorter time applies"`
-	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"drop frames beyond this rate"`
+	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" max:"3600000" advanced:"yes" example:"500" help:"drop a frame that would be older than this when answered"`
+	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" max:"3600000" advanced:"yes" example:"500" help:"as max_age_ms, but a frame may set its own deadline; the shorter time applies"`
+	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" example:"10" help:"drop frames beyond this rate"`
 	Window   int           `yaml:"window" min:"1" max:"1024" advanced:"yes" help:"most frames in flight"` // in Latest: the credit that clients are told
 	Priority Priority      `yaml:"priority" advanced:"yes" help:"priority of the stream's frames in the queue"`
 }

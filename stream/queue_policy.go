@@ -6,7 +6,7 @@ import "time"
 // wait alone; a deadline limits the time to the answer. Must-process frames (Frame.Must) have no time-out.
 type QueuePolicy struct {
 	MaxSize int           `yaml:"max_size" unset:"no bound but max_flows and the streams' windows" min:"1" max:"16777216" advanced:"yes" help:"most frames that wait for a worker; a further frame ends with the error overloaded"`
-	Timeout time.Duration `yaml:"timeout" unset:"no bound but the deadlines of frames" min:"1us" max:"1h" advanced:"yes" help:"longest time that a frame waits for a worker; see timeout_action"`
+	Timeout time.Duration `yaml:"timeout" unset:"no bound but the deadlines of frames" min:"1us" max:"1h" advanced:"yes" example:"100ms" help:"longest time that a frame waits for a worker; see timeout_action"`
 	// Action is the treatment of a frame at the end of its time-out.
 	Action               TimeoutAction `yaml:"timeout_action" default:"reject" words:"reject delay" advanced:"yes" help:"reject = a frame ends at queue.timeout; delay = the frame waits on, behind all other frames (streams with policy latest reject)"`
 	AllowTimeoutOverride *bool         `yaml:"allow_timeout_override" default:"true" advanced:"yes" help:"let a request set a timeout; the shorter timeout applies. false: a request with a timeout is refused"`

@@ -15,7 +15,7 @@ import (
 const configExamples = `  millrace config
   millrace config --all
   millrace config --all --json
-  millrace config --markdown > docs/config.md`
+  millrace config --yaml > millrace.yaml`
 
 // settings lists all settings, for the three forms of output.
 type settings struct {
@@ -42,7 +42,8 @@ func configCommand() *cobra.Command {
 		Args:    wrongUsage(cobra.NoArgs),
 	}
 	asJSON := c.Flags().Bool("json", false, "as JSON")
-	asMarkdown := c.Flags().Bool("markdown", false, "as the page docs/config.md, with --all docs/config-all.md")
+	asMarkdown := c.Flags().Bool("markdown", false, "the usual settings, as the page docs/config.md")
+	asYAML := c.Flags().Bool("yaml", false, "all settings, as a commented configuration file: docs/millrace.yaml")
 	every := c.Flags().Bool("all", false, "also advanced settings, which most users never change")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		all := settings{Server: config.Settings(), Model: config.ModelSettings(), Stream: config.StreamSettings()}
@@ -50,16 +51,20 @@ func configCommand() *cobra.Command {
 			all.Kinds = append(all.Kinds, kindSettings{k.Name, k.Doc, config.KindSettings(k)})
 		}
 		folded := 0
-		if !*every {
+		if !*every && !*asYAML {
 			folded = all.fold()
 		}
 		switch out := c.OutOrStdout(); {
-		case *asJSON && *asMarkdown:
-			return usagef("--json and --markdown exclude each other")
+		case *asMarkdown && *every:
+			return usagef("--markdown writes the usual settings only: --yaml writes all")
+		case *asJSON && (*asMarkdown || *asYAML) || *asMarkdown && *asYAML:
+			return usagef("--json, --markdown and --yaml exclude each other")
 		case *asJSON:
 			return writeJSON(out, all)
+		case *asYAML:
+			return all.file(out)
 		case *asMarkdown:
-			return all.markdown(out, *every)
+			return all.markdown(out)
 		default:
 			return all.text(out, folded)
 		}
@@ -105,9 +110,8 @@ func (s settings) text(w io.Writer, folded int) error {
 	return table(w, rows...)
 }
 
-// configPage begins the page with the usual settings, and allSettingsPage the page with all settings.
-const (
-	configPage = `# Configuration
+// configPage begins the page with the usual settings.
+const configPage = `# Configuration
 
 <!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
 
@@ -120,9 +124,9 @@ const (
         output: {boxes: {threshold: 0.3}}
 
 Millrace reads one YAML file (` + "`--config` or `MILLRACE_CONFIG`" +
-		`), then variables, then flags. A variable overrides the file, and a
+	`), then variables, then flags. A variable overrides the file, and a
 flag overrides both. An unknown key is an error that names the key. ` + "`millrace check`" +
-		` checks a configuration and loads
+	` checks a configuration and loads
 its models without serving them.
 
 The same model on the command line, with dots between nested keys:
@@ -132,25 +136,14 @@ The same model on the command line, with dots between nested keys:
 Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; durations ` + "`5ms`, `1.5s`, `2m`" + `.
 
 This page lists the usual settings, as ` + "`millrace config`" +
-		` does. [config-all.md](config-all.md) lists all settings, as
-` + "`millrace config --all`" + ` does.
+	` does. [millrace.yaml](millrace.yaml) is a configuration
+file with every setting, the setting's default and a comment: copy the lines that you change.
 `
-	allSettingsPage = `# All settings
 
-<!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
-
-[config.md](config.md) has the form of the file, and the usual settings. ` + "`millrace config --all`" +
-		` prints the tables of this page.
-`
-)
-
-func (s settings) markdown(w io.Writer, every bool) error {
+// markdown writes the page docs/config.md.
+func (s settings) markdown(w io.Writer) error {
 	var b strings.Builder
-	if every {
-		b.WriteString(allSettingsPage)
-	} else {
-		b.WriteString(configPage)
-	}
+	b.WriteString(configPage)
 	b.WriteString("\n## The server\n\nThe flag of `log.debug_rate` is `--log-debug-rate`, and the variable is " +
 		"`MILLRACE_LOG_DEBUG_RATE`: all keys follow this rule.\n\n")
 	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")

@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -15,7 +18,7 @@ import (
 func TestConfigPagesAreCurrent(t *testing.T) {
 	for name, args := range map[string][]string{
 		"config.md":     {"config", "--markdown"},
-		"config-all.md": {"config", "--markdown", "--all"},
+		"millrace.yaml": {"config", "--yaml"},
 	} {
 		var page bytes.Buffer
 		c := newRoot()
@@ -51,19 +54,16 @@ func TestAdvancedSettingsAreFolded(t *testing.T) {
 	}
 }
 
-// Each setting is a flag of serve and check, and a row of docs/config-all.md.
+// Each setting is a flag of serve and check, and a line of docs/millrace.yaml.
 func TestEverySettingIsAFlagAndDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/config-all.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := func(s config.Setting) {
-		if !bytes.Contains(page, []byte("\n| `"+s.Path+"` |")) {
-			t.Errorf("docs/config-all.md has no %s", s.Path)
+	paths := filePaths(t)
+	line := func(place string, s config.Setting) {
+		if !paths[place+strings.TrimSuffix(strings.TrimSuffix(s.Path, ".NAME"), "[]")] {
+			t.Errorf("docs/millrace.yaml has no %s%s", place, s.Path)
 		}
 	}
 	for _, s := range config.Settings() {
-		row(s)
+		line("", s)
 		for _, c := range []*cobra.Command{serveCommand(), checkCommand()} {
 			if c.Flags().Lookup(s.Flag) == nil {
 				t.Errorf("%s has no flag --%s", c.Name(), s.Flag)
@@ -75,13 +75,117 @@ func TestEverySettingIsAFlagAndDocumented(t *testing.T) {
 				s.Env)
 		}
 	}
-	lists := [][]config.Setting{config.ModelSettings(), config.StreamSettings()}
-	for _, k := range workers.Kinds() {
-		lists = append(lists, config.KindSettings(k))
+	for _, s := range config.StreamSettings() {
+		line("streams[].", s)
 	}
-	for _, list := range lists {
-		for _, s := range list {
-			row(s)
+	for _, s := range config.ModelSettings() {
+		line("models[].", s)
+	}
+	for _, k := range workers.Kinds() {
+		for _, s := range config.KindSettings(k) {
+			line("models[].", s)
+		}
+	}
+}
+
+// fileLines returns docs/millrace.yaml without the # of the settings; examples says whether the lines of examples are
+// among them.
+func fileLines(t *testing.T, examples bool) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/millrace.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := regexp.MustCompile("^( *)#([^ ].*)$")
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if examples || !strings.HasSuffix(line, exampleMark) {
+			lines = append(lines, key.ReplaceAllString(line, "$1$2"))
+		}
+	}
+	return lines
+}
+
+// filePaths returns the paths of all keys in docs/millrace.yaml, with [] behind the names of lists.
+func filePaths(t *testing.T) map[string]bool {
+	t.Helper()
+	type open struct {
+		column int
+		name   string
+	}
+	var at []open
+	paths := map[string]bool{}
+	key := regexp.MustCompile(`^( *)(- )?([a-z0-9_]+):`)
+	for _, line := range fileLines(t, true) {
+		m := key.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		column := len(m[1]) + len(m[2])
+		for len(at) > 0 && at[len(at)-1].column >= column {
+			at = at[:len(at)-1]
+		}
+		if m[2] != "" {
+			at[len(at)-1].name = strings.TrimSuffix(at[len(at)-1].name, "[]") + "[]"
+		}
+		path := ""
+		for _, o := range at {
+			path += o.name + "."
+		}
+		paths[path+m[3]] = true
+		at = append(at, open{column, m[3]})
+	}
+	return paths
+}
+
+// TestConfigFileHasTheDefaults: docs/millrace.yaml, with all settings uncommented except examples, is a valid
+// configuration and means the same as a file with the required keys only.
+func TestConfigFileHasTheDefaults(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"model.onnx", "program.py"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := func(text string) (config.Config, error) {
+		file := filepath.Join(dir, "millrace.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return config.Load(file)
+	}
+	required := "streams: [{name: example, source: \"rtsp://127.0.0.1/camera\", model: example}]\nmodels:\n" +
+		"- {name: example, source: identity}\n"
+	for _, k := range workers.Kinds() {
+		required += "- {name: " + k.Name + ", source: " + cmp.Or(kindSources[k.Name], k.Name) +
+			map[string]string{"graph": ", steps: [{model: example}]", "process": ", command: ./program"}[k.Name] + "}\n"
+	}
+	want, err := load(required)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(fileLines(t, false), "\n")
+	if got, err := load(text); err != nil || !sameConfig(got, want) {
+		t.Errorf("%v\n%+v\n%+v", err, got, want)
+	}
+	for was, other := range map[string]string{
+		"\n  budget: 1GiB\n": "\n  budget: 2GiB\n", "\n  sampler_refresh: 1m\n": "\n  sampler_refresh: 2m\n",
+		"\n    instances: 1\n": "\n    instances: 2\n", "\n    fixed: 5ms\n": "\n    fixed: 6ms\n",
+		"\n      track_iou: 0.2\n": "\n      track_iou: 0.3\n", "\n    loop: false\n": "\n    loop: true\n",
+	} {
+		changed := strings.Replace(text, was, other, 1)
+		got, err := load(changed)
+		if changed == text || err == nil && sameConfig(got, want) {
+			t.Errorf("a file with %q for %q means the same", other, was)
+		}
+	}
+}
+
+// TestColumnsOfConfigFile finds lines of docs/millrace.yaml above 100 columns.
+func TestColumnsOfConfigFile(t *testing.T) {
+	for _, line := range fileLines(t, true) {
+		if len(line) > fileColumns {
+			t.Errorf("wider than %d columns: %s", fileColumns, line)
 		}
 	}
 }

@@ -76,7 +76,7 @@ doctor takes the settings of millrace serve. doctor loads no models: use millrac
 		}
 		if err != nil {
 			d.found = append(d.found, symptom{"configuration", fails, err.Error(),
-				"mend it; docs/config-all.md lists all settings"})
+				"mend it; docs/millrace.yaml lists all settings"})
 			d.cfg = server.Config{}.WithDefaults()
 		} else {
 			d.found = append(d.found, passed("configuration", "%d models, %d streams", len(cfg.Models),

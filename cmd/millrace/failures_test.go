@@ -34,7 +34,8 @@ var failures = []struct {
 	{"completion bash x", 2, "completion bash takes no arguments"},
 	{"version x", 2, `version takes no arguments, and "x" is one`},
 	{"config x", 2, "config takes no arguments"},
-	{"config --json --markdown", 2, "--json and --markdown exclude each other"},
+	{"config --json --markdown", 2, "--json, --markdown and --yaml exclude each other"},
+	{"config --all --markdown", 2, "--yaml writes all"},
 	{"config --jsn", 2, "--jsn: is not a flag of config (did you mean --json?)"},
 
 	{"serve a b", 2, "serve takes [SOURCE] [-- ARG...]: 2 given. Several models: --model NAME=SOURCE for each"},

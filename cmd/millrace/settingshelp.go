@@ -80,7 +80,7 @@ func settingsHelp(c *cobra.Command, all bool) string {
 	fmt.Fprintf(&b, "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s", c.UseLine(), c.Example,
 		first.FlagUsagesWrapped(helpColumns))
 	if !all {
-		fmt.Fprintf(&b, "\n%s --help-all lists %d further settings; docs/config-all.md lists the keys of the file.\n",
+		fmt.Fprintf(&b, "\n%s --help-all lists %d further settings; docs/millrace.yaml lists the keys of the file.\n",
 			c.CommandPath(), more)
 		return b.String()
 	}

@@ -17,7 +17,7 @@ type Config struct {
 	Version string        `json:"version" unset:"any" request:"any" advanced:"yes" help:"version of the model"`
 	Policy  stream.Policy `json:",inline" request:"any" unset:"the model's"`
 	Models  []ModelConfig `json:"models" request:"any" advanced:"yes" help:"several models that get the frames, instead of model; an entry inherits the policy of the stream"`
-	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" help:"most frames a second taken from the source"`
+	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" example:"5" help:"most frames a second taken from the source"`
 	Loop    bool          `json:"loop" request:"any" advanced:"yes" help:"start again at the end of a video or folder"`
 	Paused  bool          `json:"paused" request:"any" advanced:"yes" help:"run no frame until the stream is resumed"`
 

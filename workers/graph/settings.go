@@ -42,7 +42,7 @@ type Crop struct {
 	Boxes   string  `yaml:"boxes" example:"boxes" advanced:"yes" help:"tensor of boxes, x1 y1 x2 y2 in pixels of the frame: the step runs on the part of the picture in each box, and the outputs have a row per box"`
 	IDs     string  `yaml:"ids" example:"ids" advanced:"yes" help:"tensor with the ids of the boxes, from a model with output.track; for refresh"`
 	Max     int     `yaml:"max" default:"32" min:"1" max:"1024" advanced:"yes" help:"most boxes of a frame; further boxes get no row"`
-	Margin  float64 `yaml:"margin" max:"10" advanced:"yes" help:"margin on each side of a box, as a share of the box's width or height"`
+	Margin  float64 `yaml:"margin" max:"10" advanced:"yes" example:"0.1" help:"margin on each side of a box, as a share of the box's width or height"`
 	Refresh Refresh `yaml:"refresh" unset:"each frame" example:"10" advanced:"yes" help:"run the step again for an id after a number of frames (10) or a time (1s); between runs, the last outputs are used"`
 }
 

@@ -31,7 +31,7 @@ type upstream struct {
 	Address    string         `yaml:"address" request:"any" example:"grpc://10.0.0.7:8001" unset:"the source" help:"the other server: grpc://, grpcs://, http://, https:// or HOST:PORT (probed for HTTP and gRPC). In a request the address must be public, unless sources.allow_private is set"`
 	Model      string         `yaml:"model" request:"any" unset:"the same name" advanced:"yes" help:"name of the model at the other server"`
 	Version    string         `yaml:"version" request:"any" unset:"the other server's choice" advanced:"yes" help:"version of the model at the other server"`
-	Token      string         `yaml:"token" secret:"yes" unset:"none" advanced:"yes" help:"bearer token for the other server, or file:PATH (read again for each request)"`
+	Token      string         `yaml:"token" secret:"yes" unset:"none" advanced:"yes" example:"file:/run/secrets/token" help:"bearer token for the other server, or file:PATH (read again for each request)"`
 	TokenEnv   string         `yaml:"token_env" unset:"none" advanced:"yes" help:"variable of this server's environment with the bearer token"`
 	CA         string         `yaml:"ca" path:"file" unset:"the system's" advanced:"yes" help:"PEM file with the authorities of the other server's certificate"`
 	Connect    time.Duration  `yaml:"connect" default:"10s" min:"1ms" max:"1h" advanced:"yes" help:"how long a load waits for a server that is unreachable or not ready; at most limits.start"`

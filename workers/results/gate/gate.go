@@ -16,7 +16,7 @@ import (
 
 // Settings select the frames of a stream to run. The zero value runs every frame.
 type Settings struct {
-	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" advanced:"yes" help:"share of the picture that must change for a run; a frame with a smaller change gets the last result again"`
+	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" advanced:"yes" example:"0.02" help:"share of the picture that must change for a run; a frame with a smaller change gets the last result again"`
 	Refresh time.Duration `yaml:"refresh" default:"1s" advanced:"yes" help:"longest time between two runs, by the frames' own times when frames have times"`
 }
 

@@ -51,7 +51,7 @@ type YOLO struct {
 	Output    string  `yaml:"output" advanced:"yes" help:"tensor of boxes with their scores"`
 	Task      string  `yaml:"task" words:"detect segment pose obb end2end end2end-segment end2end-pose end2end-obb" unset:"that of the metadata in the model's file, else the only one that fits the shape" help:"what the model finds; end2end: the model removes overlapping boxes itself"`
 	Layout    string  `yaml:"layout" words:"v5 v8 yolox" unset:"the one that fits" advanced:"yes" help:"v5 = [n, 5+classes], score is objectness times class; yolox = v5 in cells of grids; v8 = [4+classes, n] or [n, 4+classes]; not for end2end"`
-	KptShape  string  `yaml:"kpt_shape" unset:"that of the metadata in the model's file, else the one that fits" advanced:"yes" help:"key points of a pose and numbers per key point, such as 17x3"`
+	KptShape  string  `yaml:"kpt_shape" unset:"that of the metadata in the model's file, else the one that fits" advanced:"yes" example:"17x3" help:"key points of a pose and numbers per key point, such as 17x3"`
 	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" advanced:"yes" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score of a box"`
 	IoU       float64 `yaml:"iou" unset:"0.45; 1 for the tasks end2end" above:"0" advanced:"yes" help:"largest overlap of two boxes of a class: beyond, the box with the lower score is removed; 1 = keep all"`

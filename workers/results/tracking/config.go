@@ -16,7 +16,7 @@ type Config struct {
 	Max     int           // most tracks at once, and most tracked boxes of a frame (the first boxes); 0 = MaxTracks
 
 	// A box with a lower score can continue a track.
-	Score float64 `yaml:"track_score" unset:"any" min:"0" max:"1" advanced:"yes" help:"least score of a box that begins a track; any box can continue a track"`
+	Score float64 `yaml:"track_score" unset:"any" min:"0" max:"1" advanced:"yes" example:"0.6" help:"least score of a box that begins a track; any box can continue a track"`
 	// With SameClass, a model that misclassifies one box in 20 already loses ids.
 	SameClass bool `yaml:"track_class" advanced:"yes" help:"an id keeps the first class: for crossing objects and a model with few wrong classes"`
 }
