@@ -111,7 +111,7 @@ func TestExtending(t *testing.T) {
 		{"-run", "^TestExtended", "./docs"},
 		{"-run", "^TestEveryBatcher$", "./batching", "-rapid.nofailfile"},
 		{"-run", "^TestEvery", "./config"},
-		{"-run", "^TestEvery(Worker|Stage)$", "./server"},
+		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/models"},
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},
 	} {

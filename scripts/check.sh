@@ -33,7 +33,7 @@ generate() {
 without_metrics() {
     parts=$(go list -tags "nometrics,$tags" -deps ./cmd/millrace | grep '^github.com/prometheus/')
     [ -z "$parts" ] || { printf 'the tag nometrics leaves in:\n%s\n' "$parts"; return 1; }
-    go build -tags "nometrics,$tags" ./... && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server
+    go build -tags "nometrics,$tags" ./... && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server/tests/observability
 }
 
 # without_tracing checks the build with the tag notracing: it has nothing of OpenTelemetry and
@@ -41,7 +41,7 @@ without_metrics() {
 without_tracing() {
     parts=$(go list -tags "notracing,$tags" -deps ./cmd/millrace | grep -E 'opentelemetry|opentracing|jaeger-client')
     [ -z "$parts" ] || { printf 'the tag notracing leaves in:\n%s\n' "$parts"; return 1; }
-    go build -tags "notracing,$tags" ./... && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server
+    go build -tags "notracing,$tags" ./... && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server/tests/observability
 }
 
 # pure_go builds the program without a C compiler. `make release` does so for arm64, too.

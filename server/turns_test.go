@@ -12,12 +12,13 @@ import (
 
 	"millrace/internal/processors"
 	"millrace/server"
+	"millrace/server/internal/servertest"
 )
 
 // TestLongTextsTakeTurns: while the most long texts are being read or written, all further long texts wait, over each
 // protocol, and short texts do not wait.
 func TestLongTextsTakeTurns(t *testing.T) {
-	s, stop := runWith(t, unreadConfig(0))
+	s, stop := servertest.RunWith(t, servertest.UnreadConfig(0))
 	defer func() {
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -45,7 +46,7 @@ func TestLongTextsTakeTurns(t *testing.T) {
 		"an answer in JSON": post("infer?outputs=json", octets, string(raw)),
 		"an event":          post("infer_stream?outputs=json", octets, string(raw)),
 		"a message of WebSocket": func() error {
-			c := dial(t, s, "/v2/models/same/stream?codec=opaque&policy=every")
+			c := servertest.Dial(t, s, "/v2/models/same/stream?codec=opaque&policy=every")
 			if err := c.WriteMessage(websocket.BinaryMessage, raw); err != nil {
 				return err
 			}
@@ -72,7 +73,7 @@ func TestLongTextsTakeTurns(t *testing.T) {
 		go func() { ends <- ended{name, do()} }() // ends when turns are free again
 	}
 	for range 100 {
-		if err := isServed(s); err != nil {
+		if err := servertest.IsServed(s); err != nil {
 			t.Error(err)
 		}
 	}

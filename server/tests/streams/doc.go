@@ -1,0 +1,2 @@
+// Package streams tests streams of pictures and sound: server streams, folders, pulls, regions and windows.
+package streams
