@@ -9,33 +9,17 @@ import (
 	"millrace/stream/buf"
 )
 
-// Access is the part of access.Access needed by a gate. All methods are safe for concurrent use. See the methods of
-// access.Access.
-type Access interface {
-	Required() bool
-	Identify(ctx context.Context, c access.Credentials) (*access.Principal, error)
-	Current(p *access.Principal) (*access.Principal, error)
-	OnEnd(p *access.Principal, end func(error)) (stop func())
-	AccountOf(p *access.Principal, c access.Credentials) *access.Account
-	Ticket(p *access.Principal, by *access.Account) (string, error)
-	Redeem(ticket string) (*access.Principal, *access.Account, error)
-	Count(o access.Outcome)
-	Audit(access.Act)
-}
-
-var _ Access = (*access.Access)(nil)
-
 // Gate lets clients in. An adapter gets a gate, and reaches models only by the Client of each call.
 // Enter and Identify of a zero Gate or a nil Gate refuse every client. A Gate is safe for concurrent use.
 type Gate struct {
 	backend Backend
-	access  Access
+	access  *access.Access // nil = no client may enter
 	owner   *Client
 	open    *Client // of calls with role.Open, if clients need credentials
 }
 
-// NewGate returns a gate to a backend for the clients of a.
-func NewGate(b Backend, a Access) *Gate {
+// NewGate returns a gate to a backend for the clients of a. Without a, only the owner may use the gate.
+func NewGate(b Backend, a *access.Access) *Gate {
 	g := &Gate{backend: b, access: a}
 	g.owner, g.open = &Client{gate: g, owner: true}, &Client{gate: g, open: true}
 	return g

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -72,28 +73,35 @@ func uses(t *testing.T, c *Client) (did []string) {
 	return did
 }
 
-// keyed knows clients whose only key is the name of a principal.
-type keyed struct {
-	*access.Access
-	principals map[string]*access.Principal
-}
-
-func (keyed) Required() bool { return true }
-func (k keyed) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
-	if len(c.Keys) == 1 && k.principals[c.Keys[0]] != nil {
-		return k.principals[c.Keys[0]], nil
+// keyed returns the clients with keys of these grants, and the credentials of each client, by name.
+func keyed(t *testing.T, grants map[string]access.Grant) (*access.Access, map[string]access.Credentials) {
+	t.Helper()
+	var entries []access.Key
+	all := map[string]access.Credentials{}
+	for name, g := range grants {
+		k, text := access.NewKey(name, g)
+		entries, all[name] = append(entries, k), access.Credentials{Keys: []string{text}}
 	}
-	return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := access.WriteKeys(file, entries); err != nil {
+		t.Fatal(err)
+	}
+	a, err := access.New(access.Options{Keys: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a, all
 }
 
 // TestForgottenIsRefused: the gate refuses a client that never entered, a call before the gate opens, and a call
 // without a role.
 func TestForgottenIsRefused(t *testing.T) {
-	all := &access.Principal{Key: "all", Name: "all", Roles: role.All}
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}),
-		map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
-	refused, err := gate.Enter(t.Context(), access.Credentials{Keys: []string{"none"}}, access.Need{Role: role.Infer})
-	if stream.CodeOf(err) != stream.PermissionDenied || refused.Name() != "none" {
+	clients, keys := keyed(t, map[string]access.Grant{"all": {Roles: role.All.Names()},
+		"few": {Roles: []string{"metrics"}}})
+	gate := NewGate(everything{buf.NewPool(0)}, clients)
+	refused, err := gate.Enter(t.Context(), keys["few"], access.Need{Role: role.Infer})
+	if stream.CodeOf(err) != stream.PermissionDenied || refused.Name() != "few" {
 		t.Fatalf("%v, %v", refused, err)
 	}
 	for name, c := range map[string]*Client{"nil": nil, "zero": {}, "refused": refused} {
@@ -109,23 +117,22 @@ func TestForgottenIsRefused(t *testing.T) {
 		t.Errorf("a call that needs no credentials may %q, %v", did, err)
 	}
 	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil),
-		"of a nil access": NewGate(everything{}, (*access.Access)(nil)), "of a zero access": NewGate(everything{},
-			new(access.Access))} {
+		"of a zero access": NewGate(everything{}, new(access.Access))} {
 		if c, err := g.Redeem(""); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s redeems a ticket for %v", name, c)
 		}
-		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}},
+		if c, err := g.Enter(t.Context(), keys["all"],
 			access.Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s lets %v in", name, c)
 		}
-		if c, err := g.Identify(t.Context(), access.Credentials{Keys: []string{"all"}}); err == nil ||
+		if c, err := g.Identify(t.Context(), keys["all"]); err == nil ||
 			uses(t, c) != nil {
 			t.Errorf("a gate that is %s identifies %v", name, c)
 		}
 	}
 	everybody := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{}))
 	for name, g := range map[string]*Gate{"keys": gate, "no keys": everybody} {
-		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}},
+		if c, err := g.Enter(t.Context(), keys["all"],
 			access.Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
 			t.Errorf("with %s, a call without a role enters: %v", name, err)
 		}
@@ -145,13 +152,12 @@ func TestForgottenIsRefused(t *testing.T) {
 // TestLimitedClients: a client limited to some models uses, lists and loads only these models, with the configured
 // settings; calls about the whole server are refused.
 func TestLimitedClients(t *testing.T) {
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{
-		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}},
-		"b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
-	}})
-	enter := func(key string, n access.Need) (*Client, error) {
-		return gate.Enter(t.Context(), access.Credentials{Keys: []string{key}}, n)
-	}
+	clients, keys := keyed(t, map[string]access.Grant{
+		"a": {Roles: role.All.Names(), Models: []string{"a*"}},
+		"b": {Roles: role.All.Names(), Models: []string{"b"}},
+	})
+	gate := NewGate(everything{buf.NewPool(0)}, clients)
+	enter := func(name string, n access.Need) (*Client, error) { return gate.Enter(t.Context(), keys[name], n) }
 	a, err := enter("a", access.Need{Role: role.Manage, Scope: access.LaterScope})
 	// the others: a call about all models, a load with parameters, an unload of other models
 	if did := uses(t, a); err != nil || len(did) != 12 {

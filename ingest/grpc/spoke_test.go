@@ -19,28 +19,19 @@ import (
 	"millrace/ingest/access"
 	"millrace/internal/accept"
 	"millrace/internal/inferencepb"
-	"millrace/internal/role"
-	"millrace/stream"
 	"millrace/stream/buf"
 )
-
-// withKey knows all clients that send any key.
-type withKey struct{ *access.Access }
-
-func (withKey) Required() bool { return true }
-func (withKey) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
-	if len(c.Keys) == 0 {
-		return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
-	}
-	return &access.Principal{Name: "one", Roles: role.All}, nil
-}
 
 // At the limit of connections, new connections displace connections whose calls were refused, needed no credentials,
 // or never sent a message. Connections of clients with credentials stay.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
-	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)},
-		withKey{access.Everybody(access.Quotas{})}))
+	clients, err := access.New(access.Options{Key: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(clients.Close)
+	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, clients))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	refused := inferencepb.NewGRPCInferenceServiceClient(connect(t, at))

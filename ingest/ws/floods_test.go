@@ -62,7 +62,7 @@ func TestFloodsOfAClient(t *testing.T) {
 		t.Errorf("a page: %+v", e)
 	}
 	page.ends(int(wire.CloseTooMany))
-	for _, other := range []http.Header{{"Of-Account": {"another camera"}}, {"Of-Address": {"192.0.2.2"}}} {
+	for _, other := range []http.Header{{"Of-Account": {"other"}}, {"Of-Address": {"192.0.2.2"}}} {
 		c, resp := dial("", other)
 		if c == nil {
 			t.Fatalf("%v: %s", other, resp.Status)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +42,10 @@ const patience = time.Minute
 
 // rig is an HTTP listener, models and the adapter, connected as in a server.
 type rig struct {
-	access testAccess
+	access *access.Access
+	gate   *ingest.Gate
+	keys   map[string]string // of the clients, by name
+	file   string            // of the keys
 	t      testing.TB
 	addr   string
 	mem    *buf.Pool
@@ -56,20 +60,36 @@ type rig struct {
 	panics uint64 // expected panics
 }
 
-// testAccess knows clients by the name in the header Of-Account.
-type testAccess struct {
-	*access.Access
-	accounts *access.Accounts
+// allow makes the clients of the names, each with a key and an account with the quotas.
+func (r *rig) allow(q access.Quotas, names ...string) {
+	r.t.Helper()
+	r.keys, r.file = map[string]string{}, filepath.Join(r.t.TempDir(), "keys")
+	var entries []access.Key
+	for _, name := range names {
+		k, text := access.NewKey(name, access.Grant{Roles: role.All.Names()})
+		entries, r.keys[name] = append(entries, k), text
+	}
+	err := access.WriteKeys(r.file, entries)
+	if err == nil {
+		r.access, err = access.New(access.Options{Keys: r.file, Quotas: q, Log: slog.New(slog.DiscardHandler)})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
 }
 
-func (testAccess) Required() bool { return true }
-
-func (testAccess) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
-	return &access.Principal{Key: c.Forwarded, Roles: role.All}, nil
+// enter returns the client with a name.
+func (r *rig) enter(ctx context.Context, name string) (*ingest.Client, error) {
+	return r.gate.Enter(ctx, access.Credentials{Keys: []string{r.keys[name]}}, access.Need{Role: role.Infer})
 }
 
-func (a testAccess) AccountOf(p *access.Principal, _ access.Credentials) *access.Account {
-	return a.accounts.Of(p)
+// revoke removes all keys.
+func (r *rig) revoke() {
+	if err := access.WriteKeys(r.file, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	r.access.Recheck()
+	r.access.Check(time.Now())
 }
 
 // rig is also the backend.
@@ -142,11 +162,11 @@ func (r repository) Scale(ctx context.Context, endpoint string, instances int) e
 // start makes a rig with the models echo (identity), slow (delay), and more.
 func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 	t.Helper()
-	return startFor(t, o, access.NewAccounts(access.Quotas{}), more...)
+	return startFor(t, o, access.Quotas{}, more...)
 }
 
-// startFor is start for clients with these accounts.
-func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...workers.Config) *rig {
+// startFor is start for clients with the quotas.
+func startFor(t testing.TB, o ws.Options, q access.Quotas, more ...workers.Config) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	o.Log = quiet
@@ -168,11 +188,10 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.access = testAccess{access.Everybody(access.Quotas{}), accounts}
-	gate := ingest.NewGate(r, r.access)
+	r.allow(q, "camera", "other")
+	r.gate = ingest.NewGate(r, r.access)
 	h.App.Use(func(c *fiber.Ctx) error {
-		of := access.Credentials{Forwarded: string([]byte(c.Get("Of-Account", "camera")))}
-		client, err := gate.Enter(c.UserContext(), of, access.Need{Role: role.Infer})
+		client, err := r.enter(c.UserContext(), c.Get("Of-Account", "camera"))
 		if err != nil {
 			return err
 		}
@@ -194,7 +213,7 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 		}
 	})
 	sessions.Go(func() {
-		if err := r.ws.Serve(wsCtx, gate); err != nil {
+		if err := r.ws.Serve(wsCtx, r.gate); err != nil {
 			t.Error(err)
 		}
 	})

@@ -157,15 +157,16 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// pullOf returns a rig with a single client with a decoding quota, the accounts, the client's account, and the
-// connection.
-func pullOf(t *testing.T, o ws.Options, q access.Quotas) (*rig, *access.Accounts, *access.Account, *client) {
+// pullOf returns a rig for clients with a quota of decoding, a client's account, and a connection of the client.
+func pullOf(t *testing.T, o ws.Options, q access.Quotas) (*rig, *access.Account, *client) {
 	t.Helper()
-	all := access.NewAccounts(q)
-	account := all.Of(&access.Principal{Key: "camera"})
 	o.AllowPrivateURLs, o.Sandbox = true, child.SandboxError() == nil
-	r := startFor(t, o, all)
-	return r, all, account, r.dial("/v2/stream?model=echo&outputs=none")
+	r := startFor(t, o, q)
+	of, err := r.enter(t.Context(), "camera")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, of.Account(), r.dial("/v2/stream?model=echo&outputs=none")
 }
 
 // TestQuotaOfPulledVideos: the ffmpegs of pulled videos use no more processor time than the client's quota, and no
@@ -173,7 +174,7 @@ func pullOf(t *testing.T, o ws.Options, q access.Quotas) (*rig, *access.Accounts
 func TestQuotaOfPulledVideos(t *testing.T) {
 	url := videos(t)
 	const rate, burst = 0.1, 100 * time.Millisecond
-	r, all, account, c := pullOf(t, ws.Options{}, access.Quotas{Decode: rate, Burst: burst})
+	r, account, c := pullOf(t, ws.Options{}, access.Quotas{Decode: rate, Burst: burst})
 	begun := time.Now()
 	c.say(`{"url":"` + url + `/clip.mp4"}`)
 	for i := range 20 {
@@ -191,7 +192,7 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 		used < 10*time.Millisecond {
 		t.Errorf("%v of processor time in %v, want at most %v", used, time.Since(begun), most)
 	}
-	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	r.access.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	account.Decoded(time.Second, stream.Now())
 	r.until("the pull has ended", func() bool { return r.ws.Stats().Pulls == 0 })
 	c.say(`{"url":"` + url + `/clip.mp4"}`)
@@ -209,7 +210,7 @@ func TestQuotaOfACamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	camera := videotest.RunCamera(t, clip)
-	r, all, account, c := pullOf(t, ws.Options{}, access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	r, account, c := pullOf(t, ws.Options{}, access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	c.say(`{"url":"rtsp://` + camera.Addr + `"}`)
 	var seq uint64
 	var pts int64
@@ -242,14 +243,14 @@ func TestQuotaOfACamera(t *testing.T) {
 			}
 		}
 	}
-	all.SetQuotas(access.Quotas{}) // any number
+	r.access.SetQuotas(access.Quotas{}) // any number
 	for until := pts + 1_500_000; pts < until; {
 		answered()
 	}
-	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	r.access.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	for next() != "quota" {
 	}
-	all.SetQuotas(access.Quotas{})
+	r.access.SetQuotas(access.Quotas{})
 	answered() // with later times
 	if n := camera.Clients(); n != 3 {
 		t.Errorf("the camera had %d clients, want 3", n)
@@ -264,7 +265,7 @@ func TestQuotaOfACamera(t *testing.T) {
 
 // TestStopWhileOverQuota: stopping a pull that waits for its quota takes effect at once.
 func TestStopWhileOverQuota(t *testing.T) {
-	r, all, account, _ := pullOf(t, ws.Options{}, access.Quotas{})
+	r, account, _ := pullOf(t, ws.Options{}, access.Quotas{})
 	c := r.dial("/v2/models/slow/stream?outputs=none&policy=every") // the video lasts longer than the test needs
 	url := videos(t)
 	var m reply
@@ -278,7 +279,7 @@ func TestStopWhileOverQuota(t *testing.T) {
 	if m.Error != nil || m.Dropped != "" {
 		t.Fatalf("%+v %+v", m, m.Error)
 	}
-	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	r.access.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	account.Decoded(time.Second, stream.Now())
 	r.until("the pull waits for its quota", func() bool {
 		stacks := make([]byte, 1<<20)
@@ -305,7 +306,7 @@ func TestPullThatOnlyComputes(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(hidden) }))
 	defer s.Close()
 	url := videos(t)
-	r, _, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}},
+	r, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}},
 		access.Quotas{})
 	other := r.dial("/v2/models/slow/stream?outputs=none&policy=every")
 	other.say(`{"url":"` + url + `/long.mp4"}`)

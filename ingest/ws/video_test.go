@@ -362,7 +362,7 @@ func TestV1VideosOfAClient(t *testing.T) {
 			one := 1
 			q.Decoders = &one
 		}
-		r := startFor(t, o, access.NewAccounts(q))
+		r := startFor(t, o, q)
 		for i := range 2 {
 			v := r.v1("/v2/stream")
 			if bounded && i > 0 {

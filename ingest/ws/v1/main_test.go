@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"millrace/ingest/access"
 	"millrace/ingest/decoders"
 	"millrace/ingest/ws/conn"
+	"millrace/internal/accept"
 	"millrace/internal/role"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -145,26 +145,28 @@ type client struct {
 
 // connect makes a connection.
 func (r *rig) connect() *client {
-	return r.connectAs(access.NewAccounts(access.Quotas{}).OfAddress(netip.Addr{}))
+	return r.connectAs(r.clients(access.Quotas{})("192.0.2.1"))
 }
 
-// withAccount admits everybody, with a single account.
-type withAccount struct {
-	*access.Access
-	account *access.Account
-}
-
-func (w withAccount) AccountOf(*access.Principal, access.Credentials) *access.Account {
-	return w.account
-}
-
-// connectAs makes a connection of an account.
-func (r *rig) connectAs(account *access.Account) *client {
-	of, err := ingest.NewGate(r, withAccount{access.Everybody(access.Quotas{}), account}).Enter(r.t.Context(),
-		access.Credentials{}, access.Need{Role: role.Infer})
+// clients returns a function that returns the client at an address; each client has an account with the quotas.
+func (r *rig) clients(q access.Quotas) func(address string) *ingest.Client {
+	a, err := access.New(access.Options{Open: true, Quotas: q, Limit: &accept.Limit{}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	gate := ingest.NewGate(r, a)
+	return func(address string) *ingest.Client {
+		c, err := gate.Enter(r.t.Context(), access.Credentials{Remote: &net.TCPAddr{IP: net.ParseIP(address)}},
+			access.Need{Role: role.Infer})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return c
+	}
+}
+
+// connectAs makes a connection of a client.
+func (r *rig) connectAs(of *ingest.Client) *client {
 	r.t.Helper()
 	near, far := net.Pipe()
 	go func() {
@@ -174,8 +176,8 @@ func (r *rig) connectAs(account *access.Account) *client {
 			return
 		}
 		c := r.registry.New(far, r.mem, Form)
-		r.registry.Start(c, r.New(c, of, "any", "", stream.TraceContext{}), conn.Client{Account: account}, nil, req,
-			nil)
+		r.registry.Start(c, r.New(c, of, "any", "", stream.TraceContext{}), conn.Client{Account: of.Account()}, nil,
+			req, nil)
 	}()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string,
 		string) (net.Conn, error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -160,9 +159,8 @@ func TestMakeRoom(t *testing.T) {
 func TestWaitingSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil) // room for three
-		accounts := access.NewAccounts(access.Quotas{})
-		good, bad := accounts.OfAddress(netip.MustParseAddr("192.0.2.1")),
-			accounts.OfAddress(netip.MustParseAddr("192.0.2.2"))
+		client := r.clients(access.Quotas{})
+		good, bad := client("192.0.2.1"), client("192.0.2.2")
 		v := r.connectAs(good)
 		token := find[*wire.Ready](v).ResumeToken
 		v.lose()
@@ -185,9 +183,9 @@ func TestWaitingSessionsOfAClient(t *testing.T) {
 		w.lose()
 		r.stop()
 		for q := range stream.Quotas {
-			if n := good.Used(stream.Quota(q)) + bad.Used(stream.Quota(q)); stream.Quota(q) >= stream.QuotaStreams &&
-				n != 0 {
-				t.Errorf("%d %s are left", n, stream.Quota(q))
+			q := stream.Quota(q)
+			if n := good.Account().Used(q) + bad.Account().Used(q); q >= stream.QuotaStreams && n != 0 {
+				t.Errorf("%d %s are left", n, q)
 			}
 		}
 	})
@@ -198,21 +196,21 @@ func TestQuotaOfSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		two := 2
-		account := access.NewAccounts(access.Quotas{Sessions: &two}).OfAddress(netip.Addr{})
+		client := r.clients(access.Quotas{Sessions: &two})("192.0.2.1")
 		for range 2 {
-			v := r.connectAs(account)
+			v := r.connectAs(client)
 			find[*wire.Ready](v)
 			v.lose()
 		}
-		v := r.connectAs(account)
+		v := r.connectAs(client)
 		find[*wire.Ready](v)
 		if st := r.Stats(); st.Waiting != 2 {
 			t.Errorf("%+v", st)
 		}
 		v.say(`{"type":"open","sid":1}`)
 		synctest.Wait()
-		if st := r.Stats(); st.Waiting != 1 || account.Used(stream.QuotaSessions) != 1 {
-			t.Errorf("%+v, %d connections", st, account.Used(stream.QuotaSessions))
+		if st := r.Stats(); st.Waiting != 1 || client.Account().Used(stream.QuotaSessions) != 1 {
+			t.Errorf("%+v, %d connections", st, client.Account().Used(stream.QuotaSessions))
 		}
 		v.lose()
 		r.stop()
