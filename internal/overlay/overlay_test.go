@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -209,24 +210,28 @@ func TestDraw(t *testing.T) {
 
 // FuzzReadResult: any outputs are read or refused, and each result can be drawn.
 func FuzzReadResult(f *testing.F) {
-	f.Add("boxes", "FP32", 1, 2, 4, make([]byte, 32), "scores", "FP32", 1, 2, 0, make([]byte, 8))
-	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, float32s(1, 2, 3e30, 4))
-	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3,
-		float32s(1e30, -1e30, 1))
-	f.Add("scores", "FP32", 2, 0, 1, make([]byte, 8), "classes", "INT64", 2, 0, 0, make([]byte, 16))
-	f.Fuzz(func(t *testing.T, name1, type1 string, a1, b1, c1 int, data1 []byte, name2, type2 string, a2, b2, c2 int,
-		data2 []byte) {
-		shape := func(v ...int) (s []int) {
-			for _, n := range v {
-				if n != 0 || len(v) == 3 && v[2] == 7 {
+	f.Add("boxes", "FP32", make([]byte, 32), "scores", "FP32", make([]byte, 8), "1 2 4 1 2 0")
+	f.Add("mask", "UINT8", make([]byte, 8), "region", "FP32", float32s(1, 2, 3e30, 4), "1 2 4 4 0 0")
+	f.Add("labels", "BYTES", []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", float32s(1e30, -1e30, 1), "1 1 1 1 1 3")
+	f.Add("scores", "FP32", make([]byte, 8), "classes", "INT64", make([]byte, 16), "2 0 1 2 0 0")
+	f.Fuzz(func(t *testing.T, name1, type1 string, data1 []byte, name2, type2 string, data2 []byte, shapes string) {
+		var dims [6]int // three of each tensor
+		for i, n := range strings.Fields(shapes) {
+			if i < len(dims) {
+				dims[i], _ = strconv.Atoi(n)
+			}
+		}
+		shape := func(dims []int) (s []int) {
+			for _, n := range dims {
+				if n != 0 || dims[2] == 7 {
 					s = append(s, n)
 				}
 			}
 			return s
 		}
 		r, err := ReadResult([]oip.Tensor{
-			{Name: name1, Datatype: type1, Shape: shape(a1, b1, c1), Data: data1},
-			{Name: name2, Datatype: type2, Shape: shape(a2, b2, c2), Data: data2},
+			{Name: name1, Datatype: type1, Shape: shape(dims[:3]), Data: data1},
+			{Name: name2, Datatype: type2, Shape: shape(dims[3:]), Data: data2},
 		})
 		if err != nil {
 			if !r.Empty() {
