@@ -28,7 +28,7 @@ type Intake struct {
 	predict    func(n int) time.Duration
 	ready      []*Batch // bound and to be run even if not full: the worker has left, or no batch was free
 	exhausted  bool     // a batch could not be formed since all were in use
-	beside     beside
+	heavy      heavyQueue
 	drained    bool // Drain was called
 	dynamic    bool // frames of different shapes, or of calls, need different batches
 }
@@ -343,7 +343,7 @@ func (in *Intake) countRows(p *pendingBatch, most int) int {
 func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
 	took, probe := in.times.Predict(in.now, take)
 	order := x.order()
-	in.beside.batch = b
+	in.heavy.batch = b
 	for b.Rows < take {
 		q := p.first(order)
 		if q == nil {
@@ -367,16 +367,16 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 			q.pop()
 			continue
 		}
-		r, kept, apart := t.stream.TakeUnless(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted, in.beside.apart)
+		r, kept, apart := t.stream.TakeUnless(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted, in.heavy.isSeparate)
 		if kept {
 			return true
 		}
 		if apart {
-			in.beside.add(t.stream, x, t.stream.TokenPriority())
+			in.heavy.add(t.stream, x, t.stream.TokenPriority())
 		}
 		q.pop()
 		if r != nil {
-			in.beside.note(r.Account, in.now)
+			in.heavy.note(r.Account, in.now)
 			b.bind(r)
 		}
 	}
@@ -397,7 +397,7 @@ func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 		bound = append(bound, x.takePartial()...)
 		x.pending = nil
 	}
-	in.beside.waiting, in.drained = nil, true
+	in.heavy.waiting, in.drained = nil, true
 	for p, rs := range decoded {
 		for _, r := range rs {
 			in.queueDecoded(in.common, r, stream.Priority(p))
@@ -447,11 +447,11 @@ func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
 			}
 		}
 	}
-	in.beside.waiting = slices.DeleteFunc(in.beside.waiting, func(h heavy) bool { return left(h.stream) })
+	in.heavy.waiting = slices.DeleteFunc(in.heavy.waiting, func(h heavyToken) bool { return left(h.stream) })
 }
 
 // HasReady reports whether a batch added by AddReady waits, or after Drain a request decoded beside the workers.
-func (in *Intake) HasReady() bool { return len(in.ready) > 0 || in.drained && in.beside.decoded > 0 }
+func (in *Intake) HasReady() bool { return len(in.ready) > 0 || in.drained && in.heavy.decoded > 0 }
 
 // TakeExhausted reports whether Gather found all batches in use since the last call of
 // TakeExhausted: another worker may then have to gather again, once a batch is free.
@@ -469,7 +469,7 @@ func (in *Intake) Redistribute(x *Inbox) {
 		for i := range p.tokens {
 			p.tokens[i].filter(func(t *token) (keep, more bool) {
 				if t.request != nil {
-					in.beside.decoded--
+					in.heavy.decoded--
 					in.queueDecoded(in.common, t.request, stream.Priority(i))
 				} else {
 					in.Push(t.stream, nil)

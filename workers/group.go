@@ -25,15 +25,15 @@ type Group struct {
 	intake *batching.Intake
 	pool   *batching.Pool // under gather
 
-	gather   sync.Mutex
-	reserved reservation // under gather
-	figures  figures     // under gather
-	serving  int         // workers that gather or have a batch; under gather
-	busy     int         // these with a batch; under gather
-	beside   int         // goroutines that decode heavy frames; under gather
-	besides  sync.WaitGroup
-	idle     parking
-	full     parking // runners waiting for a full batch, while the other runner of the same instance has a batch
+	gather        sync.Mutex
+	reserved      reservation // under gather
+	figures       figures     // under gather
+	serving       int         // workers that gather or have a batch; under gather
+	busy          int         // these with a batch; under gather
+	heavyDecoders int         // goroutines that decode heavy frames; under gather
+	heavyWait     sync.WaitGroup
+	idle          parking
+	full          parking // runners waiting for a full batch, while the other runner of the same instance has a batch
 
 	registry sync.Mutex
 	streams  map[*stream.Stream]struct{}
@@ -139,7 +139,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 	g.gather.Unlock()
 	g.intake = batching.NewIntake(m, b, pool, g.cfg.MaxFlows)
 	if beside {
-		g.intake.DecodeBeside()
+		g.intake.SeparateHeavy()
 	}
 	if n := g.cfg.Cache.Size; n > 0 {
 		if m.KeepsState() {
@@ -544,7 +544,7 @@ func (g *Group) next(r *runner) *batching.Batch {
 		if b != nil {
 			g.launched(r)
 		}
-		g.startBeside()
+		g.startHeavyDecoders()
 		g.gather.Unlock()
 		if err != nil {
 			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
@@ -575,7 +575,7 @@ func (g *Group) nextFull(r *runner) *batching.Batch {
 	if b != nil {
 		g.launched(r)
 	}
-	g.startBeside()
+	g.startHeavyDecoders()
 	g.gather.Unlock()
 	if err != nil { // the other runner will report err
 		return nil

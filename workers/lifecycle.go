@@ -326,7 +326,7 @@ func (g *Group) stop() {
 	g.gather.Lock() // so that no goroutine starts to decode later
 	g.stopOnce.Do(func() { close(g.stopping) })
 	g.gather.Unlock()
-	g.besides.Wait() // the workers run the decoded frames
+	g.heavyWait.Wait() // the workers run the decoded frames
 	for _, w := range g.instances() {
 		w.stopRequested.Store(true)
 	}

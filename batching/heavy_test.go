@@ -17,7 +17,7 @@ func picturesModel(maxBatch int) *stream.Model {
 
 func newPictures(t testing.TB, kind string, maxBatch int) *group {
 	g := newGroup(t, picturesModel(maxBatch), kind, 4, 256)
-	g.intake.DecodeBeside()
+	g.intake.SeparateHeavy()
 	return g
 }
 

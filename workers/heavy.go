@@ -34,24 +34,24 @@ func (g *Group) costOfFrame(f *stream.Frame) time.Duration {
 	return info.Cost(len(f.Payload))
 }
 
-// startBeside starts goroutines that decode heavy frames, if heavy frames wait. The caller holds gather.
-func (g *Group) startBeside() {
-	for g.beside < cap(g.decoders) && g.intake.HeavyWaiting() > g.beside-g.intake.HeavyTaken() {
+// startHeavyDecoders starts goroutines that decode heavy frames, if heavy frames wait. The caller holds gather.
+func (g *Group) startHeavyDecoders() {
+	for g.heavyDecoders < cap(g.decoders) && g.intake.HeavyWaiting() > g.heavyDecoders-g.intake.HeavyTaken() {
 		select {
 		case <-g.stopping:
 			return
 		default:
 		}
-		g.beside++
-		g.besides.Add(1)
-		g.wg.Go(g.decodeBeside)
+		g.heavyDecoders++
+		g.heavyWait.Add(1)
+		g.wg.Go(g.decodeHeavyFrames)
 	}
 }
 
-// decodeBeside decodes heavy frames until none waits. The goroutines of all groups together decode
+// decodeHeavyFrames decodes heavy frames until none waits. The goroutines of all groups together decode
 // no more at once than decoders has places.
-func (g *Group) decodeBeside() {
-	defer g.besides.Done()
+func (g *Group) decodeHeavyFrames() {
+	defer g.heavyWait.Done()
 	prep, stages, err := g.tools()
 	defer prep.close()
 	if err == nil {
@@ -62,14 +62,14 @@ func (g *Group) decodeBeside() {
 		case g.decoders <- struct{}{}:
 		case <-g.stopping:
 			g.gather.Lock()
-			g.beside--
+			g.heavyDecoders--
 			g.gather.Unlock()
 			return
 		}
 		g.gather.Lock()
 		h, ok := g.intake.TakeHeavy(stream.Now())
 		if !ok {
-			g.beside--
+			g.heavyDecoders--
 		}
 		g.gather.Unlock()
 		if !ok {
@@ -87,7 +87,7 @@ func (g *Group) decodeBeside() {
 		g.failWithoutWorkers()
 	}
 	g.gather.Lock()
-	g.beside--
+	g.heavyDecoders--
 	g.gather.Unlock()
 }
 

@@ -31,12 +31,12 @@ const (
 	recently = time.Second
 )
 
-// beside is the queue of heavy frames.
-type beside struct {
-	apart   func(*stream.Request) bool // reports whether a frame is not to be bound to batch; nil = none is heavy
-	batch   *Batch
-	next    heavy // of which apart has last returned true
-	waiting []heavy
+// heavyQueue is the queue of heavy frames.
+type heavyQueue struct {
+	isSeparate func(*stream.Request) bool // reports whether a frame is not to be bound to batch; nil = none is heavy
+	batch      *Batch
+	next       heavyToken // of which apart has last returned true
+	waiting    []heavyToken
 	// virtual times at which the next frames of accounts start, where they are later than now
 	used    map[*stream.Account]time.Duration
 	now     time.Duration // the virtual time at which the last frame that was taken has started
@@ -48,28 +48,28 @@ type beside struct {
 	}
 }
 
-// heavy is a token whose frame is to be decoded beside the workers.
-type heavy struct {
+// heavyToken is a token whose frame is to be decoded beside the workers.
+type heavyToken struct {
 	stream   *stream.Stream
 	inbox    *Inbox
 	priority stream.Priority
 	account  *stream.Account
 }
 
-// Heavy is a request whose pictures are to be decoded beside the workers.
-type Heavy struct {
+// HeavyRequest is a request whose pictures are to be decoded beside the workers.
+type HeavyRequest struct {
 	*stream.Request
-	from heavy
+	from heavyToken
 	cost time.Duration // that its account was charged for
 }
 
-// DecodeBeside makes the intake keep heavy frames for TakeHeavy. It is called before the first Push.
-func (in *Intake) DecodeBeside() { in.beside.apart = in.isApart }
+// SeparateHeavy makes the intake keep heavy frames for TakeHeavy. It is called before the first Push.
+func (in *Intake) SeparateHeavy() { in.heavy.isSeparate = in.isSeparate }
 
-// isApart reports whether a frame is to be decoded beside the workers: because it is heavy, or because
+// isSeparate reports whether a frame is to be decoded beside the workers: because it is heavy, or because
 // its account has had its share of the batch.
-func (in *Intake) isApart(r *stream.Request) bool {
-	q := &in.beside
+func (in *Intake) isSeparate(r *stream.Request) bool {
+	q := &in.heavy
 	if r.Cost < heavyCost && (r.Cost == 0 || !q.contended(r.Account, in.now) || q.batch.costOf(r.Account)+
 		r.Cost <= shareCost) {
 		return false
@@ -89,7 +89,7 @@ func (b *Batch) costOf(a *stream.Account) (d time.Duration) {
 }
 
 // note says that a frame of an account was bound.
-func (q *beside) note(a *stream.Account, now stream.Instant) {
+func (q *heavyQueue) note(a *stream.Account, now stream.Instant) {
 	if q.last[0].account != a || q.last[0].at == 0 {
 		q.last[1] = q.last[0]
 		q.last[0].account = a
@@ -99,7 +99,7 @@ func (q *beside) note(a *stream.Account, now stream.Instant) {
 
 // contended reports whether a frame of the account takes time from another account that sends frames, too.
 // Those of the server itself, which have no account, are not held back.
-func (q *beside) contended(a *stream.Account, now stream.Instant) bool {
+func (q *heavyQueue) contended(a *stream.Account, now stream.Instant) bool {
 	if a == nil {
 		return false
 	}
@@ -112,34 +112,34 @@ func (q *beside) contended(a *stream.Account, now stream.Instant) bool {
 }
 
 // add queues the token of which apart has returned true.
-func (q *beside) add(s *stream.Stream, x *Inbox, p stream.Priority) {
+func (q *heavyQueue) add(s *stream.Stream, x *Inbox, p stream.Priority) {
 	q.next.stream, q.next.inbox, q.next.priority = s, x, p
 	q.waiting = append(q.waiting, q.next)
-	q.next = heavy{}
+	q.next = heavyToken{}
 }
 
 // start returns the virtual time at which the next frame of an account starts.
-func (q *beside) start(a *stream.Account) time.Duration { return max(q.used[a], q.now) }
+func (q *heavyQueue) start(a *stream.Account) time.Duration { return max(q.used[a], q.now) }
 
 // HeavyWaiting returns how many heavy frames wait, beyond those that are being decoded; 0 when none may be taken now.
 func (in *Intake) HeavyWaiting() int {
-	if in.beside.isFull(in.model) {
+	if in.heavy.isFull(in.model) {
 		return 0
 	}
-	return len(in.beside.waiting)
+	return len(in.heavy.waiting)
 }
 
 // isFull reports whether as many decoded requests wait for a worker as may.
-func (q *beside) isFull(m *stream.Model) bool { return q.decoded >= max(m.MaxBatch, 2) }
+func (q *heavyQueue) isFull(m *stream.Model) bool { return q.decoded >= max(m.MaxBatch, 2) }
 
 // HeavyTaken returns how many are being decoded.
-func (in *Intake) HeavyTaken() int { return in.beside.taken }
+func (in *Intake) HeavyTaken() int { return in.heavy.taken }
 
 // TakeHeavy binds the next heavy frame. It is not ok when there is none, or when as many that were
 // decoded wait for a worker as a batch has rows: the memory that they take is bounded, and frames
 // that wait in their mailboxes can be replaced by newer ones.
-func (in *Intake) TakeHeavy(now stream.Instant) (h Heavy, ok bool) {
-	q := &in.beside
+func (in *Intake) TakeHeavy(now stream.Instant) (h HeavyRequest, ok bool) {
+	q := &in.heavy
 	for len(q.waiting) > 0 && !q.isFull(in.model) {
 		i := 0
 		for k := range q.waiting {
@@ -153,7 +153,7 @@ func (in *Intake) TakeHeavy(now stream.Instant) (h Heavy, ok bool) {
 		if r == nil {
 			continue
 		}
-		h = Heavy{r, from, max(r.Cost, time.Microsecond)}
+		h = HeavyRequest{r, from, max(r.Cost, time.Microsecond)}
 		h.from.account = r.Account // of a newer frame than the one that was queued
 		q.now = q.start(r.Account)
 		if q.used == nil {
@@ -169,13 +169,13 @@ func (in *Intake) TakeHeavy(now stream.Instant) (h Heavy, ok bool) {
 		q.taken++
 		return h, true
 	}
-	return Heavy{}, false
+	return HeavyRequest{}, false
 }
 
 // AddDecoded says that the decoding of a request has ended, after took, and queues it if it has a
 // Row. The others have their endings.
-func (in *Intake) AddDecoded(h Heavy, took time.Duration) {
-	q := &in.beside
+func (in *Intake) AddDecoded(h HeavyRequest, took time.Duration) {
+	q := &in.heavy
 	q.taken--
 	if t := q.start(h.from.account) + took - h.cost; t > q.now {
 		q.used[h.from.account] = t
@@ -195,7 +195,7 @@ func (in *Intake) AddDecoded(h Heavy, took time.Duration) {
 
 // queueDecoded queues a request that was decoded.
 func (in *Intake) queueDecoded(x *Inbox, r *stream.Request, p stream.Priority) {
-	in.beside.decoded++
+	in.heavy.decoded++
 	in.tokens++
 	x.pendingOf(r.Class).tokens[p].push(token{request: r, number: in.tokens, received: r.Timing.Received,
 		deadline: r.Deadline})
@@ -207,7 +207,7 @@ func (in *Intake) keepsDecoded(r *stream.Request) bool {
 	if r.Outcome() == stream.Pending {
 		return true
 	}
-	in.beside.decoded--
+	in.heavy.decoded--
 	r.Unbind()
 	return false
 }
@@ -223,7 +223,7 @@ func (in *Intake) takeDecoded(r *stream.Request, predict time.Duration) *stream.
 	if !in.keepsDecoded(r) {
 		return nil
 	}
-	in.beside.decoded--
+	in.heavy.decoded--
 	return r
 }
 
@@ -237,7 +237,7 @@ func (in *Intake) removeDecoded(inboxes ...*Inbox) (out [stream.Priorities][]*st
 						return true, true
 					}
 					out[i] = append(out[i], t.request)
-					in.beside.decoded--
+					in.heavy.decoded--
 					return false, true
 				})
 			}
