@@ -117,8 +117,8 @@ type Management struct {
 	Socket  string `yaml:"socket" default:"user" words:"user group" advanced:"yes" help:"who may connect to the unix sockets of management: the server's user, or also the server's group"`
 }
 
-// Apart reports whether the addresses http and grpc refuse calls that need the role manage.
-func (m Management) Apart() bool { return m.Address != "" }
+// Separate reports whether the addresses http and grpc refuse calls that need the role manage.
+func (m Management) Separate() bool { return m.Address != "" }
 
 // Mode returns the permissions of the files of unix sockets.
 func (m Management) Mode() fs.FileMode {
@@ -135,7 +135,7 @@ func (c *Config) validateManagement() error {
 		return coded.Errorf(coded.InvalidArgument, "apps.address", "needs http, which is off")
 	case on(m.Address) && c.HTTP == Off:
 		return coded.Errorf(coded.InvalidArgument, "management.address", "needs http, which is off")
-	case on(m.GRPC) && !m.Apart():
+	case on(m.GRPC) && !m.Separate():
 		return coded.Errorf(coded.InvalidArgument, "management.grpc", "needs management.address, or "+
 			"management.address off, since management is on the addresses http and grpc without it")
 	case on(m.GRPC) && c.GRPC == Off:

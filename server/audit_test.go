@@ -243,16 +243,16 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.GRPC, c.Audit = Off, file })
 	begun := time.Now()
-	for range 2 * access.StrangersBurst {
+	for range 2 * access.UnauthenticatedBurst {
 		// done, refused and then flow_control, unsupported
 		for _, path := range []string{"/logout", "/login", "/session_login"} {
 			newBrowser(t, k.URL("http")).ask(t, "POST", path, "")
 		}
 	}
-	most := access.StrangersBurst + int(access.Strangers*time.Since(begun).Seconds()) + 1
+	most := access.UnauthenticatedBurst + int(access.UnauthenticatedRate*time.Since(begun).Seconds()) + 1
 	text := string(must(os.ReadFile(file)))
-	if n := strings.Count(text, "\n"); n < access.StrangersBurst || n > most {
-		t.Errorf("%d lines, want between %d and %d", n, access.StrangersBurst, most)
+	if n := strings.Count(text, "\n"); n < access.UnauthenticatedBurst || n > most {
+		t.Errorf("%d lines, want between %d and %d", n, access.UnauthenticatedBurst, most)
 	}
 	for _, code := range []string{`"code":""`, `"code":"unauthenticated"`, `"code":"flow_control"`,
 		`"code":"unsupported"`} {
@@ -261,11 +261,11 @@ func TestAuditBoundsStrangers(t *testing.T) {
 		}
 	}
 	before := strings.Count(text, `"principal":"all"`)
-	for range 2 * access.StrangersBurst {
+	for range 2 * access.UnauthenticatedBurst {
 		newBrowser(t, k.URL("http")).ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
 	}
-	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*access.StrangersBurst {
-		t.Errorf("%d lines of a client with a key, want %d", n, before+2*access.StrangersBurst)
+	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*access.UnauthenticatedBurst {
+		t.Errorf("%d lines of a client with a key, want %d", n, before+2*access.UnauthenticatedBurst)
 	}
 }
 

@@ -71,7 +71,7 @@ func (s *Server) guardRoutes() error {
 			return path == "/" || path == "/apps" || strings.HasPrefix(path, "/apps/")
 		})
 	}
-	if s.cfg.Management.Apart() {
+	if s.cfg.Management.Separate() {
 		s.http.Reserve(func(method, path string) bool {
 			of := described[method+" "+path]
 			return of != nil && of.Role == role.Manage
@@ -82,7 +82,7 @@ func (s *Server) guardRoutes() error {
 
 // managesHere reports whether the address that a request came to is one at which the server is managed.
 func (s *Server) managesHere(c *fiber.Ctx) bool {
-	return !s.cfg.Management.Apart() || httpd.ToManagement(c)
+	return !s.cfg.Management.Separate() || httpd.ToManagement(c)
 }
 
 // roleOf returns the role that a route needs by the settings.

@@ -23,25 +23,25 @@ import (
 // OnEnd reports the end of credentials. A nil Access and a zero Access identify nobody. Access is safe for
 // concurrent use.
 type Access struct {
-	open     bool       // clients need no credentials; New and Everybody alone set open
-	key      string     // the server's own key, which has every role; "" = none
-	owner    *Principal // the client with the server's own key; without a name
-	keys     *Keys
-	users    *Users
-	module   *Module
-	oidc     *OIDC
-	clients  *Authority // of client certificates
-	roles    role.Set   // of users without an entry in the file of users
-	counts   [NoOutcomes]atomic.Uint64
-	checking chan struct{} // holds an element for each password check
-	sessions *Sessions
-	logins   *Logins
-	lasting  Lasting
-	tickets  Tickets
-	accounts *Accounts
-	audit    *Audit
-	limit    *accept.Limit // knows the trusted proxies; nil = all addresses share one account
-	memory   *buf.Pool     // for hashing passwords
+	open        bool       // clients need no credentials; New and Everybody alone set open
+	key         string     // the server's own key, which has every role; "" = none
+	owner       *Principal // the client with the server's own key; without a name
+	keys        *Keys
+	users       *Users
+	module      *Module
+	oidc        *OIDC
+	clients     *Authority // of client certificates
+	roles       role.Set   // of users without an entry in the file of users
+	counts      [NoOutcomes]atomic.Uint64
+	checking    chan struct{} // holds an element for each password check
+	sessions    *Sessions
+	logins      *Logins
+	revocations Revocations
+	tickets     Tickets
+	accounts    *Accounts
+	audit       *Audit
+	limit       *accept.Limit // knows the trusted proxies; nil = all addresses share one account
+	memory      *buf.Pool     // for hashing passwords
 }
 
 // Options configure New. Errors of New name the settings in parentheses.

@@ -128,7 +128,7 @@ func (t *Accounts) Of(p *Principal) *Account {
 	defer t.mu.Unlock()
 	a := t.names[p.Key]
 	if a == nil {
-		if a = room(t, t.names, &t.others[1], p.Key); a != t.others[1] {
+		if a = addAccount(t, t.names, &t.others[1], p.Key); a != t.others[1] {
 			a.User = p.Name
 			if t.labelled < maxLabelled {
 				a.name = cmp.Or(p.Name, p.Key)
@@ -171,12 +171,12 @@ func (t *Accounts) OfAddress(of netip.Addr) *Account {
 	if a := t.addresses[of]; a != nil {
 		return a
 	}
-	return room(t, t.addresses, &t.others[0], of)
+	return addAccount(t, t.addresses, &t.others[0], of)
 }
 
-// room adds an account to a map. In a full map, room replaces idle accounts; without an idle account, room returns
+// addAccount adds an account to a map. In a full map, room replaces idle accounts; without an idle account, room returns
 // others.
-func room[K comparable](t *Accounts, all map[K]*Account, others **Account, key K) *Account {
+func addAccount[K comparable](t *Accounts, all map[K]*Account, others **Account, key K) *Account {
 	if len(all) >= t.max {
 		now, seen := stream.Now(), 0
 		for k, a := range all { // in no order

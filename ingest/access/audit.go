@@ -16,19 +16,19 @@ import (
 const (
 	maxTarget = 256 // most bytes of a name from a client
 	// The lines of clients without valid credentials: a burst, and lines a second. Further acts are counted.
-	Strangers      = 20
-	StrangersBurst = 100
+	UnauthenticatedRate  = 20
+	UnauthenticatedBurst = 100
 )
 
 // Audit writes a line of JSON for each administrative act. A nil Audit writes nothing. Audit is safe for
 // concurrent use.
 type Audit struct {
-	log       *slog.Logger
-	strangers *rate.Limiter // nil = clients need no credentials
-	left      atomic.Uint64 // unwritten acts of strangers since the last written act of a stranger
-	lost      atomic.Uint64 // acts whose line could not be written
-	failing   atomic.Bool   // the last line could not be written
-	server    *slog.Logger  // the log of the server
+	log             *slog.Logger
+	unauthenticated *rate.Limiter // nil = clients need no credentials
+	skipped         atomic.Uint64 // unwritten acts of strangers since the last written act of a stranger
+	lost            atomic.Uint64 // acts whose line could not be written
+	failing         atomic.Bool   // the last line could not be written
+	server          *slog.Logger  // the log of the server
 }
 
 // Stats returns the number of acts lost because the line could not be written, and whether there is an audit log.
@@ -44,7 +44,7 @@ func (a *Audit) Stats() (lost uint64, on bool) {
 func NewAudit(log *slog.Logger, open bool, server *slog.Logger) *Audit {
 	a := &Audit{log: log, server: server}
 	if !open {
-		a.strangers = rate.NewLimiter(Strangers, StrangersBurst)
+		a.unauthenticated = rate.NewLimiter(UnauthenticatedRate, UnauthenticatedBurst)
 	}
 	return a
 }
@@ -77,12 +77,12 @@ func (a *Audit) write(x Act) {
 	}
 	var more []slog.Attr
 	p := x.By
-	if p == nil && x.Protocol != Signal && a.strangers != nil {
-		if !a.strangers.Allow() {
-			a.left.Add(1)
+	if p == nil && x.Protocol != Signal && a.unauthenticated != nil {
+		if !a.unauthenticated.Allow() {
+			a.skipped.Add(1)
 			return
 		}
-		if n := a.left.Swap(0); n > 0 {
+		if n := a.skipped.Swap(0); n > 0 {
 			more = append(more, slog.Uint64("not_written", n))
 		}
 	}

@@ -42,10 +42,10 @@ func (a *Access) currentAt(p *Principal, now time.Time) (*Principal, error) {
 // OnEnd calls end once, with the reason, when the credentials of a principal end, or the roles or models of the
 // principal change. end must not block. stop must be called when the connection or call has ended; end is not
 // called after stop.
-func (a *Access) OnEnd(p *Principal, end func(error)) (stop func()) { return a.lasting.Add(p, end) }
+func (a *Access) OnEnd(p *Principal, end func(error)) (stop func()) { return a.revocations.Add(p, end) }
 
 // Pending returns the number of connections and calls that have called OnEnd and have not ended.
-func (a *Access) Pending() int { return a.lasting.Len() }
+func (a *Access) Pending() int { return a.revocations.Len() }
 
 // Watch checks the credentials of connections and calls every second, until ctx ends.
 func (a *Access) Watch(ctx context.Context) {
@@ -63,7 +63,7 @@ func (a *Access) Watch(ctx context.Context) {
 
 // Check ends connections and calls whose credentials are no longer valid at a time.
 func (a *Access) Check(now time.Time) {
-	a.lasting.Check(func(p *Principal) error {
+	a.revocations.Check(func(p *Principal) error {
 		again, err := a.currentAt(p, now)
 		if err == nil {
 			err = p.Changed(again)

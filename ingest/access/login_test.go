@@ -13,7 +13,7 @@ import (
 // TestLoginsAtOnce: a login is refused and counted when maxLogins logins are being checked or waiting.
 func TestLoginsAtOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.yaml")
-	eva := User{Name: "eva", Password: hashWith(hashing{memory: 8, passes: 1, threads: 1}, "secret"),
+	eva := User{Name: "eva", Password: hashWith(argonParams{memory: 8, passes: 1, threads: 1}, "secret"),
 		Grant: Grant{Roles: []string{"infer"}}}
 	if err := WriteUsers(file, []User{eva}); err != nil {
 		t.Fatal(err)

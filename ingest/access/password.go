@@ -12,14 +12,14 @@ import (
 	"millrace/internal/secret"
 )
 
-// hashing are the parameters of Argon2id, as recommended in RFC 9106, section 4, for limited memory.
-type hashing struct {
+// argonParams are the parameters of Argon2id, as recommended in RFC 9106, section 4, for limited memory.
+type argonParams struct {
 	memory  uint32 // KiB
 	passes  uint32
 	threads uint8
 }
 
-var recommended = hashing{memory: 64 << 10, passes: 3, threads: 4}
+var recommended = argonParams{memory: 64 << 10, passes: 3, threads: 4}
 
 // The largest parameters of a hash in a file.
 const (
@@ -40,7 +40,7 @@ const MaxPassword = 1024
 // $argon2id$v=19$m=KIB,t=PASSES,p=THREADS$SALT$HASH.
 func HashPassword(password string) string { return hashWith(recommended, password) }
 
-func hashWith(h hashing, password string) string {
+func hashWith(h argonParams, password string) string {
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // never fails
 	sum := argon2.IDKey([]byte(password), salt, h.passes, h.memory, h.threads, hashBytes)
@@ -52,7 +52,7 @@ func hashWith(h hashing, password string) string {
 var errHash = errors.New("is not a hash of a password: millrace users passwd makes one")
 
 // parseHash reads the parts of a hash.
-func parseHash(text string) (h hashing, salt, sum []byte, err error) {
+func parseHash(text string) (h argonParams, salt, sum []byte, err error) {
 	parts := strings.Split(text, "$")
 	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" {
 		return h, nil, nil, errHash
@@ -80,10 +80,10 @@ func parseHash(text string) (h hashing, salt, sum []byte, err error) {
 }
 
 // bytes is the memory used by hashing.
-func (h hashing) bytes() int64 { return int64(h.memory) << 10 }
+func (h argonParams) bytes() int64 { return int64(h.memory) << 10 }
 
 // verify reports whether a password matches a parsed hash.
-func (h hashing) verify(password string, salt, sum []byte) bool {
+func (h argonParams) verify(password string, salt, sum []byte) bool {
 	got := argon2.IDKey([]byte(password), salt, h.passes, h.memory, h.threads, uint32(len(sum)))
 	return secret.Equal(string(got), string(sum))
 }

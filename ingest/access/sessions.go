@@ -17,7 +17,7 @@ const (
 
 // Sessions are the sessions of browsers after a login. Sessions is safe for concurrent use.
 type Sessions struct {
-	lasts time.Duration
+	lifetime time.Duration
 
 	mu sync.Mutex
 	of map[[sha256.Size]byte]*session // by the hash of the cookie's text
@@ -33,15 +33,15 @@ type session struct {
 }
 
 // NewSessions returns sessions with the duration lasts.
-func NewSessions(lasts time.Duration) *Sessions {
-	return &Sessions{lasts: lasts, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
+func NewSessions(lifetime time.Duration) *Sessions {
+	return &Sessions{lifetime: lifetime, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
 }
 
 // Begin begins a session of a principal, and returns the text of the session's cookie. The session ends with the
 // principal's credentials at the latest.
 func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 	text := rand.Text()
-	one := &session{id: sha256.Sum256([]byte(text)), until: now.Add(s.lasts)}
+	one := &session{id: sha256.Sum256([]byte(text)), until: now.Add(s.lifetime)}
 	one.principal = p.In(string(one.id[:]))
 	if !p.Expires.IsZero() && p.Expires.Before(one.until) {
 		one.until = p.Expires

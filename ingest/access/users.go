@@ -132,7 +132,7 @@ func usersByName(text []byte, path string) (map[string]*known, error) {
 func (u *Users) Recheck() { u.file.Recheck() }
 
 // absent is the hash for unknown names, so that the answer takes as long as for a user.
-var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
+var absent = hashWith(argonParams{memory: 8, passes: 1, threads: 1}, "")
 
 // Authenticate returns the principal with a name and a password, or nil. Authenticate charges the memory for hashing
 // with charge, and gives the memory back with refund.

@@ -21,7 +21,7 @@ import (
 )
 
 // quick are parameters for fast hashing in tests.
-var quick = hashing{memory: 64, passes: 1, threads: 1}
+var quick = argonParams{memory: 64, passes: 1, threads: 1}
 
 func free(int64) (func(), error) { return func() {}, nil }
 
@@ -118,7 +118,7 @@ func TestUsers(t *testing.T) {
 // request.
 func TestHashingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
-	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(hashing{4 << 10, 4, 1}, "x"),
+	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(argonParams{4 << 10, 4, 1}, "x"),
 		Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
 		t.Fatal(err)
 	}

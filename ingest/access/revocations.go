@@ -2,29 +2,29 @@ package access
 
 import "sync"
 
-// Lasting has the long connections, calls and requests of authenticated clients. When the credentials of a client
-// end, Check ends the client's connections, calls and requests. Lasting is safe for concurrent use.
-type Lasting struct {
+// Revocations has the long connections, calls and requests of authenticated clients. When the credentials of a client
+// end, Check ends the client's connections, calls and requests. Revocations is safe for concurrent use.
+type Revocations struct {
 	mu  sync.Mutex
-	all map[*lasting]struct{}
+	all map[*revocation]struct{}
 }
 
-type lasting struct {
+type revocation struct {
 	of  *Principal
 	end func(error)
 }
 
 // Add adds a connection, call or request of a principal. end is called at most once, with the reason. end must not
 // block, and may be called during a call of removed. Add ignores a nil principal.
-func (l *Lasting) Add(of *Principal, end func(error)) (removed func()) {
+func (l *Revocations) Add(of *Principal, end func(error)) (removed func()) {
 	if of == nil {
 		return func() {}
 	}
-	one := &lasting{of, end}
+	one := &revocation{of, end}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
-		l.all = map[*lasting]struct{}{}
+		l.all = map[*revocation]struct{}{}
 	}
 	l.all[one] = struct{}{}
 	return func() {
@@ -35,9 +35,9 @@ func (l *Lasting) Add(of *Principal, end func(error)) (removed func()) {
 }
 
 // Check ends the connections, calls and requests of each principal for which valid returns an error.
-func (l *Lasting) Check(valid func(*Principal) error) {
+func (l *Revocations) Check(valid func(*Principal) error) {
 	l.mu.Lock()
-	all := make([]*lasting, 0, len(l.all))
+	all := make([]*revocation, 0, len(l.all))
 	for one := range l.all {
 		all = append(all, one)
 	}
@@ -58,7 +58,7 @@ func (l *Lasting) Check(valid func(*Principal) error) {
 }
 
 // Len returns the number of connections, calls and requests.
-func (l *Lasting) Len() int {
+func (l *Revocations) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.all)
