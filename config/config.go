@@ -465,7 +465,7 @@ func (c Config) validateModels() (errs []error) {
 	for i, m := range c.Models {
 		at := fmt.Sprintf("models[%d]", i)
 		for _, err := range setting.Split(m.Validate()) {
-			errs = append(errs, coded.Within(at, err))
+			errs = append(errs, coded.PrefixField(at, err))
 		}
 		set, unset := m.WithDefaults(), workers.Config{}.WithDefaults()
 		for _, s := range []struct {
@@ -488,7 +488,7 @@ func (c Config) validateModels() (errs []error) {
 		}
 	}
 	if _, err := workers.LoadOrder(c.Models); err != nil {
-		errs = append(errs, coded.Within("models", err))
+		errs = append(errs, coded.PrefixField("models", err))
 	}
 	return errs
 }

@@ -367,7 +367,7 @@ func within(at string, err error) error {
 	if at == "" {
 		return err
 	}
-	return coded.Within(at, err)
+	return coded.PrefixField(at, err)
 }
 
 // set sets one setting of an entry by the path within the entry.

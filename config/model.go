@@ -183,7 +183,7 @@ func setParts(m *workers.Config, at string, parts []string) error {
 		}
 		seen[key] = true
 		if err != nil {
-			errs = append(errs, coded.Within(at, err))
+			errs = append(errs, coded.PrefixField(at, err))
 		}
 	}
 	return setting.Join(errs...)

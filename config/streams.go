@@ -17,7 +17,7 @@ func (r *reader) stream(at string, node ast.Node) streams.Config {
 	r.section(&s, at, "", node)
 	c, err := draft.Config()
 	if err != nil {
-		r.add(coded.Within(at, err))
+		r.add(coded.PrefixField(at, err))
 	}
 	c.Rebase(r.dir)
 	return c
@@ -39,7 +39,7 @@ func (c Config) validateStreams() (errs []error) {
 	for i, s := range c.Streams {
 		at := fmt.Sprintf("streams[%d]", i)
 		for _, err := range setting.Split(s.Validate()) {
-			errs = append(errs, coded.Within(at, err))
+			errs = append(errs, coded.PrefixField(at, err))
 		}
 		if j, twice := names[s.Name]; twice && s.Name != "" {
 			bad(at+".name", "%q is the name of streams[%d] already", s.Name, j)

@@ -352,7 +352,7 @@ func (s *Server) load(ctx context.Context) error {
 func within(entry string, err error) error {
 	var e *stream.Error
 	if errors.As(err, &e) {
-		return coded.Within(entry, err)
+		return coded.PrefixField(entry, err)
 	}
 	return fmt.Errorf("%s: %w", entry, err)
 }

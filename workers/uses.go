@@ -167,7 +167,7 @@ func LoadOrder(configs []Config) ([]int, error) {
 			case !ok || state[k] == 2:
 			case state[k] == 1:
 				from := slices.Index(path, u.Model)
-				return coded.Within(fmt.Sprintf("[%d]", i),
+				return coded.PrefixField(fmt.Sprintf("[%d]", i),
 					circle(u.At+".model", append(slices.Clone(path[from:]), u.Model)))
 			default:
 				if err := visit(k); err != nil {

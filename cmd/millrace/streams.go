@@ -231,7 +231,7 @@ func (r *requestSettings) setModels() error {
 			case !ok:
 				errs = append(errs, usagef("--model: %q of %s is not KEY=VALUE", setting, name))
 			default:
-				errs = append(errs, coded.Within("--model "+name, entry.Set(key, value)))
+				errs = append(errs, coded.PrefixField("--model "+name, entry.Set(key, value)))
 			}
 		}
 	}

@@ -128,7 +128,7 @@ func emptyBody(_ *apps.Exchange, body []byte) *apps.Answer {
 
 // fail gives errors of the server mosec's statuses and texts.
 func fail(x *apps.Exchange, err error) *apps.Answer {
-	told, _ := coded.Told(err)
+	told, _ := coded.ClientError(err)
 	status, text := errorOf(told)
 	if x.Route == nil && stream.CodeOf(err) != stream.Draining {
 		return nil // not of its routes

@@ -162,7 +162,7 @@ func fail(x *apps.Exchange, err error) *apps.Answer {
 
 func errorAnswer(err error) *apps.Answer {
 	status := httpd.StatusOf(err)
-	told, _ := coded.Told(err)
+	told, _ := coded.ClientError(err)
 	text := told.Error()
 	switch status {
 	case fiber.StatusInternalServerError: // the log has the reason

@@ -422,7 +422,7 @@ func (x *Exchange) failed(err error) error {
 		}
 	}
 	x.ended(httpd.StatusOf(err), err)
-	if told, _ := coded.Told(err); x.Route != nil && x.Route.OpenAI && told == err {
+	if told, _ := coded.ClientError(err); x.Route != nil && x.Route.OpenAI && told == err {
 		a := Answer{Status: httpd.StatusOf(err), ContentType: typeJSON, Body: openAIError(err)}
 		a.Write(x.Ctx)
 		return nil

@@ -148,7 +148,7 @@ func (x *Exchange) endEvents(l *httpd.Live, err error) {
 		x.ended(fiber.StatusOK, nil)
 		return
 	}
-	told, log := coded.Told(err)
+	told, log := coded.ClientError(err)
 	if log {
 		x.a.opts.Log.Error("a request with several answers failed", "program", x.Program.Name, "error", err)
 	}

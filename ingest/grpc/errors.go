@@ -31,7 +31,7 @@ var statusCodes = map[stream.Code]codes.Code{
 
 // statusError translates an error to a gRPC status, with the time for a retry if a retry may help.
 func statusError(err error) error {
-	err, _ = coded.Told(err)
+	err, _ = coded.ClientError(err)
 	code, known := statusCodes[stream.CodeOf(err)]
 	if !known {
 		code = codes.Internal
@@ -47,7 +47,7 @@ func statusError(err error) error {
 
 // told returns the part of err for the client of a call, and logs errors hidden from the client.
 func (s *service) told(err error) error {
-	told, log := coded.Told(err)
+	told, log := coded.ClientError(err)
 	if log {
 		s.Log.Error("a gRPC call failed", "error", err)
 	}

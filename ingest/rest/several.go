@@ -299,7 +299,7 @@ func (q *asked) send(l *httpd.Live) {
 	}
 	switch {
 	case err != nil:
-		told, log := coded.Told(q.named(err))
+		told, log := coded.ClientError(q.named(err))
 		if log {
 			q.a.opts.Log.Error("a request with several answers failed", "model", q.model, "error", err)
 		}

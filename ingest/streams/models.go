@@ -98,7 +98,7 @@ func (d *Draft) changeModels(v any) error {
 	}
 	for i, v := range entries {
 		if err := d.changeModel(v); err != nil {
-			return coded.Within(list.EntryPath(i), err)
+			return coded.PrefixField(list.EntryPath(i), err)
 		}
 	}
 	if c := &d.config; len(c.Models) == 0 && c.Model == "" {

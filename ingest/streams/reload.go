@@ -49,7 +49,7 @@ func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 			err = a.reconfigure(f, c)
 		}
 		if err != nil {
-			errs = append(errs, coded.Within(fmt.Sprintf("streams[%d]", i), err))
+			errs = append(errs, coded.PrefixField(fmt.Sprintf("streams[%d]", i), err))
 			continue
 		}
 		*to = append(*to, c.Name)

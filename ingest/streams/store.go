@@ -88,7 +88,7 @@ func parseStore(text []byte) ([]*Config, error) {
 			err = stream.Errorf(stream.InvalidArgument, "name", "%q is given twice", c.Name)
 		}
 		if err != nil {
-			return nil, coded.Within(fmt.Sprintf("streams[%d]", i), err)
+			return nil, coded.PrefixField(fmt.Sprintf("streams[%d]", i), err)
 		}
 		names[c.Name] = true
 		out = append(out, &c)

@@ -52,7 +52,7 @@ func (e *statusError) Unwrap() error { return e.error }
 // Retry-After. An error without a code is logged and its text is not sent.
 func (s *Server) answerError(c *fiber.Ctx, err error) error {
 	var framework *fiber.Error
-	told, log := coded.Told(err)
+	told, log := coded.ClientError(err)
 	switch {
 	case log && errors.As(err, &framework):
 		told = fromFiber(c, framework)

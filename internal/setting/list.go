@@ -90,7 +90,7 @@ func (l List) setEntries(v any, set func(Field, any) error) (errs []error) {
 			continue
 		}
 		for _, err := range l.Add().setObject("", object, set) {
-			errs = append(errs, coded.Within(l.EntryPath(i), err))
+			errs = append(errs, coded.PrefixField(l.EntryPath(i), err))
 		}
 	}
 	return errs

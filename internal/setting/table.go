@@ -244,7 +244,7 @@ func (t *Table) Check() (errs []error) {
 	for _, l := range t.lists {
 		for i := range l.Len() {
 			for _, err := range l.Entry(i).Check() {
-				errs = append(errs, coded.Within(l.EntryPath(i), err))
+				errs = append(errs, coded.PrefixField(l.EntryPath(i), err))
 			}
 		}
 	}

@@ -47,16 +47,16 @@ func TestWithin(t *testing.T) {
 	for _, c := range []struct{ field, want string }{
 		{"", "stream"}, {"window", "stream.window"}, {"[2].name", "stream[2].name"},
 	} {
-		err := coded.Within("stream", fmt.Errorf("wrapped: %w", coded.Errorf(coded.TooLarge, c.field, "is wrong")))
+		err := coded.PrefixField("stream", fmt.Errorf("wrapped: %w", coded.Errorf(coded.TooLarge, c.field, "is wrong")))
 		var e *coded.Error
 		if !errors.As(err, &e) || e.Field != c.want || e.Code != coded.TooLarge || e.Msg != "is wrong" {
 			t.Errorf("%q became %#v", c.field, e)
 		}
 	}
-	if err := coded.Within("stream", io.EOF); err != io.EOF {
+	if err := coded.PrefixField("stream", io.EOF); err != io.EOF {
 		t.Errorf("an error without a code became %v", err)
 	}
-	if err := coded.Within("stream", nil); err != nil {
+	if err := coded.PrefixField("stream", nil); err != nil {
 		t.Errorf("nil became %v", err)
 	}
 }
@@ -78,7 +78,7 @@ func TestRenameJoined(t *testing.T) {
 	two := errors.Join(coded.Errorf(coded.InvalidArgument, "a", "is wrong"), errors.New("plain"),
 		coded.Errorf(coded.InvalidArgument, "b", "is wrong"))
 	for _, err := range []error{two, fmt.Errorf("load: %w", two)} {
-		if got, want := coded.Within("x", err).Error(), "x.a: is wrong\nplain\nx.b: is wrong"; got != want {
+		if got, want := coded.PrefixField("x", err).Error(), "x.a: is wrong\nplain\nx.b: is wrong"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -597,7 +597,7 @@ func within(field string, err error) error {
 	if e.Field == field || strings.HasPrefix(e.Field, field+".") {
 		return err
 	}
-	return coded.Within(field, err)
+	return coded.PrefixField(field, err)
 }
 
 // drop ends the run for the reason of a step's dropped frame.

@@ -105,7 +105,7 @@ func (r *Repository) readLabels(d *workers.Declared, dir string) error {
 		}
 		path := filepath.Join(dir, out.LabelFile)
 		if err := inside(r.Dir, path); err != nil {
-			return coded.Within(at, err)
+			return coded.PrefixField(at, err)
 		}
 		names, err := labels.Read(path)
 		if err != nil {
