@@ -64,9 +64,9 @@ func (c *Client) For(n access.Need) error {
 	return c.of.May(n)
 }
 
-// Judge is For of a call that has entered with LaterScope. Judge counts the call if the client's models
+// Authorize is For of a call that has entered with LaterScope. Authorize counts the call if the client's models
 // are limited; otherwise Gate.Enter has counted the call.
-func (c *Client) Judge(n access.Need) error {
+func (c *Client) Authorize(n access.Need) error {
 	err := c.For(n)
 	if c.entered() == nil && c.of.Limited() && !c.vouched {
 		c.gate.count(err)
@@ -113,9 +113,9 @@ func (c *Client) Renew(n access.Need) (*Client, error) {
 	return now, nil
 }
 
-// Within returns the client for a call of a permitted program: the client may also use the models of the program,
+// ForProgram returns the client for a call of a permitted program: the client may also use the models of the program,
 // named PROGRAM.MODEL.
-func (c *Client) Within(program string) *Client {
+func (c *Client) ForProgram(program string) *Client {
 	if c.entered() != nil || !c.of.Limited() || c.of.AllowsModel(program) != nil {
 		return c
 	}

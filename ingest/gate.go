@@ -52,7 +52,7 @@ func (g *Gate) Enter(ctx context.Context, c access.Credentials, n access.Need) (
 
 // admit is Enter of an identified client.
 func (g *Gate) admit(p *access.Principal, c access.Credentials, n access.Need) (*Client, error) {
-	if err := g.judge(p, n); err != nil {
+	if err := g.authorize(p, n); err != nil {
 		return &Client{refused: p}, err
 	}
 	client := g.client(p, g.access.AccountOf(p, c))
@@ -62,8 +62,8 @@ func (g *Gate) admit(p *access.Principal, c access.Credentials, n access.Need) (
 	return client, client.account.Core().Take(stream.QuotaRequests, 1, 0)
 }
 
-// judge returns nil if a principal may make a call, and counts the call.
-func (g *Gate) judge(p *access.Principal, n access.Need) error {
+// authorize returns nil if a principal may make a call, and counts the call.
+func (g *Gate) authorize(p *access.Principal, n access.Need) error {
 	if !g.access.Required() {
 		if n.Role == 0 {
 			return access.ErrNoRole

@@ -173,13 +173,13 @@ func TestLimitedClients(t *testing.T) {
 	if did := uses(t, b); err != nil || len(did) != 3 { // a role, statistics, and a list
 		t.Errorf("%q, %v", did, err)
 	}
-	in, f := b.Within("b"), stream.Frame{}
+	in, f := b.ForProgram("b"), stream.Frame{}
 	for model, may := range map[string]bool{"b": true, "b.stage": true, "bc": false, "c.stage": false} {
 		if _, _, err := in.Models().Model(model, ""); (err == nil) != may || (in.Charge(model, &f) == nil) != may {
 			t.Errorf("in the program b, model %s: %v", model, err)
 		}
 	}
-	if _, _, err := b.Models().Model("b.stage", ""); err == nil || b.Within("c") != b {
+	if _, _, err := b.Models().Model("b.stage", ""); err == nil || b.ForProgram("c") != b {
 		t.Error("a model of a program is used by its own name, or a program of others")
 	}
 	for _, n := range []access.Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"},

@@ -241,7 +241,7 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 			return err
 		}
 	}
-	x.client = ingest.ClientOf(httpd.ClientOf(c)).Within(name)
+	x.client = ingest.ClientOf(httpd.ClientOf(c)).ForProgram(name)
 	if x.Route == nil {
 		return x.other(err)
 	}

@@ -55,7 +55,7 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 			inputs = oip.AppendString(append(inputs, `{"name":`...), key)
 			inputs = append(append(inputs, `,"datatype":"`...), spec.Datatype...)
 			inputs = append(inputs, `","shape":[`...)
-			for i, n := range fitted(shape, spec) {
+			for i, n := range inputShape(shape, spec) {
 				if i > 0 {
 					inputs = append(inputs, ',')
 				}
@@ -184,9 +184,9 @@ func values(value json.RawMessage) (shape []int, data []byte, err error) {
 	return shape, data, nil
 }
 
-// fitted returns the shape for sending a value as input spec: the shape of the value; or, for a single value or a
+// inputShape returns the shape for sending a value as input spec: the shape of the value; or, for a single value or a
 // flat array with the input's number of elements, the shape of the input.
-func fitted(shape []int, spec *stream.TensorSpec) []int {
+func inputShape(shape []int, spec *stream.TensorSpec) []int {
 	if len(shape) > 1 || len(shape) == len(spec.Shape) && len(shape) == 1 && (spec.Shape[0] < 0 ||
 		spec.Shape[0] == shape[0]) {
 		return shape

@@ -423,7 +423,7 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		s.called(info.FullMethod, "", err, begun, -1, -1)
 	}()
 	if of := client(ss.Context()); of.Principal().Limited() { // the call itself is about no model
-		_ = of.Judge(access.Need{Role: Roles[info.FullMethod], Scope: access.ClientScope})
+		_ = of.Authorize(access.Need{Role: Roles[info.FullMethod], Scope: access.ClientScope})
 	}
 	revoked := make(chan error, 1)
 	defer s.endsWithCredentials(ss.Context(), revoked)()

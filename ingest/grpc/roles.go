@@ -247,7 +247,7 @@ func (s *service) mayManage(ctx context.Context) error {
 
 // mayInfer returns an error if the client of an inference call may not use a model.
 func mayInfer(ctx context.Context, model string) error {
-	return client(ctx).Judge(access.Need{Role: role.Infer, Model: model, Scope: access.ClientScope})
+	return client(ctx).Authorize(access.Need{Role: role.Infer, Model: model, Scope: access.ClientScope})
 }
 
 // mayUse returns an error if a client limited to some models calls a method for another model, or calls a method
@@ -273,5 +273,5 @@ func mayUse(ctx context.Context, method string, in any) error {
 	default:
 		need.Scope = access.ServerScope
 	}
-	return client(ctx).Judge(need)
+	return client(ctx).Authorize(need)
 }

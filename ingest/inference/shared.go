@@ -74,7 +74,7 @@ func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
 	if err := c.shared.CheckClient(c.sharing); err != nil {
 		return p, err
 	}
-	if p.region, err = c.shared.Part(c.sharing.Owner, name, p.offset, p.size); err == nil {
+	if p.region, err = c.shared.Acquire(c.sharing.Owner, name, p.offset, p.size); err == nil {
 		c.regions = append(c.regions, p.region)
 	}
 	return p, inParameters(err, at)

@@ -31,7 +31,7 @@ func ReadyNames(models ingest.Repository) []string {
 func LoadWorker(ctx context.Context, client *ingest.Client, name, version string,
 	params map[string]any) (ingest.Loaded, error) {
 	loaded, err := Load(ctx, client.Models(), name, version, params)
-	if lower, ok := lowered(client, name, err); ok {
+	if lower, ok := lowerCaseName(client, name, err); ok {
 		if there, again := Load(ctx, client.Models(), lower, version, params); stream.CodeOf(again) != stream.NotFound {
 			return there, again
 		}
@@ -43,7 +43,7 @@ func LoadWorker(ctx context.Context, client *ingest.Client, name, version string
 // each of their loads, and the last unload has removed the endpoint.
 func UnloadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) error {
 	err := Unload(ctx, client.Models(), name, version, params)
-	if lower, ok := lowered(client, name, err); ok {
+	if lower, ok := lowerCaseName(client, name, err); ok {
 		err = Unload(ctx, client.Models(), lower, version, params)
 	}
 	if stream.CodeOf(err) == stream.NotFound {
@@ -52,9 +52,9 @@ func UnloadWorker(ctx context.Context, client *ingest.Client, name, version stri
 	return err
 }
 
-// lowered returns name in lower case, and whether to try the lower case: name itself is unknown, and the client may
+// lowerCaseName returns name in lower case, and whether to try the lower case: name itself is unknown, and the client may
 // use the lower case name.
-func lowered(client *ingest.Client, name string, err error) (string, bool) {
+func lowerCaseName(client *ingest.Client, name string, err error) (string, bool) {
 	lower := strings.ToLower(name)
 	return lower, lower != name && stream.CodeOf(err) == stream.NotFound && client.Principal().AllowsModel(lower) == nil
 }

@@ -20,8 +20,8 @@ import (
 // heartbeat is the time between two signs of life to a client that waits for events.
 const heartbeat = 15 * time.Second
 
-// asked is a request with answers in another form than the answers of infer.
-type asked struct {
+// multiRequest is a request with answers in another form than the answers of infer.
+type multiRequest struct {
 	*call
 	a       *Adapter
 	s       *service
@@ -35,26 +35,26 @@ type asked struct {
 }
 
 // Close releases all memory when the reply has been written or cannot be.
-func (q *asked) Close() error {
+func (q *multiRequest) Close() error {
 	q.written()
 	q.call.free()
 	return nil
 }
 
 // free ends the request's use of the adapter and of memory. The frame owns separate memory.
-func (q *asked) free() {
+func (q *multiRequest) free() {
 	_ = q.Close()
 	q.a.requests.End()
 }
 
 // ask reads a request that may have several answers: a generate request, or else a request in the form of infer.
-func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
+func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*multiRequest, error) {
 	s, err := a.requests.Begin()
 	if err != nil {
 		a.noModel.Refuse("", err)
 		return nil, err
 	}
-	q := &asked{call: calls.Get().(*call), a: a, s: s, client: client(c)}
+	q := &multiRequest{call: calls.Get().(*call), a: a, s: s, client: client(c)}
 	q.Several = true
 	if generate {
 		q.model, q.version, q.frame, err = q.readWith(a, s, c, q.generate)
@@ -76,13 +76,13 @@ func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 
 // refused counts the request as refused with err, and returns err with the fields of the
 // request.
-func (q *asked) refused(c *fiber.Ctx, err error) error {
+func (q *multiRequest) refused(c *fiber.Ctx, err error) error {
 	q.refuse(q.s, c, &q.frame, err)
 	return q.named(err)
 }
 
 // named returns err with the place of the error in the request.
-func (q *asked) named(err error) error {
+func (q *multiRequest) named(err error) error {
 	err = inference.InRequest(err, q.Request.Inputs)
 	if q.fields == nil {
 		return err
@@ -91,7 +91,7 @@ func (q *asked) named(err error) error {
 }
 
 // generate makes a frame of a generate request.
-func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
+func (q *multiRequest) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
 	if name := q.opt.OfInfer(); name != "" {
 		return f, stream.Errorf(stream.InvalidArgument, name,
 			"is not an option of generate, whose body and answer are JSON: leave it out, or use infer")
@@ -127,7 +127,7 @@ func (k *call) generated(body []byte, m *stream.Model) ([]byte, []string, error)
 }
 
 // onlyJSON refuses outputs as binary data, since events cannot carry binary data.
-func (q *asked) onlyJSON() error {
+func (q *multiRequest) onlyJSON() error {
 	if q.opt.Outputs == request.AsBinary {
 		return stream.Errorf(stream.Unsupported, "outputs", "events carry JSON: leave it out, or send json or none")
 	}
@@ -150,7 +150,7 @@ func (q *asked) onlyJSON() error {
 }
 
 // answer writes r, an answer of the model, as JSON.
-func (q *asked) answer(r *stream.Result) (err error) {
+func (q *multiRequest) answer(r *stream.Result) (err error) {
 	before := q.Result
 	q.Result = r
 	defer func() { q.Result = before }()
@@ -196,7 +196,7 @@ func noEvent(err error, m *stream.Model) error {
 }
 
 // written releases the memory of a long answer.
-func (q *asked) written() {
+func (q *multiRequest) written() {
 	if q.large.Len() > 0 {
 		q.large.Release()
 		q.text = nil
@@ -220,7 +220,7 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.client, q.model, q.version, q.frame,
 		func(r *stream.Result) error {
 			if n++; n > 1 {
-				return notOne(r.Model)
+				return answerCountError(r.Model)
 			}
 			return q.answer(r)
 		})
@@ -228,7 +228,7 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	q.traceresponse(c)
 	if last := err == nil && len(r.Outputs) > 0; err == nil && (n == 0 || last) {
 		if err = q.answer(r); n > 0 || r.Model.Decoupled && !last {
-			err = notOne(r.Model)
+			err = answerCountError(r.Model)
 		}
 		if err != nil {
 			r.CountUnsendable(err)
@@ -245,8 +245,8 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	return nil
 }
 
-// notOne returns the error for a model without an answer, or with several answers, to a generate request.
-func notOne(m *stream.Model) error {
+// answerCountError returns the error for a model without an answer, or with several answers, to a generate request.
+func answerCountError(m *stream.Model) error {
 	return stream.Errorf(stream.Unsupported, "", "generate expects model to produce exactly 1 response, and model "+
 		"%s, which is decoupled, produced none or several: use generate_stream", m.Name)
 }
@@ -275,7 +275,7 @@ func (a *Adapter) events(c *fiber.Ctx, generate bool) error {
 func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, nil) }
 
 // send runs the request and sends its answers.
-func (q *asked) send(l *httpd.Live) {
+func (q *multiRequest) send(l *httpd.Live) {
 	defer q.free()
 	stop := l.Beat(heartbeat, q.a.run)
 	defer stop()

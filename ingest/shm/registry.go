@@ -287,9 +287,9 @@ func unknown(name string) error {
 	return coded.Errorf(coded.NotFound, "shared_memory_region", "no shared memory is registered as %.64q", name)
 }
 
-// Part returns an owner's region for a request that uses size bytes from offset. The request must call Release after
+// Acquire returns an owner's region for a request that uses size bytes from offset. The request must call Release after
 // the use. Errors: NotFound, InvalidArgument. Clients of Triton look for the first words of these errors.
-func (r *Registry) Part(owner Owner, name string, offset, size uint64) (*Region, error) {
+func (r *Registry) Acquire(owner Owner, name string, offset, size uint64) (*Region, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	region := r.regions[id{owner, name}]

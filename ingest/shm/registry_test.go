@@ -49,7 +49,7 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	if err := r.Register(Client{}, "a", "/in", 2, 6); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Part(Owner{}, "a", 1, 5)
+	g, err := r.Acquire(Owner{}, "a", 1, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,12 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 	}
 	for i := range used {
 		var err error
-		if used[i], err = r.Part(Owner{}, "a", 0, 10); err != nil {
+		if used[i], err = r.Acquire(Owner{}, "a", 0, 10); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.UnregisterAll(Owner{})
-	_, err := r.Part(Owner{}, "a", 0, 10) // an unregistered region must be hidden, or it could stay for ever
+	_, err := r.Acquire(Owner{}, "a", 0, 10) // an unregistered region must be hidden, or it could stay for ever
 	isError(t, err, coded.NotFound, "shared_memory_region")
 	for _, g := range used {
 		isError(t, r.Register(Client{}, "a", "in", 0, 10), coded.Conflict, "name")
@@ -183,7 +183,7 @@ func TestOwners(t *testing.T) {
 		t.Errorf("%d descriptors are open", n)
 	}
 	for owner, want := range map[string]string{"a": "0", "b": "a"} {
-		g, err := r.Part(Owner{Key: owner}, "x", 0, 1)
+		g, err := r.Acquire(Owner{Key: owner}, "x", 0, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func TestOwners(t *testing.T) {
 		r.Release(g)
 	}
 	for _, owner := range []string{"b", "c", ""} {
-		_, err := r.Part(Owner{Key: owner}, "y", 0, 1)
+		_, err := r.Acquire(Owner{Key: owner}, "y", 0, 1)
 		isError(t, err, coded.NotFound, "shared_memory_region")
 		_, err = r.Status(Owner{Key: owner}, "y")
 		isError(t, err, coded.NotFound, "shared_memory_region")
@@ -236,13 +236,13 @@ func TestFormerOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := r.Part(now, "x", 0, 10)
+	_, err := r.Acquire(now, "x", 0, 10)
 	isError(t, err, coded.NotFound, "shared_memory_region")
 	r.UnregisterAll(now)
 	if all, _ := r.Status(now, ""); len(all) != 0 {
 		t.Error(all)
 	}
-	g, err := r.Part(old, "y", 0, 10)
+	g, err := r.Acquire(old, "y", 0, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestQuotaOfRegions(t *testing.T) {
 	if err := r.Register(b, "x", "other", 0, 64); err != nil {
 		t.Error(err)
 	}
-	g, err := r.Part(Owner{Key: "a"}, "x", 0, 64)
+	g, err := r.Acquire(Owner{Key: "a"}, "x", 0, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,10 +339,10 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 		{"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
 		{"a", 1, math.MaxUint64, coded.InvalidArgument, "shared_memory_byte_size"},
 	} {
-		_, err := r.Part(Owner{}, c.name, c.offset, c.size)
+		_, err := r.Acquire(Owner{}, c.name, c.offset, c.size)
 		isError(t, err, c.code, c.field)
 	}
-	if _, err := r.Part(Owner{}, "a", 49, 1); err != nil {
+	if _, err := r.Acquire(Owner{}, "a", 49, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -355,7 +355,7 @@ func TestMemoryMadeShorter(t *testing.T) {
 	if err := r.Register(Client{}, "a", "in", 0, 1<<16); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Part(Owner{}, "a", 0, 1<<16)
+	g, err := r.Acquire(Owner{}, "a", 0, 1<<16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func TestManyClients(t *testing.T) {
 			for range 200 {
 				name := fmt.Sprint(i / 2)
 				_ = r.Register(Client{}, name, "in", 0, 64)
-				if g, err := r.Part(Owner{}, name, 0, 64); err == nil {
+				if g, err := r.Acquire(Owner{}, name, 0, 64); err == nil {
 					if err := g.Read(make([]byte, 64), 0); err != nil {
 						t.Error(err)
 					}

@@ -88,15 +88,15 @@ func (s *file) Run(context.Context) {}
 
 // Close implements Sink.
 func (s *file) Close() {
-	s.shut()
+	s.closeFile()
 	if s.release != nil {
 		s.release()
 		s.release = nil
 	}
 }
 
-// shut closes the file. The next line opens the file again.
-func (s *file) shut() {
+// closeFile closes the file. The next line opens the file again.
+func (s *file) closeFile() {
 	if s.f != nil {
 		_ = s.f.Close()
 		s.f = nil
@@ -121,12 +121,12 @@ func (s *file) append(line []byte) (written bool, err error) {
 		}
 		switch {
 		case err != nil:
-			s.shut()
+			s.closeFile()
 			return false, fmt.Errorf("sinks.file: %w", err)
 		case !removed:
 			return true, rotated
 		}
-		s.shut()
+		s.closeFile()
 	}
 	return false, fmt.Errorf("sinks.file: %s is removed again and again", s.path)
 }
@@ -166,7 +166,7 @@ func (s *file) check() (removed bool, err error) {
 	}
 	own, ok := st.Sys().(*syscall.Stat_t)
 	removed = ok && own.Nlink == 0 && s.regular
-	s.shut()
+	s.closeFile()
 	return removed, nil
 }
 
@@ -176,7 +176,7 @@ func (s *file) ready(n int64) (rotated, err error) {
 	if err := s.open(); err != nil || !s.regular || s.size == 0 || s.size+n <= max(s.max, s.rotateAt) {
 		return nil, err
 	}
-	s.shut()
+	s.closeFile()
 	if err := s.rotate(); err != nil && s.bounded {
 		return nil, fmt.Errorf("a full file cannot be renamed: %w", err)
 	} else if err != nil {

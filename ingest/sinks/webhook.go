@@ -64,7 +64,7 @@ type webhook struct {
 	queue               chan []byte // closed by Close
 	backoff             backoff.Backoff
 	lostBefore          uint64 // results, before the first failure in a row
-	told                bool   // the loss of results since the failure has been logged
+	lossLogged          bool   // the loss of results since the failure has been logged
 
 	counters
 }
@@ -106,8 +106,8 @@ func (h *webhook) Run(ctx context.Context) {
 			continue
 		}
 		h.lost.Add(uint64(len(batch)))
-		if !h.told {
-			h.told = true
+		if !h.lossLogged {
+			h.lossLogged = true
 			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", post.Host(h.url), "lost",
 				h.lost.Load()-h.lostBefore)
 		}
@@ -177,7 +177,7 @@ func (h *webhook) note(err error, again bool) {
 	h.fail(errors.New(video.Redact(err.Error())))
 	if !failed {
 		err = post.Reason(err)
-		h.lostBefore, h.told = h.lost.Load(), false
+		h.lostBefore, h.lossLogged = h.lost.Load(), false
 		text := "a stream's webhook fails: results wait, and are lost when the receiver is down for too long"
 		if !again {
 			text = "a stream's webhook refuses a delivery, which is not tried again"
