@@ -143,11 +143,11 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 		conn, _ := r.Context().Value(connKey{}).(net.Conn)
 		switch {
 		case !s.access.Required():
-			accept.Spoke(conn)
+			accept.MarkRequestSent(conn)
 			h.ServeHTTP(w, r)
 			return
 		case needed == role.Open:
-			accept.Heard(conn)
+			accept.MarkActive(conn)
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -159,7 +159,7 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 		}
 		client, err := s.gate.Enter(r.Context(), of, access.Need{Role: needed})
 		if client.Known() {
-			accept.Spoke(conn)
+			accept.MarkRequestSent(conn)
 		}
 		if err != nil {
 			if wait := coded.RetryAfter(err); wait > 0 {

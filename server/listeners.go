@@ -189,7 +189,7 @@ func openTasks(s *Server) (ingest.Interface, error) {
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(),
-		Apart: s.cfg.Management.Separate(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit,
+		ManagementOnly: s.cfg.Management.Separate(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit,
 		Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
 		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log,
 		Called: s.observe.called(s.listening.requests["grpc"]),

@@ -39,17 +39,17 @@ type Options struct {
 	ingest.Limits        // of clients
 	Addr          string // host:port; port 0 means any free port
 	// a second address, which may be unix:PATH, at which calls that need role.Manage are answered; "" = there is none
-	Management   string
-	SocketMode   fs.FileMode   // mode of the unix socket's file
-	Apart        bool          // only Management answers calls of management
-	DrainTimeout time.Duration // for the calls in flight at the end; default 20s
-	TLS          *tls.Config   // nil = not encrypted
-	Limit        *accept.Limit // of open connections; nil = no bound
-	Managing     *accept.Limit // limit of connections at Management; nil = Limit
-	SharedMemory *shm.Registry // nil: shared memory is turned off
-	Root         string        // the program that is served alone; "" = none
-	Styles       []*Style      // that Root may have
-	Log          *slog.Logger  // default slog.Default()
+	Management     string
+	SocketMode     fs.FileMode   // mode of the unix socket's file
+	ManagementOnly bool          // only Management answers calls of management
+	DrainTimeout   time.Duration // for the calls in flight at the end; default 20s
+	TLS            *tls.Config   // nil = not encrypted
+	Limit          *accept.Limit // of open connections; nil = no bound
+	Managing       *accept.Limit // limit of connections at Management; nil = Limit
+	SharedMemory   *shm.Registry // nil: shared memory is turned off
+	Root           string        // the program that is served alone; "" = none
+	Styles         []*Style      // that Root may have
+	Log            *slog.Logger  // default slog.Default()
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool
 	// Called is called after each call of a known method; nil = not called.
@@ -69,13 +69,13 @@ type Called struct {
 
 // Adapter is the gRPC adapter.
 type Adapter struct {
-	opts     Options
-	ln       net.Listener
-	apart    net.Listener // at Options.Management; nil = no such listener
-	contexts frames.Contexts
-	noModel  stream.FrameCounts
-	routines *routines.Group
-	serving  chan struct{}
+	opts               Options
+	ln                 net.Listener
+	managementListener net.Listener // at Options.Management; nil = no such listener
+	contexts           frames.Contexts
+	noModel            stream.FrameCounts
+	routines           *routines.Group
+	serving            chan struct{}
 
 	handshakeTime, grace time.Duration
 }
@@ -125,14 +125,14 @@ func (a *Adapter) ListenManagement() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.apart = ln
+	a.managementListener = ln
 	return ln.Addr(), nil
 }
 
 // Close closes the listeners when Serve will not be called.
 func (a *Adapter) Close() error {
 	var errs []error
-	for _, ln := range []net.Listener{a.ln, a.apart} {
+	for _, ln := range []net.Listener{a.ln, a.managementListener} {
 		if ln == nil {
 			continue
 		}
@@ -218,8 +218,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		return err
 	}
 	listeners := []*listener{newListener(a.ln, false)}
-	if a.apart != nil {
-		listeners = append(listeners, newListener(a.apart, true))
+	if a.managementListener != nil {
+		listeners = append(listeners, newListener(a.managementListener, true))
 	}
 	served := make(chan error, len(listeners))
 	for _, ln := range listeners {
@@ -356,9 +356,9 @@ type clientAddr struct {
 	management bool // the connection came to Options.Management
 }
 
-// spoke records that the connection of a call has sent a request. Refused calls do not count, so clients without
+// markRequestSent records that the connection of a call has sent a request. Refused calls do not count, so clients without
 // credentials cannot use refused calls to keep connections from other clients.
-func spoke(ctx context.Context) { accept.Spoke(connOf(ctx)) }
+func markRequestSent(ctx context.Context) { accept.MarkRequestSent(connOf(ctx)) }
 
 // connOf returns the connection of a call, or nil.
 func connOf(ctx context.Context) net.Conn {

@@ -80,8 +80,8 @@ func (w *waiting) remove(of *accept.Use) {
 	w.all.Add(-1)
 }
 
-// begun holds the resources of a call besides its messages, until end.
-type begun struct {
+// callCharge holds the resources of a call besides its messages, until end.
+type callCharge struct {
 	*service
 	use     *accept.Use // nil = the connection is not from package accept
 	charged int64       // charged to the budget and to the client's share
@@ -92,8 +92,8 @@ type begun struct {
 // begin charges a call for its memory besides messages. Methods without credentials, used for health checks, need no
 // budget; their number is limited instead. streams means that the client may send any number of messages. If the
 // client reads no answers, the server reads no messages, and the transport keeps a full window of messages.
-func (s *service) begin(ctx context.Context, method string, streams bool) (b begun, err error) {
-	b = begun{service: s, use: accept.UseOf(connOf(ctx)), open: Roles[method] == role.Open}
+func (s *service) begin(ctx context.Context, method string, streams bool) (b callCharge, err error) {
+	b = callCharge{service: s, use: accept.UseOf(connOf(ctx)), open: Roles[method] == role.Open}
 	if b.open {
 		if b.use == nil {
 			return b, nil
@@ -118,7 +118,7 @@ func (s *service) begin(ctx context.Context, method string, streams bool) (b beg
 }
 
 // share returns the client's share of the budget.
-func (b *begun) share() *buf.Share {
+func (b *callCharge) share() *buf.Share {
 	if b.use == nil {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (b *begun) share() *buf.Share {
 }
 
 // arrived records that the call's message or the end of the call has arrived.
-func (b *begun) arrived() {
+func (b *callCharge) arrived() {
 	if b.waits {
 		b.waits = false
 		b.waiting.remove(b.use)
@@ -135,18 +135,18 @@ func (b *begun) arrived() {
 
 // answered records that the call was answered. A call to a method without credentials now marks its connection as
 // having sent a request, if no call needs credentials. The connections of other calls are marked earlier.
-func (b *begun) answered(ctx context.Context) {
+func (b *callCharge) answered(ctx context.Context) {
 	switch {
 	case !b.open:
 	case b.gate.Required():
-		accept.Heard(connOf(ctx))
+		accept.MarkActive(connOf(ctx))
 	default:
-		spoke(ctx)
+		markRequestSent(ctx)
 	}
 }
 
 // end frees the call's resources.
-func (b *begun) end() {
+func (b *callCharge) end() {
 	b.arrived()
 	if b.charged > 0 {
 		b.gate.Memory().RefundFrom(b.charged, b.share())

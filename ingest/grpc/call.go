@@ -71,7 +71,7 @@ type reply struct {
 	large  [][]byte // the large outputs
 	size   int
 	lease  *held
-	parts  returned
+	parts  replyBuffers
 	sent   []byte // head from begins on
 }
 
@@ -141,7 +141,7 @@ func newReply(k *call, result *stream.Result, forStream bool) (*reply, error) {
 
 // buffers returns the message in the transport's form. The transport returns written buffers to parts.Put.
 func (r *reply) buffers() mem.BufferSlice {
-	r.parts.left.Store(int32(1 + len(r.large)))
+	r.parts.unreleased.Store(int32(1 + len(r.large)))
 	r.sent = r.head[r.begins:]
 	whole := mem.NewBuffer(&r.sent, &r.parts)
 	if len(r.large) == 0 {

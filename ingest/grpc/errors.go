@@ -45,8 +45,8 @@ func statusError(err error) error {
 	return st.Err()
 }
 
-// told returns the part of err for the client of a call, and logs errors hidden from the client.
-func (s *service) told(err error) error {
+// publicError returns the part of err for the client of a call, and logs errors hidden from the client.
+func (s *service) publicError(err error) error {
 	told, log := coded.ClientError(err)
 	if log {
 		s.Log.Error("a gRPC call failed", "error", err)
@@ -55,4 +55,4 @@ func (s *service) told(err error) error {
 }
 
 // statusError returns the status of err, and logs errors hidden from the client.
-func (s *service) statusError(err error) error { return statusError(s.told(err)) }
+func (s *service) statusError(err error) error { return statusError(s.publicError(err)) }

@@ -87,7 +87,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 // receiving is a stream that receives by service.receive.
 type receiving struct {
 	grpc.ServerStream
-	begun *begun
+	begun *callCharge
 	only  bool // the client sends one message
 }
 

@@ -88,7 +88,7 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 	}
 	client, err := s.gate.Enter(ctx, credentialsOf(ctx, md), access.Need{Role: needed, Scope: access.LaterScope})
 	if err == nil && known && needed != role.Open {
-		spoke(ctx)
+		markRequestSent(ctx)
 	}
 	ctx = context.WithValue(ctx, ingest.ClientKey{}, client)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *service) mayAskHealth(ctx context.Context, model string) error {
 
 // isElsewhere reports whether only another address answers calls that need role.Manage.
 func (s *service) isElsewhere(ctx context.Context) bool {
-	if !s.Apart {
+	if !s.ManagementOnly {
 		return false
 	}
 	p, _ := peer.FromContext(ctx)

@@ -40,21 +40,21 @@ const (
 
 // turn is the place of a request in the order of a ModelStreamInfer call.
 type turn struct {
-	after    *call // the next request of the call
-	behind   *call // the next request of the call to the same model
-	seq      uint64
-	results  []*stream.Result
-	sent     int // number of results taken
-	done     bool
-	partial  bool          // the request has had partial results
-	asComes  bool          // the answers wait for no earlier request, since the model is decoupled; under x.mu
-	failed   error         // error of a partial result, sent to the client as the last answer
-	waited   time.Duration // time the worker waited for room
-	refusal  error
-	sendLast bool                 // an empty ending is sent too
-	sequence *ingest.SequenceCall // of a request of a sequence
-	early    *stream.Result       // the ending, when it comes before sequence is set
-	own      *feed                // a feed for this request only
+	after     *call // the next request of the call
+	behind    *call // the next request of the call to the same model
+	seq       uint64
+	results   []*stream.Result
+	sent      int // number of results taken
+	done      bool
+	partial   bool          // the request has had partial results
+	unordered bool          // the answers wait for no earlier request, since the model is decoupled; under x.mu
+	failed    error         // error of a partial result, sent to the client as the last answer
+	waited    time.Duration // time the worker waited for room
+	refusal   error
+	sendLast  bool                 // an empty ending is sent too
+	sequence  *ingest.SequenceCall // of a request of a sequence
+	early     *stream.Result       // the ending, when it comes before sequence is set
+	own       *feed                // a feed for this request only
 }
 
 // session is one call of ModelStreamInfer. The call's handler writes the answers in the order of the requests; a
@@ -67,7 +67,7 @@ type session struct {
 	trace    stream.TraceContext
 	policy   stream.Policy
 	declared bool  // the metadata or the first request declare the call one stream of frames
-	begun    bool  // a request has come
+	started  bool  // a request has come
 	wrong    error // of the options in the first request
 	errors   bool  // the first error ends the call
 	window   *ingest.Window
@@ -263,8 +263,8 @@ func (x *session) signal() {
 func (x *session) submit(k *call) {
 	x.submitting.Lock()
 	defer x.submitting.Unlock()
-	if !x.begun { // before the handler can see the request
-		x.begun = true
+	if !x.started { // before the handler can see the request
+		x.started = true
 		k.Request.Params, x.wrong = x.optionsOf(k.Request.Params)
 	}
 	x.mu.Lock()
@@ -293,7 +293,7 @@ func (x *session) submit(k *call) {
 	m, err := x.frame(x.ctx, k, &f, err)
 	if err == nil && m.Decoupled && !x.declared {
 		x.mu.Lock()
-		k.asComes = true
+		k.unordered = true
 		x.mu.Unlock()
 		x.signal() // later requests may have been answered
 	}
@@ -370,11 +370,11 @@ func (x *session) endInSequence(k *call, r *stream.Result) {
 // isDue reports whether the answers of a request may be sent now. Answers of decoupled models are sent on arrival,
 // other answers in the order of the requests. x.mu is held.
 func (x *session) isDue(k *call) bool {
-	if k.asComes {
+	if k.unordered {
 		return true
 	}
 	for of := x.first; of != nil; of = of.after {
-		if !of.asComes {
+		if !of.unordered {
 			return of == k
 		}
 	}

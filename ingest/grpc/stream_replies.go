@@ -23,10 +23,10 @@ func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 	var before *call
 	waits := false // an earlier request in order has not ended
 	for k = x.first; k != nil; before, k = k, k.after {
-		if (k.asComes || !waits) && (k.sent < len(k.results) || k.done) {
+		if (k.unordered || !waits) && (k.sent < len(k.results) || k.done) {
 			break
 		}
-		waits = waits || !k.asComes
+		waits = waits || !k.unordered
 	}
 	switch {
 	case k == nil:
@@ -149,7 +149,7 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 		if k.release(); !last {
 			k.failed = err
 		}
-		err = x.told(err)
+		err = x.publicError(err)
 		if x.errors {
 			return statusError(err)
 		}

@@ -30,7 +30,7 @@ func serve(l net.Listener) {
 				if _, err := c.Read(b); err != nil {
 					return
 				}
-				Spoke(c)
+				MarkRequestSent(c)
 				if _, err := c.Write(b); err != nil {
 					return
 				}
@@ -295,9 +295,9 @@ func TestHeard(t *testing.T) {
 		}
 		heard := &conn{counted: of[0]}
 		before := time.Now()
-		Heard(heard)
-		Spoke(&conn{counted: of[1]})
-		Heard(&conn{counted: of[1]}) // which changes nothing
+		MarkActive(heard)
+		MarkRequestSent(&conn{counted: of[1]})
+		MarkActive(&conn{counted: of[1]}) // which changes nothing
 		limit.mu.Lock()
 		if list.Front().Value != of[2] || !limit.shed(list, before) {
 			t.Error("the connection that is idle was not closed first")
@@ -309,7 +309,7 @@ func TestHeard(t *testing.T) {
 			t.Error("the connection that was heard was not closed after a second, or the one that has spoken was")
 		}
 		limit.mu.Unlock()
-		Heard(heard) // which has ended
+		MarkActive(heard) // which has ended
 		if limit.Silent() != 0 || limit.open != 1 {
 			t.Errorf("%d silent, %d open", limit.Silent(), limit.open)
 		}
@@ -346,9 +346,9 @@ func TestBusy(t *testing.T) {
 	for _, c := range []net.Conn{first, spoken, ended} {
 		done = append(done, Busy(c))
 	}
-	Heard(first)
+	MarkActive(first)
 	silent(0)
-	Spoke(spoken)
+	MarkRequestSent(spoken)
 	ended.Close()
 	Busy(spoken)()
 	idle := accepted()
@@ -406,7 +406,7 @@ func TestSites(t *testing.T) {
 		c.(*conn).since = time.Now().Add(-time.Hour)
 	}
 	limit.mu.Unlock()
-	Spoke(open[0])
+	MarkRequestSent(open[0])
 	if admit("2001:db8:1:99::1") == nil {
 		t.Error("no silent connection of the /48 gave way")
 	}

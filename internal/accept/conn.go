@@ -30,12 +30,12 @@ func (c *unixConn) Close() error { return c.end() }
 
 // counted is what is known of a connection, which is counted until it is closed.
 type counted struct {
-	of       socket
-	listener *listener
-	address  *address // nil = it is not bound
-	use      Use      // if address is nil
-	spoke    atomic.Bool
-	value    atomic.Value
+	of          socket
+	listener    *listener
+	address     *address // nil = it is not bound
+	use         Use      // if address is nil
+	requestSent atomic.Bool
+	value       atomic.Value
 
 	// Guarded by Limit.mu.
 	since                     time.Time // its beginning, or the last Heard
@@ -43,22 +43,22 @@ type counted struct {
 	silent, ofAddress, ofSite *list.Element
 }
 
-// Spoke marks a connection of this package, on which a complete request was received, with credentials where clients
+// MarkRequestSent marks a connection of this package, on which a complete request was received, with credentials where clients
 // need them: it is not closed for another one any more. Repeated calls cost little.
-func Spoke(c net.Conn) {
-	if of := countedOf(c); of != nil && !of.spoke.Load() {
-		of.spoke.Store(true)
+func MarkRequestSent(c net.Conn) {
+	if of := countedOf(c); of != nil && !of.requestSent.Load() {
+		of.requestSent.Store(true)
 		of.listener.limit.mu.Lock()
 		defer of.listener.limit.mu.Unlock()
 		of.unlist()
 	}
 }
 
-// Heard says that a request without accepted credentials has begun or was answered on a connection of this package:
+// MarkActive says that a request without accepted credentials has begun or was answered on a connection of this package:
 // it is the last now to be closed for another one, and not within a second. After Spoke it does nothing.
-func Heard(c net.Conn) {
+func MarkActive(c net.Conn) {
 	of := countedOf(c)
-	if of == nil || of.spoke.Load() {
+	if of == nil || of.requestSent.Load() {
 		return
 	}
 	m := of.listener.limit
@@ -75,7 +75,7 @@ func Heard(c net.Conn) {
 // waits for something that the server does for few at once.
 func Busy(c net.Conn) (done func()) {
 	of := countedOf(c)
-	if of == nil || of.spoke.Load() {
+	if of == nil || of.requestSent.Load() {
 		return func() {}
 	}
 	m := of.listener.limit
@@ -85,7 +85,7 @@ func Busy(c net.Conn) (done func()) {
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if !of.gone && !of.spoke.Load() {
+		if !of.gone && !of.requestSent.Load() {
 			of.list(time.Now())
 		}
 	}

@@ -47,7 +47,7 @@ func TestSocket(t *testing.T) {
 		if MemoryOf(in) == nil || ValueOf(in) == nil || limit.Client(in.RemoteAddr()).IsValid() {
 			t.Errorf("%v %v %v", MemoryOf(in), ValueOf(in), limit.Client(in.RemoteAddr()))
 		}
-		Spoke(in)
+		MarkRequestSent(in)
 		if n := limit.silent.Len(); n != 0 {
 			t.Errorf("%d are silent", n)
 		}

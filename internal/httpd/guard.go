@@ -25,9 +25,9 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	switch {
 	case conn == nil:
 	case s.cfg.Credentials:
-		accept.Heard(conn.Conn)
+		accept.MarkActive(conn.Conn)
 	default:
-		accept.Spoke(conn.Conn)
+		accept.MarkRequestSent(conn.Conn)
 	}
 	conn.setBusy(true)
 	defer conn.setBusy(false)
@@ -113,7 +113,7 @@ func (s *Server) answered(c *fasthttp.RequestCtx, conn *conn) {
 // displace this connection.
 func Accepted(c *fasthttp.RequestCtx) {
 	if conn := connOf(c.Conn()); conn != nil {
-		accept.Spoke(conn.Conn)
+		accept.MarkRequestSent(conn.Conn)
 	}
 }
 

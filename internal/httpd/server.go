@@ -370,7 +370,7 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 		s.conns.Store(open, nil)
 	case fasthttp.StateIdle: // the reply was written
 		if s.cfg.Credentials {
-			accept.Heard(open.Conn)
+			accept.MarkActive(open.Conn)
 		}
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
 		s.conns.Delete(open)
