@@ -435,7 +435,7 @@ func (s *Server) listenRoot(ctx context.Context) error {
 		}
 		return stream.Errorf(stream.InvalidArgument, "", "program %s: %w", s.cfg.Programs.Root, err)
 	}
-	at, err := s.http.Also(addr)
+	at, err := s.http.ListenAlso(addr)
 	if err != nil {
 		return stream.Errorf(stream.Unavailable, "", "program %s asks for the address %s: %w", s.cfg.Programs.Root,
 			addr, err)

@@ -67,7 +67,7 @@ func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, n
 func (x *Exchange) sendEvents(l *httpd.Live, model string, f stream.Frame) {
 	defer x.a.requests.End()
 	x.Ctx = nil
-	stop := l.Beat(heartbeat, x.a.run)
+	stop := l.Heartbeat(heartbeat, x.a.run)
 	defer stop()
 	sent := false
 	each := func(r *stream.Result) error {

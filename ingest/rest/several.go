@@ -277,7 +277,7 @@ func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, n
 // send runs the request and sends its answers.
 func (q *multiRequest) send(l *httpd.Live) {
 	defer q.free()
-	stop := l.Beat(heartbeat, q.a.run)
+	stop := l.Heartbeat(heartbeat, q.a.run)
 	defer stop()
 	each := func(r *stream.Result) error {
 		if err := q.answer(r); err != nil {

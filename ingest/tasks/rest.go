@@ -180,7 +180,7 @@ func (a *Adapter) events(c *fiber.Ctx) error {
 	c.Response().Header.SetContentType(httpd.EventStream)
 	a.http.GoLive(c, a.ctx, a.run, "events", func(l *httpd.Live) {
 		defer release()
-		defer l.Beat(15*time.Second, a.run)()
+		defer l.Heartbeat(15*time.Second, a.run)()
 		for {
 			text, _ := json.Marshal(t)
 			if l.Event("task", text) != nil || t.State.Ended() {

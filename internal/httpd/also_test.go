@@ -19,7 +19,7 @@ func TestAlso(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := s.Also("127.0.0.2:0")
+	second, err := s.ListenAlso("127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAlso(t *testing.T) {
 			t.Errorf("%s is still served", addr)
 		}
 	}
-	if _, err := s.Also("127.0.0.1:0"); err == nil {
+	if _, err := s.ListenAlso("127.0.0.1:0"); err == nil {
 		t.Error("listens after the shutdown")
 	}
 }

@@ -91,9 +91,9 @@ const (
 	longestWait = 512 * time.Millisecond
 )
 
-// waitAfter returns how long a connection waits after n consecutive reads or requests of a costly kind: 0 for up to
+// throttleDelay returns how long a connection waits after n consecutive reads or requests of a costly kind: 0 for up to
 // withoutWait, and then twice as long each time, from a millisecond to longestWait.
-func waitAfter(n int) time.Duration {
+func throttleDelay(n int) time.Duration {
 	if n <= withoutWait {
 		return 0
 	}
@@ -102,18 +102,18 @@ func waitAfter(n int) time.Duration {
 
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
-	if wait := waitAfter(int(c.small.Load())); wait > 0 {
+	if wait := throttleDelay(int(c.small.Load())); wait > 0 {
 		time.Sleep(wait)
 	}
 	for {
 		n, err := c.Conn.Read(b)
 		if c.handshake && n > 0 {
-			if c.handshake = false; looksPlain(b[:n]) {
+			if c.handshake = false; looksUnencrypted(b[:n]) {
 				refusePlain(c.Conn)
 				return 0, errPlain
 			}
 		}
-		if n > 0 || err == nil || !c.read.again(err) {
+		if n > 0 || err == nil || !c.read.retry(err) {
 			switch small := c.small.Load(); {
 			case small < 0:
 			case n == len(b) || n >= smallRead && small <= withoutWait: // or as much as has come during the wait
@@ -154,7 +154,7 @@ func (c *conn) writeNow(b []byte) (int, error) {
 	n := 0
 	for {
 		m, err := c.Conn.Write(b[n:])
-		if n += m; err == nil || !c.write.again(err) {
+		if n += m; err == nil || !c.write.retry(err) {
 			return n, err
 		}
 	}
@@ -169,7 +169,7 @@ func (c *conn) writeJoined(b []byte) (int, error) {
 	sent := -len(*kept)
 	for {
 		m, err := parts.WriteTo(c.Conn)
-		if sent += int(m); err == nil || !c.write.again(err) {
+		if sent += int(m); err == nil || !c.write.retry(err) {
 			return max(sent, 0), err
 		}
 	}
@@ -254,8 +254,8 @@ func (d *deadline) setTo(t time.Time) error {
 	return d.set(t)
 }
 
-// again reports whether an operation that failed with err is to be repeated.
-func (d *deadline) again(err error) bool {
+// retry reports whether an operation that failed with err is to be repeated.
+func (d *deadline) retry(err error) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}

@@ -30,13 +30,13 @@ func (s *Server) Context(c *fiber.Ctx, parent context.Context) context.Context {
 	}
 	if w.ctx == nil {
 		w.ctx, w.cancel = context.WithCancelCause(parent)
-		w.watched = s.watcher.add(w, departed, w.left)
+		w.watched = s.watcher.add(w, departed, w.clientClosed)
 	}
 	return w.ctx
 }
 
-// left is called when the client of the connection has closed its sending side.
-func (c *conn) left() {
+// clientClosed is called when the client of the connection has closed its sending side.
+func (c *conn) clientClosed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {

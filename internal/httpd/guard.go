@@ -82,7 +82,7 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 // slowDown delays a request after repeatedly refused requests of its connection: a client that ignores Retry-After,
 // or that tries keys, then costs little. Health routes always answer at once. The shutdown ends the wait.
 func (s *Server) slowDown(c *fasthttp.RequestCtx, conn *conn) {
-	wait := waitAfter(conn.refused)
+	wait := throttleDelay(conn.refused)
 	if wait == 0 || s.rules.Load().isProbe(c) {
 		return
 	}

@@ -250,8 +250,8 @@ func (l *Live) Deny(status int, header func(*fasthttp.ResponseHeader), body []by
 	return true
 }
 
-// Beat sends a comment every interval until stop is called, so that proxies keep the connection open.
-func (l *Live) Beat(interval time.Duration, run func(name string, f func()) bool) (stop func()) {
+// Heartbeat sends a comment every interval until stop is called, so that proxies keep the connection open.
+func (l *Live) Heartbeat(interval time.Duration, run func(name string, f func()) bool) (stop func()) {
 	done := make(chan struct{})
 	run("heartbeat", func() {
 		t := time.NewTicker(interval)

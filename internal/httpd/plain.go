@@ -19,8 +19,8 @@ const (
 	plainRest   = 16 << 20
 )
 
-// looksPlain reports whether a connection begins with a request without TLS: records of TLS begin with no letter.
-func looksPlain(b []byte) bool { return len(b) > 0 && b[0] >= 'A' && b[0] <= 'Z' }
+// looksUnencrypted reports whether a connection begins with a request without TLS: records of TLS begin with no letter.
+func looksUnencrypted(b []byte) bool { return len(b) > 0 && b[0] >= 'A' && b[0] <= 'Z' }
 
 // refusePlain answers a request without TLS and ends the connection.
 func refusePlain(c net.Conn) {

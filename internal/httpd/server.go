@@ -104,17 +104,17 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	App *fiber.App
 
-	cfg      Config
-	config   fiber.Config
-	hsts     string // the header Strict-Transport-Security, "" = none
-	rules    atomic.Pointer[rules]
-	bound    string                  // the host of Config.Addr
-	inner    fasthttp.RequestHandler // Fiber's handler
-	open     fasthttp.RequestHandler // for connections not to Config.Management; nil = inner
-	programs fasthttp.RequestHandler // for connections to Config.Programs; nil = none
-	ln       net.Listener
-	apart    net.Listener // at Config.Management; nil = none
-	alone    net.Listener // at Config.Programs; nil = none
+	cfg                Config
+	config             fiber.Config
+	hsts               string // the header Strict-Transport-Security, "" = none
+	rules              atomic.Pointer[rules]
+	bound              string                  // the host of Config.Addr
+	inner              fasthttp.RequestHandler // Fiber's handler
+	open               fasthttp.RequestHandler // for connections not to Config.Management; nil = inner
+	programs           fasthttp.RequestHandler // for connections to Config.Programs; nil = none
+	ln                 net.Listener
+	managementListener net.Listener // at Config.Management; nil = none
+	programsListener   net.Listener // at Config.Programs; nil = none
 
 	conns   sync.Map // of *conn: all open connections, for the shutdown
 	watcher watcher
@@ -188,7 +188,7 @@ func (s *Server) ListenManagement() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.apart = s.wrap(ln, management)
+	s.managementListener = s.wrap(ln, management)
 	return ln.Addr(), nil
 }
 
@@ -198,7 +198,7 @@ func (s *Server) ListenPrograms() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.alone = s.wrap(ln, programs)
+	s.programsListener = s.wrap(ln, programs)
 	return ln.Addr(), nil
 }
 
@@ -218,8 +218,8 @@ func (s *Server) wrap(ln net.Listener, at place) net.Listener {
 	return ln
 }
 
-// Also serves the routes at another address, until the shutdown of Serve. All routes must be registered.
-func (s *Server) Also(addr string) (net.Addr, error) {
+// ListenAlso serves the routes at another address, until the shutdown of Serve. All routes must be registered.
+func (s *Server) ListenAlso(addr string) (net.Addr, error) {
 	ln, err := s.cfg.Limit.Listen("http", addr)
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (s *Server) serveAlso(ln net.Listener) bool {
 // Close stops listening, if Serve will not be called. After Serve, Close does nothing.
 func (s *Server) Close() error {
 	var errs []error
-	for _, ln := range []net.Listener{s.ln, s.apart, s.alone} {
+	for _, ln := range []net.Listener{s.ln, s.managementListener, s.programsListener} {
 		if ln != nil {
 			errs = append(errs, ln.Close())
 		}
@@ -275,7 +275,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	defer s.watcher.close()
-	for _, ln := range []net.Listener{s.apart, s.alone} {
+	for _, ln := range []net.Listener{s.managementListener, s.programsListener} {
 		if ln != nil {
 			s.serveAlso(ln)
 		}
