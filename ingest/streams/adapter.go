@@ -126,12 +126,12 @@ func taken(name string) error {
 
 // add starts a stream. kept is the stream's entry in the store, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
-	own := a.maker(origin == "request")
-	return a.addBy(c, origin, kept, makers{own.public, func(sinks.Settings) maker { return own }})
+	own := a.sinkOrigin(origin == "request")
+	return a.addBy(c, origin, kept, origins{own.public, func(sinks.Settings) sinkOrigin { return own }})
 }
 
 // addBy starts a stream whose parts have different makers.
-func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error {
+func (a *Adapter) addBy(c Config, origin string, kept *Config, by origins) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch _, twice := a.runners[c.Name]; {
@@ -151,7 +151,7 @@ func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error 
 	}
 	f := newRunner(a, c, origin, by, refused)
 	a.added++
-	f.kept, f.id = kept, a.added
+	f.stored, f.id = kept, a.added
 	a.runners[c.Name] = f
 	if refused != nil {
 		a.opts.Log.Warn("a stream of streams_file is refused, and does not run", "stream", c.Name, "setting",

@@ -44,7 +44,7 @@ func (a *Adapter) change(f *runner, object map[string]any, client *stream.Accoun
 		return f, err
 	}
 	a.opts.Log.Info("a stream was changed", "stream", f.name, "change", changeText(object))
-	if err := a.opts.Store.change(f.kept, next); err != nil {
+	if err := a.opts.Store.change(f.stored, next); err != nil {
 		return f, stream.Errorf(stream.CodeOf(err), "",
 			"the stream was changed, but the change could not be stored for the next start of the server: %w", err)
 	}
@@ -132,27 +132,27 @@ func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error)
 	if err != errOver {
 		return f, err
 	}
-	by := f.makers(next, byRequest)
+	by := f.origins(next, byRequest)
 	f.cancel()
 	<-f.done
-	if err := a.addBy(next, f.origin, f.kept, by); err != nil {
+	if err := a.addBy(next, f.origin, f.stored, by); err != nil {
 		return f, err
 	}
 	return a.find(next.Name)
 }
 
-// makers returns the makers of a stream's parts after a change: unchanged parts keep their maker.
-func (f *runner) makers(next Config, byRequest bool) makers {
+// origins returns the makers of a stream's parts after a change: unchanged parts keep their maker.
+func (f *runner) origins(next Config, byRequest bool) origins {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return makers{f.publicSource(next, byRequest), func(k sinks.Settings) maker {
-		return f.makerOf(k, f.a.maker(byRequest))
+	return origins{f.publicSource(next, byRequest), func(k sinks.Settings) sinkOrigin {
+		return f.originOf(k, f.a.sinkOrigin(byRequest))
 	}}
 }
 
-// maker returns the maker of the parts changed by a request or by the configuration.
-func (a *Adapter) maker(byRequest bool) maker {
-	return maker{byRequest, byRequest && !a.opts.AllowPrivate}
+// sinkOrigin returns the maker of the parts changed by a request or by the configuration.
+func (a *Adapter) sinkOrigin(byRequest bool) sinkOrigin {
+	return sinkOrigin{byRequest, byRequest && !a.opts.AllowPrivate}
 }
 
 // publicSource reports whether the source of changed settings may have public addresses only. f.mu is held.
@@ -160,12 +160,12 @@ func (f *runner) publicSource(next Config, byRequest bool) bool {
 	if byRequest && f.now.Source == next.Source {
 		return f.public.source // only settings of the source differ, if anything does
 	}
-	return f.a.maker(byRequest).public
+	return f.a.sinkOrigin(byRequest).public
 }
 
-// makerOf returns the maker of a sink's target: the maker of a present sink with the same target, else by. f.mu is
+// originOf returns the maker of a sink's target: the maker of a present sink with the same target, else by. f.mu is
 // held.
-func (f *runner) makerOf(k sinks.Settings, by maker) maker {
+func (f *runner) originOf(k sinks.Settings, by sinkOrigin) sinkOrigin {
 	i := slices.IndexFunc(f.sinks, func(o openSink) bool {
 		return sameType(o.settings, k) && target(o.settings) == target(k)
 	})
@@ -194,7 +194,7 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	f.public.source = f.publicSource(next, byRequest)
 	f.now = next
 	f.applyModels(next.models())
-	f.applySinks(next.Sinks, f.a.maker(byRequest))
+	f.applySinks(next.Sinks, f.a.sinkOrigin(byRequest))
 	if again {
 		f.replaceReading()
 	}
@@ -272,8 +272,8 @@ func (f *runner) applyModels(list []ModelConfig) {
 			by = added[i]
 			by.preview = o.preview // keeps the watchers
 		}
-		by.follows = append(append(by.follows, o), o.follows...)
-		o.follows = nil
+		by.replaces = append(append(by.replaces, o), o.replaces...)
+		o.replaces = nil
 	}
 	for _, c := range added {
 		if f.begun {
@@ -283,7 +283,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 }
 
 // applySinks makes list the sinks. Unchanged sinks stay open. f.writing and f.mu are held.
-func (f *runner) applySinks(list []sinks.Settings, by maker) {
+func (f *runner) applySinks(list []sinks.Settings, by sinkOrigin) {
 	removed := slices.Clone(f.sinks)
 	var next []openSink
 	for _, k := range list {
@@ -293,7 +293,7 @@ func (f *runner) applySinks(list []sinks.Settings, by maker) {
 			removed = slices.Delete(removed, i, i+1)
 			continue
 		}
-		s := f.openSink(k, f.makerOf(k, by))
+		s := f.openSink(k, f.originOf(k, by))
 		next = append(next, s)
 		if f.begun {
 			f.startSink(s)
@@ -317,7 +317,7 @@ func target(k sinks.Settings) string {
 // mayRead returns an error if a request may not name the source of c. mayRead checks the form of the source and,
 // where only public addresses are allowed, the present addresses of the host.
 func (a *Adapter) mayRead(c Config) error {
-	public := a.maker(true).public
+	public := a.sinkOrigin(true).public
 	err := sources.Check("source", c.Source)
 	if err == nil {
 		err = c.settings().Validate(c.Source, public)
@@ -330,7 +330,7 @@ func (a *Adapter) mayRead(c Config) error {
 
 // maySend returns an error if a request may not name the sinks of c, apart from the sinks in before.
 func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
-	if !a.maker(true).public {
+	if !a.sinkOrigin(true).public {
 		return nil
 	}
 	for _, k := range c.Sinks {

@@ -25,11 +25,11 @@ type consumer struct {
 	ctx    context.Context // ends the consumer
 	cancel context.CancelFunc
 	// closed on removal of the consumer, whose goroutine then ends once all its frames are answered
-	retire  chan struct{}
-	follows []*consumer // retired as soon as this consumer is settled; guarded by runner.mu
+	retire   chan struct{}
+	replaces []*consumer // retired as soon as this consumer is settled; guarded by runner.mu
 
 	// runner.mu guards the following fields and Policy. The mode of Policy does not change.
-	feed  *feed // nil while the model is not open
+	feed  *modelFeed // nil while the model is not open
 	state sources.State
 	since time.Time
 	err   error     // why the consumer waits; nil while the model is open
@@ -38,7 +38,7 @@ type consumer struct {
 
 	// These are guarded by runner.countMu.
 	counts
-	hasLeft bool // the counts were added to the stream's; further endings count there
+	countsAdded bool // the counts were added to the stream's; further endings count there
 }
 
 // counts count the endings of a model's frames. See StreamStats.
@@ -55,10 +55,10 @@ type counts struct {
 // run keeps the model open until ctx ends.
 func (c *consumer) run(ctx context.Context) {
 	defer c.cancel()
-	defer c.left()
+	defer c.addCounts()
 	pauses := backoff.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
 	for {
-		opened, err := c.once(ctx)
+		opened, err := c.openUntilClosed(ctx)
 		if ctx.Err() != nil || c.retired() {
 			c.set(sources.Ended, nil, time.Time{})
 			return
@@ -100,8 +100,8 @@ func (c *consumer) retired() bool {
 	}
 }
 
-// left adds the counts of a removed model to the stream's counts.
-func (c *consumer) left() {
+// addCounts adds the counts of a removed model to the stream's counts.
+func (c *consumer) addCounts() {
 	if !c.retired() {
 		return
 	}
@@ -113,13 +113,13 @@ func (c *consumer) left() {
 	c.f.preview.setSeveral(len(c.f.consumers) > 1, c.id)
 	c.f.leaving = slices.DeleteFunc(slices.Clone(c.f.leaving), func(o *consumer) bool { return o == c })
 	c.f.gone.add(&c.counts)
-	c.hasLeft = true
+	c.countsAdded = true
 }
 
 // tally returns the counts for an ending. A result may reach the sinks after its model has left. runner.countMu is
 // held.
 func (c *consumer) tally() *counts {
-	if c.hasLeft {
+	if c.countsAdded {
 		return &c.f.gone
 	}
 	return &c.counts
@@ -172,10 +172,10 @@ func (c *consumer) settle() {
 
 // endFollowed retires the models in c.follows. f.mu is held.
 func (c *consumer) endFollowed() {
-	for _, o := range c.follows {
+	for _, o := range c.replaces {
 		o.end()
 	}
-	c.follows = nil
+	c.replaces = nil
 }
 
 // loading reports whether the model is being loaded.
@@ -188,8 +188,8 @@ func (c *consumer) loading() bool {
 	return false
 }
 
-// once opens the model and returns the reason for its later closing.
-func (c *consumer) once(ctx context.Context) (opened bool, err error) {
+// openUntilClosed opens the model and returns the reason for its later closing.
+func (c *consumer) openUntilClosed(ctx context.Context) (opened bool, err error) {
 	f := c.f
 	model, _, err := f.a.backend.Models().Model(c.Model, c.Version)
 	if err != nil {
@@ -203,7 +203,7 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	f.mu.Unlock()
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := &feed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}
+	o := &modelFeed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}
 	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true,
 		Protocol: f.a.Name(), Name: f.name}, o)
 	if err != nil {

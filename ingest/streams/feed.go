@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// feed connects the source of a runner to the stream of one model: the feed submits frames and is the stream's sink.
-type feed struct {
+// modelFeed connects the source of a runner to the stream of one model: the feed submits frames and is the stream's sink.
+type modelFeed struct {
 	f      *runner
 	c      *consumer
 	stream *stream.Stream
@@ -25,11 +25,11 @@ type feed struct {
 	ended   atomic.Pointer[stream.CloseReason]
 }
 
-var _ stream.Sink = (*feed)(nil)
+var _ stream.Sink = (*modelFeed)(nil)
 
 // unreadable ends an unreadable frame with an error: in mode Every after the results of earlier frames, in mode
 // Latest at once.
-func (o *feed) unreadable(fr stream.Frame, err error) {
+func (o *modelFeed) unreadable(fr stream.Frame, err error) {
 	o.fresh = true // the next frame does not follow this frame
 	if o.every && !o.wait(1) {
 		o.drop(fr.Seq, stream.Closed)
@@ -44,7 +44,7 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 
 // frame submits a frame. Only mode Every accepts late frames. In mode Every a source with an end (finite) waits for
 // room in the window; a live source loses frames that do not fit. A panic also releases the lease.
-func (o *feed) frame(fr stream.Frame, finite bool) {
+func (o *modelFeed) frame(fr stream.Frame, finite bool) {
 	submitted := false
 	defer func() {
 		if !submitted {
@@ -81,7 +81,7 @@ func (o *feed) frame(fr stream.Frame, finite bool) {
 }
 
 // lost reports a frame dropped for lack of memory. The source counts the frame.
-func (o *feed) lost() {
+func (o *modelFeed) lost() {
 	o.stream.Refuse(&stream.Frame{}, stream.Memory, nil)
 	o.stream.MarkDiscontinuity()
 }
@@ -89,17 +89,17 @@ func (o *feed) lost() {
 // wait returns true once at most n-1 frames have unwritten results, or false when the feed ends first. Several
 // goroutines may wait: the reader of the source, the waiter at the source's end, and the goroutine of a removed
 // model.
-func (o *feed) wait(n int) bool {
+func (o *modelFeed) wait(n int) bool {
 	o.waiting.Lock()
 	defer o.waiting.Unlock()
 	return o.window.Wait(n, o.ctx.Done())
 }
 
 // settle waits until the result of every frame has been written.
-func (o *feed) settle() { o.wait(1) }
+func (o *modelFeed) settle() { o.wait(1) }
 
 // Push implements stream.Sink.
-func (o *feed) Push(r *stream.Result) {
+func (o *modelFeed) Push(r *stream.Result) {
 	if r.Outcome == stream.Dropped {
 		o.c.count(r, nil)
 		r.Release()
@@ -120,13 +120,13 @@ func (o *feed) Push(r *stream.Result) {
 }
 
 // Done implements stream.Sink.
-func (o *feed) Done(why stream.CloseReason) {
+func (o *modelFeed) Done(why stream.CloseReason) {
 	o.ended.Store(&why)
 	o.cancel()
 }
 
 // closed returns the reason for the end of the stream, or "" while the stream is open.
-func (o *feed) closed() stream.CloseReason {
+func (o *modelFeed) closed() stream.CloseReason {
 	if p := o.ended.Load(); p != nil {
 		return *p
 	}
@@ -134,16 +134,16 @@ func (o *feed) closed() stream.CloseReason {
 }
 
 // done counts the answer of a frame.
-func (o *feed) done() { o.window.Answer(1) }
+func (o *modelFeed) done() { o.window.Answer(1) }
 
-func (o *feed) free(r *stream.Result) {
+func (o *modelFeed) free(r *stream.Result) {
 	if !r.Partial {
 		o.done()
 	}
 }
 
 // drop counts a frame that the stream did not accept.
-func (o *feed) drop(seq uint64, why stream.Reason) {
+func (o *modelFeed) drop(seq uint64, why stream.Reason) {
 	o.stream.Refuse(&stream.Frame{Seq: seq}, why, nil)
 	o.c.count(&stream.Result{Outcome: stream.Dropped, Reason: why}, nil)
 }

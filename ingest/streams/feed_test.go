@@ -37,7 +37,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 	c := &consumer{f: f}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := &feed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
+	o := &modelFeed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
 	o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}})
 	seq := uint64(0)
 	// send returns whether the frame completed a window.
@@ -98,7 +98,7 @@ func TestUnreadableWaits(t *testing.T) {
 			}
 			f := &runner{queue: newEndings(16)}
 			ctx, cancel := context.WithCancel(t.Context())
-			o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(),
+			o := &modelFeed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(),
 				every: mode == stream.Every}
 			o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: mode, Window: 4}})
 			l, err := mem.Copy([]byte{1, 2, 3})
@@ -146,8 +146,8 @@ func TestPanicLeavesNoLease(t *testing.T) {
 		mem := buf.NewPool(0)
 		f := &runner{queue: newEndings(16)}
 		ctx, cancel := context.WithCancel(t.Context())
-		o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), model: m}
-		f.feeds.Store(&[]*feed{o})
+		o := &modelFeed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), model: m}
+		f.feeds.Store(&[]*modelFeed{o})
 		if submitted {
 			o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Latest}})
 		}
@@ -186,7 +186,7 @@ func TestSeveralWaitForAFeed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 1000 {
-		o := &feed{ctx: ctx, window: ingest.NewWindow()}
+		o := &modelFeed{ctx: ctx, window: ingest.NewWindow()}
 		o.window.Receive()
 		var waiting sync.WaitGroup
 		for range 3 {

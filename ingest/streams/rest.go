@@ -86,7 +86,7 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	err = a.opts.Store.remove(f.kept)
+	err = a.opts.Store.remove(f.stored)
 	a.remove(f)
 	if err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)

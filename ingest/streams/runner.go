@@ -21,7 +21,7 @@ type runner struct {
 	id      uint64 // unique in a
 	name    string
 	origin  string  // "config" or "request"
-	kept    *Config // entry in the store, or nil
+	stored  *Config // entry in the store, or nil
 	ctx     context.Context
 	cancel  context.CancelFunc
 	queue   *endings
@@ -34,13 +34,13 @@ type runner struct {
 
 	resultsLost atomic.Uint64
 
-	feeds   atomic.Pointer[[]*feed] // of all open models
-	joined  chan struct{}           // one slot: a model was opened or failed to open
-	giving  sync.Mutex              // held while a frame is given to the feeds
-	current atomic.Pointer[reading] // the reading whose frames are given to the models
-	frames  atomic.Uint64           // of all readings; also the seq of the next frame
-	lost    atomic.Uint64           // frames lost for lack of memory
-	rate    rate                    // of frames
+	feeds   atomic.Pointer[[]*modelFeed] // of all open models
+	joined  chan struct{}                // one slot: a model was opened or failed to open
+	giving  sync.Mutex                   // held while a frame is given to the feeds
+	current atomic.Pointer[subscription] // the reading whose frames are given to the models
+	frames  atomic.Uint64                // of all readings; also the seq of the next frame
+	lost    atomic.Uint64                // frames lost for lack of memory
+	rate    rate                         // of frames
 
 	logMu  sync.Mutex
 	logged map[string]string // the failure that was logged last, of the source ("") and of each of several models
@@ -50,21 +50,21 @@ type runner struct {
 	changing sync.Mutex
 	writing  sync.Mutex // held while a line is written to the sinks and while sinks change; taken before mu
 
-	mu        sync.Mutex
-	now       Config          // including changes by requests
-	public    publicParts     // the parts of now that come from a request
-	consumers []*consumer     // for each model; a change replaces the slice, with countMu held too
-	opened    uint64          // consumers so far
-	refused   error           // why the stream does not run; nil = runs
-	begun     bool            // run has started the goroutines
-	over      bool            // the video has ended: no more goroutines start
-	sinks     []openSink      // replaced, and not changed
-	reading   *reading        // the present or last reading
-	next      *reading        // replaces reading at its first frame or failure; or nil
-	stop      func()          // ends reading and next; nil while no source is read
-	readCtx   context.Context // of reading and next
-	idle      *sources.Status
-	restarts  uint64 // of ended readings
+	mu           sync.Mutex
+	now          Config          // including changes by requests
+	public       publicParts     // the parts of now that come from a request
+	consumers    []*consumer     // for each model; a change replaces the slice, with countMu held too
+	opened       uint64          // consumers so far
+	refused      error           // why the stream does not run; nil = runs
+	begun        bool            // run has started the goroutines
+	over         bool            // the video has ended: no more goroutines start
+	sinks        []openSink      // replaced, and not changed
+	subscription *subscription   // the present or last reading
+	next         *subscription   // replaces reading at its first frame or failure; or nil
+	stop         func()          // ends reading and next; nil while no source is read
+	readCtx      context.Context // of reading and next
+	idle         *sources.Status
+	restarts     uint64 // of ended readings
 
 	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
 	leaving []*consumer // have been removed, and wait for their last results
@@ -74,33 +74,33 @@ type runner struct {
 // ending is a result in flight to the sinks, with its feed.
 type ending struct {
 	r *stream.Result
-	o *feed
+	o *modelFeed
 }
 
 type openSink struct {
 	name     string
 	settings sinks.Settings
-	by       maker
+	by       sinkOrigin
 	cancel   context.CancelFunc
 	ctx      context.Context
 	sinks.Sink
 }
 
-// maker says who has made a sink.
-type maker struct {
+// sinkOrigin says who has made a sink.
+type sinkOrigin struct {
 	request bool
 	public  bool // public addresses only
 }
 
-// makers say who makes the parts of a stream.
-type makers struct {
+// origins say who makes the parts of a stream.
+type origins struct {
 	publicSource bool // the source may have public addresses only
-	sink         func(sinks.Settings) maker
+	sink         func(sinks.Settings) sinkOrigin
 }
 
 // newRunner returns the runner of a stream. With refused, the stream is only shown, with refused as the reason; nil
 // lets the stream run.
-func newRunner(a *Adapter, c Config, origin string, by makers, refused error) *runner {
+func newRunner(a *Adapter, c Config, origin string, by origins, refused error) *runner {
 	f := &runner{
 		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()}, logged: map[string]string{},
@@ -108,7 +108,7 @@ func newRunner(a *Adapter, c Config, origin string, by makers, refused error) *r
 		public: publicParts{source: by.publicSource},
 	}
 	f.queue = newEndings(queueLen(len(c.models())))
-	f.feeds.Store(new([]*feed))
+	f.feeds.Store(new([]*modelFeed))
 	f.ctx, f.cancel = context.WithCancel(a.ctx)
 	f.startPreview(&f.preview)
 	for _, m := range c.models() {
@@ -150,7 +150,7 @@ func (f *runner) startPreview(p *preview) {
 }
 
 // openSink opens a sink. startSink starts the sink's goroutine.
-func (f *runner) openSink(k sinks.Settings, by maker) openSink {
+func (f *runner) openSink(k sinks.Settings, by sinkOrigin) openSink {
 	s := openSink{name: sinks.Of(k).Name, settings: k, by: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
 	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log}
@@ -337,9 +337,9 @@ func (f *runner) resize() {
 	f.resizing.Lock() // the last call must see the newest state
 	defer f.resizing.Unlock()
 	f.mu.Lock()
-	var open []*reading
+	var open []*subscription
 	if f.stop != nil {
-		open = append(open, f.reading)
+		open = append(open, f.subscription)
 		if f.next != nil {
 			open = append(open, f.next)
 		}
@@ -395,7 +395,7 @@ func (f *runner) recovered(model string) {
 func (f *runner) lastError() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.reading.src.Status().Err
+	return f.subscription.src.Status().Err
 }
 
 // setIdle sets the status while no source is read. f.mu is held.
@@ -404,8 +404,8 @@ func (f *runner) setIdle(s sources.Status) {
 	if f.idle != nil && f.idle.State == s.State {
 		s.Since = f.idle.Since
 	}
-	if f.reading != nil {
-		s.Info = f.reading.src.Status().Info
+	if f.subscription != nil {
+		s.Info = f.subscription.src.Status().Info
 	}
 	f.idle = &s
 }
@@ -417,7 +417,7 @@ func (f *runner) state() sources.Status {
 	if f.idle != nil {
 		return *f.idle
 	}
-	s := f.reading.src.Status()
+	s := f.subscription.src.Status()
 	if s.State == sources.Ended || s.State == sources.Failed {
 		s.State = sources.Running // the last results are in flight
 	}
@@ -431,7 +431,7 @@ func (f *runner) totals() Totals {
 	defer f.mu.Unlock()
 	t.Restarts = f.restarts
 	if f.stop != nil {
-		t.Restarts += f.reading.src.Status().Restarts
+		t.Restarts += f.subscription.src.Status().Restarts
 	}
 	return t
 }

@@ -105,10 +105,10 @@ func TestTotalsOfSources(t *testing.T) {
 }
 
 // current returns a reading whose frames the runner takes.
-func current(f *runner) *reading {
-	g := &reading{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"},
+func current(f *runner) *subscription {
+	g := &subscription{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"},
 		sources.Options{})}
-	f.reading = g
+	f.subscription = g
 	f.current.Store(g)
 	return g
 }
@@ -128,8 +128,8 @@ func TestFramesAreCountedOn(t *testing.T) {
 	c := &consumer{f: f, preview: new(preview)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := &feed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow()}
-	f.feeds.Store(&[]*feed{o})
+	o := &modelFeed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow()}
+	f.feeds.Store(&[]*modelFeed{o})
 	o.stream = stream.New(&stream.Model{Any: true, MaxBatch: 1}, nowhere{}, o,
 		stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 4}})
 	l, err := mem.Copy([]byte{1})
@@ -320,7 +320,7 @@ func TestCountsAfterAModelHasLeft(t *testing.T) {
 	}
 	end()
 	f.gone.add(&c.counts) // as left does
-	c.hasLeft = true
+	c.countsAdded = true
 	end()
 	if n := f.gone; n.answered != 2 || n.errors != 2 || n.drops[stream.Closed] != 2 {
 		t.Errorf("%+v", n)

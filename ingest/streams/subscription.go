@@ -9,9 +9,9 @@ import (
 	"millrace/stream"
 )
 
-// reading is one subscription to a source. While a stream changes its source, two readings exist: from the first
+// subscription is one subscription to a source. While a stream changes its source, two readings exist: from the first
 // frame of the new reading on, the stream takes no more frames of the old reading.
-type reading struct {
+type subscription struct {
 	f    *runner
 	src  *sources.Subscription
 	stop context.CancelFunc
@@ -24,9 +24,9 @@ type reading struct {
 	fresh  bool // no frame was taken since the source was opened
 }
 
-// newReading subscribes to the source of the present settings. f.mu is held.
-func (f *runner) newReading() *reading {
-	g := &reading{f: f, done: make(chan struct{})}
+// newSubscription subscribes to the source of the present settings. f.mu is held.
+func (f *runner) newSubscription() *subscription {
+	g := &subscription{f: f, done: make(chan struct{})}
 	c := &f.now
 	in := sources.Input{Address: c.Source, Settings: c.settings(), FPS: c.FPS, Loop: c.Loop,
 		MaxPixels: f.a.opts.MaxPixels, PublicOnly: f.public.source}
@@ -38,7 +38,7 @@ func (f *runner) newReading() *reading {
 
 // start reads the source in a new goroutine until the source or ctx ends. start returns false when the runner has
 // ended.
-func (g *reading) start(ctx context.Context) bool {
+func (g *subscription) start(ctx context.Context) bool {
 	ctx, g.stop = context.WithCancel(ctx)
 	return g.f.models.Go("reading", func() {
 		defer g.stop()
@@ -54,8 +54,8 @@ func (f *runner) read() (over bool, err error) {
 	ctx, stop := context.WithCancel(f.ctx)
 	defer stop()
 	f.mu.Lock()
-	g := f.newReading()
-	f.reading, f.stop, f.readCtx, f.idle = g, stop, ctx, nil
+	g := f.newSubscription()
+	f.subscription, f.stop, f.readCtx, f.idle = g, stop, ctx, nil
 	f.current.Store(g)
 	if len(*f.feeds.Load()) == 0 { // closed since awaitModels
 		stop()
@@ -84,10 +84,10 @@ func (f *runner) read() (over bool, err error) {
 }
 
 // finish marks g as the last reading. finish returns false when the source was changed since g ended.
-func (f *runner) finish(g *reading, over bool) bool {
+func (f *runner) finish(g *subscription, over bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.next != nil || f.reading != g {
+	if f.next != nil || f.subscription != g {
 		return false
 	}
 	f.over = f.over || over // a change of the source begins anew from here on
@@ -98,7 +98,7 @@ func (f *runner) finish(g *reading, over bool) bool {
 }
 
 // successor returns the reading that replaces an ended reading, or nil.
-func (f *runner) successor(ended *reading) *reading {
+func (f *runner) successor(ended *subscription) *subscription {
 	f.mu.Lock()
 	next := f.next
 	f.mu.Unlock()
@@ -107,10 +107,10 @@ func (f *runner) successor(ended *reading) *reading {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reading == ended {
+	if f.subscription == ended {
 		return nil
 	}
-	return f.reading
+	return f.subscription
 }
 
 // replaceReading opens the source of changed settings beside the present source. f.mu is held.
@@ -121,20 +121,20 @@ func (f *runner) replaceReading() {
 	if f.next != nil {
 		f.next.stop()
 	}
-	f.next = f.newReading()
+	f.next = f.newSubscription()
 	f.next.start(f.readCtx)
 }
 
 // promote replaces the previous reading by g.
-func (g *reading) promote() {
+func (g *subscription) promote() {
 	f := g.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next != g {
 		return
 	}
-	old := f.reading
-	f.reading, f.next = g, nil
+	old := f.subscription
+	f.subscription, f.next = g, nil
 	f.current.Store(g)
 	f.restarts += old.src.Status().Restarts
 	old.stop()
@@ -142,7 +142,7 @@ func (g *reading) promote() {
 
 // take reports whether the stream takes a frame of g; the mutex giving is then held. A live source about to replace
 // another source does not wait for a frame of the other source.
-func (g *reading) take() bool {
+func (g *subscription) take() bool {
 	f := g.f
 	if g.finite || f.current.Load() == g {
 		f.giving.Lock()
@@ -172,13 +172,13 @@ func (f *runner) number() uint64 {
 }
 
 // The goroutine that reads the source calls opened and the following methods.
-func (g *reading) opened(i sources.Info) {
+func (g *subscription) opened(i sources.Info) {
 	g.finite, g.fresh = i.Ends, true
 }
 
 // failed reports a failure. A source that fails to open also replaces the previous source, so that the stream shows
 // the failure.
-func (g *reading) failed(err error) {
+func (g *subscription) failed(err error) {
 	g.promote()
 	if g.f.current.Load() == g {
 		g.f.failed("", err)
@@ -186,7 +186,7 @@ func (g *reading) failed(err error) {
 }
 
 // frame gives a frame to each model. In mode Every a video waits for the slowest model.
-func (g *reading) frame(fr stream.Frame) {
+func (g *subscription) frame(fr stream.Frame) {
 	f, fresh := g.f, g.fresh
 	if !g.take() {
 		fr.Lease.Release()
@@ -209,7 +209,7 @@ func (g *reading) frame(fr stream.Frame) {
 	fr.Lease.Release()
 }
 
-func (g *reading) unreadable(fr stream.Frame, err error) {
+func (g *subscription) unreadable(fr stream.Frame, err error) {
 	if !g.take() {
 		return
 	}
@@ -220,7 +220,7 @@ func (g *reading) unreadable(fr stream.Frame, err error) {
 	}
 }
 
-func (g *reading) lost(stream.Frame) {
+func (g *subscription) lost(stream.Frame) {
 	if !g.take() {
 		return
 	}
@@ -239,17 +239,17 @@ func (f *runner) paced() bool {
 
 // feedsChanged records that a model was opened, or waits (o is nil). Without an open model the source is closed. A
 // model that replaces other models does so at once.
-func (f *runner) feedsChanged(c *consumer, o *feed) {
+func (f *runner) feedsChanged(c *consumer, o *modelFeed) {
 	defer f.resize()
 	f.giving.Lock() // keeps a frame from reaching both a model and its replacement
 	defer f.giving.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := c.follows
+	before := c.replaces
 	if o != nil {
 		c.settle()
 	}
-	feeds := slices.DeleteFunc(slices.Clone(*f.feeds.Load()), func(x *feed) bool {
+	feeds := slices.DeleteFunc(slices.Clone(*f.feeds.Load()), func(x *modelFeed) bool {
 		return x.c == c || o != nil && slices.Contains(before, x.c) && x.c.retired()
 	})
 	if o != nil && !c.retired() {
