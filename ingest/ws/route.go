@@ -102,7 +102,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 
 // room returns nil, or why there is no room for another connection of a client.
 func (r *router) room(of conn.Client) error {
-	if err := r.conns.Room(of); err != nil {
+	if err := r.conns.Admit(of); err != nil {
 		return err
 	}
 	err := of.Account.Core().Hold(stream.QuotaSessions)

@@ -484,8 +484,8 @@ func TestRoom(t *testing.T) {
 		return out
 	}
 	in := conns(3, nil)
-	if len(in) != 2 || r.Count() != 2 || stream.CodeOf(r.Room(Client{})) != stream.Overloaded {
-		t.Errorf("%d of 2 places taken, %v", len(in), r.Room(Client{}))
+	if len(in) != 2 || r.Count() != 2 || stream.CodeOf(r.Admit(Client{})) != stream.Overloaded {
+		t.Errorf("%d of 2 places taken, %v", len(in), r.Admit(Client{}))
 	}
 	full := stream.Errorf(stream.Overloaded, "", "full")
 	rejected := conns(maxRejecting+1, full)
@@ -497,14 +497,14 @@ func TestRoom(t *testing.T) {
 		t.Error("the place of one that was told is not free")
 	}
 	r.leave(in[0])
-	if r.Room(Client{}) != nil || len(conns(2, nil)) != 1 {
+	if r.Admit(Client{}) != nil || len(conns(2, nil)) != 1 {
 		t.Error("the place of one that has left is not free")
 	}
 	r.Close()
 	r.leave(rejected[1])
 	r.leave(in[1])
-	if !errors.Is(r.Room(Client{}), ingest.ErrDraining) || len(conns(1, nil)) != 0 || len(conns(1, full)) != 0 {
-		t.Errorf("%v", r.Room(Client{}))
+	if !errors.Is(r.Admit(Client{}), ingest.ErrDraining) || len(conns(1, nil)) != 0 || len(conns(1, full)) != 0 {
+		t.Errorf("%v", r.Admit(Client{}))
 	}
 }
 

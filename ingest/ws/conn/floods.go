@@ -35,17 +35,17 @@ type floods struct {
 	queue list.List // of *flooder, longest quiet first
 }
 
-// flooder is a remembered client.
-type flooder struct {
+// floodEntry is a remembered client.
+type floodEntry struct {
 	by    Client
 	last  time.Time     // of the last note or keep
 	wait  time.Duration // how long connections are refused after the last flood; 0 = no flood
 	until time.Time     // end of wait
-	used  bursts        // by ended connections
+	used  burstUse      // by ended connections
 }
 
 // past reports whether the client has been quiet for long enough to be forgotten.
-func (f *flooder) past(now time.Time) bool { return now.Sub(f.last) >= max(2*f.wait, leastQuiet) }
+func (f *floodEntry) past(now time.Time) bool { return now.Sub(f.last) >= max(2*f.wait, leastQuiet) }
 
 // note records a flood of a client, and returns how long its connections are refused.
 func (f *floods) note(by Client, now time.Time) time.Duration {
@@ -59,7 +59,7 @@ func (f *floods) note(by Client, now time.Time) time.Duration {
 
 // keep stores the used bursts of an ending connection for the client's next connection. After several connections,
 // the largest use counts.
-func (f *floods) keep(by Client, used bursts, now time.Time) {
+func (f *floods) keep(by Client, used burstUse, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kept := &f.at(by, now).used
@@ -69,26 +69,26 @@ func (f *floods) keep(by Client, used bursts, now time.Time) {
 }
 
 // used returns the used bursts with which a new connection of a client begins.
-func (f *floods) used(of Client) bursts {
+func (f *floods) used(of Client) burstUse {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e := f.of[of]; e != nil {
-		return e.Value.(*flooder).used
+		return e.Value.(*floodEntry).used
 	}
-	return bursts{}
+	return burstUse{}
 }
 
 // at returns the entry of a client, with last = now. A client quiet for long enough gets a new entry. The caller
 // holds mu.
-func (f *floods) at(by Client, now time.Time) *flooder {
-	one := &flooder{by: by}
+func (f *floods) at(by Client, now time.Time) *floodEntry {
+	one := &floodEntry{by: by}
 	if e := f.of[by]; e != nil {
 		if last := f.remove(e); !last.past(now) {
 			one = last
 		}
 	}
 	for e := f.queue.Front(); e != nil && (f.queue.Len() >= maxFloods ||
-		e.Value.(*flooder).past(now)); e = f.queue.Front() {
+		e.Value.(*floodEntry).past(now)); e = f.queue.Front() {
 		f.remove(e)
 	}
 	if f.of == nil {
@@ -100,8 +100,8 @@ func (f *floods) at(by Client, now time.Time) *flooder {
 }
 
 // remove is called with mu.
-func (f *floods) remove(e *list.Element) *flooder {
-	one := f.queue.Remove(e).(*flooder)
+func (f *floods) remove(e *list.Element) *floodEntry {
+	one := f.queue.Remove(e).(*floodEntry)
 	delete(f.of, one.by)
 	return one
 }
@@ -114,7 +114,7 @@ func (f *floods) check(of Client, now time.Time) error {
 	if e == nil {
 		return nil
 	}
-	left := e.Value.(*flooder).until.Sub(now)
+	left := e.Value.(*floodEntry).until.Sub(now)
 	if left <= 0 {
 		return nil
 	}

@@ -100,14 +100,14 @@ func TestNoRoomAfterAFlood(t *testing.T) {
 						coded.RetryAfter(e.Err) != wait {
 						t.Errorf("flood %d: %+v, want to be told %v", n, e, wait)
 					}
-					if err := r.Room(r.client); stream.CodeOf(err) != stream.FlowControl {
+					if err := r.Admit(r.client); stream.CodeOf(err) != stream.FlowControl {
 						t.Errorf("flood %d: room for more: %v", n, err)
 					}
-					if err := r.Room(clientAt(2)); err != nil {
+					if err := r.Admit(clientAt(2)); err != nil {
 						t.Errorf("flood %d: no room for another client: %v", n, err)
 					}
 					time.Sleep(wait)
-					if err := r.Room(r.client); err != nil {
+					if err := r.Admit(r.client); err != nil {
 						t.Errorf("flood %d: no room %v later: %v", n, wait, err)
 					}
 				}
@@ -175,8 +175,8 @@ func TestBurstsOfAClient(t *testing.T) {
 func TestMostOfBursts(t *testing.T) {
 	var f floods
 	now := time.Unix(1e9, 0)
-	used := func(pings, texts float64) bursts {
-		return bursts{httpd.Bucket{Used: pings, At: now}, httpd.Bucket{Used: texts, At: now}}
+	used := func(pings, texts float64) burstUse {
+		return burstUse{httpd.Bucket{Used: pings, At: now}, httpd.Bucket{Used: texts, At: now}}
 	}
 	f.keep(clientAt(1), used(500, 1000), now)
 	f.keep(clientAt(1), used(400, 3000), now)
@@ -184,7 +184,7 @@ func TestMostOfBursts(t *testing.T) {
 	if got := f.used(clientAt(1)); got != used(500, 3000) {
 		t.Errorf("%+v", got)
 	}
-	if got := f.used(clientAt(2)); got != (bursts{}) {
+	if got := f.used(clientAt(2)); got != (burstUse{}) {
 		t.Errorf("another client: %+v", got)
 	}
 	now = now.Add(time.Second)

@@ -379,7 +379,7 @@ func TestRecordsLeaveTogether(t *testing.T) {
 			}
 			below.writes, below.corks = 0, 0
 			w := &Writer{socket: &socket{link: l, shared: &shared{opts: Options{WriteWait: time.Minute}}},
-				tools: &tools{}}
+				buffers: &writeBuffers{}}
 			body := bytes.Repeat([]byte("frame"), 30<<10/5)
 			w.Binary(body)
 			if b := <-got; !bytes.Equal(b[4:], body) ||

@@ -12,24 +12,24 @@ import (
 // are binary messages and do not count.
 const textBurst, textRate = 4096, 256
 
-// bursts is a client's use of its bursts. The client's next connection continues with the same use, so that
+// burstUse is a client's use of its bursts. The client's next connection continues with the same use, so that
 // reconnecting yields no fresh bursts.
-type bursts struct{ pings, texts httpd.Bucket }
+type burstUse struct{ pings, texts httpd.Bucket }
 
 // update computes the use at now.
-func (b *bursts) update(now time.Time) {
+func (b *burstUse) update(now time.Time) {
 	b.pings.Update(now, httpd.PingRate)
 	b.texts.Update(now, textRate)
 }
 
 // some reports whether the use at now is worth remembering: at least an eighth of a burst.
-func (b *bursts) some(now time.Time) bool {
+func (b *burstUse) some(now time.Time) bool {
 	b.update(now)
 	return b.pings.Used > httpd.PingBurst/8 || b.texts.Used > textBurst/8
 }
 
 // used returns the use by the connection's client.
-func (in *reader) used() bursts { return bursts{in.pings.Allowed, in.texts} }
+func (in *reader) used() burstUse { return burstUse{in.pings.Allowed, in.texts} }
 
 // Ping counts a ping of the client, of WebSocket or of the protocol, and reports whether to answer. Far too many
 // pings end the connection. Only the reader goroutine may call Ping.

@@ -61,16 +61,16 @@ func refuse(conn net.Conn, status string) {
 	_ = conn.Close()
 }
 
-// Room returns nil, or why there is no room for another connection of a client: Draining, Overloaded, or FlowControl
+// Admit returns nil, or why there is no room for another connection of a client: Draining, Overloaded, or FlowControl
 // after a flood.
-func (r *Registry) Room(of Client) error {
+func (r *Registry) Admit(of Client) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.room(of)
+	return r.admit(of)
 }
 
-// room is Room with r.mu held.
-func (r *Registry) room(of Client) error {
+// admit is Room with r.mu held.
+func (r *Registry) admit(of Client) error {
 	switch {
 	case r.closing:
 		return ingest.ErrDraining
@@ -88,7 +88,7 @@ const maxRejecting = 64
 func (r *Registry) enter(c *Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.room(c.client)
+	err := r.admit(c.client)
 	if c.rejected != nil && !r.closing {
 		if err = nil; r.rejecting == maxRejecting {
 			err = c.rejected

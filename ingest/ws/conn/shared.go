@@ -40,10 +40,10 @@ type Hooks struct {
 
 // shared is the common state of all connections of a registry. shared is safe for concurrent use.
 type shared struct {
-	opts     Options
-	upgrader *websocket.Upgrader
-	group    *routines.Group
-	tools    sync.Pool
+	opts         Options
+	upgrader     *websocket.Upgrader
+	group        *routines.Group
+	writeBuffers sync.Pool
 
 	floods floods
 
@@ -56,7 +56,7 @@ type shared struct {
 func newShared(o Options, subprotocols []string) *shared {
 	s := &shared{opts: o, upgrader: httpd.NewUpgrader(headerBuffer, subprotocols...), ends: newCounts(Ends),
 		streamEnds: newCounts(wire.CloseReasons)}
-	s.tools.New = func() any { return &tools{} }
+	s.writeBuffers.New = func() any { return &writeBuffers{} }
 	s.group = routines.New(func(name string, value any, stack []byte) {
 		s.panics.Add(1)
 		o.Log.Error("a panic ended a WebSocket session", "goroutine", name, "panic", value, "stack", string(stack))

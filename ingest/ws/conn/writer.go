@@ -15,9 +15,9 @@ import (
 
 // Writer sends messages. Only the writer goroutine, and the sources it calls, use Writer.
 type Writer struct {
-	socket *socket
-	tools  *tools      // borrowed while entries are written, else nil
-	broken atomic.Bool // no further message can be sent
+	socket  *socket
+	buffers *writeBuffers // borrowed while entries are written, else nil
+	broken  atomic.Bool   // no further message can be sent
 }
 
 // Consecutive small messages are collected, and leave in one system call.
@@ -27,8 +27,8 @@ const (
 	maxHeader    = 10       // bytes of a frame's header
 )
 
-// tools is the writer's memory during writes.
-type tools struct {
+// writeBuffers is the writer's memory during writes.
+type writeBuffers struct {
 	encoder   encode.Encoder
 	collected []byte // unwritten frames
 	parts     [2][]byte
@@ -36,7 +36,7 @@ type tools struct {
 }
 
 // Encoder returns an encoder for a message, valid during the write of an entry.
-func (w *Writer) Encoder() *encode.Encoder { return &w.tools.encoder }
+func (w *Writer) Encoder() *encode.Encoder { return &w.buffers.encoder }
 
 // Sends reports whether messages are still sent. If not, encoding is unnecessary.
 func (w *Writer) Sends() bool { return !w.broken.Load() }
@@ -59,7 +59,7 @@ func (w *Writer) Message(msg []byte, isBinary bool) {
 // send writes one message, or collects the message for flush. A time-out or a disconnected client ends the
 // connection.
 func (w *Writer) send(kind int, msg []byte) {
-	t := w.tools
+	t := w.buffers
 	defer t.encoder.Written()
 	if w.broken.Load() {
 		return
@@ -83,11 +83,11 @@ func (w *Writer) flush() {
 }
 
 // pending reports whether messages are collected.
-func (w *Writer) pending() bool { return len(w.tools.collected) > 0 }
+func (w *Writer) pending() bool { return len(w.buffers.collected) > 0 }
 
 // write writes the collected messages, and then the rest of the last message.
 func (w *Writer) write(rest []byte) {
-	t := w.tools
+	t := w.buffers
 	if n := min(records.Max-len(t.collected), len(rest)); n > 0 && w.socket.link.corker != nil {
 		// otherwise the header would be a record of its own
 		t.collected, rest = append(t.collected, rest[:n]...), rest[n:]
@@ -107,20 +107,20 @@ func (w *Writer) write(rest []byte) {
 
 // borrow takes the writer's tools for a write; giveBack writes the collected messages and returns the tools.
 func (w *Writer) borrow() {
-	w.tools = w.socket.tools.Get().(*tools)
-	w.tools.encoder.Use(w.socket.link.memory, w.socket.opts.Turns)
+	w.buffers = w.socket.writeBuffers.Get().(*writeBuffers)
+	w.buffers.encoder.Use(w.socket.link.memory, w.socket.opts.Turns)
 }
 
 func (w *Writer) giveBack() {
 	if !w.broken.Load() {
 		w.flush()
 	}
-	t := w.tools
-	w.tools, t.collected = nil, t.collected[:0]
+	t := w.buffers
+	w.buffers, t.collected = nil, t.collected[:0]
 	t.encoder.Written()
 	t.encoder.Use(nil, nil)
 	if t.encoder.Reusable() {
-		w.socket.tools.Put(t)
+		w.socket.writeBuffers.Put(t)
 	}
 }
 

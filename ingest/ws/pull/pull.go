@@ -67,7 +67,7 @@ type Puller struct {
 	Traced bool                // see replies.Sink
 	Result Result
 
-	current *pulled
+	current *videoPull
 }
 
 // Running reports whether a video is pulled.
@@ -117,7 +117,7 @@ func (p *Puller) Start(o Order) error {
 		p.Limits.running.Add(-1)
 		return err
 	}
-	v := &pulled{puller: p, order: o, gone: make(chan struct{})}
+	v := &videoPull{puller: p, order: o, gone: make(chan struct{})}
 	v.sink = replies.New(p.Conn, o.Call, v.encode, v.streamDone)
 	v.sink.Traced = p.Traced
 	var ctx context.Context
@@ -131,8 +131,8 @@ func (p *Puller) Start(o Order) error {
 	return nil
 }
 
-// pulled is one pulled video with its own stream; seq counts the frames from 0.
-type pulled struct {
+// videoPull is one pulled video with its own stream; seq counts the frames from 0.
+type videoPull struct {
 	puller *Puller
 	order  Order
 	sink   *replies.Sink
@@ -147,18 +147,18 @@ type pulled struct {
 	ended   atomic.Pointer[stream.CloseReason] // set when the stream ended by itself
 }
 
-func (v *pulled) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+func (v *videoPull) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 	return v.puller.Result(e, r, v.source.Load())
 }
 
 // streamDone is called after the end of the stream, with the stream's lock held.
-func (v *pulled) streamDone(why stream.CloseReason) {
+func (v *videoPull) streamDone(why stream.CloseReason) {
 	v.ended.Store(&why)
 	v.cancel()
 }
 
 // free makes room for the next video, or for frames. Only the first call has an effect.
-func (v *pulled) free() {
+func (v *videoPull) free() {
 	if v.freed.Load() {
 		return
 	}
@@ -169,13 +169,13 @@ func (v *pulled) free() {
 	v.freed.Store(true)
 }
 
-func (v *pulled) finish() {
+func (v *videoPull) finish() {
 	v.free()
 	close(v.gone)
 }
 
 // run is the goroutine of the video. run sends the client the end, whatever the reason.
-func (v *pulled) run(ctx context.Context) {
+func (v *videoPull) run(ctx context.Context) {
 	defer v.finish()
 	defer v.closeStream()
 	err := v.pull(ctx)
@@ -192,14 +192,14 @@ func (v *pulled) run(ctx context.Context) {
 }
 
 // closeStream waits until every frame has ended; frames in flight take their own time.
-func (v *pulled) closeStream() {
+func (v *videoPull) closeStream() {
 	if st := v.sink.Stream(); st != nil {
 		st.Close(stream.SourceEnded)
 		<-st.Finished()
 	}
 }
 
-func (v *pulled) pull(ctx context.Context) error {
+func (v *videoPull) pull(ctx context.Context) error {
 	p, o := v.puller, &v.order
 	model, _, err := p.Client.Models().Model(o.Model, o.Version)
 	if err != nil {
@@ -255,13 +255,13 @@ func (v *pulled) pull(ctx context.Context) error {
 }
 
 // chargeFor charges the memory budget for an open video.
-func (v *pulled) chargeFor(r *video.Reader) error {
+func (v *videoPull) chargeFor(r *video.Reader) error {
 	info := r.Info()
 	return v.charge(info.SourceWidth * info.SourceHeight)
 }
 
 // charge replaces the charge to the memory budget by the charge for an ffmpeg with pictures of so many pixels.
-func (v *pulled) charge(pixels int) error {
+func (v *videoPull) charge(pixels int) error {
 	n := video.Memory(pixels)
 	if err := v.videoMemory().Charge(n - v.memory); err == buf.ErrShare {
 		return err
@@ -274,14 +274,14 @@ func (v *pulled) charge(pixels int) error {
 }
 
 // videoMemory returns the accounts charged for ffmpeg's memory.
-func (v *pulled) videoMemory() ingest.VideoMemory {
+func (v *videoPull) videoMemory() ingest.VideoMemory {
 	p := v.puller
 	return ingest.VideoMemory{Pool: p.Client.Memory(), Share: p.Conn.Share(), Account: p.account()}
 }
 
 // open opens the video. Frames are scaled to the model's input size; live sources, without a known end, are read at
 // their own rate.
-func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
+func (v *videoPull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
 		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels,
@@ -302,7 +302,7 @@ func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, li
 
 // feed submits the video's frames until the end of the video (io.EOF). Over the client's decoding quota, feed waits,
 // so that ffmpeg blocks on the pipe; with closes, feed instead drops a frame and returns errOverQuota.
-func (v *pulled) feed(ctx context.Context, r *video.Reader, closes bool) error {
+func (v *videoPull) feed(ctx context.Context, r *video.Reader, closes bool) error {
 	frames := sources.NewFrames(r, v.puller.Client.Memory())
 	for first := true; ; first = false {
 		if v.sink.Full() && !v.sink.WaitForRoom(ctx.Done()) || !closes && !v.awaitQuota(ctx) {
@@ -343,7 +343,7 @@ func (v *pulled) feed(ctx context.Context, r *video.Reader, closes bool) error {
 }
 
 // failed returns the coded error for the end of a video.
-func (v *pulled) failed(err error) error {
+func (v *videoPull) failed(err error) error {
 	if video.KindOf(err) == video.TooSlow {
 		v.puller.Limits.tooSlow.Add(1)
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// most is the longest time to repay used quota without closing the camera: opening a camera takes processor time,
+	// maxDebt is the longest time to repay used quota without closing the camera: opening a camera takes processor time,
 	// and cameras tolerate no opening every second.
-	most = 5 * time.Second
+	maxDebt = 5 * time.Second
 	// longestSleep bounds the delay until a change of the quota is noticed.
 	longestSleep = time.Second
 	// openings is the number of attempts to open a closed camera again before the video ends.
@@ -35,13 +35,13 @@ func isCamera(url string) bool {
 }
 
 // owes reports whether the client exceeds its quota so far that a camera must be closed, and counts the refusal.
-func (v *pulled) owes() bool {
+func (v *videoPull) owes() bool {
 	of, now := v.puller.account(), stream.Now()
-	return of.DecodeWait(now) > most && of.MayDecode(now) != nil
+	return of.DecodeWait(now) > maxDebt && of.MayDecode(now) != nil
 }
 
 // awaitQuota waits while the client is over its decoding quota. awaitQuota returns false when ctx ends first.
-func (v *pulled) awaitQuota(ctx context.Context) bool {
+func (v *videoPull) awaitQuota(ctx context.Context) bool {
 	for {
 		wait := v.puller.account().DecodeWait(stream.Now())
 		if wait == 0 {
@@ -54,7 +54,7 @@ func (v *pulled) awaitQuota(ctx context.Context) bool {
 }
 
 // openAgain opens a closed camera again when the quota permits.
-func (v *pulled) openAgain(ctx context.Context, m *stream.Model) (*video.Reader, error) {
+func (v *videoPull) openAgain(ctx context.Context, m *stream.Model) (*video.Reader, error) {
 	wait := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for n := 1; ; n++ {
 		if !v.awaitQuota(ctx) {

@@ -15,13 +15,13 @@ func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
 		gate := ingest.NewGate(nil, access.Everybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
 		client := gate.Vouch(&access.Principal{Key: "one"})
-		account, v := client.Core(), &pulled{puller: &Puller{Client: client}}
+		account, v := client.Core(), &videoPull{puller: &Puller{Client: client}}
 		account.Decoded((owed+time.Second)/2, stream.Now())
 		if got := v.owes(); got != want || account.Denied(stream.QuotaDecode) != map[bool]uint64{true: 1}[want] {
 			t.Errorf("%v: %v, %d refused", owed, got, account.Denied(stream.QuotaDecode))
 		}
 	}
-	if none := (&pulled{puller: &Puller{}}); none.owes() || !none.awaitQuota(t.Context()) {
+	if none := (&videoPull{puller: &Puller{}}); none.owes() || !none.awaitQuota(t.Context()) {
 		t.Error("a client without an account has a quota")
 	}
 }

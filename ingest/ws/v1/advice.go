@@ -11,7 +11,7 @@ import (
 
 // measure counts endings, and sends the client advice and statistics when due. Only the writer calls measure.
 func (c *channel) measure(w *conn.Writer, results int, age time.Duration, drops uint64) {
-	p, now := &c.writer.pace, stream.Now()
+	p, now := &c.writer.advisor, stream.Now()
 	if p.since == 0 {
 		p.since, p.statsAt = now, now
 	}
@@ -45,8 +45,8 @@ func (c *channel) measure(w *conn.Writer, results int, age time.Duration, drops 
 func (c *channel) stats(rate float64) *wire.Stats {
 	st := c.stream.Load()
 	m := &wire.Stats{SID: c.sid, Waiting: st.WaitingFrames(), FPS: math.Round(10*rate) / 10, Counts: c.counts()}
-	if c.writer.pace.results > 0 {
-		m.AgeUS = (c.writer.pace.age / time.Duration(c.writer.pace.results)).Microseconds()
+	if c.writer.advisor.results > 0 {
+		m.AgeUS = (c.writer.advisor.age / time.Duration(c.writer.advisor.results)).Microseconds()
 	}
 	return m
 }

@@ -157,7 +157,7 @@ func TestAdviseFPS(t *testing.T) {
 		{100, 0, 10, 8, 12.5},
 		{100, 0, 12.5, 12.5, 15.6},
 	} {
-		p := pace{results: c.results, drops: c.drops, advisedFPS: c.advised}
+		p := rateAdvisor{results: c.results, drops: c.drops, advisedFPS: c.advised}
 		if got := p.adviseFPS(c.rate); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}

@@ -14,7 +14,7 @@ import (
 // Fields without a named owner are set before the first frame, or safe for concurrent use.
 type channel struct {
 	*outlet
-	asked
+	openOptions
 	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
 	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil
 
@@ -33,8 +33,8 @@ type channel struct {
 	writer channelWriter // for the writer goroutine only
 }
 
-// asked is the client's request in the open message of a stream.
-type asked struct {
+// openOptions is the client's request in the open message of a stream.
+type openOptions struct {
 	sid           uint32
 	model         string
 	codec         stream.Codec
@@ -52,9 +52,9 @@ type channelReader struct {
 // channelWriter is the part of a channel that only the writer goroutine uses. The writer of the next connection takes
 // over the channelWriter.
 type channelWriter struct {
-	end  stream.CloseReason // why the stream ended; set once the end is sent
-	sent counts             // endings sent
-	pace pace
+	end     stream.CloseReason // why the stream ended; set once the end is sent
+	sent    endingCounts       // endings sent
+	advisor rateAdvisor
 }
 
 // opened is called once, before the channel is fed.

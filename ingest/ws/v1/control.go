@@ -101,7 +101,7 @@ func policyOf(p wire.Policy) stream.Policy {
 
 // open opens a stream and sends the stream's policy to the client.
 func (p *protocol) open(m *wire.Open) error {
-	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto,
+	c := &channel{window: ingest.NewWindow(), openOptions: openOptions{sid: m.SID, model: m.Model, codec: stream.Auto,
 		width: m.Width, height: m.Height, traced: m.Trace}}
 	version := m.Version
 	if c.model == "" {

@@ -151,7 +151,7 @@ func (ss *Sessions) detach(s *session) bool {
 	s.link = nil
 	ss.mu.Lock()
 	ss.waiting = append(ss.waiting, s)
-	tooMany := ss.cut(len(ss.waiting) - ss.opts.MaxSessions)
+	tooMany := ss.takeWaiting(len(ss.waiting) - ss.opts.MaxSessions)
 	ss.mu.Unlock()
 	s.expiry = time.AfterFunc(ss.opts.Resume, func() { ss.expire(s) })
 	for _, s := range tooMany {
@@ -187,7 +187,7 @@ func (ss *Sessions) MakeRoom(of *access.Account) {
 	if most > 0 {
 		out = ss.cutOf(of, own+ss.waitingOf()[of]-most)
 	}
-	out = append(out, ss.cut(conns+len(ss.waiting)-ss.opts.MaxSessions)...)
+	out = append(out, ss.takeWaiting(conns+len(ss.waiting)-ss.opts.MaxSessions)...)
 	ss.mu.Unlock()
 	for _, s := range out {
 		ss.expire(s)
@@ -203,9 +203,9 @@ func (ss *Sessions) waitingOf() map[*access.Account]int {
 	return of
 }
 
-// cut removes n waiting sessions from the list, each the oldest of the account with the most waiting sessions. The
+// takeWaiting removes n waiting sessions from the list, each the oldest of the account with the most waiting sessions. The
 // caller holds ss.mu.
-func (ss *Sessions) cut(n int) (out []*session) {
+func (ss *Sessions) takeWaiting(n int) (out []*session) {
 	if n <= 0 {
 		return nil
 	}

@@ -50,7 +50,7 @@ func (e *endings) Write(w *conn.Writer, r *stream.Result) {
 	w.Message(msg, isBinary)
 	if r.Outcome == stream.Answered && !r.Partial {
 		if r.Width > 0 {
-			c.writer.pace.frameSize = [2]int{r.Width, r.Height}
+			c.writer.advisor.frameSize = [2]int{r.Width, r.Height}
 		}
 		// a frame without a completed window has no times
 		c.measure(w, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0)

@@ -7,9 +7,9 @@ import (
 	"millrace/stream"
 )
 
-// pace counts a stream's answered frames, and frames dropped because the model was too slow, since the last
+// rateAdvisor counts a stream's answered frames, and frames dropped because the model was too slow, since the last
 // evaluation. pace has no timer: writing an ending evaluates pace.
-type pace struct {
+type rateAdvisor struct {
 	since       stream.Instant // time of the last evaluation
 	statsAt     stream.Instant // when statistics were last sent
 	results     int
@@ -22,7 +22,7 @@ type pace struct {
 
 // adviseFPS returns the rate at which the client should send: the rate of answers, when at least a fifth of the
 // frames was dropped; a quarter above the rate advised before, when no frame was dropped.
-func (p *pace) adviseFPS(rate float64) float64 {
+func (p *rateAdvisor) adviseFPS(rate float64) float64 {
 	switch {
 	case p.overloaded():
 		return max(math.Round(10*rate)/10, 0.1)
@@ -34,7 +34,9 @@ func (p *pace) adviseFPS(rate float64) float64 {
 
 // overloaded reports whether a fifth or more of the frames was dropped because the
 // model was too slow.
-func (p *pace) overloaded() bool { return p.drops > 0 && float64(p.drops) >= float64(p.results)/4 }
+func (p *rateAdvisor) overloaded() bool {
+	return p.drops > 0 && float64(p.drops) >= float64(p.results)/4
+}
 
 // smallerSize returns a frame size cheaper to send and decode, without a difference to the model: at least the size
 // of the model's picture, with the proportions of the sent frames. smallerSize returns 0, 0 when the size exceeds
