@@ -56,16 +56,16 @@ type Group struct {
 
 	shadow atomic.Pointer[shadow] // gets copies of the requests; nil = none
 
-	failure      atomic.Pointer[error] // the last failure of a worker; nil = none
-	exhausted    atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
-	waiting      atomic.Int64
-	left         atomic.Int64 // finished streams with a queued token, since the last sweep
-	quarantined  atomic.Int32
-	quarantining sync.Mutex  // held while a worker is abandoned
-	gaveUp       atomic.Bool // the server ends, and does not wait for runs
-	ledger       *ledger
-	totals       *totals
-	dropTotals   sync.Once // all frames have ended
+	failure         atomic.Pointer[error] // the last failure of a worker; nil = none
+	exhausted       atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
+	waiting         atomic.Int64
+	abandonedTokens atomic.Int64 // finished streams with a queued token, since the last sweep
+	quarantined     atomic.Int32
+	quarantining    sync.Mutex  // held while a worker is abandoned
+	gaveUp          atomic.Bool // the server ends, and does not wait for runs
+	ledger          *ledger
+	totals          *totals
+	dropTotals      sync.Once // all frames have ended
 }
 
 var _ stream.Queue = (*Group)(nil)
@@ -355,7 +355,7 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 // sweep frees the places of streams that finished while their token was queued, if no worker has gathered since.
 // sweep waits only a moment for a gathering worker, because the worker may be ending a frame of the caller of Open.
 func (g *Group) sweep() {
-	if g.left.Load() == 0 {
+	if g.abandonedTokens.Load() == 0 {
 		return
 	}
 	var inboxes []*batching.Inbox
@@ -372,9 +372,9 @@ func (g *Group) sweep() {
 		time.Sleep(wait)
 	}
 	defer g.gather.Unlock()
-	if n := g.left.Load(); n > 0 { // else another caller has swept meanwhile
+	if n := g.abandonedTokens.Load(); n > 0 { // else another caller has swept meanwhile
 		g.intake.Sweep(g, inboxes...)
-		g.left.Add(-n) // last: a reader of 0 finds the places
+		g.abandonedTokens.Add(-n) // last: a reader of 0 finds the places
 	}
 }
 
@@ -394,7 +394,7 @@ func (g *Group) Enqueue(s *stream.Stream, affinity any) {
 		return
 	}
 	g.intake.Push(s, w.inbox)
-	if r := w.ordinary.Load(); r != nil {
+	if r := w.idleRunner.Load(); r != nil {
 		g.idle.wakeThis(&r.waiter)
 	} else if g.full.count.Load() > 0 && g.waiting.Load() >= int64(g.model.MaxBatch) {
 		for _, r := range w.runners() {
@@ -454,7 +454,7 @@ func (g *Group) countWaiting() bool {
 func (g *Group) AddWaiting(n int) {
 	g.waiting.Add(int64(n))
 	if n == 0 {
-		g.left.Add(1)
+		g.abandonedTokens.Add(1)
 	}
 	if n >= 0 && g.intake.NeedsArrivals() {
 		g.recheck()
@@ -522,7 +522,7 @@ func (g *Group) next(r *runner) *batching.Batch {
 			return nil
 		}
 		seen := g.intake.Arrivals()
-		ordinary := w.ordinary.Load() == r
+		ordinary := w.idleRunner.Load() == r
 		if w.stopRequested.Load() && (!ordinary || !g.hasReady()) {
 			return nil
 		}
@@ -542,7 +542,7 @@ func (g *Group) next(r *runner) *batching.Batch {
 		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
 		more := !g.intake.Idle()
 		if b != nil {
-			g.launched(r)
+			g.batchStarted(r)
 		}
 		g.startHeavyDecoders()
 		g.gather.Unlock()
@@ -573,7 +573,7 @@ func (g *Group) nextFull(r *runner) *batching.Batch {
 	b, err := g.intake.GatherFull(stream.Now(), r.inbox, g.busy >= g.serving)
 	more := !g.intake.Idle()
 	if b != nil {
-		g.launched(r)
+		g.batchStarted(r)
 	}
 	g.startHeavyDecoders()
 	g.gather.Unlock()
@@ -587,22 +587,22 @@ func (g *Group) nextFull(r *runner) *batching.Batch {
 	return b
 }
 
-// launched counts a batch that r has gathered. The caller holds gather.
-func (g *Group) launched(r *runner) {
+// batchStarted counts a batch that r has gathered. The caller holds gather.
+func (g *Group) batchStarted(r *runner) {
 	if r.inFlight++; r.inFlight == 1 {
 		g.busy++
 	}
 	if r.second != nil {
-		r.ordinary.Store(nil)
+		r.idleRunner.Store(nil)
 	}
 }
 
-// landed counts the end of a batch of r. The caller holds gather.
-func (g *Group) landed(r *runner) {
+// batchEnded counts the end of a batch of r. The caller holds gather.
+func (g *Group) batchEnded(r *runner) {
 	if r.inFlight--; r.inFlight == 0 {
 		g.busy--
 		if r.second != nil {
-			r.ordinary.Store(r)
+			r.idleRunner.Store(r)
 		}
 	}
 }
@@ -632,7 +632,7 @@ func (g *Group) addServing(n int) {
 // mustLookAgain reports whether w must not park: a frame has arrived since Arrivals
 // returned seen, or w has to stop.
 func (g *Group) mustLookAgain(w *instance, seen uint64) bool {
-	return g.intake.Arrivals() != seen || w.stopRequested.Load() || w.unfit.Load() != nil || w.repairs.dead.Load()
+	return g.intake.Arrivals() != seen || w.stopRequested.Load() || w.replacement.Load() != nil || w.repairs.dead.Load()
 }
 
 // hasReady reports whether a batch is ready that must be run before a worker stops.
@@ -652,7 +652,7 @@ func (g *Group) done(r *runner, b *batching.Batch, t batchTimes) {
 	}
 	var n answered
 	g.gather.Lock()
-	g.landed(r)
+	g.batchEnded(r)
 	if t.rows > 0 {
 		g.figures.add(b, t.rows, &n)
 	}

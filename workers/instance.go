@@ -59,12 +59,12 @@ type instance struct {
 
 	first  runner
 	second *runner // nil for kinds that do not prepare ahead
-	// ordinary is the runner that gathers like an idle worker; nil while the other runner of a kind with Ahead has a
+	// idleRunner is the runner that gathers like an idle worker; nil while the other runner of a kind with Ahead has a
 	// batch. Written under the group's gather.
-	ordinary  atomic.Pointer[runner]
-	inFlight  int          // gathered batches not yet done; under the group's gather
-	lastEnded atomic.Int64 // Instant at which the last run ended
-	until     atomic.Int64 // Instant by which the start or stop of the worker must have ended
+	idleRunner atomic.Pointer[runner]
+	inFlight   int          // gathered batches not yet done; under the group's gather
+	lastEnded  atomic.Int64 // Instant at which the last run ended
+	until      atomic.Int64 // Instant by which the start or stop of the worker must have ended
 
 	gone          atomic.Bool  // abandoned by the watchdog
 	hung          atomic.Int32 // abandoned runners still in a call
@@ -73,18 +73,18 @@ type instance struct {
 	admission chan struct{} // closed when the started worker may run, or must stop
 	admitted  bool          // set before admission is closed: w runs batches, or stops
 
-	warm     atomic.Bool  // has run a batch: the first batch is not measured
-	failures atomic.Int32 // consecutive
-	since    atomic.Int64 // Instant when the worker had started
-	starts   atomic.Int64 // of the worker
-	unfit    atomic.Pointer[unfit]
-	repairs  repairs
+	warm        atomic.Bool  // has run a batch: the first batch is not measured
+	failures    atomic.Int32 // consecutive
+	since       atomic.Int64 // Instant when the worker had started
+	starts      atomic.Int64 // of the worker
+	replacement atomic.Pointer[replacement]
+	repairs     repairs
 }
 
 func newInstance(c *common, index int) *instance {
 	w := &instance{common: c, index: index, admission: make(chan struct{})}
 	w.first.init(w)
-	w.ordinary.Store(&w.first)
+	w.idleRunner.Store(&w.first)
 	if c.ahead {
 		w.second = &runner{}
 		w.second.init(w)

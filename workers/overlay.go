@@ -41,7 +41,7 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		if !isModel {
 			if _, isList := of.FindList(name); isList {
 				hint := ""
-				if name == kind.Others {
+				if name == kind.ExtraParams {
 					hint = "; a load names each of them itself, such as threshold=250"
 				}
 				errs = append(errs, stream.Errorf(stream.InvalidArgument, name,
@@ -71,14 +71,14 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 // other returns params with a load parameter declared neither by the model nor by the kind. A name that resembles a
 // declared name, or is a path, is refused as a mistake.
 func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
-	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" ||
+	if k.ExtraParams == "" || strings.ContainsAny(name, ".=") || name == "" ||
 		setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
 		return params, k.unknown(name, own, requestable(model)...)
 	}
 	var list []string
-	if text, ok := params[k.Others].(string); ok {
+	if text, ok := params[k.ExtraParams].(string); ok {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return params, stream.Errorf(stream.InvalidArgument, k.Others, "is not the JSON text of a list: %w", err)
+			return params, stream.Errorf(stream.InvalidArgument, k.ExtraParams, "is not the JSON text of a list: %w", err)
 		}
 	}
 	plain, err := json.Marshal(value)
@@ -95,7 +95,7 @@ func (k Kind) other(params stream.Params, name string, value any, model, own *se
 	if params == nil {
 		params = stream.Params{}
 	}
-	params[k.Others] = string(text)
+	params[k.ExtraParams] = string(text)
 	return params, nil
 }
 

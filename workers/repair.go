@@ -124,8 +124,8 @@ func (w *instance) pause(random float64) time.Duration {
 	return w.repairs.backoff.Next(random)
 }
 
-// unfit is the request to replace a worker although no run has failed.
-type unfit struct {
+// replacement is the request to replace a worker although no run has failed.
+type replacement struct {
 	start int64 // number of the start of the instance's worker
 	err   error // nil: planned
 }
@@ -135,11 +135,11 @@ func (w *instance) replacer() func(error) {
 	start := w.starts.Add(1)
 	return func(err error) {
 		for {
-			old := w.unfit.Load()
+			old := w.replacement.Load()
 			if old != nil && old.start >= start {
 				return
 			}
-			if w.unfit.CompareAndSwap(old, &unfit{start, err}) {
+			if w.replacement.CompareAndSwap(old, &replacement{start, err}) {
 				w.wakeRunners()
 				return
 			}
@@ -149,7 +149,7 @@ func (w *instance) replacer() func(error) {
 
 // replaceUnfit replaces a worker that has asked for replacement, and reports whether a worker is left.
 func (g *Group) replaceUnfit(r *runner) bool {
-	u := r.unfit.Swap(nil)
+	u := r.replacement.Swap(nil)
 	if u == nil {
 		return true
 	}

@@ -190,7 +190,7 @@ func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panic
 // with the group.
 func (g *Group) giveBack(r *runner, b *batching.Batch) {
 	g.gather.Lock()
-	g.landed(r)
+	g.batchEnded(r)
 	g.intake.AddReady(b)
 	g.gather.Unlock()
 	g.idle.wakeOne()
@@ -332,7 +332,7 @@ func (g *Group) endHung(r *runner, quarantined int32) {
 		return
 	}
 	g.gather.Lock()
-	g.landed(r)
+	g.batchEnded(r)
 	g.pool.Quarantine()
 	g.gather.Unlock()
 	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced",

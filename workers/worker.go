@@ -140,14 +140,14 @@ type Kind struct {
 	// Such a kind bounds the time of each batch itself, by Env.Limit, because only the kind knows the begin of a
 	// batch (batching.Batch.Begin) and the time spent waiting for others (batching.Batch.Extend).
 	Ahead bool
-	// Outward means that models of the kind connect to machines named by settings. The settings then come from the
+	// Outbound means that models of the kind connect to machines named by settings. The settings then come from the
 	// server's configuration, or one by one as parameters of a load request, but not from a configuration or files of
 	// a load request.
-	Outward bool
-	// Machine are the names of the parameters that choose the machine's resources for the model's programs, such as
-	// an interpreter. No request sets Machine parameters: a file sent by a request for a model of the server keeps
+	Outbound bool
+	// HostParams are the names of the parameters that choose the machine's resources for the model's programs, such as
+	// an interpreter. No request sets HostParams parameters: a file sent by a request for a model of the server keeps
 	// the model's values.
-	Machine []string
+	HostParams []string
 	// Loads reports whether the kind loads a source other than the name of a kind: a path or an address. nil = none.
 	Loads func(source string) bool
 	// Folder reports whether a source with that file name stands for the folder of the file: the model is then named
@@ -163,9 +163,9 @@ type Kind struct {
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as internal/setting describes; nil
 	// means no settings. A method Validate checks rules beyond the tags.
 	Settings func() any
-	// Others is the name of a setting, a list, for load parameters unknown to both the kind and the model, each as
+	// ExtraParams is the name of a setting, a list, for load parameters unknown to both the kind and the model, each as
 	// NAME=VALUE with a value in JSON; "" = unknown parameters are refused.
-	Others string
+	ExtraParams string
 	// Variant returns the kind for models with these settings; nil means that settings change nothing. Only New,
 	// Memory and Ahead may differ.
 	Variant func(settings any) Kind

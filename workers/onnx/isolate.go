@@ -137,7 +137,7 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 	if common.MaxResult = math.MaxUint32; memory > 0 { // memory limits the outputs
 		common.MaxResult = min(memory, common.MaxResult)
 	}
-	own := &process.Own{
+	own := &process.ServerProgram{
 		Limits: childproc.Limits{Files: isolatedOpen, NoWrites: true}, Late: lateEnd,
 		Describe: func(m *stream.Model, options json.RawMessage) error { return describeIsolated(env, m, options) },
 		Ended:    func(err error) error { return isolatedEnded(env.Name, err) },
@@ -151,7 +151,7 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 	return process.Spec{
 		Path: program, Args: []string{IsolatedCommand}, Env: isolatedEnv(),
 		Options:  map[string]any{"onnx": string(text)},
-		Settings: common, Own: own, Explain: explainIsolated,
+		Settings: common, ServerProgram: own, Explain: explainIsolated,
 	}, nil
 }
 

@@ -283,7 +283,7 @@ func (w *Worker) checkShape(t *tensor, shape []int, rows int) error {
 	if t.datatype != spec.Datatype {
 		return fmt.Errorf("output %q is %s, and the model declares %s", t.name, t.datatype, spec.Datatype)
 	}
-	if w.spec.Own != nil {
+	if w.spec.ServerProgram != nil {
 		if len(shape) == 0 || shape[0] != rows {
 			return fmt.Errorf("output %q has the shape %v for %d rows", t.name, shape, rows)
 		}
@@ -378,7 +378,7 @@ func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 		if len(shape) == 0 || shape[0] != rows {
 			return fmt.Errorf("output %q has the shape %v for a batch of %d rows", t.name, shape, rows)
 		}
-		if spec := w.declared(t.name); w.spec.Own == nil && spec != nil &&
+		if spec := w.declared(t.name); w.spec.ServerProgram == nil && spec != nil &&
 			(spec.Datatype != t.datatype || !slices.EqualFunc(shape[1:], spec.Shape, func(a, b int) bool {
 				return a == b || b < 0
 			})) {

@@ -100,8 +100,8 @@ func begin(spec *Spec, env *workers.Env, logs *logs) (*process, error) {
 		OnStderr:   func(line []byte) { logs.line(slog.LevelInfo, string(line), "from", "stderr") },
 		Grace:      spec.Settings.Grace,
 	}
-	if spec.Own != nil {
-		program.Sandbox, program.Limits = spec.Own.Sandbox, spec.Own.Limits
+	if spec.ServerProgram != nil {
+		program.Sandbox, program.Limits = spec.ServerProgram.Sandbox, spec.ServerProgram.Limits
 	} else {
 		env.Programs.Apply(&program, spec.Files...)
 	}
@@ -128,7 +128,7 @@ func begin(spec *Spec, env *workers.Env, logs *logs) (*process, error) {
 // environment returns the variables of the program.
 func (s *Spec) environment() []string {
 	var env []string
-	if s.Own == nil {
+	if s.ServerProgram == nil {
 		env = os.Environ()
 	}
 	env = append(env, s.Env...)

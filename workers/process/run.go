@@ -69,7 +69,7 @@ func (w *Worker) refuse(b *batching.Batch) (alone bool) {
 	now := stream.Now()
 	for _, r := range b.Requests {
 		if err := w.trials.refused(r, now); err != nil {
-			if w.spec.Own != nil { // a program of the server has no setting refuse
+			if w.spec.ServerProgram != nil { // a program of the server has no setting refuse
 				err = stream.Errorf(stream.InvalidArgument, "", "an equal request ended the process of model %s a "+
 					"short time ago, and such input is refused for %v: send other input", w.env.Name, w.trials.refuse)
 			}
@@ -200,7 +200,7 @@ func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 	first := b.Offsets[s.lo]
 	last := b.Offsets[s.hi-1] + b.Requests[s.hi-1].Rows
 	s.text = append(s.text, `,"inputs":[`...)
-	if w.spec.Own != nil && w.model.Axis == stream.FixedAxis && last-first == b.Rows { // with the rows of padding
+	if w.spec.ServerProgram != nil && w.model.Axis == stream.FixedAxis && last-first == b.Rows { // with the rows of padding
 		last = first + w.model.MaxBatch
 	}
 	for k := range b.Inputs {
@@ -334,10 +334,10 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 
 // late returns how long after limits.run the child may answer.
 func (w *Worker) late() time.Duration {
-	if w.spec.Own == nil {
+	if w.spec.ServerProgram == nil {
 		return 0
 	}
-	return w.spec.Own.Late
+	return w.spec.ServerProgram.Late
 }
 
 // cancel tells the child which requests have no waiting client any more.
@@ -410,8 +410,8 @@ func (w *Worker) ended(s *slot, b *batching.Batch) error {
 	cause := p.cause
 	p.mu.Unlock()
 	err := broken(p.err)
-	if w.spec.Own != nil && cause != "timeout" {
-		err = broken(w.spec.Own.Ended(p.err))
+	if w.spec.ServerProgram != nil && cause != "timeout" {
+		err = broken(w.spec.ServerProgram.Ended(p.err))
 	}
 	if !runs {
 		for k, i := range s.sent {

@@ -32,16 +32,16 @@ type Spec struct {
 	// Explain may replace the error of a failed start, to say what to do.
 	Explain func(error) error
 
-	// Own is set for a program that is a part of the server; nil = another program.
-	Own *Own
+	// ServerProgram is set for a program that is a part of the server; nil = another program.
+	ServerProgram *ServerProgram
 
 	cores []int // processors for the program; nil = all
 }
 
-// Own has the special rules for a program that is a part of the server, such as another process of the server's
+// ServerProgram has the special rules for a program that is a part of the server, such as another process of the server's
 // executable: the program gets no variables of the server, the program's errors are passed on unchanged, and shapes
 // of outputs may differ from the model's declaration.
-type Own struct {
+type ServerProgram struct {
 	Sandbox *child.Sandbox // instead of Env.Programs; nil = no confinement
 	Limits  child.Limits
 	// time after limits.run for the program to answer, because the program ends its runs at limits.run itself
@@ -115,7 +115,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	if err == nil {
 		m, w.pictures, err = d.model()
 	}
-	if own := w.spec.Own; err == nil && own != nil {
+	if own := w.spec.ServerProgram; err == nil && own != nil {
 		err = own.Describe(m, d.Options)
 	}
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 			return nil, err
 		}
 	}
-	if env.MaxBatch > 0 && w.spec.Own == nil {
+	if env.MaxBatch > 0 && w.spec.ServerProgram == nil {
 		m.MaxBatch = env.MaxBatch // like the group later
 	}
 	w.model = m
@@ -211,7 +211,7 @@ func (w *Worker) startFailed(ctx context.Context, step string, err error) error 
 		}
 		return stream.Errorf(stream.Timeout, "limits.start",
 			"the program did not answer %s in time: raise the setting, or look what it waits for%s", step, said)
-	case errors.As(err, &r) && w.spec.Own != nil:
+	case errors.As(err, &r) && w.spec.ServerProgram != nil:
 		return &stream.Error{Code: cmp.Or(r.code, stream.Internal), Field: r.field, Msg: r.message, Err: err}
 	case errors.As(err, &r):
 		code := r.code

@@ -23,17 +23,17 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name:     "python",
-		Doc:      "a class or function in Python, or an application of another system, in child processes",
-		New:      func() workers.Worker { return process.NewWorker(specOf) },
-		Settings: func() any { return new(settings) },
-		Loads:    loads,
-		Folder:   describes,
-		File:     "model.py",
-		Others:   "parameters",
-		Machine:  []string{"python", "venv"},
-		Memory:   process.Memory(),
-		Ahead:    true,
+		Name:        "python",
+		Doc:         "a class or function in Python, or an application of another system, in child processes",
+		New:         func() workers.Worker { return process.NewWorker(specOf) },
+		Settings:    func() any { return new(settings) },
+		Loads:       loads,
+		Folder:      describes,
+		File:        "model.py",
+		ExtraParams: "parameters",
+		HostParams:  []string{"python", "venv"},
+		Memory:      process.Memory(),
+		Ahead:       true,
 	})
 }
 

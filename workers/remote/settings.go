@@ -18,7 +18,7 @@ func init() {
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(settings) },
 		Loads:    isAddress,
-		Outward:  true,
+		Outbound: true,
 	})
 }
 

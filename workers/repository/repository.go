@@ -199,7 +199,7 @@ func (r *Repository) Find(name string, known *workers.Definition, how workers.Lo
 		return def, err
 	}
 	for _, cfg := range def.Versions {
-		if kind, _ := workers.Lookup(cfg.Kind); kind.Outward {
+		if kind, _ := workers.Lookup(cfg.Kind); kind.Outbound {
 			if def.Files != nil {
 				def.Files.Remove()
 			}
@@ -263,7 +263,7 @@ func (r *Repository) keepMachine(name string, known, def *workers.Definition) {
 		if cfg.Kind != of.Kind {
 			continue
 		}
-		for _, key := range kind.Machine {
+		for _, key := range kind.HostParams {
 			if value, set := of.Params[key]; set {
 				cfg.Params = maps.Clone(cfg.Params)
 				if cfg.Params == nil {
@@ -437,7 +437,7 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 			return nil, err
 		}
 		if yaml != nil && sent == nil {
-			if err := r.beside(&c.base, yaml, yamlPath, c.pb.VersionPolicy != nil); err != nil {
+			if err := r.addYAML(&c.base, yaml, yamlPath, c.pb.VersionPolicy != nil); err != nil {
 				return nil, err
 			}
 		}
@@ -452,9 +452,9 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 	return c, nil
 }
 
-// beside adds the settings of a config.yaml next to a config.pbtxt: versions and shadow, which config.pbtxt lacks.
+// addYAML adds the settings of a config.yaml next to a config.pbtxt: versions and shadow, which config.pbtxt lacks.
 // policy means that config.pbtxt chooses the versions.
-func (r *Repository) beside(base *workers.Config, text []byte, path string, policy bool) error {
+func (r *Repository) addYAML(base *workers.Config, text []byte, path string, policy bool) error {
 	const any = "identity" // versions and shadow are settings of every kind
 	got, err := r.YAML(text, path, any)
 	if err != nil {
