@@ -131,8 +131,8 @@ func open(models workers.Models, s *step, version string, own *stream.Stream) (*
 	return x, err
 }
 
-// kept is a graph's state of a stream.
-type kept struct {
+// streamState is a graph's state of a stream.
+type streamState struct {
 	frames    int
 	exchanges []*exchange      // by step; nil: none
 	crops     []map[int64]crop // by step, then by id
@@ -147,13 +147,13 @@ type crop struct {
 }
 
 // stateOf returns the kept state of the request's stream, or nil for a one-shot request.
-func stateOf(r *stream.Request, p *plan) *kept {
+func stateOf(r *stream.Request, p *plan) *streamState {
 	if !p.keeps || r.Stream.Options().OneShot {
 		return nil
 	}
-	k, _ := r.State().(*kept)
+	k, _ := r.State().(*streamState)
 	if k == nil {
-		k = &kept{exchanges: make([]*exchange, len(p.steps)), crops: make([]map[int64]crop, len(p.steps))}
+		k = &streamState{exchanges: make([]*exchange, len(p.steps)), crops: make([]map[int64]crop, len(p.steps))}
 		r.SetState(k, release)
 	}
 	k.frames++
@@ -162,7 +162,7 @@ func stateOf(r *stream.Request, p *plan) *kept {
 
 // release releases the kept state of a stream. The stream's lock may be held.
 func release(v any) {
-	k := v.(*kept)
+	k := v.(*streamState)
 	for _, x := range k.exchanges {
 		if x != nil {
 			x.stream.Close(stream.ByClient)

@@ -16,7 +16,7 @@ type run struct {
 	w     *worker
 	r     *stream.Request
 	flow  *flow
-	state *kept // or nil
+	state *streamState // or nil
 	begun stream.Instant
 
 	mu     sync.Mutex

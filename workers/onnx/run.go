@@ -257,7 +257,7 @@ func (w *worker) copied(i int, v ort.Value, rows int) (stream.Tensor, error) {
 	}
 	var err error
 	t.Data, err = bytesOf(v, w.library(i))
-	if w.wide[i] {
+	if w.castToFP32[i] {
 		t.Data = narrowed(t.Data, spec.Datatype)
 	}
 	return t, err

@@ -46,7 +46,7 @@ type identity struct {
 	size             int64
 	written, changed syscall.Timespec
 	digest           string // of the file, and of the files with the model's weights
-	wide             string // names of the outputs that are computed as FP32, with "\x00" between them
+	castToFP32       string // names of the outputs that are computed as FP32, with "\x00" between them
 	Session
 }
 
@@ -139,10 +139,10 @@ func (s *session) open() error {
 	}
 	defer func() { _ = native.Destroy() }()
 	inputs, outputs := names(s.inputs), names(s.outputs)
-	if s.id.wide == "" {
+	if s.id.castToFP32 == "" {
 		s.DynamicAdvancedSession, err = ort.NewDynamicAdvancedSession(path, inputs, outputs, native)
 	} else {
-		wide := strings.Split(s.id.wide, "\x00")
+		wide := strings.Split(s.id.castToFP32, "\x00")
 		for i, name := range outputs {
 			if slices.Contains(wide, name) {
 				outputs[i] = widePrefix + name

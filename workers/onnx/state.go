@@ -269,25 +269,25 @@ func (s *stateTensor) get(row, tensor []byte, i, rows int) {
 	}
 }
 
-// kept is the state of one stream: a row of each of the state's tensors. Without state tensors, kept means that the
+// streamState is the state of one stream: a row of each of the state's tensors. Without state tensors, kept means that the
 // stream has begun.
-type kept struct{ lease *buf.Buf }
+type streamState struct{ lease *buf.Buf }
 
-func (k *kept) size() int {
+func (k *streamState) size() int {
 	if k.lease == nil {
 		return 0
 	}
 	return k.lease.Len()
 }
 
-func releaseKept(v any) { v.(*kept).lease.Release() }
+func releaseState(v any) { v.(*streamState).lease.Release() }
 
 // stateOf returns the state of a request's stream, or nil.
-func (w *worker) stateOf(r *stream.Request) *kept {
+func (w *worker) stateOf(r *stream.Request) *streamState {
 	if r.Stream.Options().OneShot {
 		return nil
 	}
-	k, _ := r.State().(*kept)
+	k, _ := r.State().(*streamState)
 	if k != nil && k.size() != w.stateSize {
 		return nil // of another model
 	}
@@ -480,7 +480,7 @@ func (w *worker) leave(b *batching.Batch, i int, outputs []stream.Tensor, row, r
 	state := w.stateOf(r)
 	if w.stateSize == 0 {
 		if state == nil {
-			r.SetState(&kept{}, releaseKept)
+			r.SetState(&streamState{}, releaseState)
 		}
 		return
 	}
@@ -490,11 +490,11 @@ func (w *worker) leave(b *batching.Batch, i int, outputs []stream.Tensor, row, r
 			r.Drop(stream.Memory)
 			return
 		}
-		if old, _ := r.State().(*kept); old != nil {
+		if old, _ := r.State().(*streamState); old != nil {
 			old.lease.Release()
 		}
-		state = &kept{lease}
-		r.SetState(state, releaseKept)
+		state = &streamState{lease}
+		r.SetState(state, releaseState)
 	}
 	data := state.lease.Bytes()
 	for k := range w.states {

@@ -94,7 +94,7 @@ func narrowed(data []byte, d stream.Datatype) []byte {
 
 // library returns an output's type in the library.
 func (w *worker) library(i int) stream.Datatype {
-	if w.wide[i] {
+	if w.castToFP32[i] {
 		return stream.Float32
 	}
 	return w.outputs[i].Datatype

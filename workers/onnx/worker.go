@@ -33,29 +33,29 @@ const (
 // worker is one instance. The workers of a group share a session.
 type worker struct {
 	workers.Base
-	session   *session
-	axis      axis
-	max       int             // rows
-	several   map[string]bool // outputs whose first dimension is not the batch, for a batch of one row
-	warm      bool
-	text      bool                // some input has strings
-	inputs    []stream.TensorSpec // of the session
-	outputs   []stream.TensorSpec
-	inAxes    []axis              // of the inputs
-	axes      []axis              // of the outputs
-	given     []int               // inputs sent by clients
-	sent      []stream.TensorSpec // inputs in the clients' shapes
-	answered  []int               // outputs for clients
-	results   []stream.TensorSpec // the bound outputs, with all dimensions known
-	varies    bool                // the sizes of outputs vary from run to run
-	ending    ending
-	memory    [][]byte // of each output, max rows
-	bound     []*binding
-	keep      int             // the most bindings in bound
-	free      bool            // some input has free dimensions
-	allocated []stream.Tensor // the outputs of runAllocating
-	scalar    []bool          // scalar outputs, as found in a run
-	wide      []bool          // outputs computed as FP32 by the library
+	session     *session
+	axis        axis
+	max         int             // rows
+	several     map[string]bool // outputs whose first dimension is not the batch, for a batch of one row
+	warm        bool
+	text        bool                // some input has strings
+	inputs      []stream.TensorSpec // of the session
+	outputs     []stream.TensorSpec
+	inAxes      []axis              // of the inputs
+	axes        []axis              // of the outputs
+	given       []int               // inputs sent by clients
+	sent        []stream.TensorSpec // inputs in the clients' shapes
+	answered    []int               // outputs for clients
+	results     []stream.TensorSpec // the bound outputs, with all dimensions known
+	varies      bool                // the sizes of outputs vary from run to run
+	interrupter interrupter
+	memory      [][]byte // of each output, max rows
+	bound       []*binding
+	keep        int             // the most bindings in bound
+	free        bool            // some input has free dimensions
+	allocated   []stream.Tensor // the outputs of runAllocating
+	scalar      []bool          // scalar outputs, as found in a run
+	castToFP32  []bool          // outputs computed as FP32 by the library
 
 	states        []stateTensor
 	stateInputs   []int // their positions
@@ -211,8 +211,8 @@ func (w *worker) describe(s *session) error {
 	}
 	for i, t := range s.outputs {
 		if k := slices.Index(w.stateOutputs, i); k >= 0 {
-			w.outputs, w.axes, w.wide = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none),
-				append(w.wide, false)
+			w.outputs, w.axes, w.castToFP32 = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none),
+				append(w.castToFP32, false)
 			continue
 		}
 		of, shown := w.axis, w.axis
@@ -230,7 +230,7 @@ func (w *worker) describe(s *session) error {
 			return err
 		}
 		out.Unbatched = of == none && w.axis != none
-		w.wide = append(w.wide, !readable(out.Datatype) && (stream.Elements(out.Shape) < 1 || len(t.Dimensions) == 0))
+		w.castToFP32 = append(w.castToFP32, !readable(out.Datatype) && (stream.Elements(out.Shape) < 1 || len(t.Dimensions) == 0))
 		w.outputs, w.axes, w.answered = append(w.outputs, out), append(w.axes, of), append(w.answered, i)
 	}
 	return nil
@@ -239,7 +239,7 @@ func (w *worker) describe(s *session) error {
 // widen replaces the session by a session that computes outputs as FP32, if needed.
 func (w *worker) widen(env *workers.Env, o Session) error {
 	var names []string
-	for i, wide := range w.wide {
+	for i, wide := range w.castToFP32 {
 		if wide {
 			names = append(names, w.session.outputs[i].Name)
 		}
@@ -382,7 +382,7 @@ func (w *worker) learn(got []stream.Tensor, rows int) error {
 			of[i] = w.outputs[i]
 			continue
 		}
-		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.wide[i] ||
+		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.castToFP32[i] ||
 			w.axes[i] != w.axis {
 			return nil
 		}
@@ -420,7 +420,7 @@ func (w *worker) Destroy() {
 	if w.session == nil {
 		return
 	}
-	w.ending.destroy()
+	w.interrupter.destroy()
 	_ = w.session.release() // an error has no consequence
 	w.session = nil
 }

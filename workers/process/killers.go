@@ -18,9 +18,9 @@ import (
 // maxKillers bounds the remembered inputs of a model.
 const maxKillers = 1024
 
-// trials is the shared knowledge of a model's instances: the model's description, and requests that have ended a
+// crashHistory is the shared knowledge of a model's instances: the model's description, and requests that have ended a
 // program, or may have.
-type trials struct {
+type crashHistory struct {
 	refuse time.Duration // time for refusing input that ended the program
 	seed   maphash.Seed  // random, so that no client can make input with another input's digest
 
@@ -39,22 +39,22 @@ type trial struct {
 	retried bool // the batch passed the limit, and the model is idempotent
 }
 
-// trialsOf returns the trials of the model's group.
-func trialsOf(env *workers.Env, refuse time.Duration) *trials {
+// crashHistoryOf returns the trials of the model's group.
+func crashHistoryOf(env *workers.Env, refuse time.Duration) *crashHistory {
 	if env.Shared == nil {
-		return newTrials(refuse)
+		return newCrashHistory(refuse)
 	}
-	return env.Shared(func() any { return newTrials(refuse) }).(*trials)
+	return env.Shared(func() any { return newCrashHistory(refuse) }).(*crashHistory)
 }
 
-func newTrials(refuse time.Duration) *trials {
-	return &trials{refuse: refuse, seed: maphash.MakeSeed(), killers: map[uint64]stream.Instant{},
+func newCrashHistory(refuse time.Duration) *crashHistory {
+	return &crashHistory{refuse: refuse, seed: maphash.MakeSeed(), killers: map[uint64]stream.Instant{},
 		requests: map[*stream.Request]trial{}}
 }
 
 // describes returns an error if a program describes another model than the first program did, because clients,
 // batches and memory depend on the first description.
-func (t *trials) describes(d description) error {
+func (t *crashHistory) describes(d description) error {
 	d.Options, d.Stages, d.Graphs = nil, nil, nil
 	if d.App != nil {
 		app := *d.App
@@ -74,7 +74,7 @@ func (t *trials) describes(d description) error {
 }
 
 // remember records that r, alone in a batch, ended the program.
-func (t *trials) remember(r *stream.Request, now stream.Instant) {
+func (t *crashHistory) remember(r *stream.Request, now stream.Instant) {
 	if t.refuse <= 0 {
 		return
 	}
@@ -96,13 +96,13 @@ func (t *trials) remember(r *stream.Request, now stream.Instant) {
 }
 
 // forget removes the expired inputs.
-func (t *trials) forget(now stream.Instant) {
+func (t *crashHistory) forget(now stream.Instant) {
 	maps.DeleteFunc(t.killers, func(_ uint64, at stream.Instant) bool { return now.Sub(at) >= t.refuse })
 	t.known.Store(int32(len(t.killers)))
 }
 
 // refused returns an error for input that recently ended the program.
-func (t *trials) refused(r *stream.Request, now stream.Instant) error {
+func (t *crashHistory) refused(r *stream.Request, now stream.Instant) error {
 	if t.known.Load() == 0 {
 		return nil
 	}
@@ -119,8 +119,8 @@ func (t *trials) refused(r *stream.Request, now stream.Instant) error {
 		t.refuse)
 }
 
-// again notes why r is run again.
-func (t *trials) again(r *stream.Request, change func(*trial)) {
+// noteRetry notes why r is run again.
+func (t *crashHistory) noteRetry(r *stream.Request, change func(*trial)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	x := t.requests[r]
@@ -130,7 +130,7 @@ func (t *trials) again(r *stream.Request, change func(*trial)) {
 }
 
 // of returns why r is run again.
-func (t *trials) of(r *stream.Request) trial {
+func (t *crashHistory) of(r *stream.Request) trial {
 	if t.open.Load() == 0 {
 		return trial{}
 	}
@@ -140,7 +140,7 @@ func (t *trials) of(r *stream.Request) trial {
 }
 
 // settle forgets ended requests.
-func (t *trials) settle(of []*stream.Request) {
+func (t *crashHistory) settle(of []*stream.Request) {
 	if t.open.Load() == 0 {
 		return
 	}
@@ -155,7 +155,7 @@ func (t *trials) settle(of []*stream.Request) {
 }
 
 // digest returns a hash of all parts of r that can influence a program's answer.
-func (t *trials) digest(r *stream.Request) uint64 {
+func (t *crashHistory) digest(r *stream.Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	number := func(n int) {

@@ -15,12 +15,12 @@ const maxFamily = 256
 
 var pageSize = int64(os.Getpagesize())
 
-// family is a process with its descendants.
-type family []int
+// processTree is a process with its descendants.
+type processTree []int
 
-// familyOf finds the descendants of pid: familyOf reads a file for each thread of the family.
-func familyOf(pid int) family {
-	f := family{pid}
+// processTreeOf finds the descendants of pid: processTreeOf reads a file for each thread of the family.
+func processTreeOf(pid int) processTree {
+	f := processTree{pid}
 	for i := 0; i < len(f) && i < maxFamily; i++ {
 		dir := "/proc/" + strconv.Itoa(f[i]) + "/task"
 		tasks, err := os.ReadDir(dir)
@@ -39,7 +39,7 @@ func familyOf(pid int) family {
 }
 
 // residentBytes returns the resident memory of the family, without the shared pages of the descendants.
-func (f family) residentBytes() (n int64) {
+func (f processTree) residentBytes() (n int64) {
 	for i, pid := range f {
 		fields := strings.Fields(read("/proc/" + strconv.Itoa(pid) + "/statm"))
 		if len(fields) < 3 {

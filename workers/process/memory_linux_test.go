@@ -17,11 +17,11 @@ func TestFamily(t *testing.T) {
 	}
 	defer func() { _ = cmd.Wait() }()
 	defer func() { _ = cmd.Process.Kill() }()
-	f := familyOf(os.Getpid())
+	f := processTreeOf(os.Getpid())
 	if !slices.Contains(f, cmd.Process.Pid) {
 		t.Fatalf("%v is without %d", f, cmd.Process.Pid)
 	}
-	f = family{os.Getpid(), cmd.Process.Pid}
+	f = processTree{os.Getpid(), cmd.Process.Pid}
 	if f.residentBytes() <= 0 {
 		t.Error("they have no memory")
 	}

@@ -2,10 +2,10 @@
 
 package process
 
-type family struct{}
+type processTree struct{}
 
-func familyOf(int) family           { return family{} }
-func (family) residentBytes() int64 { return 0 }
-func oomFile(string, int) string    { return "" }
-func oomCount(string) int64         { return -1 }
-func keepDescriptors()              {}
+func processTreeOf(int) processTree      { return processTree{} }
+func (processTree) residentBytes() int64 { return 0 }
+func oomFile(string, int) string         { return "" }
+func oomCount(string) int64              { return -1 }
+func keepDescriptors()                   {}

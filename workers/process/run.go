@@ -27,7 +27,7 @@ func (w *Worker) Run(ctx context.Context, b *batching.Batch) error {
 		return w.notBegun()
 	default:
 	}
-	defer w.trials.settle(b.Requests)
+	defer w.history.settle(b.Requests)
 	if !w.refuse(b) {
 		return w.runSome(ctx, s, b, 0, len(b.Requests))
 	}
@@ -63,19 +63,19 @@ func extend(b *batching.Batch, d time.Duration) {
 // refuse ends the requests of b known to end the program, and reports whether the remaining requests have to run one
 // by one.
 func (w *Worker) refuse(b *batching.Batch) (alone bool) {
-	if w.trials.known.Load() == 0 && w.trials.open.Load() == 0 {
+	if w.history.known.Load() == 0 && w.history.open.Load() == 0 {
 		return false
 	}
 	now := stream.Now()
 	for _, r := range b.Requests {
-		if err := w.trials.refused(r, now); err != nil {
+		if err := w.history.refused(r, now); err != nil {
 			if w.spec.ServerProgram != nil { // a program of the server has no setting refuse
 				err = stream.Errorf(stream.InvalidArgument, "", "an equal request ended the process of model %s a "+
-					"short time ago, and such input is refused for %v: send other input", w.env.Name, w.trials.refuse)
+					"short time ago, and such input is refused for %v: send other input", w.env.Name, w.history.refuse)
 			}
 			r.Fail(err)
 		}
-		alone = alone || r.Outcome() != stream.Pending || w.trials.of(r).alone
+		alone = alone || r.Outcome() != stream.Pending || w.history.of(r).alone
 	}
 	return alone && len(b.Requests) > 1 || allEnded(b.Requests)
 }
@@ -431,15 +431,15 @@ func (w *Worker) ended(s *slot, b *batching.Batch) error {
 		case r.Outcome() != stream.Pending:
 		case s.emitted[k]: // clients have seen a part
 			r.Fail(err)
-		case cause == "timeout" && w.spec.Settings.Idempotent && !w.trials.of(r).retried:
-			w.trials.again(r, func(t *trial) { t.retried = true })
+		case cause == "timeout" && w.spec.Settings.Idempotent && !w.history.of(r).retried:
+			w.history.noteRetry(r, func(t *trial) { t.retried = true })
 			again++
 		case !byInput(cause):
 		case len(s.sent) > 1:
-			w.trials.again(r, func(t *trial) { t.alone = true })
+			w.history.noteRetry(r, func(t *trial) { t.alone = true })
 			again++
 		case cause != "killed":
-			w.trials.remember(r, stream.Now())
+			w.history.remember(r, stream.Now())
 		}
 	}
 	if again > 0 {

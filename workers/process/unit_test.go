@@ -91,7 +91,7 @@ func request(params stream.Params, payload string) *stream.Request {
 
 // Only input that ended the program is refused for a while.
 func TestKillers(t *testing.T) {
-	tr := newTrials(time.Minute)
+	tr := newCrashHistory(time.Minute)
 	if tr.refused(request(nil, "a"), at(0)) != nil {
 		t.Error("nothing is known")
 	}

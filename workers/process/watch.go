@@ -12,7 +12,7 @@ func (w *Worker) watch(p *process) {
 	tick := time.NewTicker(p.health.interval())
 	defer tick.Stop()
 	var looked stream.Instant // for checks not needed at each tick
-	var found family
+	var found processTree
 	for {
 		select {
 		case <-p.ended:
@@ -28,7 +28,7 @@ func (w *Worker) watch(p *process) {
 		again := now.Sub(looked) >= time.Second || looked == 0
 		if again {
 			looked = now
-			found = familyOf(p.proc.Pid())
+			found = processTreeOf(p.proc.Pid())
 			p.lookForOOM()
 			w.segments.dropGone(w)
 		}
@@ -53,7 +53,7 @@ func (w *Worker) watch(p *process) {
 }
 
 // lookAtMemory measures the memory of the child and of the processes in found.
-func (w *Worker) lookAtMemory(p *process, found family) {
+func (w *Worker) lookAtMemory(p *process, found processTree) {
 	bytes := found.residentBytes()
 	p.mu.Lock()
 	if !p.counted { // the child has ended

@@ -66,7 +66,7 @@ type Worker struct {
 	channels int
 	shared   bool // data go through shared memory
 
-	trials   *trials // of all instances of the model
+	history  *crashHistory // of all instances of the model
 	slots    chan *slot
 	ids      atomic.Uint64 // of batches
 	segments segments
@@ -93,7 +93,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 		return nil, err
 	}
 	w.place()
-	w.trials = trialsOf(env, *w.spec.Settings.Refuse)
+	w.history = crashHistoryOf(env, *w.spec.Settings.Refuse)
 	w.shared = sharedMemory && *w.spec.Settings.SharedMemory
 	logs := newLogs(w.log.With("model", env.Name, "instance", env.Instance))
 	if w.proc, err = begin(&w.spec, env, logs); err != nil {
@@ -121,7 +121,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	if err != nil {
 		return nil, stream.Errorf(stream.Internal, "", "the program broke the protocol: %w", err)
 	}
-	if err := w.trials.describes(*d); err != nil {
+	if err := w.history.describes(*d); err != nil {
 		return nil, err
 	}
 	if w.pictures {

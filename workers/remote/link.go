@@ -295,8 +295,8 @@ func (l *link) setDown(err error) {
 		l.down.Store(nil)
 		l.unready(nil)
 		l.log.Info("a remote model is ready again", "model", l.name, "server", l.at.String())
-	case err != nil && (was == nil || l.told(*was).Error() != l.told(err).Error()) && l.down.CompareAndSwap(was, &err):
-		l.unready(l.told(err))
+	case err != nil && (was == nil || l.clientError(*was).Error() != l.clientError(err).Error()) && l.down.CompareAndSwap(was, &err):
+		l.unready(l.clientError(err))
 		l.log.Warn("a remote model is not ready: its requests fail until it is", "model", l.name, "server",
 			l.at.String(), "error", l.reason(err))
 	}
@@ -348,7 +348,7 @@ func (l *link) ask(ctx context.Context) error {
 // infer sends one request. Errors are meant for clients, or wrap buf.ErrBudget.
 func (l *link) infer(ctx context.Context, c *call) error {
 	if why := l.down.Load(); why != nil {
-		return l.told(*why)
+		return l.clientError(*why)
 	}
 	size := int64(0)
 	for _, t := range c.inputs {
@@ -364,11 +364,11 @@ func (l *link) infer(ctx context.Context, c *call) error {
 	case err == nil || errors.Is(err, buf.ErrBudget):
 		return err
 	case ctx.Err() != nil:
-		return l.told(context.Cause(ctx))
+		return l.clientError(context.Cause(ctx))
 	case errors.Is(err, errUnreachable):
 		l.lost(err)
 	}
-	return l.told(err)
+	return l.clientError(err)
 }
 
 // sleep waits for d. sleep returns false when ctx ends first.

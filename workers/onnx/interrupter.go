@@ -9,10 +9,10 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// ending ends runs of a worker early: when the context of the run ends, and by Interrupt. ONNX Runtime checks the
+// interrupter ends runs of a worker early: when the context of the run ends, and by Interrupt. ONNX Runtime checks the
 // options of the run before each node of the graph, so a loop in the graph ends, too; a long node is computed to its
 // end.
-type ending struct {
+type interrupter struct {
 	mu          sync.Mutex
 	options     *ort.RunOptions // of all runs of the worker
 	interrupted bool            // Interrupt was called, and ClearInterrupt was not
@@ -25,28 +25,28 @@ type ending struct {
 // Interrupt implements workers.Interrupter. A batch may have several runs of the model: Interrupt ends the run in
 // progress and all later runs, until ClearInterrupt.
 func (w *worker) Interrupt() {
-	w.ending.mu.Lock()
-	defer w.ending.mu.Unlock()
-	w.ending.interrupted = true
-	w.ending.end()
+	w.interrupter.mu.Lock()
+	defer w.interrupter.mu.Unlock()
+	w.interrupter.interrupted = true
+	w.interrupter.end()
 }
 
 // ClearInterrupt implements workers.Interrupter.
 func (w *worker) ClearInterrupt() {
-	w.ending.mu.Lock()
-	defer w.ending.mu.Unlock()
-	w.ending.interrupted = false
-	_ = w.ending.goOn() // otherwise begin tries again
+	w.interrupter.mu.Lock()
+	defer w.interrupter.mu.Unlock()
+	w.interrupter.interrupted = false
+	_ = w.interrupter.goOn() // otherwise begin tries again
 }
 
-func (e *ending) end() {
+func (e *interrupter) end() {
 	if e.options != nil && !e.ended {
 		e.ended = e.options.Terminate() == nil
 	}
 }
 
 // goOn makes runs not end early any more.
-func (e *ending) goOn() error {
+func (e *interrupter) goOn() error {
 	if !e.ended {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (e *ending) goOn() error {
 }
 
 // begin prepares a run with ctx.
-func (e *ending) begin(ctx context.Context) (err error) {
+func (e *interrupter) begin(ctx context.Context) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.options == nil {
@@ -76,7 +76,7 @@ func (e *ending) begin(ctx context.Context) (err error) {
 
 // watch makes the end of ctx end the later runs. Usually all runs of a worker have one context, so watch is called
 // once.
-func (e *ending) watch(ctx context.Context) {
+func (e *interrupter) watch(ctx context.Context) {
 	if e.forget != nil {
 		e.forget()
 	}
@@ -93,7 +93,7 @@ func (e *ending) watch(ctx context.Context) {
 }
 
 // destroy releases the options. No run is in progress.
-func (e *ending) destroy() {
+func (e *interrupter) destroy() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.forget != nil {
@@ -108,15 +108,15 @@ func (e *ending) destroy() {
 
 // ended reports whether the last run was ended early, as the next one will be.
 func (w *worker) ended() bool {
-	w.ending.mu.Lock()
-	defer w.ending.mu.Unlock()
-	return w.ending.ended
+	w.interrupter.mu.Lock()
+	defer w.interrupter.mu.Unlock()
+	return w.interrupter.ended
 }
 
 // runUntil runs the model until it has finished, ctx ends, or Interrupt is called.
 func (w *worker) runUntil(ctx context.Context, in, out []ort.Value) error {
-	if err := w.ending.begin(ctx); err != nil {
+	if err := w.interrupter.begin(ctx); err != nil {
 		return err
 	}
-	return w.session.RunWithOptions(in, out, w.ending.options)
+	return w.session.RunWithOptions(in, out, w.interrupter.options)
 }
