@@ -42,7 +42,7 @@ func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Int
 	}
 	in.dynamic = model.TakesCalls()
 	for _, t := range model.Inputs {
-		in.dynamic = in.dynamic || (!model.Ragged || model.Joined) && stream.Elements(t.Shape) < 0
+		in.dynamic = in.dynamic || (!model.Ragged || model.JoinRagged) && stream.Elements(t.Shape) < 0
 	}
 	in.common = in.NewInbox()
 	return in

@@ -13,7 +13,7 @@ const (
 	deadlineSlack = 2 * time.Millisecond
 )
 
-var anything = &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}
+var anything = &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 4}
 
 func offer(t testing.TB, s *stream.Stream, at stream.Instant) {
 	t.Helper()
@@ -339,7 +339,7 @@ func TestSoftCountsFromTheFrame(t *testing.T) {
 }
 
 func TestInboxes(t *testing.T) {
-	m := &stream.Model{Name: "a", Any: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 2}
+	m := &stream.Model{Name: "a", AcceptsAnyInput: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 2}
 	g := newGroup(t, m, Adaptive, 4, 64)
 	mine, other := g.intake.NewInbox(), g.intake.NewInbox()
 	var sinks []*sink

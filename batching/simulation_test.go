@@ -337,7 +337,7 @@ func TestNothingIsLost(t *testing.T) {
 		case 1:
 			m = bytesModel(4, -1)
 		case 2:
-			m = &stream.Model{Name: "s", Any: true, Ragged: true, Stateful: true, MaxBatch: 4}
+			m = &stream.Model{Name: "s", AcceptsAnyInput: true, Ragged: true, Stateful: true, MaxBatch: 4}
 		}
 		kind := kinds[r.IntN(len(kinds))].Name
 		workers := 1 + r.IntN(3)

@@ -26,7 +26,7 @@ func init() {
 }
 
 func (*numbered) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*numbered) Run(_ context.Context, b *batching.Batch) error {

@@ -25,7 +25,7 @@ type counter struct {
 }
 
 func (c *counter) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, MaxBatch: 4}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, Stateful: c.stateful, MaxBatch: 4}, nil
 }
 
 func (c *counter) Run(_ context.Context, b *batching.Batch) error {

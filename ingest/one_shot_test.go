@@ -29,7 +29,7 @@ func init() {
 }
 
 func (*gated) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*gated) Run(_ context.Context, b *batching.Batch) error {
@@ -145,7 +145,7 @@ var alone int
 
 func (*sole) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	// called while the frame is submitted
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1, Cost: func(r *stream.Request) time.Duration {
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1, Cost: func(r *stream.Request) time.Duration {
 		if _, ok := r.Lease.Prepend(1); ok {
 			alone++
 		}

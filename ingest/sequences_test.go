@@ -36,7 +36,7 @@ func init() {
 }
 
 func (w *summing) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4, Stateful: true, Affinity: w.affine}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 4, Stateful: true, Affinity: w.affine}, nil
 }
 
 func (*summing) Run(ctx context.Context, b *batching.Batch) error {

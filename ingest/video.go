@@ -11,8 +11,8 @@ import (
 // for messages, too), and the account's share for videos over all connections.
 type VideoMemory struct {
 	Pool    *buf.Pool
-	Share   *buf.Share      // nil = none
-	Account *stream.Account // nil = none
+	Share   *buf.ClientShare // nil = none
+	Account *stream.Account  // nil = none
 }
 
 // Charge takes n bytes for an ffmpeg. Charge also lowers the limit of this process's heap, so that the heap and

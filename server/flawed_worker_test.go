@@ -35,7 +35,7 @@ func (*flawed) Init(_ context.Context, env *workers.Env) (*stream.Model, error) 
 		close(server.FlawedBegun)
 		<-server.FlawedGate
 	}
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*flawed) Run(context.Context, *batching.Batch) error { return nil }

@@ -13,21 +13,21 @@ type Quota uint8
 
 // The quotas: rates first, then resources held at the same time.
 const (
-	QuotaRequests  Quota = iota // requests and calls
-	QuotaFrames                 // frames, including one-shot requests
-	QuotaBytes                  // of frames
-	QuotaDecode                 // seconds of decoding pictures and videos
-	QuotaLoads                  // of models
-	QuotaStreams                // streams
-	QuotaSequences              // sequences of requests, also counted as streams
-	QuotaSessions               // WebSocket connections, and sessions with resumption
-	QuotaDecoders               // videos being decoded
-	QuotaPulls                  // videos being pulled
-	QuotaWatchers               // watchers of server streams
-	QuotaEndpoints              // endpoints created by requests of the client
-	QuotaRegions                // shared memory regions registered by the client
-	QuotaTasks                  // tasks that have not ended; counted by the task store, see Room
-	QuotaTaskBytes              // bytes of inputs and results of tasks, likewise
+	QuotaRequests     Quota = iota // requests and calls
+	QuotaFrames                    // frames, including one-shot requests
+	QuotaBytes                     // of frames
+	QuotaDecode                    // seconds of decoding pictures and videos
+	QuotaLoads                     // of models
+	QuotaStreams                   // streams
+	QuotaSequences                 // sequences of requests, also counted as streams
+	QuotaSessions                  // WebSocket connections, and sessions with resumption
+	QuotaDecoders                  // videos being decoded
+	QuotaPulledVideos              // videos being pulled
+	QuotaWatchers                  // watchers of server streams
+	QuotaEndpoints                 // endpoints created by requests of the client
+	QuotaRegions                   // shared memory regions registered by the client
+	QuotaTasks                     // tasks that have not ended; counted by the task store, see Room
+	QuotaTaskBytes                 // bytes of inputs and results of tasks, likewise
 	quotas
 
 	rates = QuotaStreams // the number of quotas of rates
@@ -58,7 +58,7 @@ type Account struct {
 	used   [quotas]atomic.Int64
 	ends   [rates]atomic.Int64 // Instant at which the usage so far would be used up at the rate
 	denied [quotas]atomic.Uint64
-	memory buf.Share
+	memory buf.ClientShare
 }
 
 // allowance is the limit and burst of each quota of an account.
@@ -78,7 +78,7 @@ func (a *Account) Name() string {
 
 // Memory returns the share of the memory budget of the client, over all connections: the client's videos, and the
 // messages that a Go program sends for the client. Memory returns nil for a nil account.
-func (a *Account) Memory() *buf.Share {
+func (a *Account) Memory() *buf.ClientShare {
 	if a == nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 			return 0, 0, err
 		}
 	}
-	if m.Any {
+	if m.AcceptsAnyInput {
 		return m.checkAny(f)
 	}
 	if f.Codec != Tensors {
@@ -90,7 +90,7 @@ func (m *Model) pictureInput() *TensorSpec {
 
 // checkRegion refuses a region when the frame has no pixels or the model takes no pixels.
 func (m *Model) checkRegion(f *Frame) error {
-	if !m.Any && m.Image != nil && f.Codec.Picture() {
+	if !m.AcceptsAnyInput && m.Image != nil && f.Codec.Picture() {
 		return nil
 	}
 	return Errorf(Unsupported, "roi", "needs a picture and a model that takes pictures, but model %s got a frame of "+
@@ -131,7 +131,7 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		rows = n
 		given++
 		for j, d := range dims {
-			if spec.Shape[j] < 0 && (!m.Ragged || m.Joined) {
+			if spec.Shape[j] < 0 && (!m.Ragged || m.JoinRagged) {
 				class = maphash.Comparable(classSeed, [2]uint64{class, uint64(d)}) // over the free dimensions
 			}
 		}

@@ -61,7 +61,7 @@ func TestNamesOfCodecsAndPriorities(t *testing.T) {
 func TestRegionsAreForPictures(t *testing.T) {
 	image := &stream.Model{Name: "image", MaxBatch: 1, Image: &stream.ImageSpec{},
 		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 4, 4}}}}
-	any := &stream.Model{Name: "any", Any: true, Image: &stream.ImageSpec{}, MaxBatch: 1}
+	any := &stream.Model{Name: "any", AcceptsAnyInput: true, Image: &stream.ImageSpec{}, MaxBatch: 1}
 	text := &stream.Model{Name: "text", MaxBatch: 1,
 		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes, Shape: []int{1}}}}
 	for _, c := range []struct {
@@ -426,7 +426,7 @@ func TestAssembledRequestsMove(t *testing.T) {
 	}{{true, 4, true}, {true, 2, true}, {true, 1, false}, {false, 4, false}} {
 		p := &pairs{adopt: c.adopt}
 		model := func(n int) *stream.Model {
-			return &stream.Model{Name: "m", Any: true, Ragged: true, MaxBatch: n, Assembly: p}
+			return &stream.Model{Name: "m", AcceptsAnyInput: true, Ragged: true, MaxBatch: n, Assembly: p}
 		}
 		b := newBench(model(4), every)
 		p.mem = b.mem

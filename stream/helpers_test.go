@@ -211,7 +211,7 @@ func answer(mem *buf.Pool, r *stream.Request) bool {
 	return r.FinishSingle(stream.Tensor{Name: "y", Datatype: stream.Uint8, Shape: []int{6}, Data: l.Bytes()}, l, true)
 }
 
-var anything = &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}
+var anything = &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 4}
 
 // check fails unless the pushed lines are want, and the totals add up without faults.
 func (b *bench) check(t *testing.T, want ...string) {

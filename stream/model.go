@@ -51,27 +51,27 @@ type PictureStep struct {
 
 // Model describes a loaded model. A Model does not change while loaded.
 type Model struct {
-	Name     string // endpoint, the name for clients
-	Version  string
-	Platform string // what computes the model, as in metadata
-	Inputs   []TensorSpec
-	Outputs  []TensorSpec
-	Image    *ImageSpec   // Inputs[0] as a picture, or nil
-	Assembly Assembly     // makes requests of a stream's frames; nil when each frame is a request
-	Any      bool         // takes any input unchanged (identity, delay); video frames as NV12
-	Ragged   bool         // a batch is a list of views of the requests' tensors, not one contiguous tensor
-	Joined   bool         // a ragged batch's tensors are joined to one: shapes are equal except for the rows
-	Stateful bool         // keeps state per stream: one frame of a stream in flight, in order
-	StateRow int          // bytes of state per batch row, besides inputs and outputs
-	Affinity bool         // the state is in one worker: only this worker runs the stream's frames
-	Whole    bool         // looks at parts of pictures again: video frames are not scaled to Image
-	Axis     BatchAxis    // meaning of the tensors' first dimension
-	MaxBatch int          // rows, >= 1; 1 with NoAxis
-	Policy   Policy       // defaults for streams
-	Queue    QueuePolicy  // of frames waiting for a worker
-	Counts   *FrameCounts // of frames; nil when nobody reads the counts
-	Cache    *Cache       // results of one-shot requests, or nil
-	Params   Params       // of loading, for the workers; must not be changed
+	Name            string // endpoint, the name for clients
+	Version         string
+	Platform        string // what computes the model, as in metadata
+	Inputs          []TensorSpec
+	Outputs         []TensorSpec
+	Image           *ImageSpec   // Inputs[0] as a picture, or nil
+	Assembly        Assembly     // makes requests of a stream's frames; nil when each frame is a request
+	AcceptsAnyInput bool         // takes any input unchanged (identity, delay); video frames as NV12
+	Ragged          bool         // a batch is a list of views of the requests' tensors, not one contiguous tensor
+	JoinRagged      bool         // a ragged batch's tensors are joined to one: shapes are equal except for the rows
+	Stateful        bool         // keeps state per stream: one frame of a stream in flight, in order
+	StateRow        int          // bytes of state per batch row, besides inputs and outputs
+	Affinity        bool         // the state is in one worker: only this worker runs the stream's frames
+	NeedsFullSize   bool         // looks at parts of pictures again: video frames are not scaled to Image
+	Axis            BatchAxis    // meaning of the tensors' first dimension
+	MaxBatch        int          // rows, >= 1; 1 with NoAxis
+	Policy          Policy       // defaults for streams
+	Queue           QueuePolicy  // of frames waiting for a worker
+	Counts          *FrameCounts // of frames; nil when nobody reads the counts
+	Cache           *Cache       // results of one-shot requests, or nil
+	Params          Params       // of loading, for the workers; must not be changed
 
 	// A Decoupled model may answer a request several times (Request.Emit) before ending the request.
 	Decoupled bool
@@ -103,7 +103,7 @@ type Sequences struct {
 // FrameSize returns the size to which video frames may be scaled for m; 0, 0 = m needs frames of the original size,
 // because m takes pictures as sent or looks at parts again.
 func (m *Model) FrameSize() (width, height int) {
-	if m.Any || m.Whole || m.Image == nil {
+	if m.AcceptsAnyInput || m.NeedsFullSize || m.Image == nil {
 		return 0, 0
 	}
 	return m.Image.Width, m.Image.Height

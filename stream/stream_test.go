@@ -239,7 +239,7 @@ func TestEmitInTurn(t *testing.T) {
 }
 
 func stateful(name string) *stream.Model {
-	return &stream.Model{Name: name, Any: true, Ragged: true, Stateful: true, MaxBatch: 4}
+	return &stream.Model{Name: name, AcceptsAnyInput: true, Ragged: true, Stateful: true, MaxBatch: 4}
 }
 
 func TestStatefulHasOneFrameInFlight(t *testing.T) {

@@ -243,7 +243,7 @@ func (hooked) Detach(*stream.Stream)       {}
 // The line of a frame that ends while its batch is prepared contains nothing of the batch's writes to the request.
 func TestDebugLogOfAbandonedFrame(t *testing.T) {
 	d, _, out := newTestDebugLog(100)
-	m := &stream.Model{Name: "m", Any: true, Ragged: true, MaxBatch: 8}
+	m := &stream.Model{Name: "m", AcceptsAnyInput: true, Ragged: true, MaxBatch: 8}
 	s := stream.New(m, hooked{d.Frames(m)}, drain{}, stream.Options{Policy: stream.Policy{Mode: stream.Every}})
 	if err := s.Submit(stream.Frame{Seq: 3}); err != nil {
 		t.Fatal(err)

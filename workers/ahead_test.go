@@ -74,7 +74,7 @@ func (p *program) Init(_ context.Context, env *workers.Env) (*stream.Model, erro
 	programs.Lock()
 	defer programs.Unlock()
 	programs.starts = append(programs.starts, env.Instance)
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4, Stateful: p.state, Affinity: p.state}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 4, Stateful: p.state, Affinity: p.state}, nil
 }
 
 func (p *program) Acquire(context.Context) error { p.up.Store(true); return nil }

@@ -87,7 +87,7 @@ func (d Declared) check(m *stream.Model) error {
 		has      []stream.TensorSpec
 		declared []Tensor
 	}{{"input", m.Inputs, d.Inputs}, {"output", m.Outputs, d.Outputs}} {
-		if len(side.declared) == 0 || m.Any {
+		if len(side.declared) == 0 || m.AcceptsAnyInput {
 			continue
 		}
 		for i, want := range side.declared {

@@ -121,7 +121,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return g.notOfGraph()
 	}
 	m.Counts = &g.totals.frames
-	beside := m.Image != nil && !m.Ragged && !m.Any
+	beside := m.Image != nil && !m.Ragged && !m.AcceptsAnyInput
 	if beside {
 		m.Cost = g.costOf
 	}

@@ -96,7 +96,7 @@ func init() {
 }
 
 func (f *faulty) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, Stateful: f.stateful, MaxBatch: 4}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, Stateful: f.stateful, MaxBatch: 4}, nil
 }
 
 func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
@@ -140,7 +140,7 @@ type tally struct {
 var tallies atomic.Int64 // kept and not released
 
 func (*affine) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 4}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 4}, nil
 }
 
 func (a *affine) Run(_ context.Context, b *batching.Batch) error {
@@ -175,7 +175,7 @@ type gauge struct{ workers.Base }
 var running, most atomic.Int64
 
 func (*gauge) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 4}, nil
 }
 
 func (*gauge) Run(_ context.Context, b *batching.Batch) error {
@@ -237,7 +237,7 @@ func (s *starter) Init(ctx context.Context, env *workers.Env) (*stream.Model, er
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, s.call("init")
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 4}, s.call("init")
 }
 
 func (s *starter) Allocate(context.Context) error { return s.call("allocate") }

@@ -33,7 +33,7 @@ type slow struct {
 }
 
 func (*slow) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (s *slow) Run(_ context.Context, b *batching.Batch) error {

@@ -23,7 +23,7 @@ func init() {
 
 func (p *replaced) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	p.env = env
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 4}, nil
 }
 
 func (p *replaced) Acquire(context.Context) error {

@@ -66,7 +66,7 @@ func init() {
 
 func (c *chaos) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	c.limit = env.Limit
-	m := &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4}
+	m := &stream.Model{AcceptsAnyInput: true, Ragged: true, Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4}
 	if c.image {
 		m = &stream.Model{Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4,
 			Image:  &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},

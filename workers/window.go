@@ -27,7 +27,7 @@ func ApplyInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool
 		return stream.Errorf(stream.InvalidArgument, "window"+field, format, args...)
 	}
 	switch {
-	case m.Any:
+	case m.AcceptsAnyInput:
 		return bad("", "is set, but %s takes anything: it has no input to fill with a window", m.Platform)
 	case m.Ragged:
 		return bad("", "is set, but model %s takes text", m.Name)

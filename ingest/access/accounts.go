@@ -43,8 +43,8 @@ func (q *Quotas) limits(own map[string]float64) stream.Limits {
 		stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
 		stream.QuotaStreams: float64(*q.Streams), stream.QuotaSequences: float64(*q.Sequences),
 		stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders),
-		stream.QuotaEndpoints: float64(*q.Endpoints),
-		stream.QuotaPulls:     float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers),
+		stream.QuotaEndpoints:    float64(*q.Endpoints),
+		stream.QuotaPulledVideos: float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers),
 		stream.QuotaRegions: float64(*q.Regions), stream.QuotaTasks: float64(*q.Tasks),
 		stream.QuotaTaskBytes: float64(*q.TaskBytes),
 	}

@@ -121,7 +121,7 @@ func TestCheckQuotas(t *testing.T) {
 		t.Errorf("%v", l)
 	}
 	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072,
-		stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaPulls: 8, stream.QuotaWatchers: 128,
+		stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaPulledVideos: 8, stream.QuotaWatchers: 128,
 		stream.QuotaEndpoints: 256, stream.QuotaRegions: 192, stream.QuotaTasks: 75_000,
 		stream.QuotaTaskBytes: 48 << 30}) {
 		t.Errorf("%v", l)

@@ -241,7 +241,7 @@ func deadline(text string) (time.Duration, error) {
 // body is the memory that a request's body is read into.
 type body struct {
 	pool  *buf.Pool
-	share *buf.Share
+	share *buf.ClientShare
 	buf   *buf.Buf
 }
 

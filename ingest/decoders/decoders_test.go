@@ -65,7 +65,7 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 	for _, e := range edit {
 		e(&o)
 	}
-	return r.open(codec, mode, o, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+	return r.open(codec, mode, o, &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 4})
 }
 
 // newPictureRig is newRig for a model that takes pictures of w by h.
@@ -615,7 +615,7 @@ func TestShareOfVideos(t *testing.T) {
 	r.mem.LimitShares(2) // of 1 GiB, room for one video
 	share := r.mem.Stats().Budget / 50
 	var accounts [2]stream.Account
-	var connections [3]buf.Share
+	var connections [3]buf.ClientShare
 	open := func(account, connection int) *decoders.Decoder {
 		t.Helper()
 		d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{
@@ -756,7 +756,7 @@ func TestQuotaOfDecoding(t *testing.T) {
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
 	r.of.SetLimits(stream.Limits{stream.QuotaDecode: 1e-3}, time.Millisecond)
 	r.open(stream.VP8, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1},
-		Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+		Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 4})
 	r.feed(0, list[0])
 	r.ended(1)
 	r.feed(1, list[1])
@@ -793,7 +793,7 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
 	r.open(stream.VP9, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 2,
 		MaxDecodeTime: 20 * time.Millisecond}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})},
-		&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+		&stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 4})
 	other, err := r.pool.Open(stream.VP9, r.st, r.mem,
 		decoders.Client{KeyFrame: func() {}, Refused: func(f *stream.Frame, err error) {
 			r.end(f.Seq, "refused")

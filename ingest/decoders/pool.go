@@ -67,7 +67,7 @@ type Client struct {
 	Account *stream.Account
 	// Share is the share of the client's messages. The memory of the client's ffmpeg also counts in Share
 	// (memory.client_share); nil = no share.
-	Share *buf.Share
+	Share *buf.ClientShare
 	// KeyFrame requests a key frame, at most once a second.
 	KeyFrame func()
 	// Refused is called with a frame refused by a closed stream.

@@ -32,7 +32,7 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	if f.Codec != stream.Auto {
 		return CheckRaw(f)
 	}
-	if !m.Any && m.Image == nil {
+	if !m.AcceptsAnyInput && m.Image == nil {
 		f.Codec = stream.Opaque
 		if kind, err := Picture(f.Payload); err == nil && !m.TakesBytes() {
 			f.Codec = kind // for the error about the model's inputs
@@ -43,7 +43,7 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	switch {
 	case err == nil:
 		f.Codec = kind
-	case m.Any:
+	case m.AcceptsAnyInput:
 		f.Codec = stream.Opaque
 	case codec.Container(f.Payload) != "":
 		return stream.Errorf(stream.Unsupported, "codec", "not a picture: %s",

@@ -16,7 +16,7 @@ var (
 	png  = []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
 	webp = []byte("RIFF\x10\x00\x00\x00WEBPVP8 ")
 
-	anything = &stream.Model{Name: "m", Any: true}
+	anything = &stream.Model{Name: "m", AcceptsAnyInput: true}
 	pictures = &stream.Model{Name: "m", Image: &stream.ImageSpec{Width: 8, Height: 8}}
 	tensors  = &stream.Model{Name: "m", Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes}}}
 )

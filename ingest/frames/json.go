@@ -14,7 +14,9 @@ import (
 
 // TakesText reports whether a text message is a frame of model m: the model takes tensors, or anything, and no
 // pictures.
-func TakesText(m *stream.Model) bool { return m.Image == nil && !m.Any && len(m.Inputs) > 0 }
+func TakesText(m *stream.Model) bool {
+	return m.Image == nil && !m.AcceptsAnyInput && len(m.Inputs) > 0
+}
 
 // Text turns the payload of f, a text message for a model of TakesText, into the frame's inputs. A JSON object with
 // names of inputs is a generate request; for a model with a single BYTES input, any other text is the input's only

@@ -13,10 +13,10 @@ import (
 func TestRecognise(t *testing.T) {
 	jpeg, text := []byte("\xff\xd8\xff\xe0\x00\x10JFIF"), []byte("hello")
 	image, any, tensors := &stream.Model{Name: "image", Image: &stream.ImageSpec{}},
-		&stream.Model{Name: "any", Any: true}, &stream.Model{Name: "tensors"}
+		&stream.Model{Name: "any", AcceptsAnyInput: true}, &stream.Model{Name: "tensors"}
 	element := &stream.Model{Name: "bytes", Inputs: []stream.TensorSpec{{Name: "t", Datatype: stream.Bytes,
 		Shape: []int{1}}}}
-	both := &stream.Model{Name: "both", Any: true, Image: &stream.ImageSpec{}}
+	both := &stream.Model{Name: "both", AcceptsAnyInput: true, Image: &stream.ImageSpec{}}
 	for i, c := range []struct {
 		model *stream.Model
 		frame stream.Frame

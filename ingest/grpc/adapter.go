@@ -371,7 +371,7 @@ func connOf(ctx context.Context) net.Conn {
 }
 
 // memoryOf returns the share of the budget that pays for the memory of a call's messages.
-func memoryOf(ctx context.Context) *buf.Share {
+func memoryOf(ctx context.Context) *buf.ClientShare {
 	return accept.MemoryOf(connOf(ctx))
 }
 

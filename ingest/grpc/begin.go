@@ -118,7 +118,7 @@ func (s *service) begin(ctx context.Context, method string, streams bool) (b cal
 }
 
 // share returns the client's share of the budget.
-func (b *callCharge) share() *buf.Share {
+func (b *callCharge) share() *buf.ClientShare {
 	if b.use == nil {
 		return nil
 	}

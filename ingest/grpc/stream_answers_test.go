@@ -212,7 +212,7 @@ func init() {
 }
 
 func (*burst) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1, Decoupled: true}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1, Decoupled: true}, nil
 }
 
 func (*burst) Run(_ context.Context, b *batching.Batch) error {

@@ -19,10 +19,10 @@ type Call struct {
 	Several  bool            // the client takes several answers, of a decoupled model
 
 	pool  *buf.Pool
-	share *buf.Share // nil: none
-	body  *buf.Buf   // the message
-	old   *buf.Buf   // the previous lease, while a body of unknown length grows
-	data  []*buf.Buf // one for each tensor outside of the body
+	share *buf.ClientShare // nil: none
+	body  *buf.Buf         // the message
+	old   *buf.Buf         // the previous lease, while a body of unknown length grows
+	data  []*buf.Buf       // one for each tensor outside of the body
 
 	charged int64 // by Charge
 
@@ -33,7 +33,7 @@ type Call struct {
 }
 
 // Use sets the pool for leases, and the share charged for the client's message.
-func (c *Call) Use(pool *buf.Pool, share *buf.Share) { c.pool, c.share = pool, share }
+func (c *Call) Use(pool *buf.Pool, share *buf.ClientShare) { c.pool, c.share = pool, share }
 
 // Reset releases all memory and empties the messages; their slices are used again.
 func (c *Call) Reset() {

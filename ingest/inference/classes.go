@@ -25,7 +25,7 @@ func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 			"is for outputs of numbers, and %s is %s: leave it out", t.Name, t.Datatype)
 	}
 	rows, shape := 1, []int(nil)
-	if !m.Any && (m.Axis == stream.FreeAxis || m.MaxBatch > 1) && len(t.Shape) > 0 {
+	if !m.AcceptsAnyInput && (m.Axis == stream.FreeAxis || m.MaxBatch > 1) && len(t.Shape) > 0 {
 		rows, shape = t.Shape[0], t.Shape[:1:1]
 	}
 	each := 0

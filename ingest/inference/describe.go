@@ -7,7 +7,7 @@ import (
 
 // Describe describes a model as the OpenAPI document does.
 func Describe(m *stream.Model) openapi.Model {
-	out := openapi.Model{ModelMetadata: ModelMetadata(m), Any: m.Any, Program: m.App != nil, Element: m.TakesBytes(),
+	out := openapi.Model{ModelMetadata: ModelMetadata(m), Any: m.AcceptsAnyInput, Program: m.App != nil, Element: m.TakesBytes(),
 		Decoupled: m.Decoupled}
 	others := 0 // required inputs that a picture alone does not fill
 	for i := range m.Inputs {
@@ -15,14 +15,14 @@ func Describe(m *stream.Model) openapi.Model {
 		switch {
 		case in.Optional:
 			out.Optional = append(out.Optional, in.Name)
-		case m.Any && out.Picture == nil && in.Color != "":
+		case m.AcceptsAnyInput && out.Picture == nil && in.Color != "":
 			out.Picture = &openapi.Picture{Input: in.Name, Width: max(in.Shape[1], 0), Height: max(in.Shape[0], 0),
 				Color: in.Color}
 		default:
 			others++
 		}
 	}
-	if s := m.Image; s != nil && !m.Any {
+	if s := m.Image; s != nil && !m.AcceptsAnyInput {
 		out.Picture, others = &openapi.Picture{Input: m.Inputs[0].Name, Width: s.Width, Height: s.Height,
 			Color: s.Color}, 0
 	}

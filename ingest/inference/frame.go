@@ -40,7 +40,7 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 
 // asPicture turns a frame with a single BYTES tensor into a frame with a picture, for a model that takes pictures.
 func asPicture(f *stream.Frame, m *stream.Model) error {
-	if m.Any || len(f.Inputs) != 1 || len(m.Inputs) != 1 || f.Inputs[0].Datatype != stream.Bytes ||
+	if m.AcceptsAnyInput || len(f.Inputs) != 1 || len(m.Inputs) != 1 || f.Inputs[0].Datatype != stream.Bytes ||
 		f.Inputs[0].Name != m.Inputs[0].Name {
 		return nil
 	}
@@ -60,7 +60,7 @@ func asPicture(f *stream.Frame, m *stream.Model) error {
 // checkOutputs refuses outputs unknown to the model. For a model that takes any inputs, only the result tells the
 // outputs.
 func (c *Call) checkOutputs(m *stream.Model) error {
-	if m.Any || len(m.Outputs) == 0 {
+	if m.AcceptsAnyInput || len(m.Outputs) == 0 {
 		return nil
 	}
 next:

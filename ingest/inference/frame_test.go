@@ -22,7 +22,7 @@ func TestUnknownOutputs(t *testing.T) {
 	}{
 		{stream.Model{Outputs: outputs}, []string{"b", "a"}, ""}, {stream.Model{Outputs: outputs}, nil, ""},
 		{stream.Model{Outputs: outputs}, []string{"a", "c"}, "outputs[1].name"},
-		{stream.Model{Any: true, Outputs: outputs}, []string{"c"}, ""}, {stream.Model{}, []string{"c"}, ""},
+		{stream.Model{AcceptsAnyInput: true, Outputs: outputs}, []string{"c"}, ""}, {stream.Model{}, []string{"c"}, ""},
 	} {
 		k := &Call{}
 		for _, name := range c.asked {
@@ -112,7 +112,7 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 			} else {
 				c.Request.Outputs = []oip.RequestedOutput{{Name: "a", Params: at}}
 			}
-			f, err := c.Frame(&stream.Model{Any: true})
+			f, err := c.Frame(&stream.Model{AcceptsAnyInput: true})
 			if local != (err == nil) || err != nil && stream.CodeOf(err) != want {
 				t.Errorf("%s, local %v: %v", of, local, err)
 			}
@@ -139,7 +139,7 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 		return oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: name},
 			{Key: oip.SharedOffset, Kind: oip.Int, Int: offset}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
 	}
-	m := &stream.Model{Any: true}
+	m := &stream.Model{AcceptsAnyInput: true}
 	c := &Call{}
 	c.Use(buf.NewPool(0), nil)
 	c.Share(memory, shm.Client{Local: true})

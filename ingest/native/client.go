@@ -128,7 +128,7 @@ type Stream struct {
 	*stream.Stream
 	pushed <-chan struct{} // has a value when the sink got an ending not yet seen by Finish
 	mem    *buf.Pool
-	share  *buf.Share // the share charged for copies; nil = none
+	share  *buf.ClientShare // the share charged for copies; nil = none
 }
 
 // Send submits a copy of data as a frame with the number seq.

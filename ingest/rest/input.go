@@ -146,7 +146,7 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 // bytesForm returns how to read bytes of no particular type for a model.
 func bytesForm(m *stream.Model, body []byte) (form, stream.Codec, error) {
 	switch {
-	case m.Any, m.Image == nil && m.TakesBytes():
+	case m.AcceptsAnyInput, m.Image == nil && m.TakesBytes():
 		return asFrame, stream.Auto, nil
 	case m.Image != nil:
 		if kind, err := frames.Picture(body); err == nil {
@@ -170,7 +170,7 @@ func mediaType(b []byte) string {
 func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 	name, datatype, shape := "input", string(k.opt.Datatype), k.opt.Shape
 	switch {
-	case m.Any:
+	case m.AcceptsAnyInput:
 		if datatype == "" || !k.opt.HasShape {
 			return stream.Errorf(stream.InvalidArgument, "datatype",
 				"model %s takes any tensor: set the options datatype and shape", m.Name)

@@ -50,8 +50,8 @@ func TestBytesOfNoType(t *testing.T) {
 		kind stream.Codec
 	}{
 		{stream.Model{Image: image, Inputs: []stream.TensorSpec{number}}, jpeg, asFrame, stream.JPEG},
-		{stream.Model{Any: true}, jpeg, asFrame, stream.JPEG},
-		{stream.Model{Any: true}, []byte("x"), asFrame, stream.Opaque},
+		{stream.Model{AcceptsAnyInput: true}, jpeg, asFrame, stream.JPEG},
+		{stream.Model{AcceptsAnyInput: true}, []byte("x"), asFrame, stream.Opaque},
 		{stream.Model{Image: image, Inputs: []stream.TensorSpec{number}}, []byte("x"), asTensor, 0},
 		{stream.Model{Image: image, Inputs: []stream.TensorSpec{text}}, []byte("x"), asTensor, 0},
 		{stream.Model{Inputs: []stream.TensorSpec{text}}, jpeg, asFrame, stream.Opaque},
@@ -89,10 +89,10 @@ func TestOneTensor(t *testing.T) {
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(-1)}}, request.Options{}, "[6]"},
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}},
 			request.Options{Shape: []int{1, 6}, HasShape: true}, "[1 6]"},
-		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8, Shape: []int{6},
+		{stream.Model{MaxBatch: 4, AcceptsAnyInput: true}, request.Options{Datatype: stream.Uint8, Shape: []int{6},
 			HasShape: true}, "[6]"},
-		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8}, ""},
-		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Shape: []int{6}, HasShape: true}, ""},
+		{stream.Model{MaxBatch: 4, AcceptsAnyInput: true}, request.Options{Datatype: stream.Uint8}, ""},
+		{stream.Model{MaxBatch: 4, AcceptsAnyInput: true}, request.Options{Shape: []int{6}, HasShape: true}, ""},
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2), spec(2)}}, request.Options{}, ""},
 	} {
 		k := &call{opt: c.opt, alloc: func(n int) []byte { return make([]byte, n) }}

@@ -111,7 +111,7 @@ var text = kind{
 
 // traced answers with the trace context sent by the client of each frame: the ids and the sampling decision.
 var traced = kind{
-	model: stream.Model{Any: true, Ragged: true, MaxBatch: 1},
+	model: stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1},
 	run: func(_ context.Context, b *batching.Batch) error {
 		r := b.Requests[0]
 		out := append(append(r.Trace[:], r.Parent[:]...), 0)
@@ -129,7 +129,7 @@ var (
 	stuckGoes  = make(chan struct{})
 	stuckShape = []int{1}
 	stuck      = kind{
-		model: stream.Model{Any: true, Ragged: true, MaxBatch: 1},
+		model: stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1},
 		run: func(ctx context.Context, b *batching.Batch) error {
 			stuckRuns <- struct{}{}
 			select {

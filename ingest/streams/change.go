@@ -102,7 +102,7 @@ func modelField(object map[string]any, model string) string {
 
 // takesPictures returns an error if a model does not accept the frames of a source.
 func takesPictures(name string, m *stream.Model) error {
-	if m.Image == nil && !m.Any {
+	if m.Image == nil && !m.AcceptsAnyInput {
 		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", name)
 	}
 	return nil

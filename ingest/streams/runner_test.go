@@ -130,7 +130,7 @@ func TestFramesAreCountedOn(t *testing.T) {
 	defer cancel()
 	o := &modelFeed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow()}
 	f.feeds.Store(&[]*modelFeed{o})
-	o.stream = stream.New(&stream.Model{Any: true, MaxBatch: 1}, nowhere{}, o,
+	o.stream = stream.New(&stream.Model{AcceptsAnyInput: true, MaxBatch: 1}, nowhere{}, o,
 		stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 4}})
 	l, err := mem.Copy([]byte{1})
 	if err != nil {

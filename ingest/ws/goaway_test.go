@@ -25,7 +25,7 @@ type held struct{ workers.Base }
 var runs struct{ started, release chan struct{} }
 
 func (*held) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*held) Run(_ context.Context, b *batching.Batch) error {

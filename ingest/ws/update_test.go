@@ -22,7 +22,7 @@ func init() {
 type told struct{ workers.Base }
 
 func (*told) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 4}, nil
 }
 
 func (*told) Run(_ context.Context, b *batching.Batch) error {

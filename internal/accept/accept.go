@@ -65,8 +65,8 @@ type address struct {
 // Use is what a client has at once of what protocols bound for each: its address, or its connection if the address
 // has no bounds.
 type Use struct {
-	Memory  buf.Share    // of its messages and calls
-	Waiting atomic.Int64 // calls that need no credentials and whose message has not come
+	Memory  buf.ClientShare // of its messages and calls
+	Waiting atomic.Int64    // calls that need no credentials and whose message has not come
 
 	Watchers atomic.Int64 // calls that watch whether the server is well
 }

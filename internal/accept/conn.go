@@ -105,7 +105,7 @@ func UseOf(c net.Conn) *Use {
 
 // MemoryOf returns in what the memory of a client's messages counts; nil for a connection that is not of this
 // package.
-func MemoryOf(c net.Conn) *buf.Share {
+func MemoryOf(c net.Conn) *buf.ClientShare {
 	if use := UseOf(c); use != nil {
 		return &use.Memory
 	}

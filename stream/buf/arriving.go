@@ -27,7 +27,7 @@ const (
 // The charges for buffers of more than 64 KiB count in the client's share, of, until release, if of is not nil.
 //
 // Receive takes over the caller's reference to b. On an error, [ErrBudget] or [ErrShare], b stays unchanged.
-func (p *Pool) Receive(of *Share, b *Buf, n, at int) (*Buf, error) {
+func (p *Pool) Receive(of *ClientShare, b *Buf, n, at int) (*Buf, error) {
 	if at < 0 || at >= n || b != nil && at > b.Cap() || b == nil && at > 0 {
 		return nil, fmt.Errorf("buf: %d of %d bytes have arrived", at, n)
 	}
@@ -121,8 +121,8 @@ func (b *Buf) charge(n int) error {
 	return nil
 }
 
-// Share counts the part of the budget held by one client, for messages or for videos. The zero Share holds nothing.
-type Share struct{ held atomic.Int64 }
+// ClientShare counts the part of the budget held by one client, for messages or for videos. The zero ClientShare holds nothing.
+type ClientShare struct{ held atomic.Int64 }
 
 // [Pool.Receive], [Pool.CopyFor] and [Pool.ChargeTo] return ErrShare when a client would hold more than its share.
 // ErrShare is an [ErrBudget].
@@ -137,7 +137,7 @@ func (p *Pool) LimitShares(percent int) {
 
 // ChargeTo is [Pool.Charge] for memory held by a client: the bytes also count in every share that is not nil. The
 // error is [ErrBudget] or [ErrShare].
-func (p *Pool) ChargeTo(n int64, shares ...*Share) error {
+func (p *Pool) ChargeTo(n int64, shares ...*ClientShare) error {
 	if err := p.Charge(n); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (p *Pool) ChargeTo(n int64, shares ...*Share) error {
 }
 
 // RefundFrom returns the n bytes of a ChargeTo.
-func (p *Pool) RefundFrom(n int64, shares ...*Share) {
+func (p *Pool) RefundFrom(n int64, shares ...*ClientShare) {
 	for _, of := range shares {
 		if of != nil {
 			of.held.Add(-n)
@@ -165,7 +165,7 @@ func (p *Pool) RefundFrom(n int64, shares ...*Share) {
 func (p *Pool) OnOutside(f func(n int64)) { p.outside = f }
 
 // ChargeOutside is ChargeTo for memory of another process.
-func (p *Pool) ChargeOutside(n int64, shares ...*Share) error {
+func (p *Pool) ChargeOutside(n int64, shares ...*ClientShare) error {
 	err := p.ChargeTo(n, shares...)
 	if err == nil && p.outside != nil {
 		p.outside(n)
@@ -174,7 +174,7 @@ func (p *Pool) ChargeOutside(n int64, shares ...*Share) error {
 }
 
 // RefundOutside returns the n bytes of a ChargeOutside, after the end of the process.
-func (p *Pool) RefundOutside(n int64, shares ...*Share) {
+func (p *Pool) RefundOutside(n int64, shares ...*ClientShare) {
 	if p.outside != nil {
 		p.outside(-n)
 	}
@@ -182,7 +182,7 @@ func (p *Pool) RefundOutside(n int64, shares ...*Share) {
 }
 
 // takeShare counts n bytes in the share, and reports whether the limit of the share allows the bytes.
-func (p *Pool) takeShare(of *Share, n int64) bool {
+func (p *Pool) takeShare(of *ClientShare, n int64) bool {
 	if of.held.Add(n) <= p.maxShare {
 		return true
 	}

@@ -234,9 +234,9 @@ func TestReceiveAnySizes(t *testing.T) {
 func TestShares(t *testing.T) {
 	p := NewPool(100 << 20)
 	p.LimitShares(50)
-	var greedy, other Share
+	var greedy, other ClientShare
 	var held []*Buf
-	arrive := func(of *Share, n int) (err error) {
+	arrive := func(of *ClientShare, n int) (err error) {
 		var b *Buf
 		for at := 0; at < n; at = b.Len() {
 			next, err := p.Receive(of, b, n, at)

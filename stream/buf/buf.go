@@ -26,9 +26,9 @@ type Buf struct {
 	uncharged int    // bytes at the end of mem not charged to the budget: see Receive
 	class     int32  // index of the size class, or unpooled
 	refs      atomic.Int32
-	pool      *Pool  // nil: see Join
-	share     *Share // client's share of the charged bytes, or nil
-	under     *under // nil: the contents are memory of the pool
+	pool      *Pool        // nil: see Join
+	share     *ClientShare // client's share of the charged bytes, or nil
+	under     *under       // nil: the contents are memory of the pool
 }
 
 // under is the memory behind a Buf whose contents are not pool memory.

@@ -333,7 +333,7 @@ func TestBoundsOfABuffer(t *testing.T) {
 func TestCopyFor(t *testing.T) {
 	p := NewPool(2 << 20)
 	p.LimitShares(25)
-	var of Share
+	var of ClientShare
 	large := make([]byte, atOnce+1)
 	var held []*Buf
 	for {
@@ -350,7 +350,7 @@ func TestCopyFor(t *testing.T) {
 		t.Errorf("%d copies hold %d of %d bytes, and %d are leased", len(held), n, p.maxShare, p.Stats().Leased)
 	}
 	for _, c := range []struct {
-		of   *Share
+		of   *ClientShare
 		size int
 	}{{&of, atOnce}, {nil, len(large)}} {
 		b, err := p.CopyFor(c.of, large[:c.size])

@@ -232,7 +232,7 @@ func (p *Pool) Copy(data []byte) (*Buf, error) { return p.CopyFor(nil, data) }
 
 // CopyFor is Copy for data of a client. More than 64 KiB count in the client's share until the release, if of is not
 // nil. The error is [ErrBudget] or [ErrShare].
-func (p *Pool) CopyFor(of *Share, data []byte) (*Buf, error) {
+func (p *Pool) CopyFor(of *ClientShare, data []byte) (*Buf, error) {
 	b, err := p.Lease(len(data))
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ type bench struct {
 func newBench(t testing.TB, c Config, policy stream.Policy) *bench {
 	b := &bench{t: t, out: memory{tracetest.NewInMemoryExporter()}}
 	b.tracer = New(Options{Config: c, Exporter: b.out, Resource: resource.Empty()})
-	m := &stream.Model{Name: "find", Version: "2", Platform: "test", Any: true, Ragged: true, MaxBatch: 8,
+	m := &stream.Model{Name: "find", Version: "2", Platform: "test", AcceptsAnyInput: true, Ragged: true, MaxBatch: 8,
 		Params: stream.Params{"fixed": "5ms"}}
 	b.hooks = b.tracer.Model(m)
 	b.stream = stream.New(m, queue{b.hooks}, sink{}, stream.Options{Policy: policy, Protocol: "ws", Name: "door"})

@@ -40,7 +40,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 	w.set = *env.Settings.(*settings)
 	w.out[0] = stream.Tensor{Name: "delay_us", Datatype: stream.Int64, Shape: []int{1}, Data: w.data[:]}
 	return &stream.Model{
-		Any: true, Ragged: true, MaxBatch: 8, Stateful: w.set.Stateful,
+		AcceptsAnyInput: true, Ragged: true, MaxBatch: 8, Stateful: w.set.Stateful,
 		Outputs: []stream.TensorSpec{{Name: "delay_us", Datatype: stream.Int64, Shape: []int{1}}},
 	}, nil
 }

@@ -34,7 +34,7 @@ func init() {
 
 func (p *program) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	p.set = *env.Settings.(*programSettings)
-	return &stream.Model{MaxBatch: 4, Ragged: true, Any: true, Calls: true}, nil
+	return &stream.Model{MaxBatch: 4, Ragged: true, AcceptsAnyInput: true, Calls: true}, nil
 }
 
 func (p *program) Run(_ context.Context, b *batching.Batch) error {

@@ -62,7 +62,7 @@ func plans(t *testing.T, s *Settings) {
 	for i := range s.Steps {
 		m := fuzzed[s.Steps[i].Model]
 		if m == nil {
-			m = &stream.Model{Name: s.Steps[i].Model, Any: true, Ragged: true, MaxBatch: 16}
+			m = &stream.Model{Name: s.Steps[i].Model, AcceptsAnyInput: true, Ragged: true, MaxBatch: 16}
 		}
 		models = append(models, m)
 	}

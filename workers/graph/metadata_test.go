@@ -16,12 +16,12 @@ func TestShapesOfOutputs(t *testing.T) {
 	found, drawn := boxes, pixels
 	found.Name, drawn.Name, drawn.Color = "found", "drawn", ""
 	boxes.Unbatched = true
-	class := &stream.Model{Name: "class", Any: true, Ragged: true, MaxBatch: 1,
+	class := &stream.Model{Name: "class", AcceptsAnyInput: true, Ragged: true, MaxBatch: 1,
 		Inputs: []stream.TensorSpec{pixels, boxes}, Outputs: []stream.TensorSpec{drawn}}
 	detector := func(axis stream.BatchAxis, any bool) *stream.Model {
 		m := &stream.Model{Name: "detector", MaxBatch: 4, Axis: axis, Outputs: []stream.TensorSpec{found}}
 		if any {
-			m.Any, m.Inputs, m.Outputs[0].Unbatched = true, []stream.TensorSpec{pixels}, true
+			m.AcceptsAnyInput, m.Inputs, m.Outputs[0].Unbatched = true, []stream.TensorSpec{pixels}, true
 			return m
 		}
 		m.Image = &stream.ImageSpec{Width: 32, Height: 24, Color: "RGB", Layout: "NHWC"}

@@ -197,8 +197,8 @@ func TestPictureSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := g.Model(); !slices.Equal(m.PictureSteps, c.want) || m.Whole != c.whole {
-			t.Errorf("%s: %+v, whole %v: want %+v, %v", c.name, m.PictureSteps, m.Whole, c.want, c.whole)
+		if m := g.Model(); !slices.Equal(m.PictureSteps, c.want) || m.NeedsFullSize != c.whole {
+			t.Errorf("%s: %+v, whole %v: want %+v, %v", c.name, m.PictureSteps, m.NeedsFullSize, c.want, c.whole)
 		}
 	}
 }

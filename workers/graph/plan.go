@@ -89,7 +89,7 @@ func newPlan(set *Settings, models []*stream.Model, declared workers.Declared) (
 		m := models[i]
 		b.p.steps = append(b.p.steps, &step{
 			index: i, at: at(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1, keeps: m.KeepsState(),
-			image: m.Image != nil && !m.Any,
+			image: m.Image != nil && !m.AcceptsAnyInput,
 		})
 	}
 	for _, do := range []func(*step, *stream.Model) error{b.addOutputs, b.findPictures, b.addInputs} {
@@ -227,7 +227,7 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		if err != nil {
 			return err
 		}
-		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.Any, pixels}) // any, by the hints
+		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.AcceptsAnyInput, pixels}) // any, by the hints
 		if pixels {
 			s.pixels, b.p.pixels = true, true
 		}
@@ -509,13 +509,13 @@ func (b *builder) describe() (*stream.Model, error) {
 		if m.Policy == (stream.Policy{}) {
 			m.Policy = of.Policy // as when the first model is used alone
 		}
-		if !of.Any && s.set.Crop == nil && of.Axis == stream.NoAxis {
+		if !of.AcceptsAnyInput && s.set.Crop == nil && of.Axis == stream.NoAxis {
 			m.Axis, b.p.noAxis = stream.NoAxis, true
 		}
-		if !of.Any && s.set.Crop == nil && (m.MaxBatch == 0 || of.MaxBatch < m.MaxBatch) {
+		if !of.AcceptsAnyInput && s.set.Crop == nil && (m.MaxBatch == 0 || of.MaxBatch < m.MaxBatch) {
 			m.MaxBatch = of.MaxBatch
 		}
-		m.Whole = m.Whole || s.set.Crop != nil || s.pixels || of.Whole
+		m.NeedsFullSize = m.NeedsFullSize || s.set.Crop != nil || s.pixels || of.NeedsFullSize
 		m.PictureSteps = append(m.PictureSteps, b.pictureSteps(s, of)...)
 		if s.image && s.in[0].tensor == b.p.picture && (m.Image == nil || whole == nil && s.set.Crop == nil) {
 			image, spec := *of.Image, of.Inputs[0]
@@ -529,14 +529,14 @@ func (b *builder) describe() (*stream.Model, error) {
 	if m.MaxBatch == 0 {
 		m.MaxBatch = 16
 	}
-	m.Whole = m.Whole || b.severalImages()
+	m.NeedsFullSize = m.NeedsFullSize || b.severalImages()
 	if alike(m.PictureSteps) {
 		m.PictureSteps = nil
 	}
 	for _, k := range b.p.inputs {
 		t := b.p.tensors[k]
 		if t.spec == nil {
-			m.Any = true
+			m.AcceptsAnyInput = true
 			continue
 		}
 		m.Inputs = append(m.Inputs, *t.spec)
@@ -562,10 +562,10 @@ func (b *builder) describe() (*stream.Model, error) {
 		m.Axis, m.MaxBatch, b.p.noAxis = stream.NoAxis, 1, true
 	}
 	switch {
-	case m.Any:
+	case m.AcceptsAnyInput:
 		m.Inputs, m.Image = nil, nil
 	case b.p.pixels && m.Image == nil: // decoded for the steps with pixels
-		m.Any, m.Inputs[0].Unbatched = true, true
+		m.AcceptsAnyInput, m.Inputs[0].Unbatched = true, true
 	}
 	b.p.rows = make([]bool, len(b.p.outputs))
 	for i, k := range b.p.outputs {

@@ -47,7 +47,7 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 			return nil, err
 		}
 	}
-	w.model = &stream.Model{Any: true, Ragged: true, MaxBatch: 16, Stateful: w.set.Stateful}
+	w.model = &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 16, Stateful: w.set.Stateful}
 	return w.model, w.declare(env.Declared)
 }
 
@@ -57,7 +57,7 @@ func (w *worker) declare(d workers.Declared) error {
 		return nil
 	}
 	m := w.model
-	m.Any = false
+	m.AcceptsAnyInput = false
 	if m.Axis = stream.NoAxis; d.Batch {
 		m.Axis = stream.FreeAxis
 	} else {

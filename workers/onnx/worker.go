@@ -154,7 +154,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		return nil, err
 	}
 	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered),
-		Ragged: w.text, Joined: w.text, Axis: w.axis.described(), Metadata: s.metadata}
+		Ragged: w.text, JoinRagged: w.text, Axis: w.axis.described(), Metadata: s.metadata}
 	w.declare(m)
 	m.MaxBatch = w.max
 	if w.keeps() {

@@ -290,13 +290,13 @@ func (w *Worker) checkShape(t *tensor, shape []int, rows int) error {
 		return nil
 	}
 	dims := shape
-	if w.model.Axis == stream.FreeAxis && !w.model.Any {
+	if w.model.Axis == stream.FreeAxis && !w.model.AcceptsAnyInput {
 		if len(shape) == 0 || shape[0] != rows {
 			return fmt.Errorf("output %q has the shape %v for %d rows", t.name, shape, rows)
 		}
 		dims = shape[1:]
 	}
-	if !slices.EqualFunc(dims, spec.Shape, func(a, b int) bool { return a == b || b < 0 }) && !w.model.Any {
+	if !slices.EqualFunc(dims, spec.Shape, func(a, b int) bool { return a == b || b < 0 }) && !w.model.AcceptsAnyInput {
 		return fmt.Errorf("output %q has the shape %v, and the model declares %v", t.name, shape, w.model.Shape(spec))
 	}
 	return nil

@@ -94,7 +94,7 @@ func describe(text []byte) (*description, error) {
 // model returns the metadata described by a child's message. whole means that the worker decodes the model's
 // pictures, not into rows of a batch: the pictures keep their size, or come with other inputs.
 func (d *description) model() (m *stream.Model, whole bool, err error) {
-	m = &stream.Model{Any: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful,
+	m = &stream.Model{AcceptsAnyInput: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful,
 		Labels: d.Labels}
 	if d.MaxBatch < 0 || d.MaxBatch > maxBatch {
 		return nil, false, fmt.Errorf("max_batch is %d: want 1 to %d", d.MaxBatch, maxBatch)
@@ -109,7 +109,7 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 	if m.Outputs, err = specs("outputs", d.Outputs); err != nil {
 		return nil, false, err
 	}
-	if i := slices.IndexFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Optional }); i >= 0 && !m.Any {
+	if i := slices.IndexFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Optional }); i >= 0 && !m.AcceptsAnyInput {
 		return nil, false, fmt.Errorf("inputs[%d], %q, is optional, and any is false: the inputs of a batch are the "+
 			"same for all requests", i, m.Inputs[i].Name)
 	}
@@ -125,13 +125,13 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 			return nil, false, err
 		}
 	}
-	if len(m.Inputs) == 0 && !m.Any {
+	if len(m.Inputs) == 0 && !m.AcceptsAnyInput {
 		if d.App == nil && !d.Calls {
 			return nil, false, fmt.Errorf("it has no inputs, takes not any, and has no routes: nobody could use it")
 		}
-		m.Any = true
+		m.AcceptsAnyInput = true
 	}
-	if m.Any { // a request's tensors pass unchanged, and so do the answer's
+	if m.AcceptsAnyInput { // a request's tensors pass unchanged, and so do the answer's
 		asTheyCome(m.Inputs)
 		asTheyCome(m.Outputs)
 	}
@@ -232,10 +232,10 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 	case (i.Width == 0) != (i.Height == 0):
 		return false, fmt.Errorf("image is %d x %d: want both sides, or none for the size of each picture", i.Width,
 			i.Height)
-	case len(m.Inputs) > 1 && !m.Any:
+	case len(m.Inputs) > 1 && !m.AcceptsAnyInput:
 		return false, fmt.Errorf("image is set, but there are %d inputs: a picture fills one", len(m.Inputs))
 	}
-	if i.Width > 0 && !m.Any {
+	if i.Width > 0 && !m.AcceptsAnyInput {
 		m.Image = s
 		return false, nil
 	}
@@ -251,7 +251,7 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 	}
 	m.Inputs[0].Color = cmp.Or(m.Inputs[0].Color, i.Color, "RGB")
 	// Each picture has its own shape, or comes without other inputs: the batch is ragged, and the worker decodes.
-	m.Any, m.Ragged, m.Axis, m.MaxBatch = true, true, stream.FreeAxis, max(d.MaxBatch, 1)
+	m.AcceptsAnyInput, m.Ragged, m.Axis, m.MaxBatch = true, true, stream.FreeAxis, max(d.MaxBatch, 1)
 	return true, nil
 }
 

@@ -281,7 +281,7 @@ func (w *Worker) request(x *writer, r *stream.Request, dense bool, now stream.In
 
 // missingRows returns the batch axis of an input sent without the batch axis of the model; otherwise 0.
 func (w *Worker) missingRows(r *stream.Request, t *stream.Tensor) int {
-	if w.model.Any || w.model.Axis != stream.FreeAxis {
+	if w.model.AcceptsAnyInput || w.model.Axis != stream.FreeAxis {
 		return 0
 	}
 	for i := range w.model.Inputs {

@@ -213,7 +213,7 @@ func TestDescriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, whole, err := d.model()
-	if err != nil || whole || m.Ragged || m.Any || !m.Stateful || !m.Affinity || m.MaxBatch != 4 ||
+	if err != nil || whole || m.Ragged || m.AcceptsAnyInput || !m.Stateful || !m.Affinity || m.MaxBatch != 4 ||
 		m.Axis != stream.FreeAxis || !m.Calls {
 		t.Errorf("%+v, %v", m, err)
 	}

@@ -94,7 +94,7 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	}
 	switch {
 	case len(d.inputs) == 0: // such as an identity: any input is accepted
-		m.Any, m.Ragged, m.Axis = true, true, stream.FreeAxis
+		m.AcceptsAnyInput, m.Ragged, m.Axis = true, true, stream.FreeAxis
 		for i := range m.Outputs {
 			m.Outputs[i].Unbatched = true // the shape already has the upstream server's batch axis
 		}
@@ -111,7 +111,7 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	}
 	for _, in := range m.Inputs {
 		if in.Datatype == stream.Bytes { // rows of strings have no fixed size
-			m.Ragged, m.Joined = true, true
+			m.Ragged, m.JoinRagged = true, true
 		}
 	}
 	return m, nil

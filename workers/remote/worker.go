@@ -69,7 +69,7 @@ func (w *worker) Destroy() { w.link.release() }
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	for from := 0; from < len(b.Requests); {
 		to := from + 1
-		for !w.model.Any && to < len(b.Requests) && maps.Equal(b.Requests[from].Params, b.Requests[to].Params) {
+		for !w.model.AcceptsAnyInput && to < len(b.Requests) && maps.Equal(b.Requests[from].Params, b.Requests[to].Params) {
 			to++
 		}
 		w.send(ctx, b, from, to)
@@ -135,7 +135,7 @@ func (w *worker) until(ctx context.Context, requests []*stream.Request) (context
 // inputs puts the tensors of the requests into the call, with the shapes for the upstream server.
 func (w *worker) inputs(c *call, b *batching.Batch, from, to int) error {
 	switch {
-	case w.model.Any:
+	case w.model.AcceptsAnyInput:
 		r := b.Requests[from]
 		if c.inputs = r.Inputs; r.Codec != stream.Tensors {
 			c.inputs = []stream.Tensor{{Name: "input", Datatype: stream.Bytes, Shape: []int{1},
@@ -220,7 +220,7 @@ func (w *worker) finish(c *call, b *batching.Batch, from, to int) error {
 	if err != nil {
 		return err
 	}
-	if w.model.Any {
+	if w.model.AcceptsAnyInput {
 		b.Finish(from, outputs)
 		return nil
 	}
@@ -249,7 +249,7 @@ func (w *worker) outputs(c *call, rows int) ([]stream.Tensor, error) {
 			return bad("with a wrong size: %w", err)
 		}
 	}
-	if w.model.Any {
+	if w.model.AcceptsAnyInput {
 		return c.outputs, nil
 	}
 	out := make([]stream.Tensor, len(w.model.Outputs))

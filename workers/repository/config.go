@@ -472,7 +472,7 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 }
 
 // batched reports whether requests have a free batch axis, not listed in dims.
-func batched(m *stream.Model) bool { return m.Axis == stream.FreeAxis && !m.Any }
+func batched(m *stream.Model) bool { return m.Axis == stream.FreeAxis && !m.AcceptsAnyInput }
 
 func filename(cfg workers.Config) string {
 	if cfg.Folder == "" {

@@ -32,11 +32,11 @@ type reader struct {
 	protocol Protocol
 	tell     func(text []byte) // puts a text into the outbox
 	memory   *buf.Pool
-	share    *buf.Share    // messages count in this share
-	estimate int           // likely size of the next message's lease
-	last     time.Duration // when something was last read from the network, since socket.started
-	extended time.Duration // when the read deadline was last set, likewise
-	message  incoming      // the message being read
+	share    *buf.ClientShare // messages count in this share
+	estimate int              // likely size of the next message's lease
+	last     time.Duration    // when something was last read from the network, since socket.started
+	extended time.Duration    // when the read deadline was last set, likewise
+	message  incoming         // the message being read
 	one      [1]byte
 
 	pings    httpd.Pings
@@ -242,7 +242,7 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 }
 
 // Share returns the share in which messages count; nil = no share.
-func (in *reader) Share() *buf.Share { return in.share }
+func (in *reader) Share() *buf.ClientShare { return in.share }
 
 // more returns room for more of a message of about size bytes; old holds the first n bytes. Without memory, more
 // releases old and returns the error. A lease whose capacity is certain sets size to the capacity.

@@ -246,7 +246,7 @@ func TestFailures(t *testing.T) {
 func TestCloseStream(t *testing.T) {
 	for why, want := range map[End]string{EndDraining: "error draining draining", EndIdle: "drop closed idle"} {
 		k := &sink{}
-		st := stream.New(&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 1}, nowhere{}, k,
+		st := stream.New(&stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nowhere{}, k,
 			stream.Options{})
 		if err := st.Submit(stream.Frame{Seq: 1, Codec: stream.Opaque}); err != nil {
 			t.Fatal(err)

@@ -133,7 +133,7 @@ func (p *protocol) submit(f stream.Frame, text bool) {
 
 // Text implements conn.Protocol.
 func (p *protocol) Text(msg []byte) {
-	if st := p.sink.Stream(); st.Model().Any && isValue(msg) {
+	if st := p.sink.Stream(); st.Model().AcceptsAnyInput && isValue(msg) {
 		p.value(msg)
 		return
 	}

@@ -113,7 +113,7 @@ func (p *Puller) Start(o Order) error {
 		return stream.Errorf(stream.Overloaded, "limits.max_pulls",
 			"%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
 	}
-	if err := p.account().Hold(stream.QuotaPulls); err != nil {
+	if err := p.account().Hold(stream.QuotaPulledVideos); err != nil {
 		p.Limits.running.Add(-1)
 		return err
 	}
@@ -165,7 +165,7 @@ func (v *videoPull) free() {
 	v.cancel()
 	v.puller.Conn.Busy(false)
 	v.puller.Limits.running.Add(-1)
-	v.puller.account().Release(stream.QuotaPulls)
+	v.puller.account().Release(stream.QuotaPulledVideos)
 	v.freed.Store(true)
 }
 
@@ -205,7 +205,7 @@ func (v *videoPull) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if model.Image == nil && !model.Any {
+	if model.Image == nil && !model.AcceptsAnyInput {
 		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", o.Model)
 	}
 	if err := v.charge(0); err != nil { // the size is not known yet

@@ -18,7 +18,7 @@ import (
 func TestKeptEndings(t *testing.T) {
 	for window, kept := range map[int]int{1: minReplay, 2: 4, 3: 6, 32: 64, 33: maxReplay} {
 		c := &channel{window: ingest.NewWindow()}
-		c.opened(stream.New(&stream.Model{Any: true}, nowhere{}, c,
+		c.opened(stream.New(&stream.Model{AcceptsAnyInput: true}, nowhere{}, c,
 			stream.Options{Policy: stream.Policy{Window: window}}))
 		if c.kept.size != kept || c.window.Limit() != uint64(window) {
 			t.Errorf("window %d: %d endings, %d frames", window, c.kept.size, c.window.Limit())

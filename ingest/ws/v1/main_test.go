@@ -51,7 +51,7 @@ func newRig(t *testing.T, change func(*Options)) *rig {
 	}
 	r := &rig{
 		t: t, mem: buf.NewPool(1 << 20), decoders: decoders.NewPool(decoders.Options{Log: o.Log}),
-		model: &stream.Model{Name: "any", Version: "1", Any: true, Ragged: true, MaxBatch: 1,
+		model: &stream.Model{Name: "any", Version: "1", AcceptsAnyInput: true, Ragged: true, MaxBatch: 1,
 			Policy: stream.Policy{Mode: stream.Latest, Window: 4}},
 	}
 	r.registry = conn.NewRegistry(conn.Options{

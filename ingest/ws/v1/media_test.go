@@ -133,7 +133,7 @@ func TestPicturesOfClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, nil)
-				r.model = &stream.Model{Name: "m", Any: c.image == nil, Image: c.image,
+				r.model = &stream.Model{Name: "m", AcceptsAnyInput: c.image == nil, Image: c.image,
 					Inputs:   []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 4, 3}}},
 					MaxBatch: 1}
 				v, _ := r.hello()

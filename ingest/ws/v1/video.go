@@ -22,7 +22,7 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 		return d, nil
 	}
 	st := c.stream.Load()
-	if m := st.Model(); m.Image == nil && !m.Any {
+	if m := st.Model(); m.Image == nil && !m.AcceptsAnyInput {
 		return nil, stream.Errorf(stream.Unsupported, "codec",
 			"model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
 	}

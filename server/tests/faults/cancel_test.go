@@ -42,7 +42,7 @@ func init() {
 func (w *company) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	found, _ := companies.Load(env.Name)
 	w.gates = found.(*gates)
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 3}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 3}, nil
 }
 
 func (w *company) Run(_ context.Context, b *batching.Batch) error {

@@ -28,7 +28,7 @@ func init() {
 }
 
 func (*trouble) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*trouble) Run(_ context.Context, b *batching.Batch) error {

@@ -61,7 +61,7 @@ func init() {
 func (w *scripted) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	found, _ := scenes.Load(env.Name)
 	w.scene = found.(*scene)
-	m := &stream.Model{Any: true, Ragged: true, MaxBatch: 1}
+	m := &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}
 	if w.scene.app {
 		m.App = &stream.App{Routes: []stream.Route{{Method: "POST", Path: "/one"},
 			{Method: "POST", Path: "/events", Events: true}}}

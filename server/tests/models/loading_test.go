@@ -37,7 +37,7 @@ func (*patient) Init(ctx context.Context, _ *workers.Env) (*stream.Model, error)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*patient) Run(context.Context, *batching.Batch) error { return nil }

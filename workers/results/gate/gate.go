@@ -72,7 +72,7 @@ func newGate(s Settings, env *results.Env) (results.Stage, error) {
 		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "gate", format, env.Model.Name)
 	}
 	switch m := env.Worker; {
-	case m.Image == nil || m.Any || m.Ragged:
+	case m.Image == nil || m.AcceptsAnyInput || m.Ragged:
 		return bad("compares pictures, but model %s takes none")
 	case m.Assembly != nil:
 		return bad("skips frames, but model %s takes windows of frames and needs every one")
