@@ -31,7 +31,7 @@ func Load(path string) (Config, error) {
 // LoadAgain is Load after a change of the file. LoadAgain returns the shape of the text for the next call. With the
 // shape of a previous text, an empty, truncated or half-written file is an error.
 func LoadAgain(ctx context.Context, path string, before textfile.Shape) (Config, textfile.Shape, error) {
-	text, err := textfile.Again(ctx, path, maxFile, before)
+	text, err := textfile.ReadChanged(ctx, path, maxFile, before)
 	if err != nil {
 		return Config{}, before, err
 	}

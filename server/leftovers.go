@@ -13,7 +13,7 @@ const namedLeftovers = 10
 // removeLeftovers ends program processes and removes temporary folders that killed servers left behind. The start
 // does not wait for removeLeftovers.
 func (s *Server) removeLeftovers(ctx context.Context) {
-	killed, err := child.KillLeft(ctx)
+	killed, err := child.KillOrphans(ctx)
 	if n := len(killed); n > 0 {
 		s.log.Info("killed processes of programs whose server was killed", "processes",
 			killed[:min(n, namedLeftovers)], "count", n)

@@ -142,7 +142,7 @@ func (c Config) WithDefaults() Config {
 	if c.Batching.Memory == "" {
 		c.Batching.Memory = batching.Heap
 	}
-	setting.Own(&c)
+	setting.DetachCopies(&c)
 	c.Table().Fill()
 	if d, err := c.Tensors.declared(c.Batching.MaxSize > 0); err == nil && len(d.Inputs)+len(d.Outputs) > 0 {
 		c.Declared = d

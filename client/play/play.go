@@ -193,7 +193,7 @@ func (o *Options) neededSize(ctx context.Context) (w, h int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	takes, err := openapi.TakesOf(document, o.Model, o.Version)
+	takes, err := openapi.InputRulesOf(document, o.Model, o.Version)
 	if p := takes.Picture; p != nil && !p.Whole {
 		w, h = p.Width, p.Height
 	}

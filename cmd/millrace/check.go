@@ -42,7 +42,7 @@ type finding struct {
 	Detail  string          `json:"detail"`
 	Inputs  []client.Tensor `json:"inputs,omitempty"` // of a model
 	Outputs []client.Tensor `json:"outputs,omitempty"`
-	openapi.Takes
+	openapi.InputRules
 }
 
 func checkCommand() *cobra.Command {

@@ -102,7 +102,7 @@ func describe(models *workers.Manager, name string) (found []finding) {
 		m, w := g.Model(), g.Config()
 		told := metadata.Describe(m)
 		f := finding{What: "model " + name, State: "ok", Inputs: tensors(told.Inputs), Outputs: tensors(told.Outputs),
-			Takes: told.Takes}
+			InputRules: told.InputRules}
 		if len(versions) > 1 {
 			f.What += " version " + version
 		}

@@ -121,7 +121,7 @@ type exampleInput struct {
 }
 
 // newExampleCall describes the calls of a model; text is the server's OpenAPI document.
-func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version string,
+func newExampleCall(addr string, m client.Metadata, takes openapi.InputRules, version string,
 	text []byte) (*exampleCall, error) {
 	c := &exampleCall{Addr: addr, Model: m.Name, Version: version, URL: addr + "/v2/models/" + m.Name}
 	if version != "" {
@@ -157,7 +157,7 @@ func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version
 	if takes.Picture == nil || !takes.Picture.Alone {
 		c.Pictures = false
 	}
-	inputs := openapi.Sent(m.Inputs, takes.Optional, func(t client.Tensor) string { return t.Name })
+	inputs := openapi.RequiredInputs(m.Inputs, takes.Optional, func(t client.Tensor) string { return t.Name })
 	for _, t := range m.Inputs {
 		if !slices.ContainsFunc(inputs, func(sent client.Tensor) bool { return sent.Name == t.Name }) {
 			c.Left = strings.TrimPrefix(c.Left+", "+t.Name, ", ")

@@ -110,7 +110,7 @@ func showCommand() *cobra.Command {
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), struct {
 				client.Metadata
-				openapi.Takes
+				openapi.InputRules
 			}{m, takes})
 		}
 		rows := [][]string{{"model", m.Name, "version " + strings.Join(m.Versions, ", "), m.Platform}}
@@ -158,12 +158,12 @@ func withReason(ctx context.Context, cl *client.Client, model, version string, e
 
 // takesOf returns input properties of a model version beyond the metadata; version "" = the version for requests
 // without a version. For a version missing in the server's document, the properties are unknown.
-func takesOf(ctx context.Context, cl *client.Client, m client.Metadata, version string) (openapi.Takes, error) {
+func takesOf(ctx context.Context, cl *client.Client, m client.Metadata, version string) (openapi.InputRules, error) {
 	document, err := cl.OpenAPI(ctx)
 	if err != nil {
-		return openapi.Takes{}, err
+		return openapi.InputRules{}, err
 	}
-	return openapi.TakesOf(document, m.Name, version)
+	return openapi.InputRulesOf(document, m.Name, version)
 }
 
 func listKinds(c *cobra.Command, asJSON bool) error {

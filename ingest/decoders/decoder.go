@@ -180,12 +180,12 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 
 // need returns the size to which ffmpeg scales pictures: the size needed by the model, or the full size after a
 // request for a region of a picture.
-func (d *Decoder) need() video.Need {
+func (d *Decoder) need() video.TargetSize {
 	d.mu.Lock()
 	regions := d.regions
 	d.mu.Unlock()
 	if regions {
-		return video.Need{}
+		return video.TargetSize{}
 	}
 	return sources.NeedOf(d.st.Model())
 }

@@ -95,7 +95,7 @@ type process struct {
 	d             *Decoder
 	dec           *video.Decoder
 	width, height int // of the key frame
-	need          video.Need
+	need          video.TargetSize
 	memory        int64 // charged for the process
 	next          uint64
 	since         stream.Instant
@@ -105,7 +105,7 @@ type process struct {
 
 // start starts ffmpeg for a key frame. If starting fails, or a recent failure forbids a new start, start returns nil
 // and the reason for the ending of the key frame.
-func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
+func (d *Decoder) start(c *chunk, need video.TargetSize) (*process, stream.Reason) {
 	d.mu.Lock()
 	tooSoon := d.retryAt > stream.Now()
 	d.mu.Unlock()
@@ -160,7 +160,7 @@ func (p *process) ended() bool {
 }
 
 // decodes reports whether frames from the key frame c on come from p in the needed size.
-func (p *process) decodes(c *chunk, need video.Need) bool {
+func (p *process) decodes(c *chunk, need video.TargetSize) bool {
 	return p != nil && p.width == c.info.Width && p.height == c.info.Height && p.need == need
 }
 

@@ -55,10 +55,10 @@ type call struct {
 	alloc    func(n int) []byte
 	turns    *processors.Turns // of long texts
 
-	head   []byte     // the JSON of the reply, or the JSON between large tensors
-	pieces oip.Pieces // the whole JSON in pieces
-	piece  []byte     // memory for one piece after the other; nil = head is the whole JSON
-	parts  [][]byte   // the bytes after the JSON
+	head   []byte             // the JSON of the reply, or the JSON between large tensors
+	pieces oip.ChunkedEncoder // the whole JSON in pieces
+	piece  []byte             // memory for one piece after the other; nil = head is the whole JSON
+	parts  [][]byte           // the bytes after the JSON
 	size   int
 	timing []byte
 }

@@ -69,7 +69,7 @@ func (h *Hub) Subscribe(in Input, o Options) *Subscription {
 
 // options returns the options of an input's source. At each opening, fps returns the rate and needs the sizes of the
 // frames.
-func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, paced bool) Options {
+func (h *Hub) options(i *Input, fps func() float64, needs func() []video.TargetSize, paced bool) Options {
 	return Options{
 		Address: i.Address,
 		reading: &h.reading,

@@ -50,7 +50,7 @@ type Env struct {
 	// OneThread reports whether one thread decodes a video, as in video.Options.
 	OneThread func() bool
 	// Needs are the frame sizes needed, as for a Resizer.
-	Needs     []video.Need
+	Needs     []video.TargetSize
 	Hardware  *video.Hardware        // hardware decoding of videos where possible; nil = software
 	Sandbox   bool                   // confines ffmpeg, as for video.Options
 	Programs  *confine.Programs      // confines programs of exec sources; nil = not
@@ -73,14 +73,14 @@ type Resizer interface {
 	// Resize changes the needed sizes: frames are scaled to the largest width and height, but never above the
 	// source's own size. Without needs, or with a zero need, frames have the source's own size. Any goroutine may
 	// call Resize; the change takes effect within a few frames, and no frame is lost.
-	Resize(needs []video.Need)
+	Resize(needs []video.TargetSize)
 }
 
 // NeedOf returns the frame size needed by a model. The whole picture is needed for a region of the picture, and for
 // viewing by people.
-func NeedOf(m *stream.Model) video.Need {
+func NeedOf(m *stream.Model) video.TargetSize {
 	width, height := m.FrameSize()
-	return video.Need{Width: width, Height: height, Letterbox: width > 0 && m.Image.Fit == "letterbox"}
+	return video.TargetSize{Width: width, Height: height, Letterbox: width > 0 && m.Image.Fit == "letterbox"}
 }
 
 // Info describes an open source.

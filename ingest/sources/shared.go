@@ -41,7 +41,7 @@ type shared struct {
 // newShared returns a shared source for an input. cancel ends the source.
 func newShared(h *Hub, in Input, cancel context.CancelFunc) *shared {
 	sh := &shared{cancel: cancel, recovered: h.tasks.Recovered, over: make(chan struct{})}
-	o := h.options(&in, sh.rate, func() []video.Need { return sh.source.Needs() }, false)
+	o := h.options(&in, sh.rate, func() []video.TargetSize { return sh.source.Needs() }, false)
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed = sh.frame, sh.unreadable, sh.lost, sh.opened, sh.failed
 	sh.source = New(o)
 	sh.sizes = newSizes(sh.source)

@@ -39,12 +39,12 @@ func TestSizesOfASharedSource(t *testing.T) {
 		t.Fatalf("no frame of %s", size)
 	}
 	until("320x240")
-	a.Resize([]video.Need{{Width: 64, Height: 48}})
+	a.Resize([]video.TargetSize{{Width: 64, Height: 48}})
 	until("64x48")
 	for range 3 {
 		b := subscribe(t, h, in, sources.Options{}) // without a need: gets whole pictures
 		until("320x240")
-		b.Resize([]video.Need{{Width: 32, Height: 96}})
+		b.Resize([]video.TargetSize{{Width: 32, Height: 96}})
 		until("64x96")
 		b.leave()
 		until("64x48")

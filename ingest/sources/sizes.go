@@ -12,17 +12,17 @@ import (
 type sizes struct {
 	source *Source
 	mu     sync.Mutex
-	of     map[*Subscription][]video.Need
+	of     map[*Subscription][]video.TargetSize
 }
 
 func newSizes(source *Source) *sizes {
-	return &sizes{source: source, of: map[*Subscription][]video.Need{}}
+	return &sizes{source: source, of: map[*Subscription][]video.TargetSize{}}
 }
 
 // set sets the needs of a subscription. Without needs, the subscription needs the source's own size.
-func (z *sizes) set(s *Subscription, needs []video.Need) {
+func (z *sizes) set(s *Subscription, needs []video.TargetSize) {
 	if len(needs) == 0 {
-		needs = []video.Need{{}}
+		needs = []video.TargetSize{{}}
 	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -42,7 +42,7 @@ func (z *sizes) remove(s *Subscription) {
 
 // apply passes all needs to the source. mu is held.
 func (z *sizes) apply() {
-	var all []video.Need
+	var all []video.TargetSize
 	for _, n := range z.of {
 		all = append(all, n...)
 	}

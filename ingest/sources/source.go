@@ -60,8 +60,8 @@ type Source struct {
 
 	mu     sync.Mutex
 	status Status
-	needs  []video.Need // nil until Resize
-	reader Resizer      // nil while none is open
+	needs  []video.TargetSize // nil until Resize
+	reader Resizer            // nil while none is open
 }
 
 // New returns a source, idle until Run.
@@ -89,7 +89,7 @@ func (s *Source) Status() Status {
 
 // Resize changes the needed frame sizes of the present and later Readers. Any goroutine may call Resize. A Reader
 // that is no Resizer ignores the sizes.
-func (s *Source) Resize(needs []video.Need) {
+func (s *Source) Resize(needs []video.TargetSize) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needs = needs
@@ -99,7 +99,7 @@ func (s *Source) Resize(needs []video.Need) {
 }
 
 // Needs returns the sizes of the last call of Resize.
-func (s *Source) Needs() []video.Need {
+func (s *Source) Needs() []video.TargetSize {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.needs
@@ -340,7 +340,7 @@ type cancelReader struct {
 }
 
 // Resize implements Resizer.
-func (r *cancelReader) Resize(needs []video.Need) {
+func (r *cancelReader) Resize(needs []video.TargetSize) {
 	if z, ok := r.Reader.(Resizer); ok {
 		z.Resize(needs)
 	}

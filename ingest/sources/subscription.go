@@ -32,7 +32,7 @@ type Subscription struct {
 	shared bool    // source is shared
 	before uint64  // restarts of the shared source before the subscription
 	picker picker  // of a shared source
-	needs  []video.Need
+	needs  []video.TargetSize
 	sizes  *sizes // of the shared source; nil otherwise
 }
 
@@ -90,7 +90,7 @@ func (s *Subscription) breakOff() { close(s.broken) }
 func (s *Subscription) runAlone(ctx context.Context) error {
 	var source *Source
 	o := s.hub.options(&s.in, func() float64 { return s.in.FPS },
-		func() []video.Need { return source.Needs() }, s.o.Paced != nil && s.o.Paced())
+		func() []video.TargetSize { return source.Needs() }, s.o.Paced != nil && s.o.Paced())
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed, o.Paced = s.o.Frame, s.o.Unreadable, s.o.Lost, s.o.Opened,
 		s.o.Failed, s.o.Paced
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Subscription) runAlone(ctx context.Context) error {
 
 // Resize changes the needed frame sizes, as for a Resizer. The frames of a shared source have a size for the needs of
 // all subscriptions. Any goroutine may call Resize, also before Run and in a callback.
-func (s *Subscription) Resize(needs []video.Need) {
+func (s *Subscription) Resize(needs []video.TargetSize) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needs = needs

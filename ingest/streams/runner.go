@@ -260,12 +260,12 @@ func (f *runner) awaitModels() bool {
 
 // needs returns the needed frame sizes: the picture sizes of the models, and the whole picture while somebody
 // watches.
-func (f *runner) needs() (needs []video.Need) {
+func (f *runner) needs() (needs []video.TargetSize) {
 	for _, o := range *f.feeds.Load() {
 		needs = append(needs, sources.NeedOf(o.stream.Model()))
 	}
 	if slices.ContainsFunc(f.previews(), (*preview).active) {
-		needs = append(needs, video.Need{})
+		needs = append(needs, video.TargetSize{})
 	}
 	return needs
 }

@@ -30,8 +30,8 @@ const (
 	maxEnviron = 4 << 20               // most bytes read of a process's variables
 )
 
-// family are the children of this process started by Start.
-var family = struct {
+// children are the children of this process started by Start.
+var children = struct {
 	starting sync.RWMutex // held for reading from the start of a child until its entry in marks
 	mu       sync.Mutex
 	marks    map[int]string // of unreaped children, by process id
@@ -50,31 +50,31 @@ var serverMark = sync.OnceValue(func() string {
 
 // newMark returns a mark that distinguishes the descendants of a child. The calling thread must not be confined.
 func newMark() string {
-	family.mu.Lock()
-	defer family.mu.Unlock()
-	family.started++
-	return serverMark() + strconv.FormatUint(family.started, 10)
+	children.mu.Lock()
+	defer children.mu.Unlock()
+	children.started++
+	return serverMark() + strconv.FormatUint(children.started, 10)
 }
 
 // startMarked starts a process and enters the process in family, so that nobody takes the process for an orphan.
 func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
 	attr.Env = append(attr.Env, markName+mark)
-	family.starting.RLock()
-	defer family.starting.RUnlock()
+	children.starting.RLock()
+	defer children.starting.RUnlock()
 	proc, err := os.StartProcess(path, args, attr)
 	if err == nil {
-		family.mu.Lock()
-		family.marks[proc.Pid] = mark
-		family.mu.Unlock()
+		children.mu.Lock()
+		children.marks[proc.Pid] = mark
+		children.mu.Unlock()
 	}
 	return proc, err
 }
 
 // forget removes a reaped child.
 func forget(pid int) {
-	family.mu.Lock()
-	delete(family.marks, pid)
-	family.mu.Unlock()
+	children.mu.Lock()
+	delete(children.marks, pid)
+	children.mu.Unlock()
 }
 
 // Adopt makes this process the parent of orphaned descendants of its children, and so ends these descendants with the
@@ -88,7 +88,7 @@ func Adopt(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl: %w", err)
 	}
-	family.adopts.Store(true)
+	children.adopts.Store(true)
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	go func() {
@@ -112,7 +112,7 @@ func Adopt(ctx context.Context) error {
 
 // endOrphans kills the descendants of ended children, and waits at most endLimit for their end.
 func endOrphans() {
-	if !family.adopts.Load() {
+	if !children.adopts.Load() {
 		return
 	}
 	for by := time.Now().Add(endLimit); visitOrphans(true) > 0 && time.Now().Before(by); {
@@ -123,8 +123,8 @@ func endOrphans() {
 // visitOrphans reaps ended orphans and, with kill, kills the orphans whose child has ended. The result is the number
 // of orphans killed or reaped: their children may have become orphans since the listing.
 func visitOrphans(kill bool) (ended int) {
-	family.ending.Lock()
-	defer family.ending.Unlock()
+	children.ending.Lock()
+	defer children.ending.Unlock()
 	own := os.Getpid()
 	for _, pid := range orphans() {
 		st, err := readStat(pid)
@@ -145,16 +145,16 @@ func visitOrphans(kill bool) (ended int) {
 
 // orphans returns the children of this process not started by Start.
 func orphans() (pids []int) {
-	family.starting.Lock()
-	defer family.starting.Unlock()
+	children.starting.Lock()
+	defer children.starting.Unlock()
 	all, err := directChildren()
 	if err != nil {
 		return nil
 	}
-	family.mu.Lock()
-	defer family.mu.Unlock()
+	children.mu.Lock()
+	defer children.mu.Unlock()
 	for _, pid := range all {
-		if _, ok := family.marks[pid]; !ok {
+		if _, ok := children.marks[pid]; !ok {
 			pids = append(pids, pid)
 		}
 	}
@@ -188,9 +188,9 @@ func noNewPrivs(pid string) bool {
 // lives reports whether the child of a mark runs. The child may belong to another process.
 func lives(mark string) bool {
 	if strings.HasPrefix(mark, serverMark()) {
-		family.mu.Lock()
-		defer family.mu.Unlock()
-		for _, m := range family.marks {
+		children.mu.Lock()
+		defer children.mu.Unlock()
+		for _, m := range children.marks {
 			if m == mark {
 				return true
 			}
@@ -227,10 +227,10 @@ func markOf(pid int) string {
 	return ""
 }
 
-// KillLeft kills the processes left by the children of a process that has ended in any way, even by SIGKILL, and
-// returns their names. KillLeft finds processes of this user and this namespace of process ids that have kept the
+// KillOrphans kills the processes left by the children of a process that has ended in any way, even by SIGKILL, and
+// returns their names. KillOrphans finds processes of this user and this namespace of process ids that have kept the
 // child's variables.
-func KillLeft(ctx context.Context) (killed []string, err error) {
+func KillOrphans(ctx context.Context) (killed []string, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, err

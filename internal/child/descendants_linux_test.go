@@ -125,7 +125,7 @@ func TestKillLeft(t *testing.T) {
 	has := func(killed []string) bool {
 		return slices.ContainsFunc(killed, func(k string) bool { return strings.HasSuffix(k, name) })
 	}
-	if killed, err := child.KillLeft(t.Context()); err != nil || has(killed) {
+	if killed, err := child.KillOrphans(t.Context()); err != nil || has(killed) {
 		t.Errorf("%v, %v: of a process that lives", killed, err)
 	}
 	if err := c.Process.Kill(); err != nil {
@@ -135,7 +135,7 @@ func TestKillLeft(t *testing.T) {
 	// The variables of the process cannot be read during the exec of sleep. A server of another test may kill the
 	// process first.
 	for limit := time.Now().Add(30 * time.Second); there(left); {
-		if killed, err := child.KillLeft(t.Context()); err != nil || time.Now().After(limit) {
+		if killed, err := child.KillOrphans(t.Context()); err != nil || time.Now().After(limit) {
 			t.Fatalf("%v, %v: want %s", killed, err, name)
 		}
 	}

@@ -20,5 +20,5 @@ func Adopt(context.Context) error { return nil }
 
 func endOrphans() {}
 
-// KillLeft does nothing: it needs Linux.
-func KillLeft(context.Context) ([]string, error) { return nil, nil }
+// KillOrphans does nothing: it needs Linux.
+func KillOrphans(context.Context) ([]string, error) { return nil, nil }

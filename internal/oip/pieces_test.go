@@ -34,7 +34,7 @@ func anyTensor(random *rand.Rand, datatype string, n int) Tensor {
 func TestPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	mem := make([]byte, 0, PieceSize)
-	var p Pieces
+	var p ChunkedEncoder
 	var head []byte
 	refused, several := 0, 0
 	for range 300 {
@@ -151,7 +151,7 @@ func TestControlCharacters(t *testing.T) {
 		r := InferResponse{ModelName: "m", Outputs: []Tensor{{Name: "o", Datatype: Bytes, Shape: []int{2},
 			Data: AppendBytes(AppendBytes(nil, c.first), c.second)}}}
 		whole, err := AppendResponse(nil, &r, nil)
-		_, err2 := new(Pieces).Begin(nil, nil, &r, nil)
+		_, err2 := new(ChunkedEncoder).Begin(nil, nil, &r, nil)
 		if c.refused == "" {
 			if err != nil || err2 != nil || len(whole) > 7000+3*len(r.Outputs[0].Data) {
 				t.Errorf("%s: %d bytes, %v, %v", c.name, len(whole), err, err2)

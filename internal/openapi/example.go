@@ -12,7 +12,7 @@ import (
 func (m *Model) Example() (request map[string]any, ok bool) {
 	inputs := []any{}
 	left := maxExample
-	tensors := Sent(m.Inputs, m.Optional, func(t oip.TensorMetadata) string { return t.Name })
+	tensors := RequiredInputs(m.Inputs, m.Optional, func(t oip.TensorMetadata) string { return t.Name })
 	if m.takesAll() {
 		tensors = []oip.TensorMetadata{{Name: "x", Datatype: "FP32", Shape: []int{2}}}
 	}
@@ -42,8 +42,8 @@ func (m *Model) Example() (request map[string]any, ok bool) {
 	return object{"inputs": inputs}, len(inputs) > 0
 }
 
-// Sent returns the inputs for a request: all inputs that are not optional, or the first input if all are optional.
-func Sent[T any](inputs []T, optional []string, name func(T) string) []T {
+// RequiredInputs returns the inputs for a request: all inputs that are not optional, or the first input if all are optional.
+func RequiredInputs[T any](inputs []T, optional []string, name func(T) string) []T {
 	if len(inputs) == 0 {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 // Model is a loaded model.
 type Model struct {
 	oip.ModelMetadata
-	Takes
+	InputRules
 	Any       bool // tensors are not checked: the declared inputs, or any tensors if none are declared
 	Program   bool // a program with its own routes
 	Element   bool // accepts the bytes of its single element
@@ -97,7 +97,7 @@ func (d *document) model(m *Model) {
 			"default": object{"description": "an error",
 				"content": object{"application/json": object{"schema": ref("Error")}}},
 		},
-		modelKey: m.Name, versionKey: strings.Join(m.Versions, ","), takesKey: m.Takes,
+		modelKey: m.Name, versionKey: strings.Join(m.Versions, ","), takesKey: m.InputRules,
 	})
 }
 

@@ -75,24 +75,24 @@ func Part[T any](parts []any) (settings T, set bool) {
 	return settings, set
 }
 
-// Own replaces the structs in optional sections and registered parts of the struct by copies. Later changes then do
+// DetachCopies replaces the structs in optional sections and registered parts of the struct by copies. Later changes then do
 // not affect the original of the struct.
-func Own(ptr any) { own(reflect.ValueOf(ptr).Elem()) }
+func DetachCopies(ptr any) { detachCopy(reflect.ValueOf(ptr).Elem()) }
 
-func own(v reflect.Value) {
+func detachCopy(v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Field(i)
 		switch {
 		case !f.CanSet():
 		case f.Kind() == reflect.Struct:
-			own(f)
+			detachCopy(f)
 		case f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.Struct && !f.IsNil():
 			f.Set(copyOf(f))
 		case isList(v.Type().Field(i)) && f.Len() > 0:
 			entries := reflect.MakeSlice(f.Type(), f.Len(), f.Len())
 			reflect.Copy(entries, f)
 			for i := range entries.Len() {
-				own(entries.Index(i))
+				detachCopy(entries.Index(i))
 			}
 			f.Set(entries)
 		case f.Type() == namesType && !f.IsNil():
@@ -113,6 +113,6 @@ func own(v reflect.Value) {
 func copyOf(p reflect.Value) reflect.Value {
 	c := reflect.New(p.Type().Elem())
 	c.Elem().Set(p.Elem())
-	own(c.Elem())
+	detachCopy(c.Elem())
 	return c
 }

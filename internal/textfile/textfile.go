@@ -148,9 +148,9 @@ func (s state) same(o state) bool {
 // settled reports whether a file has not changed for a while before now. A time in the future says nothing.
 func (s state) settled(now time.Time) bool { return now.Sub(s.mtime) >= Settle }
 
-// Again returns the new contents of a file with contents of shape before, once the file has not changed for the time
+// ReadChanged returns the new contents of a file with contents of shape before, once the file has not changed for the time
 // Settle. The error says why the new contents are not accepted.
-func Again(ctx context.Context, path string, most int64, before Shape) ([]byte, error) {
+func ReadChanged(ctx context.Context, path string, most int64, before Shape) ([]byte, error) {
 	if !before.Known {
 		return Read(path, most)
 	}

@@ -140,7 +140,7 @@ func TestFIFO(t *testing.T) {
 	if _, err := Read(r.path, 10); err == nil || !strings.Contains(err.Error(), "writer holds it open") {
 		t.Error(err)
 	}
-	if _, err := Again(t.Context(), r.path, 10, ShapeOf([]byte("one\n"))); err == nil {
+	if _, err := ReadChanged(t.Context(), r.path, 10, ShapeOf([]byte("one\n"))); err == nil {
 		t.Error("is read again")
 	}
 }
@@ -169,24 +169,24 @@ func TestAgain(t *testing.T) {
 	old := ShapeOf([]byte("one\n"))
 	now := time.Now()
 	file(t, path, "two\n", now.Add(-time.Minute))
-	if text, err := Again(t.Context(), path, 10, old); string(text) != "two\n" || err != nil {
+	if text, err := ReadChanged(t.Context(), path, 10, old); string(text) != "two\n" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 	file(t, path, "", now.Add(-time.Minute))
-	if _, err := Again(t.Context(), path, 10, old); err == nil || !strings.Contains(err.Error(), "is empty") {
+	if _, err := ReadChanged(t.Context(), path, 10, old); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Error(err)
 	}
-	if _, err := Again(t.Context(), path, 10, Shape{}); err != nil { // at the start
+	if _, err := ReadChanged(t.Context(), path, 10, Shape{}); err != nil { // at the start
 		t.Error(err)
 	}
 	file(t, path, "three\n", now.Add(time.Hour)) // maybe still being written
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Again(ctx, path, 10, old); !errors.Is(err, context.Canceled) {
+	if _, err := ReadChanged(ctx, path, 10, old); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	// two looks have found the same
-	if text, err := Again(t.Context(), path, 10, old); string(text) != "three\n" || err != nil {
+	if text, err := ReadChanged(t.Context(), path, 10, old); string(text) != "three\n" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 }

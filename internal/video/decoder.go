@@ -19,7 +19,7 @@ type DecoderOptions struct {
 	Width, Height int    // pixels, by the first chunk
 	// Need is the size to which ffmpeg scales frames. The zero Need keeps the decoded size: Width x Height unless the
 	// chunk's header is wrong.
-	Need Need
+	Need TargetSize
 	// MaxPixels bounds each picture, also the pictures of later chunks; 0 = no limit.
 	MaxPixels int
 	// Hardware, if set, decodes the video where possible. See HardwareFailed.

@@ -81,7 +81,7 @@ func TestDecoderReturnsEachFrameBeforeTheNextChunk(t *testing.T) {
 // Scaled frames show the whole picture: the corners of a rectangle keep their relative places at every ratio of
 // sizes.
 func TestDecoderScales(t *testing.T) {
-	needs := []Need{{}, {Width: 320, Height: 180}, {Width: 640, Height: 640, Letterbox: true},
+	needs := []TargetSize{{}, {Width: 320, Height: 180}, {Width: 640, Height: 640, Letterbox: true},
 		{Width: 301, Height: 173}, {Width: 64, Height: 4000}}
 	sizes := [][2]int{{640, 480}, {1280, 720}, {322, 242}}
 	codecs := videotest.Codecs

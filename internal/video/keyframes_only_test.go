@@ -37,7 +37,7 @@ func TestKeyFramesOnly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "report")
 			tt.o.FFmpeg = program(t, fmt.Sprintf(`FFREPORT=file=%s:level=40 exec ffmpeg "$@"`, report))
-			tt.o.Format, tt.o.Needs = NV12, []Need{{Width: 16, Height: 16}}
+			tt.o.Format, tt.o.Needs = NV12, []TargetSize{{Width: 16, Height: 16}}
 			r := open(t, tt.o)
 			var got []time.Duration
 			for dst := make([]byte, r.FrameSize()); ; {

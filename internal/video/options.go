@@ -55,7 +55,7 @@ type Options struct {
 	Width, Height int
 	// Needs, if any, reduce frames inside ffmpeg to the smallest size that serves all needs. Reader.Resize changes
 	// the needs. Not with Encoded.
-	Needs []Need
+	Needs []TargetSize
 	// Format of raw frames; "" means RGB24. Not with Encoded.
 	Format Format
 	// Encoded, if MJPEG, makes every frame a whole JPEG picture instead of raw pixels.

@@ -284,7 +284,7 @@ func (r *Reader) startProgram(deadline time.Time) error {
 }
 
 // Resize changes Options.Needs. Frames have the new size within a few frame intervals, and none is lost.
-func (r *Reader) Resize(needs []Need) {
+func (r *Reader) Resize(needs []TargetSize) {
 	if r.opts.commands() {
 		var to size
 		to.w, to.h = Largest(r.info.Width, r.info.Height, needs)

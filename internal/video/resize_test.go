@@ -22,23 +22,23 @@ import (
 // Frames of a consumer's need are not scaled again by package codec.
 func TestNeed(t *testing.T) {
 	for _, tt := range []struct {
-		need Need
+		need TargetSize
 		w, h int
 		want [2]int
 	}{
-		{Need{}, 1280, 720, [2]int{1280, 720}},
-		{Need{Width: 320, Height: 240}, 1280, 720, [2]int{320, 240}},
-		{Need{Width: 320, Height: 240}, 300, 720, [2]int{300, 240}},
-		{Need{Width: 640, Height: 640, Letterbox: true}, 1280, 720, [2]int{640, 360}},
-		{Need{Width: 640, Height: 640, Letterbox: true}, 720, 1280, [2]int{360, 640}},
-		{Need{Width: 640, Height: 640, Letterbox: true}, 320, 240, [2]int{320, 240}},
-		{Need{Width: 4, Height: 4, Letterbox: true}, 1000, 1, [2]int{4, 1}},
+		{TargetSize{}, 1280, 720, [2]int{1280, 720}},
+		{TargetSize{Width: 320, Height: 240}, 1280, 720, [2]int{320, 240}},
+		{TargetSize{Width: 320, Height: 240}, 300, 720, [2]int{300, 240}},
+		{TargetSize{Width: 640, Height: 640, Letterbox: true}, 1280, 720, [2]int{640, 360}},
+		{TargetSize{Width: 640, Height: 640, Letterbox: true}, 720, 1280, [2]int{360, 640}},
+		{TargetSize{Width: 640, Height: 640, Letterbox: true}, 320, 240, [2]int{320, 240}},
+		{TargetSize{Width: 4, Height: 4, Letterbox: true}, 1000, 1, [2]int{4, 1}},
 	} {
 		if w, h := tt.need.In(tt.w, tt.h); [2]int{w, h} != tt.want {
 			t.Errorf("%+v of %d x %d: %d x %d, want %v", tt.need, tt.w, tt.h, w, h, tt.want)
 		}
 	}
-	if w, h := Largest(1280, 720, []Need{{Width: 320, Height: 240}, {Width: 416, Height: 416, Letterbox: true}}); w !=
+	if w, h := Largest(1280, 720, []TargetSize{{Width: 320, Height: 240}, {Width: 416, Height: 416, Letterbox: true}}); w !=
 		416 || h != 240 {
 		t.Errorf("the largest is %d x %d", w, h)
 	}
@@ -47,7 +47,7 @@ func TestNeed(t *testing.T) {
 	}
 	same := func(w, h, tw, th uint16) bool {
 		sw, sh := int(w%2000)+1, int(h%2000)+1
-		n := Need{Width: int(tw%700) + 1, Height: int(th%700) + 1, Letterbox: true}
+		n := TargetSize{Width: int(tw%700) + 1, Height: int(th%700) + 1, Letterbox: true}
 		nw, nh := n.In(sw, sh)
 		to := codec.Target{Width: n.Width, Height: n.Height, Color: codec.Gray, Fit: codec.Letterbox, SourceWidth: sw,
 			SourceHeight: sh}
@@ -68,7 +68,7 @@ func TestNeed(t *testing.T) {
 
 // resizing reads a source until each size has occurred, and checks all frames.
 func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
-	small := []Need{{Width: 96, Height: 64}}
+	small := []TargetSize{{Width: 96, Height: 64}}
 	o.Format, o.Needs = NV12, small
 	r := open(t, o)
 	defer r.Close()
@@ -101,10 +101,10 @@ func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
 	for range 2 {
 		r.Resize(nil)
 		until(full[0], full[1])
-		r.Resize(append(small, Need{Width: 100, Height: 30, Letterbox: true}))
+		r.Resize(append(small, TargetSize{Width: 100, Height: 30, Letterbox: true}))
 		until(96, 64)
-		r.Resize([]Need{{Width: 160, Height: 48}})
-		r.Resize([]Need{{Width: 64, Height: 100}}) // before the previous Resize has taken effect
+		r.Resize([]TargetSize{{Width: 160, Height: 48}})
+		r.Resize([]TargetSize{{Width: 64, Height: 100}}) // before the previous Resize has taken effect
 		until(64, 100)
 		r.Resize(small)
 		until(96, 64)
@@ -203,9 +203,9 @@ func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.o.Format, tt.o.Needs = NV12, []Need{{Width: 64, Height: 48}}
+			tt.o.Format, tt.o.Needs = NV12, []TargetSize{{Width: 64, Height: 48}}
 			r := open(t, tt.o)
-			r.Resize([]Need{{Width: 128, Height: 96}})
+			r.Resize([]TargetSize{{Width: 128, Height: 96}})
 			dst := make([]byte, 2*r.FrameSize())
 			var sizes []string
 			n := 0
@@ -240,10 +240,10 @@ func TestTheSourceTurns(t *testing.T) {
 	wide, tall := part("320x240", "0"), part("240x320", "2")
 	for _, tt := range []struct {
 		name  string
-		needs []Need
+		needs []TargetSize
 	}{
 		{"full", nil},
-		{"reduced", []Need{{Width: 64, Height: 48}}},
+		{"reduced", []TargetSize{{Width: 64, Height: 48}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -281,7 +281,7 @@ func TestWithoutCommandsTheSizeStays(t *testing.T) {
 	r := open(t,
 		Options{URL: "exec:ffmpeg -nostdin -v error -f lavfi -i testsrc=size=64x48:rate=100 -c:v ffv1 -f nut -",
 			Format: NV12,
-			Needs:  []Need{{Width: 16, Height: 16}}, FFmpeg: path, Log: func(line string) {
+			Needs:  []TargetSize{{Width: 16, Height: 16}}, FFmpeg: path, Log: func(line string) {
 				if strings.Contains(line, "does not scale to 16 x 16") {
 					logged++
 				}

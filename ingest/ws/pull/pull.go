@@ -284,7 +284,7 @@ func (v *videoPull) videoMemory() ingest.VideoMemory {
 func (v *videoPull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
-		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels,
+		Needs: []video.TargetSize{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels,
 		Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox, Nice: video.ClientNice,
 		MaxTime: v.puller.Limits.MaxTime, Used: ingest.ChargeDecoding(v.puller.account()),
 	}

@@ -155,7 +155,7 @@ func (c Config) Validate() error {
 
 // withDefaults returns c with its zero fields filled in.
 func (c Config) withDefaults() Config {
-	setting.Own(&c)
+	setting.DetachCopies(&c)
 	setting.Fill(&c)
 	return c
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Takes describes the optional and additional parts of requests to a model, besides the metadata.
-type Takes struct {
+// InputRules describes the optional and additional parts of requests to a model, besides the metadata.
+type InputRules struct {
 	Picture  *Picture `json:"picture,omitempty"`
 	Optional []string `json:"optional,omitempty"` // inputs not required in requests
 }
@@ -62,14 +62,14 @@ func pixels(color string, width, height int) string {
 // The members of a model's operation with the version and with the Takes of the model.
 const versionKey, takesKey = "x-millrace-version", "x-millrace-takes"
 
-// TakesOf returns the Takes of a version of a model from a document; version "" = the default version. The result is
+// InputRulesOf returns the Takes of a version of a model from a document; version "" = the default version. The result is
 // empty for a version not described in the document.
-func TakesOf(document []byte, model, version string) (takes Takes, err error) {
+func InputRulesOf(document []byte, model, version string) (takes InputRules, err error) {
 	var of struct {
 		Paths map[string]map[string]struct {
-			Model   string `json:"x-millrace-model"`
-			Version string `json:"x-millrace-version"`
-			Takes   Takes  `json:"x-millrace-takes"`
+			Model   string     `json:"x-millrace-model"`
+			Version string     `json:"x-millrace-version"`
+			Takes   InputRules `json:"x-millrace-takes"`
 		} `json:"paths"`
 	}
 	if err := json.Unmarshal(document, &of); err != nil {

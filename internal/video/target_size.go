@@ -1,14 +1,14 @@
 package video
 
-// Need is the picture size wanted by one consumer of a source. The zero Need is the source's own size.
-type Need struct {
+// TargetSize is the picture size wanted by one consumer of a source. The zero TargetSize is the source's own size.
+type TargetSize struct {
 	Width, Height int  // pixels; both 0: the source's own size
 	Letterbox     bool // keep the aspect ratio within Width x Height; else stretch to Width x Height
 }
 
 // In returns the size to which a source of w by h pixels can be scaled so that the consumer need not scale again. The
 // size is never larger than the source.
-func (n Need) In(w, h int) (width, height int) {
+func (n TargetSize) In(w, h int) (width, height int) {
 	tw, th := n.Width, n.Height
 	if tw <= 0 || th <= 0 {
 		return w, h
@@ -25,7 +25,7 @@ func (n Need) In(w, h int) (width, height int) {
 }
 
 // Largest returns the size that serves all needs: the largest of each side. Without needs, the source's own size.
-func Largest(w, h int, needs []Need) (width, height int) {
+func Largest(w, h int, needs []TargetSize) (width, height int) {
 	if len(needs) == 0 {
 		return w, h
 	}

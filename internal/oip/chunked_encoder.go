@@ -13,9 +13,9 @@ const PieceSize = 64 << 10
 // minCut is the least data of a tensor, in bytes, made in separate pieces.
 const minCut = 256
 
-// Pieces makes the JSON of a response in pieces, so that a text several times as large as the tensors needs no
+// ChunkedEncoder makes the JSON of a response in pieces, so that a text several times as large as the tensors needs no
 // memory. The response must not change until the last piece.
-type Pieces struct {
+type ChunkedEncoder struct {
 	head  []byte // the text without the elements of large tensors
 	cuts  []cut
 	words bool
@@ -36,7 +36,7 @@ type cut struct {
 
 // Begin checks a response and returns to its first piece. The pieces take turns. head is memory for the text between
 // the elements of tensors; Begin returns head, grown if necessary. binary and errors are as for AppendResponse.
-func (p *Pieces) Begin(turns *processors.Turns, head []byte, r *InferResponse,
+func (p *ChunkedEncoder) Begin(turns *processors.Turns, head []byte, r *InferResponse,
 	binary func(i int) bool) ([]byte, error) {
 	p.Reset()
 	head, err := appendResponse(head[:0], r, binary, &p.cuts)
@@ -45,17 +45,17 @@ func (p *Pieces) Begin(turns *processors.Turns, head []byte, r *InferResponse,
 }
 
 // Reset forgets the response.
-func (p *Pieces) Reset() {
+func (p *ChunkedEncoder) Reset() {
 	clear(p.cuts)
-	*p = Pieces{cuts: p.cuts[:0]}
+	*p = ChunkedEncoder{cuts: p.cuts[:0]}
 }
 
 // Rewind continues with the first piece.
-func (p *Pieces) Rewind() { p.at, p.next, p.open, p.now = 0, 0, false, cut{} }
+func (p *ChunkedEncoder) Rewind() { p.at, p.next, p.open, p.now = 0, 0, false, cut{} }
 
 // Size returns the length of the whole text, and returns to the first piece. Size makes all pieces, one by one, in
 // mem; mem must have room for PieceSize bytes.
-func (p *Pieces) Size(mem []byte) (n int) {
+func (p *ChunkedEncoder) Size(mem []byte) (n int) {
 	p.Rewind()
 	defer p.Rewind()
 	for {
@@ -69,7 +69,7 @@ func (p *Pieces) Size(mem []byte) (n int) {
 
 // Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. Append waits for a
 // turn.
-func (p *Pieces) Append(dst []byte) []byte {
+func (p *ChunkedEncoder) Append(dst []byte) []byte {
 	if p.turns.Begin(PieceSize) {
 		defer p.turns.End()
 	}
@@ -95,7 +95,7 @@ func (p *Pieces) Append(dst []byte) []byte {
 }
 
 // appendElements appends elements of p.now up to the length end, and unsets p.open after the last.
-func (p *Pieces) appendElements(dst []byte, end int) []byte {
+func (p *ChunkedEncoder) appendElements(dst []byte, end int) []byte {
 	if p.now.datatype == Bytes {
 		return p.appendTexts(dst, end)
 	}
@@ -112,7 +112,7 @@ func (p *Pieces) appendElements(dst []byte, end int) []byte {
 }
 
 // appendTexts is appendElements for BYTES.
-func (p *Pieces) appendTexts(dst []byte, end int) []byte {
+func (p *ChunkedEncoder) appendTexts(dst []byte, end int) []byte {
 	for {
 		if p.left < 0 {
 			if end-len(dst) < len(`"\u0000",`) {
