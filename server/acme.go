@@ -54,10 +54,10 @@ type authority struct {
 // named is a name with a certificate of the authority. Each name has its own manager, so that the server knows the
 // error for each name.
 type named struct {
-	name    string
-	manager *autocert.Manager
-	held    atomic.Bool // the manager has a certificate
-	asked   *asked
+	name      string
+	manager   *autocert.Manager
+	held      atomic.Bool // the manager has a certificate
+	transport *authorityTransport
 }
 
 // acmeCache returns the folder of tls.acme.
@@ -127,7 +127,7 @@ func newAuthority(cfg *Config) (*authority, error) {
 	life, end := context.WithCancel(context.Background())
 	a.end = end
 	for _, name := range c.Domains {
-		n := &named{name: name, asked: &asked{life: life, transport: transport}}
+		n := &named{name: name, transport: &authorityTransport{life: life, transport: transport}}
 		open := func(to http.RoundTripper) {
 			n.manager = &autocert.Manager{
 				Prompt: autocert.AcceptTOS, Email: c.Email, Cache: cache, HostPolicy: autocert.HostWhitelist(name),
@@ -141,7 +141,7 @@ func newAuthority(cfg *Config) (*authority, error) {
 			_, err = n.request()
 			n.held.Store(err == nil)
 		}
-		open(n.asked) // without a failure, so that the first request, also for a renewal, is sent at once
+		open(n.transport) // without a failure, so that the first request, also for a renewal, is sent at once
 		a.names = append(a.names, n)
 	}
 	return a, nil
@@ -220,7 +220,7 @@ func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 // run requests missing certificates, and logs failed renewals, until ctx ends.
 func (a *authority) run(ctx context.Context) {
-	defer a.names[0].asked.transport.CloseIdleConnections()
+	defer a.names[0].transport.transport.CloseIdleConnections()
 	defer a.end()
 	var wg sync.WaitGroup
 	for _, n := range a.names {
@@ -241,7 +241,7 @@ func (a *authority) keep(ctx context.Context, n *named) {
 		switch {
 		case err != nil:
 			next, wait = wait, min(2*wait, acmeMaxRetry)
-			why := n.asked.last(err)
+			why := n.transport.last(err)
 			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme",
 				"name", name, "error", why, "do", a.advice(name, why), "again in", next)
 		case !before:
@@ -249,7 +249,7 @@ func (a *authority) keep(ctx context.Context, n *named) {
 			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until",
 				c.Leaf.NotAfter)
 		case late(c.Leaf, time.Now()):
-			why := n.asked.last(errors.New("the authority was not asked, or did not answer"))
+			why := n.transport.last(errors.New("the authority was not asked, or did not answer"))
 			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name,
 				"until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
 		}
@@ -297,9 +297,9 @@ func (a *authority) advice(name string, err error) string {
 	return "see the terms and the state of the authority"
 }
 
-// asked is the transport to the authority. The transport keeps the authority's error, because autocert does not
+// authorityTransport is the transport to the authority. The transport keeps the authority's error, because autocert does not
 // return the error.
-type asked struct {
+type authorityTransport struct {
 	life      context.Context // no request is sent after its end
 	transport *http.Transport
 
@@ -311,7 +311,7 @@ type asked struct {
 const maxProblem = 64 << 10
 
 // RoundTrip implements http.RoundTripper.
-func (t *asked) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *authorityTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(t.life, cancel)
 	end := func() {
@@ -387,14 +387,14 @@ func problemOf(status int, text []byte) *acme.Error {
 	return &acme.Error{StatusCode: status, ProblemType: p.Type, Detail: p.Detail}
 }
 
-func (t *asked) note(err error) {
+func (t *authorityTransport) note(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reason = err
 }
 
 // last returns the authority's last error, or err if the authority reported none, and clears the last error.
-func (t *asked) last(err error) error {
+func (t *authorityTransport) last(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.reason != nil {

@@ -442,7 +442,7 @@ func TestACMERenews(t *testing.T) {
 	if err := os.Mkdir(c.Cache, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	old, key, err := makeCertificate(c.Domains, time.Now().Add(7*24*time.Hour-ownLasts))
+	old, key, err := makeCertificate(c.Domains, time.Now().Add(7*24*time.Hour-ownValidity))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,8 +153,8 @@ func (k *keyPair) reread() error {
 }
 
 const (
-	ownLasts = 365 * 24 * time.Hour
-	ownLeast = 7 * 24 * time.Hour // renew at less than this validity
+	ownValidity      = 365 * 24 * time.Hour
+	ownLeastValidity = 7 * 24 * time.Hour // renew at less than this validity
 )
 
 // ownCertificate returns the files of a self-signed certificate for the names. A valid certificate is kept, so that
@@ -191,7 +191,7 @@ func SelfSignedFile() (string, error) {
 // covers reports whether the certificate is valid for all the names, and for long
 // enough.
 func covers(c *x509.Certificate, names []string) bool {
-	return c != nil && time.Until(c.NotAfter) > ownLeast && !slices.ContainsFunc(names, func(n string) bool {
+	return c != nil && time.Until(c.NotAfter) > ownLeastValidity && !slices.ContainsFunc(names, func(n string) bool {
 		return c.VerifyHostname(n) != nil
 	})
 }
@@ -207,7 +207,7 @@ func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "Millrace", Organization: []string{"self-signed"}},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLasts),
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownValidity),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		// Trusting the certificate means trusting this server only: its key signs no other certificate.

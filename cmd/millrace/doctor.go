@@ -29,8 +29,8 @@ const (
 	fails   = "fail" // makes the exit status 1
 )
 
-// symptom is the doctor's finding in one place.
-type symptom struct {
+// diagnosis is the doctor's finding in one place.
+type diagnosis struct {
 	What   string `json:"what"`
 	State  string `json:"state"` // ok, warn or fail
 	Detail string `json:"detail"`
@@ -38,8 +38,8 @@ type symptom struct {
 }
 
 // passed returns the symptom of a successful check.
-func passed(what, format string, args ...any) symptom {
-	return symptom{What: what, State: healthy, Detail: fmt.Sprintf(format, args...)}
+func passed(what, format string, args ...any) diagnosis {
+	return diagnosis{What: what, State: healthy, Detail: fmt.Sprintf(format, args...)}
 }
 
 func doctorCommand() *cobra.Command {
@@ -75,7 +75,7 @@ doctor takes the settings of millrace serve. doctor loads no models: use millrac
 			d.at = " --addr " + host.addr
 		}
 		if err != nil {
-			d.found = append(d.found, symptom{"configuration", fails, err.Error(),
+			d.found = append(d.found, diagnosis{"configuration", fails, err.Error(),
 				"mend it; docs/millrace.yaml lists all settings"})
 			d.cfg = server.Config{}.WithDefaults()
 		} else {
@@ -113,7 +113,7 @@ type doctor struct {
 	host  *remote
 	named bool   // --addr or the variable was given: a server must answer
 	at    string // --addr for commands to the same server, if needed
-	found []symptom
+	found []diagnosis
 }
 
 // examine makes all checks.
@@ -125,14 +125,14 @@ func (d *doctor) examine(ctx context.Context) {
 	d.found = append(d.found, gpus(ctx)...)
 	d.found = append(d.found, d.ports(ctx)...)
 	for _, err := range server.Exposed(ctx, d.cfg) { // the key may come with the variables of a service
-		d.found = append(d.found, symptom{"keys", warns, err.Error(), "until then, millrace serve does not start"})
+		d.found = append(d.found, diagnosis{"keys", warns, err.Error(), "until then, millrace serve does not start"})
 	}
 	d.found = append(d.found, d.certificates(ctx)...)
 	d.found = append(d.found, d.server(ctx)...)
 }
 
 // certificates reports the certificates given by an authority.
-func (d *doctor) certificates(ctx context.Context) (found []symptom) {
+func (d *doctor) certificates(ctx context.Context) (found []diagnosis) {
 	acme := d.cfg.TLS.ACME
 	for _, name := range acme.Domains {
 		leaf, late, err := server.ACMECertificate(acme, name, time.Now())
@@ -141,7 +141,7 @@ func (d *doctor) certificates(ctx context.Context) (found []symptom) {
 				leaf.NotAfter.UTC().Format(time.DateTime)))
 			continue
 		}
-		s := symptom{"certificate", warns, "there is none for " + name + " in tls.acme.cache of this user",
+		s := diagnosis{"certificate", warns, "there is none for " + name + " in tls.acme.cache of this user",
 			"millrace serve requests it, for which port 443 of the name has to lead to the address http, " + d.cfg.HTTP}
 		if err == nil {
 			s.Detail = fmt.Sprintf("that for %s is valid until %s, and should have been renewed", name,
@@ -194,26 +194,26 @@ func (d *doctor) report(c *cobra.Command, asJSON bool) error {
 }
 
 // onnx loads ONNX Runtime. The library is optional unless named.
-func (d *doctor) onnx() symptom {
+func (d *doctor) onnx() diagnosis {
 	onnx.SetLibrary(d.cfg.ONNX.Library)
 	path, err := onnx.Library()
 	switch {
 	case err == nil:
 		return passed("onnx runtime", "%s", path)
 	case !onnx.Built:
-		return symptom{"onnx runtime", warns, err.Error(), "install that archive, if there are ONNX models"}
+		return diagnosis{"onnx runtime", warns, err.Error(), "install that archive, if there are ONNX models"}
 	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" ||
 		strings.Contains(err.Error(), "cannot be used"):
-		return symptom{"onnx runtime", fails, err.Error(),
+		return diagnosis{"onnx runtime", fails, err.Error(),
 			"name another library with onnx.library, or leave the setting out"}
 	}
-	return symptom{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(),
+	return diagnosis{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(),
 		"if there are ONNX models: copy libonnxruntime.so.1, libstdc++.so.6 and libgcc_s.so.1 of the release's " +
 			"archive into the program's folder or ../lib/millrace; in a checkout: make onnxruntime"}
 }
 
 // ports tries to listen at each address of the configuration.
-func (d *doctor) ports(ctx context.Context) (found []symptom) {
+func (d *doctor) ports(ctx context.Context) (found []diagnosis) {
 	for _, l := range server.Listeners(d.cfg) {
 		what := "port of " + l.Name
 		if _, local := accept.SocketPath(l.Addr); local {
@@ -229,13 +229,13 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 		owner := portOwner(l.Addr)
 		switch {
 		case !listens(ctx, l.Addr):
-			found = append(found, symptom{what, fails, err.Error(),
+			found = append(found, diagnosis{what, fails, err.Error(),
 				"choose an address that this machine has, and a port above 1024 unless root runs the server"})
 		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isNamed(ctx, l.Addr, d.cfg.Name):
 			found = append(found, passed(what, "%s is in use%s, which is a millrace server", l.Addr,
 				cmp.Or(owner, " by a program")))
 		default:
-			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner,
+			found = append(found, diagnosis{what, fails, l.Addr + " is in use" + owner,
 				"end that program, or choose another address: --" + strings.ReplaceAll(l.Setting, ".", "-")})
 		}
 	}
@@ -243,19 +243,19 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 }
 
 // socketSymptom checks a unix socket of the configuration without listening, since listening would replace the file.
-func socketSymptom(ctx context.Context, what string, l server.Listener) symptom {
+func socketSymptom(ctx context.Context, what string, l server.Listener) diagnosis {
 	flag := "--" + strings.ReplaceAll(l.Setting, ".", "-")
 	if err := checkAddr(ctx, l.Addr); errors.Is(err, fs.ErrNotExist) {
-		return symptom{what, warns, err.Error(), "until then, millrace serve does not start; for another path: " + flag}
+		return diagnosis{what, warns, err.Error(), "until then, millrace serve does not start; for another path: " + flag}
 	} else if err != nil {
-		return symptom{what, fails, err.Error(), "choose another path: " + flag}
+		return diagnosis{what, fails, err.Error(), "choose another path: " + flag}
 	}
 	if listens(ctx, l.Addr) {
 		return passed(what, "%s is in use by a server", l.Addr)
 	}
 	path, _ := accept.SocketPath(l.Addr)
 	if at, err := os.Lstat(path); err == nil && at.Mode().Type() != fs.ModeSocket {
-		return symptom{what, fails, path + " is not a unix socket", "remove it, or choose another path: " + flag}
+		return diagnosis{what, fails, path + " is not a unix socket", "remove it, or choose another path: " + flag}
 	}
 	return passed(what, "%s is free", l.Addr)
 }
@@ -278,10 +278,10 @@ func isNamed(ctx context.Context, addr, name string) bool {
 const clockSkew = time.Second
 
 // server asks a running server for its state.
-func (d *doctor) server(ctx context.Context) (found []symptom) {
+func (d *doctor) server(ctx context.Context) (found []diagnosis) {
 	cl, err := d.host.dial()
 	if err != nil {
-		return []symptom{{"server", fails, err.Error(), "correct --addr, --ca, --fingerprint, --token or --token-file"}}
+		return []diagnosis{{"server", fails, err.Error(), "correct --addr, --ca, --fingerprint, --token or --token-file"}}
 	}
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -297,9 +297,9 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 			}
 			do = "give a key that has the role watch, with --token-file FILE or the variable " + config.EnvToken
 		case !d.named:
-			return []symptom{passed("server", "none answers at %s", cl.Addr())}
+			return []diagnosis{passed("server", "none answers at %s", cl.Addr())}
 		}
-		return []symptom{{"server", state, err.Error(), do}}
+		return []diagnosis{{"server", state, err.Error(), do}}
 	}
 	skew := st.Time.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
 	s := passed("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version,
@@ -309,25 +309,25 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	}
 	found = append(found, s)
 	if skew.Abs() > clockSkew {
-		found = append(found, symptom{"server's clock", warns, fmt.Sprintf("differs from this machine's by %v", skew),
+		found = append(found, diagnosis{"server's clock", warns, fmt.Sprintf("differs from this machine's by %v", skew),
 			"synchronise both with NTP: ages of frames are computed from both"})
 	}
 	for i := range st.Models {
 		if m := &st.Models[i]; m.State != "READY" {
-			found = append(found, symptom{"model " + m.Name, fails, m.State + ": " + m.Reason,
+			found = append(found, diagnosis{"model " + m.Name, fails, m.State + ": " + m.Reason,
 				"see the server's log; load it again: millrace models load " + m.Name + d.at})
 		} else if m.Quarantined > 0 {
-			found = append(found, symptom{"model " + m.Name, warns, fmt.Sprintf("%d workers hang", m.Quarantined),
+			found = append(found, diagnosis{"model " + m.Name, warns, fmt.Sprintf("%d workers hang", m.Quarantined),
 				"see limits.run of the model, and the server's log"})
 		}
 	}
 	if st.Memory.Denied > 0 {
-		found = append(found, symptom{"server's memory", warns, fmt.Sprintf("memory was refused %d times",
+		found = append(found, diagnosis{"server's memory", warns, fmt.Sprintf("memory was refused %d times",
 			st.Memory.Denied), "raise memory.budget, or send fewer or smaller frames"})
 	}
 	for name, l := range st.Connections {
 		if l.Refused+l.Failed > 0 {
-			found = append(found, symptom{"connections of " + name, warns,
+			found = append(found, diagnosis{"connections of " + name, warns,
 				fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed),
 				"raise limits.max_connections or limits.max_connections_per_address, and the number of open files"})
 		}
@@ -343,10 +343,10 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 }
 
 // streamSymptoms reports server streams that do not run, and streams of several models in which a model waits.
-func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
+func streamSymptoms(ctx context.Context, cl *client.Client) (found []diagnosis) {
 	list, err := cl.ServerStreams(ctx)
 	if err != nil {
-		return []symptom{{"streams", warns, err.Error(), ""}}
+		return []diagnosis{{"streams", warns, err.Error(), ""}}
 	}
 	for i := range list {
 		s := &list[i]
@@ -357,11 +357,11 @@ func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
 			}) {
 				do = "load the model, if it is not loaded: millrace models load " + s.Models[0].Model
 			}
-			found = append(found, symptom{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, do})
+			found = append(found, diagnosis{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, do})
 		}
 		for j := range s.Models {
 			if m := &s.Models[j]; m.State == "waiting" && m.Error != nil && len(s.Models) > 1 {
-				found = append(found, symptom{"model " + m.Model + " of stream " + s.Name, warns,
+				found = append(found, diagnosis{"model " + m.Model + " of stream " + s.Name, warns,
 					m.State + ": " + m.Error.Message, "load the model, if it is not loaded: millrace models load " +
 						m.Model})
 			}

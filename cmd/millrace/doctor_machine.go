@@ -30,17 +30,17 @@ import (
 )
 
 // processorsUsed says how many processors the server may use.
-func processorsUsed() symptom {
+func processorsUsed() diagnosis {
 	usable, all := runtime.GOMAXPROCS(0), runtime.NumCPU()
 	if usable < all {
-		return symptom{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all),
+		return diagnosis{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all),
 			"raise the CPU limit of the container, or unset GOMAXPROCS, if the server is to have more"}
 	}
 	return passed("processors", "%s/%s, %d", runtime.GOOS, runtime.GOARCH, all)
 }
 
 // memory compares memory.budget with the memory of the machine and the container.
-func (d *doctor) memory() symptom {
+func (d *doctor) memory() diagnosis {
 	const what = "memory"
 	limit, where := processors.MemoryLimit()
 	budget := d.cfg.Memory.Budget
@@ -48,21 +48,21 @@ func (d *doctor) memory() symptom {
 	case limit == 0:
 		return passed(what, "budget %s; the machine does not say how much it has", byteText(budget))
 	case budget > limit:
-		return symptom{what, fails, fmt.Sprintf("memory.budget is %s, and %s has %s", byteText(budget), where,
+		return diagnosis{what, fails, fmt.Sprintf("memory.budget is %s, and %s has %s", byteText(budget), where,
 			byteText(limit)), "set memory.budget to half of it at most, or give the server more"}
 	case budget > limit/2:
-		return symptom{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it",
+		return diagnosis{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it",
 			byteText(budget), byteText(limit), where), "lower memory.budget, or give the server more"}
 	}
 	return passed(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
 }
 
 // openFiles compares the limit of open files with the configured number of connections.
-func (d *doctor) openFiles() symptom {
+func (d *doctor) openFiles() diagnosis {
 	const what, few = "open files", 256
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return symptom{what, warns, "the limit cannot be read: " + err.Error(), ""}
+		return diagnosis{what, warns, "the limit cannot be read: " + err.Error(), ""}
 	}
 	// the runtime raises the soft limit to the hard limit
 	have, need := r.Max, uint64(d.cfg.Limits.MaxConnections)+few
@@ -70,9 +70,9 @@ func (d *doctor) openFiles() symptom {
 		"limits.max_connections", need, need)
 	switch {
 	case have < few:
-		return symptom{what, fails, fmt.Sprintf("%d are allowed, and a server needs at least %d", have, few), do}
+		return diagnosis{what, fails, fmt.Sprintf("%d are allowed, and a server needs at least %d", have, few), do}
 	case have < need:
-		return symptom{what, warns, fmt.Sprintf("%d are allowed: fewer than limits.max_connections (%d) need", have,
+		return diagnosis{what, warns, fmt.Sprintf("%d are allowed: fewer than limits.max_connections (%d) need", have,
 			d.cfg.Limits.MaxConnections), do}
 	case have > math.MaxInt64/2:
 		return passed(what, "no limit")
@@ -83,19 +83,19 @@ func (d *doctor) openFiles() symptom {
 // notPure says where libraries are built in.
 const notPure = "install the archive of the release without pure-go in its name, or in a checkout: "
 
-func turbojpeg() symptom {
+func turbojpeg() diagnosis {
 	if codec.Turbo {
 		return passed("libjpeg-turbo", "built in")
 	}
-	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long",
+	return diagnosis{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long",
 		notPure + "apt-get install libjpeg-dev, make build"}
 }
 
-func libwebp() symptom {
+func libwebp() diagnosis {
 	if codec.LibWebP {
 		return passed("libwebp", "built in")
 	}
-	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long",
+	return diagnosis{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long",
 		notPure + "apt-get install libwebp-dev, make build"}
 }
 
@@ -107,14 +107,14 @@ var (
 )
 
 // ffmpegSymptoms checks ffmpeg and its build options.
-func ffmpegSymptoms(ctx context.Context) (found []symptom) {
+func ffmpegSymptoms(ctx context.Context) (found []diagnosis) {
 	const install = "apt-get install ffmpeg"
 	for _, p := range []struct{ name, loss string }{{"ffmpeg",
 		"videos and cameras cannot be read, and video of clients cannot be decoded"},
 		{"ffprobe", "video files cannot be read"}} {
 		line, err := firstLine(ctx, p.name, "-version")
 		if err != nil {
-			found = append(found, symptom{p.name, warns, p.loss + ": " + err.Error(), install})
+			found = append(found, diagnosis{p.name, warns, p.loss + ": " + err.Error(), install})
 			continue
 		}
 		found = append(found, passed(p.name, "%s", line))
@@ -136,7 +136,7 @@ func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 		}
 		what := "ffmpeg's " + list.what
 		if len(missing) > 0 {
-			found = append(found, symptom{what, warns, "missing: " + strings.Join(missing, ", "),
+			found = append(found, diagnosis{what, warns, "missing: " + strings.Join(missing, ", "),
 				"install an ffmpeg that has them: " + install})
 			continue
 		}
@@ -146,21 +146,21 @@ func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 }
 
 // sandbox tries whether ffmpeg can be confined, as the server does where the setting is not off.
-func sandbox(ctx context.Context, set string) symptom {
+func sandbox(ctx context.Context, set string) diagnosis {
 	const what = "sandbox of ffmpeg"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err := video.CheckSandbox(ctx)
 	switch abi := child.LandlockABI(); {
 	case set == config.SandboxOff:
-		return symptom{what, warns, "sandbox is off: ffmpeg, which reads what clients send, can read and write what " +
+		return diagnosis{what, warns, "sandbox is off: ffmpeg, which reads what clients send, can read and write what " +
 			"the server can", "unset it"}
 	case errors.Is(err, exec.ErrNotFound):
 		return passed(what, "there is no ffmpeg to confine")
 	case err != nil && set == config.SandboxRequire:
-		return symptom{what, fails, "sandbox is require: " + err.Error(), "mend this, or set sandbox to auto"}
+		return diagnosis{what, fails, "sandbox is require: " + err.Error(), "mend this, or set sandbox to auto"}
 	case err != nil:
-		return symptom{what, warns, err.Error(),
+		return diagnosis{what, warns, err.Error(),
 			"use a kernel with Landlock, and an ffmpeg of the system's packages (not a snap), or set sandbox to off"}
 	case abi < 4:
 		return passed(what, "files, with Landlock %d; ports of TCP need Linux 6.7", abi)
@@ -170,7 +170,7 @@ func sandbox(ctx context.Context, set string) symptom {
 }
 
 // programs tries whether programs can be confined, as the server does unless confine.programs is off.
-func (d *doctor) programs(ctx context.Context) symptom {
+func (d *doctor) programs(ctx context.Context) diagnosis {
 	const what = "sandbox of programs"
 	set := d.cfg.Confine.Programs
 	if set == config.SandboxOff {
@@ -184,10 +184,10 @@ func (d *doctor) programs(ctx context.Context) symptom {
 	}
 	switch {
 	case err != nil && set == config.SandboxRequire:
-		return symptom{what, fails, "confine.programs is require: " + err.Error(),
+		return diagnosis{what, fails, "confine.programs is require: " + err.Error(),
 			"mend this, or set confine.programs to auto or off"}
 	case err != nil:
-		return symptom{what, warns, err.Error(), "mend this, or set confine.programs to off"}
+		return diagnosis{what, warns, err.Error(), "mend this, or set confine.programs to off"}
 	case confine.Lacks() != "":
 		return passed(what, "with Landlock %d; %s", child.LandlockABI(), confine.Lacks())
 	}
@@ -195,7 +195,7 @@ func (d *doctor) programs(ctx context.Context) symptom {
 }
 
 // hardware tries the hardware decoding of videos, like the server at its start.
-func hardware(ctx context.Context, set string) symptom {
+func hardware(ctx context.Context, set string) diagnosis {
 	const what = "hardware decoding"
 	f := video.FindHardware(ctx, set, "")
 	s := passed(what, "sources.hwaccel is %s: %s", set, strings.ReplaceAll(f.String(), "; ", "\n"))
@@ -228,7 +228,7 @@ func ffmpegList(ctx context.Context, option string) map[string]bool {
 	return has
 }
 
-func gpus(ctx context.Context) (found []symptom) {
+func gpus(ctx context.Context) (found []diagnosis) {
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a driver may hang
 	defer cancel()
@@ -237,13 +237,13 @@ func gpus(ctx context.Context) (found []symptom) {
 			"--format=csv,noheader").Output()
 		text := strings.TrimSpace(string(out))
 		if err != nil || text == "" {
-			found = append(found, symptom{"nvidia gpu", warns, "nvidia-smi failed: " + cmp.Or(text, fmt.Sprint(err)),
+			found = append(found, diagnosis{"nvidia gpu", warns, "nvidia-smi failed: " + cmp.Or(text, fmt.Sprint(err)),
 				"check the driver: dmesg | grep -i nvrm; in a container, start it with --gpus all"})
 		} else {
 			found = append(found, passed("nvidia gpu", "%s", text))
 		}
 	} else if len(devices) > 0 {
-		found = append(found, symptom{"nvidia gpu", warns, strings.Join(devices, ", ") +
+		found = append(found, diagnosis{"nvidia gpu", warns, strings.Join(devices, ", ") +
 			" is here, and nvidia-smi is not", "install the driver's tools, to see whether it works"})
 	}
 	if nodes, _ := filepath.Glob("/dev/dri/renderD*"); len(nodes) > 0 {
@@ -256,7 +256,7 @@ func gpus(ctx context.Context) (found []symptom) {
 		found = append(found, s)
 	}
 	if len(found) == 0 {
-		return []symptom{passed("gpu", "none: models run on the processors")}
+		return []diagnosis{passed("gpu", "none: models run on the processors")}
 	}
 	return found
 }

@@ -2,6 +2,6 @@
 
 package main
 
-func clock() symptom {
+func clock() diagnosis {
 	return passed("clock", "whether it is synchronised cannot be read on this system")
 }

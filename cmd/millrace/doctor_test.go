@@ -14,14 +14,14 @@ import (
 )
 
 // diagnose runs the doctor in an environment, and returns the findings by name and the exit status.
-func diagnose(t *testing.T, c *exec.Cmd) (found map[string]symptom, code int) {
+func diagnose(t *testing.T, c *exec.Cmd) (found map[string]diagnosis, code int) {
 	t.Helper()
 	out, stderr, code := finish(t, c)
-	var list []symptom
+	var list []diagnosis
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
 	}
-	found = map[string]symptom{}
+	found = map[string]diagnosis{}
 	for _, s := range list {
 		found[s.What] = s
 		if s.State != healthy && s.Do == "" {
@@ -34,7 +34,7 @@ func diagnose(t *testing.T, c *exec.Cmd) (found map[string]symptom, code int) {
 	return found, code
 }
 
-func wantSymptom(t *testing.T, found map[string]symptom, what, state string, words ...string) {
+func wantSymptom(t *testing.T, found map[string]diagnosis, what, state string, words ...string) {
 	t.Helper()
 	s, has := found[what]
 	if !has || s.State != state {
@@ -264,7 +264,7 @@ func TestDoctorAsksTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, addr := serve(t, "--config", file)
-	var found map[string]symptom
+	var found map[string]diagnosis
 	var code int
 	for { // until the source has failed and is not being reopened, and the other stream runs
 		found, code = diagnose(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off", "--addr", addr))

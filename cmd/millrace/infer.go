@@ -34,7 +34,7 @@ type inference struct {
 	files          []string // pictures; with request, only the request's file
 	sent           client.Request
 	overlay        overlays
-	saves          saves
+	saves          savedOutputs
 	out            answerWriter
 }
 

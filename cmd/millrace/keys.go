@@ -162,7 +162,7 @@ func keysRevokeCommand() *cobra.Command {
 // grantFlags are the flags for the rights of a key or a user.
 type grantFlags struct {
 	roles, models, quotas []string
-	lasts                 time.Duration
+	validity              time.Duration
 }
 
 func (g *grantFlags) define(c *cobra.Command, what string) {
@@ -172,7 +172,7 @@ func (g *grantFlags) define(c *cobra.Command, what string) {
 		"the name of a model that it may use, or a pattern such as door-*; may be repeated [all]")
 	c.Flags().StringSliceVar(&g.quotas, "quota", nil, "NAME=N in place of the setting quotas.NAME, such as "+
 		"requests=50, which is a second's; 0 = any number; may be repeated [those of the settings]")
-	c.Flags().DurationVar(&g.lasts, "expires", 0, "how long the "+what+" is valid, such as 720h [for ever]")
+	c.Flags().DurationVar(&g.validity, "expires", 0, "how long the "+what+" is valid, such as 720h [for ever]")
 }
 
 // grant returns the rights set by the flags.
@@ -187,16 +187,16 @@ func (g *grantFlags) grant(now time.Time) (out access.Grant, err error) {
 	if err := access.CheckPatterns(g.models); err != nil {
 		return out, usagef("--model: %v", err)
 	}
-	if g.lasts < 0 {
-		return out, usagef("--expires: is %v: want a time from now on, such as 720h", g.lasts)
+	if g.validity < 0 {
+		return out, usagef("--expires: is %v: want a time from now on, such as 720h", g.validity)
 	}
 	quotas, err := quotasOf(g.quotas)
 	if err != nil {
 		return out, usagef("--quota: %v", err)
 	}
 	out = access.Grant{Roles: roles.Names(), Models: g.models, Quotas: quotas}
-	if g.lasts > 0 {
-		out.Expires = now.Add(g.lasts).UTC().Truncate(time.Second)
+	if g.validity > 0 {
+		out.Expires = now.Add(g.validity).UTC().Truncate(time.Second)
 	}
 	return out, nil
 }

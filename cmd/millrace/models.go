@@ -282,7 +282,7 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 				return strings.TrimPrefix(field, "parameters.")
 			}), path)
 		}
-		warnUnfit(c, cl, name, before)
+		warnUnavailable(c, cl, name, before)
 		if *asJSON {
 			answer := map[string]any{"endpoint": loaded.Endpoint, "result": loaded.Result}
 			if swap {
@@ -315,9 +315,9 @@ var loadResults = map[string]string{
 	workers.ResultUnchanged: "unchanged: the files, settings and workers of the model are as before",
 }
 
-// warnUnfit writes a line for each other model made unavailable by a load of the model name, for example a graph that
+// warnUnavailable writes a line for each other model made unavailable by a load of the model name, for example a graph that
 // no longer fits the model. before is the index before the load.
-func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client.Entry) {
+func warnUnavailable(c *cobra.Command, cl *client.Client, name string, before []client.Entry) {
 	if len(before) == 0 {
 		return
 	}

@@ -18,8 +18,8 @@ import (
 	"millrace/stream"
 )
 
-// saves are the files for outputs saved by infer.
-type saves struct {
+// savedOutputs are the files for outputs saved by infer.
+type savedOutputs struct {
 	given []string // each OUTPUT=FILE
 	list  []saved
 }
@@ -28,7 +28,7 @@ type saves struct {
 type saved struct{ output, file string }
 
 // open checks the given flags. files are the files to send; many = there may be several answers.
-func (s *saves) open(files []string, many bool) error {
+func (s *savedOutputs) open(files []string, many bool) error {
 	if many && len(s.given) > 0 {
 		return usagef("--save: is for one picture or request: send the pictures one by one")
 	}
@@ -55,7 +55,7 @@ func (s *saves) open(files []string, many bool) error {
 }
 
 // outputs returns the names of the outputs to save.
-func (s *saves) outputs() (names []string) {
+func (s *savedOutputs) outputs() (names []string) {
 	for _, to := range s.list {
 		names = append(names, to.output)
 	}
@@ -63,7 +63,7 @@ func (s *saves) outputs() (names []string) {
 }
 
 // write writes the outputs of an answer, and returns a line about each file.
-func (s *saves) write(a *client.Answer) (written string, err error) {
+func (s *savedOutputs) write(a *client.Answer) (written string, err error) {
 	for _, to := range s.list {
 		var names []string
 		var t *stream.Tensor

@@ -83,7 +83,7 @@ func flagError(c *cobra.Command, err error) error {
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 		name := dashes(unknown.GetSpecifiedName())
 		hint := setting.Suggest(name, names)
-		if use := usualFlags[name]; use != "" && c.Flags().Lookup("replicas") != nil {
+		if use := foreignFlags[name]; use != "" && c.Flags().Lookup("replicas") != nil {
 			hint = ": use " + use
 		} else if hint == "" && strings.Contains(c.Use, "[-- ARG...]") {
 			hint = ". Arguments of the program follow on --"
@@ -98,8 +98,8 @@ func flagError(c *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// usualFlags maps flags of other servers to advice for this server.
-var usualFlags = map[string]string{
+// foreignFlags maps flags of other servers to advice for this server.
+var foreignFlags = map[string]string{
 	"--port": "--http 127.0.0.1:PORT", "--host": "--http HOST:PORT", "--bind": "--http HOST:PORT",
 	"--address": "--http HOST:PORT",
 	"--workers": "--replicas", "--instances": "--replicas", "--num-workers": "--replicas", "--reload": "--watch",
