@@ -35,7 +35,7 @@ const (
 type heavyQueue struct {
 	isSeparate func(*stream.Request) bool // reports whether a frame is not to be bound to batch; nil = none is heavy
 	batch      *Batch
-	next       heavyToken // of which apart has last returned true
+	next       heavyToken // for which isSeparate has last returned true
 	waiting    []heavyToken
 	// virtual times at which the next frames of accounts start, where they are later than now
 	used    map[*stream.Account]time.Duration
@@ -111,7 +111,7 @@ func (q *heavyQueue) contended(a *stream.Account, now stream.Instant) bool {
 	return false
 }
 
-// add queues the token of which apart has returned true.
+// add queues the token for which isSeparate has returned true.
 func (q *heavyQueue) add(s *stream.Stream, x *Inbox, p stream.Priority) {
 	q.next.stream, q.next.inbox, q.next.priority = s, x, p
 	q.waiting = append(q.waiting, q.next)

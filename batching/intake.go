@@ -367,7 +367,8 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 			q.pop()
 			continue
 		}
-		r, kept, apart := t.stream.TakeUnless(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted, in.heavy.isSeparate)
+		r, kept, apart := t.stream.TakeUnless(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted,
+			in.heavy.isSeparate)
 		if kept {
 			return true
 		}

@@ -297,8 +297,8 @@ func (a *authority) advice(name string, err error) string {
 	return "see the terms and the state of the authority"
 }
 
-// authorityTransport is the transport to the authority. The transport keeps the authority's error, because autocert does not
-// return the error.
+// authorityTransport is the transport to the authority. The transport keeps the authority's error, because autocert
+// does not return the error.
 type authorityTransport struct {
 	life      context.Context // no request is sent after its end
 	transport *http.Transport

@@ -264,7 +264,8 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	for range 2 * access.UnauthenticatedBurst {
 		newBrowser(t, k.URL("http")).ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
 	}
-	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*access.UnauthenticatedBurst {
+	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n !=
+		before+2*access.UnauthenticatedBurst {
 		t.Errorf("%d lines of a client with a key, want %d", n, before+2*access.UnauthenticatedBurst)
 	}
 }

@@ -27,9 +27,11 @@ func TestCallsAreForModelsWithRoutes(t *testing.T) {
 		"a model of pictures with routes": {dense(func(m *stream.Model) {
 			m.Calls, m.Image = true, &stream.ImageSpec{}
 		}), call, ""},
-		"anything, with routes":    {dense(func(m *stream.Model) { m.Calls, m.AcceptsAnyInput = true, true }), call, ""},
-		"a model without routes":   {dense(func(*stream.Model) {}), call, stream.Unsupported},
-		"anything, without routes": {dense(func(m *stream.Model) { m.AcceptsAnyInput = true }), call, stream.Unsupported},
+		"anything, with routes": {dense(func(m *stream.Model) { m.Calls, m.AcceptsAnyInput = true, true }), call,
+			""},
+		"a model without routes": {dense(func(*stream.Model) {}), call, stream.Unsupported},
+		"anything, without routes": {dense(func(m *stream.Model) { m.AcceptsAnyInput = true }), call,
+			stream.Unsupported},
 		"a call of tensors": {dense(func(m *stream.Model) {
 			m.Calls = true
 		}), tensors, stream.InvalidArgument},
@@ -54,7 +56,8 @@ func TestCallsAreForModelsWithRoutes(t *testing.T) {
 
 // Equal calls are both run, and the sink gets their replies, also with the parts before the result.
 func TestCallsAreNotCached(t *testing.T) {
-	m := &stream.Model{Name: "m", MaxBatch: 1, AcceptsAnyInput: true, Calls: true, Cache: stream.NewCache(1 << 20), Decoupled: true}
+	m := &stream.Model{Name: "m", MaxBatch: 1, AcceptsAnyInput: true, Calls: true, Cache: stream.NewCache(1 << 20),
+		Decoupled: true}
 	q := &queue{}
 	k := &keptReplies{}
 	s := stream.New(m, q, k, stream.Options{OneShot: true, Policy: stream.Policy{Mode: stream.Every, Window: 4}})

@@ -18,7 +18,8 @@ func form(m *stream.Model) string {
 	if m.App != nil {
 		style = m.App.Style
 	}
-	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.AcceptsAnyInput, m.Ragged, m.KeepsState(), m.NeedsFullSize, m.Axis,
+	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.AcceptsAnyInput, m.Ragged, m.KeepsState(),
+		m.NeedsFullSize, m.Axis,
 		m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels, m.PictureSteps})
 }
 

@@ -18,8 +18,8 @@ type loadOptions struct {
 }
 
 // Overlay applies load parameters to a configuration: the model's settings open to requests, parameters of the kind
-// of worker, free parameters for kinds with Kind.Others, share and swap. The error lists all mistakes. The memory of
-// the batches bounds their size, see Group.
+// of worker, free parameters for kinds with Kind.ExtraParams, share and swap. The error lists all mistakes. The memory
+// of the batches bounds their size, see Group.
 func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, err error) {
 	out = cfg.WithDefaults()
 	var opts loadOptions
@@ -78,7 +78,8 @@ func (k Kind) other(params stream.Params, name string, value any, model, own *se
 	var list []string
 	if text, ok := params[k.ExtraParams].(string); ok {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return params, stream.Errorf(stream.InvalidArgument, k.ExtraParams, "is not the JSON text of a list: %w", err)
+			return params, stream.Errorf(stream.InvalidArgument, k.ExtraParams, "is not the JSON text of a list: %w",
+				err)
 		}
 	}
 	plain, err := json.Marshal(value)

@@ -54,7 +54,8 @@ func TestApplyInputs(t *testing.T) {
 			err: "window: is set, but model m takes text"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := &stream.Model{Name: "m", Platform: "identity", Inputs: tt.inputs, AcceptsAnyInput: tt.any, Ragged: tt.ragged}
+			m := &stream.Model{Name: "m", Platform: "identity", Inputs: tt.inputs, AcceptsAnyInput: tt.any,
+				Ragged: tt.ragged}
 			err := ApplyInputs(m, tt.image, tt.window, nil)
 			if err == nil {
 				err = ApplyInputs(m, tt.image, tt.window, nil) // the group calls ApplyInputs again

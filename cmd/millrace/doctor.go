@@ -22,14 +22,14 @@ import (
 	"millrace/workers/onnx"
 )
 
-// The states of a symptom.
+// The states of a diagnosis.
 const (
 	healthy = "ok"
 	warns   = "warn"
 	fails   = "fail" // makes the exit status 1
 )
 
-// diagnosis is the doctor's finding in one place.
+// diagnosis is the doctor's finding about one part of the machine or of the server.
 type diagnosis struct {
 	What   string `json:"what"`
 	State  string `json:"state"` // ok, warn or fail
@@ -37,7 +37,7 @@ type diagnosis struct {
 	Do     string `json:"do,omitempty"` // what to do about it
 }
 
-// passed returns the symptom of a successful check.
+// passed returns the diagnosis of a successful check.
 func passed(what, format string, args ...any) diagnosis {
 	return diagnosis{What: what, State: healthy, Detail: fmt.Sprintf(format, args...)}
 }
@@ -246,7 +246,8 @@ func (d *doctor) ports(ctx context.Context) (found []diagnosis) {
 func socketSymptom(ctx context.Context, what string, l server.Listener) diagnosis {
 	flag := "--" + strings.ReplaceAll(l.Setting, ".", "-")
 	if err := checkAddr(ctx, l.Addr); errors.Is(err, fs.ErrNotExist) {
-		return diagnosis{what, warns, err.Error(), "until then, millrace serve does not start; for another path: " + flag}
+		return diagnosis{what, warns, err.Error(),
+			"until then, millrace serve does not start; for another path: " + flag}
 	} else if err != nil {
 		return diagnosis{what, fails, err.Error(), "choose another path: " + flag}
 	}
@@ -281,7 +282,8 @@ const clockSkew = time.Second
 func (d *doctor) server(ctx context.Context) (found []diagnosis) {
 	cl, err := d.host.dial()
 	if err != nil {
-		return []diagnosis{{"server", fails, err.Error(), "correct --addr, --ca, --fingerprint, --token or --token-file"}}
+		return []diagnosis{{"server", fails, err.Error(),
+			"correct --addr, --ca, --fingerprint, --token or --token-file"}}
 	}
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -153,8 +153,9 @@ func sandbox(ctx context.Context, set string) diagnosis {
 	err := video.CheckSandbox(ctx)
 	switch abi := child.LandlockABI(); {
 	case set == config.SandboxOff:
-		return diagnosis{what, warns, "sandbox is off: ffmpeg, which reads what clients send, can read and write what " +
-			"the server can", "unset it"}
+		return diagnosis{what, warns,
+			"sandbox is off: ffmpeg, which reads what clients send, can read and write what " +
+				"the server can", "unset it"}
 	case errors.Is(err, exec.ErrNotFound):
 		return passed(what, "there is no ffmpeg to confine")
 	case err != nil && set == config.SandboxRequire:

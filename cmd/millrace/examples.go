@@ -461,7 +461,8 @@ func main() {
 {{- end}}
 {{- if .Mixed}}
 
-	// A picture, of any size, and the other inputs as tensors: JPEG, PNG or WebP. An element of BYTES has its length in front.
+	// A picture, of any size, and the other inputs as tensors: JPEG, PNG or WebP. An element of BYTES has its length in
+	// front.
 	picture, err := os.ReadFile("picture.jpg")
 	if err != nil {
 		log.Fatal(err)

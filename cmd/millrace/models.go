@@ -315,8 +315,8 @@ var loadResults = map[string]string{
 	workers.ResultUnchanged: "unchanged: the files, settings and workers of the model are as before",
 }
 
-// warnUnavailable writes a line for each other model made unavailable by a load of the model name, for example a graph that
-// no longer fits the model. before is the index before the load.
+// warnUnavailable writes a line for each other model made unavailable by a load of the model name, for example a graph
+// that no longer fits the model. before is the index before the load.
 func warnUnavailable(c *cobra.Command, cl *client.Client, name string, before []client.Entry) {
 	if len(before) == 0 {
 		return

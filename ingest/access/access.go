@@ -54,7 +54,7 @@ type Options struct {
 	Module   ModuleOptions // the Python module that checks passwords (auth.module, auth.python); File "" = none
 	OIDC     OIDCOptions   // the provider of tokens (auth.oidc); Issuer "" = none
 	Roles    []string      // roles of users without an entry in the file of users (auth.roles); empty = infer
-	Sessions time.Duration // how long a session lasts (auth.session_time)
+	Sessions time.Duration // how long a session is valid (auth.session_time)
 
 	Quotas Quotas
 	Audit  *Audit            // nil = no audit log

@@ -174,8 +174,8 @@ func (t *Accounts) OfAddress(of netip.Addr) *Account {
 	return addAccount(t, t.addresses, &t.others[0], of)
 }
 
-// addAccount adds an account to a map. In a full map, room replaces idle accounts; without an idle account, room returns
-// others.
+// addAccount adds an account to a map. In a full map, addAccount replaces idle accounts; without an idle account,
+// addAccount returns others.
 func addAccount[K comparable](t *Accounts, all map[K]*Account, others **Account, key K) *Account {
 	if len(all) >= t.max {
 		now, seen := stream.Now(), 0

@@ -25,7 +25,7 @@ const (
 type Audit struct {
 	log             *slog.Logger
 	unauthenticated *rate.Limiter // nil = clients need no credentials
-	skipped         atomic.Uint64 // unwritten acts of strangers since the last written act of a stranger
+	skipped         atomic.Uint64 // acts without valid credentials not written since the last such act that was written
 	lost            atomic.Uint64 // acts whose line could not be written
 	failing         atomic.Bool   // the last line could not be written
 	server          *slog.Logger  // the log of the server

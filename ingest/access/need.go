@@ -18,7 +18,7 @@ const (
 	ServerScope Scope = iota
 	// ClientScope is a call about the models of the client, such as a list of models.
 	ClientScope
-	// LaterScope is a call whose message names the model. The adapter calls Client.Judge when the
-	// message is read. Gate.Enter leaves the count to Client.Judge if the client's models are limited.
+	// LaterScope is a call whose message names the model. The adapter calls Client.Authorize when the
+	// message is read. Gate.Enter leaves the count to Client.Authorize if the client's models are limited.
 	LaterScope
 )

@@ -32,7 +32,7 @@ type session struct {
 	listed, now *Principal // argument and result of the last call of As
 }
 
-// NewSessions returns sessions with the duration lasts.
+// NewSessions returns sessions that are valid for lifetime.
 func NewSessions(lifetime time.Duration) *Sessions {
 	return &Sessions{lifetime: lifetime, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
 }

@@ -756,7 +756,8 @@ func TestQuotaOfDecoding(t *testing.T) {
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
 	r.of.SetLimits(stream.Limits{stream.QuotaDecode: 1e-3}, time.Millisecond)
 	r.open(stream.VP8, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1},
-		Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 4})
+		Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true,
+		MaxBatch: 4})
 	r.feed(0, list[0])
 	r.ended(1)
 	r.feed(1, list[1])

@@ -356,8 +356,8 @@ type clientAddr struct {
 	management bool // the connection came to Options.Management
 }
 
-// markRequestSent records that the connection of a call has sent a request. Refused calls do not count, so clients without
-// credentials cannot use refused calls to keep connections from other clients.
+// markRequestSent records that the connection of a call has sent a request. Refused calls do not count, so clients
+// without credentials cannot use refused calls to keep connections from other clients.
 func markRequestSent(ctx context.Context) { accept.MarkRequestSent(connOf(ctx)) }
 
 // connOf returns the connection of a call, or nil.

@@ -7,7 +7,8 @@ import (
 
 // Describe describes a model as the OpenAPI document does.
 func Describe(m *stream.Model) openapi.Model {
-	out := openapi.Model{ModelMetadata: ModelMetadata(m), Any: m.AcceptsAnyInput, Program: m.App != nil, Element: m.TakesBytes(),
+	out := openapi.Model{ModelMetadata: ModelMetadata(m), Any: m.AcceptsAnyInput, Program: m.App != nil,
+		Element:   m.TakesBytes(),
 		Decoupled: m.Decoupled}
 	others := 0 // required inputs that a picture alone does not fill
 	for i := range m.Inputs {

@@ -13,7 +13,8 @@ import (
 // hasPicture reports whether the request's input is a picture for m: a BYTES tensor for a model that decodes
 // pictures.
 func (c *Call) hasPicture(m *stream.Model) bool {
-	return m.Image != nil && !m.AcceptsAnyInput && len(c.Request.Inputs) == 1 && c.Request.Inputs[0].Datatype == oip.Bytes
+	return m.Image != nil && !m.AcceptsAnyInput && len(c.Request.Inputs) == 1 &&
+		c.Request.Inputs[0].Datatype == oip.Bytes
 }
 
 // picture makes f from the only element of the request's input: a JPEG, PNG or WebP picture, plain or in base64

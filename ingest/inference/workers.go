@@ -52,8 +52,8 @@ func UnloadWorker(ctx context.Context, client *ingest.Client, name, version stri
 	return err
 }
 
-// lowerCaseName returns name in lower case, and whether to try the lower case: name itself is unknown, and the client may
-// use the lower case name.
+// lowerCaseName returns name in lower case, and whether to try the lower case: name itself is unknown, and the client
+// may use the lower case name.
 func lowerCaseName(client *ingest.Client, name string, err error) (string, bool) {
 	lower := strings.ToLower(name)
 	return lower, lower != name && stream.CodeOf(err) == stream.NotFound && client.Principal().AllowsModel(lower) == nil

@@ -130,7 +130,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	return a.addBy(c, origin, kept, origins{own.public, func(sinks.Settings) sinkOrigin { return own }})
 }
 
-// addBy starts a stream whose parts have different makers.
+// addBy starts a stream whose parts have different origins.
 func (a *Adapter) addBy(c Config, origin string, kept *Config, by origins) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -141,7 +141,7 @@ func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error)
 	return a.find(next.Name)
 }
 
-// origins returns the makers of a stream's parts after a change: unchanged parts keep their maker.
+// origins returns the origins of a stream's parts after a change: unchanged parts keep their origin.
 func (f *runner) origins(next Config, byRequest bool) origins {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +150,7 @@ func (f *runner) origins(next Config, byRequest bool) origins {
 	}}
 }
 
-// sinkOrigin returns the maker of the parts changed by a request or by the configuration.
+// sinkOrigin returns the origin of the parts changed by a request or by the configuration.
 func (a *Adapter) sinkOrigin(byRequest bool) sinkOrigin {
 	return sinkOrigin{byRequest, byRequest && !a.opts.AllowPrivate}
 }
@@ -163,7 +163,7 @@ func (f *runner) publicSource(next Config, byRequest bool) bool {
 	return f.a.sinkOrigin(byRequest).public
 }
 
-// originOf returns the maker of a sink's target: the maker of a present sink with the same target, else by. f.mu is
+// originOf returns the origin of a sink's target: the origin of a present sink with the same target, else by. f.mu is
 // held.
 func (f *runner) originOf(k sinks.Settings, by sinkOrigin) sinkOrigin {
 	i := slices.IndexFunc(f.sinks, func(o openSink) bool {

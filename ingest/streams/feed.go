@@ -9,7 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// modelFeed connects the source of a runner to the stream of one model: the feed submits frames and is the stream's sink.
+// modelFeed connects the source of a runner to the stream of one model: the feed submits frames and is the stream's
+// sink.
 type modelFeed struct {
 	f      *runner
 	c      *consumer

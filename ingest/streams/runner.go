@@ -29,7 +29,7 @@ type runner struct {
 	results fanout        // lines
 	preview preview       // of all models
 
-	models   *routines.Group // goroutines of the models and the readings
+	models   *routines.Group // goroutines of the models and the subscriptions
 	delivery *routines.Group // goroutines of the sinks
 
 	resultsLost atomic.Uint64
@@ -37,8 +37,8 @@ type runner struct {
 	feeds   atomic.Pointer[[]*modelFeed] // of all open models
 	joined  chan struct{}                // one slot: a model was opened or failed to open
 	giving  sync.Mutex                   // held while a frame is given to the feeds
-	current atomic.Pointer[subscription] // the reading whose frames are given to the models
-	frames  atomic.Uint64                // of all readings; also the seq of the next frame
+	current atomic.Pointer[subscription] // the subscription whose frames are given to the models
+	frames  atomic.Uint64                // of all subscriptions; also the seq of the next frame
 	lost    atomic.Uint64                // frames lost for lack of memory
 	rate    rate                         // of frames
 
@@ -59,12 +59,12 @@ type runner struct {
 	begun        bool            // run has started the goroutines
 	over         bool            // the video has ended: no more goroutines start
 	sinks        []openSink      // replaced, and not changed
-	subscription *subscription   // the present or last reading
-	next         *subscription   // replaces reading at its first frame or failure; or nil
-	stop         func()          // ends reading and next; nil while no source is read
-	readCtx      context.Context // of reading and next
+	subscription *subscription   // the present or last subscription
+	next         *subscription   // replaces subscription at its first frame or failure; or nil
+	stop         func()          // ends subscription and next; nil while no source is read
+	readCtx      context.Context // of subscription and next
 	idle         *sources.Status
-	restarts     uint64 // of ended readings
+	restarts     uint64 // of ended subscriptions
 
 	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
 	leaving []*consumer // have been removed, and wait for their last results

@@ -104,9 +104,10 @@ func TestTotalsOfSources(t *testing.T) {
 	}
 }
 
-// current returns a reading whose frames the runner takes.
+// current returns a subscription whose frames the runner takes.
 func current(f *runner) *subscription {
-	g := &subscription{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"},
+	g := &subscription{f: f, src: sources.NewHub(nil, nil, nil, false,
+		nil).Subscribe(sources.Input{Address: "http://a/"},
 		sources.Options{})}
 	f.subscription = g
 	f.current.Store(g)

@@ -9,15 +9,15 @@ import (
 	"millrace/stream"
 )
 
-// subscription is one subscription to a source. While a stream changes its source, two readings exist: from the first
-// frame of the new reading on, the stream takes no more frames of the old reading.
+// subscription is one subscription to a source. While a stream changes its source, two subscriptions exist: from the
+// first frame of the new subscription on, the stream takes no more frames of the old subscription.
 type subscription struct {
 	f    *runner
 	src  *sources.Subscription
 	stop context.CancelFunc
-	done chan struct{} // closed at the end of the reading
+	done chan struct{} // closed at the end of the subscription
 	err  error         // of src.Run, once done is closed
-	over bool          // the reading ended by itself
+	over bool          // the subscription ended by itself
 
 	// The goroutine that reads the source owns the following fields.
 	finite bool // the source has an end, and can wait
@@ -83,7 +83,7 @@ func (f *runner) read() (over bool, err error) {
 	}
 }
 
-// finish marks g as the last reading. finish returns false when the source was changed since g ended.
+// finish marks g as the last subscription. finish returns false when the source was changed since g ended.
 func (f *runner) finish(g *subscription, over bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *runner) finish(g *subscription, over bool) bool {
 	return true
 }
 
-// successor returns the reading that replaces an ended reading, or nil.
+// successor returns the subscription that replaces an ended subscription, or nil.
 func (f *runner) successor(ended *subscription) *subscription {
 	f.mu.Lock()
 	next := f.next
@@ -125,7 +125,7 @@ func (f *runner) replaceReading() {
 	f.next.start(f.readCtx)
 }
 
-// promote replaces the previous reading by g.
+// promote replaces the previous subscription by g.
 func (g *subscription) promote() {
 	f := g.f
 	f.mu.Lock()

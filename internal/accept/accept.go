@@ -1,8 +1,8 @@
 // Package accept listens at addresses, and at unix sockets, and accepts connections for all protocols. It owns the
 // files of the sockets, and the bounds of open connections, of all listeners of a server together and of each client
 // address. At a bound, and when the process has no free file descriptor, it closes the oldest silent connection for
-// the new one. It must not know the protocol of a connection: who serves one calls Spoke when its client has sent a
-// complete request, with credentials where clients need them, and Heard for the others.
+// the new one. It must not know the protocol of a connection: who serves one calls MarkRequestSent when its client has
+// sent a complete request, with credentials where clients need them, and MarkActive for the others.
 package accept
 
 import (
@@ -24,7 +24,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// silence is how long a connection is idle, from its beginning or since Heard, before it may be closed for another
+// silence is how long a connection is idle, from its beginning or since MarkActive, before it may be closed for another
 // one.
 const silence = time.Second
 
@@ -40,7 +40,7 @@ type Limit struct {
 	listening int                       // of them, how many are not closed
 	open      int                       // connections
 	addresses map[netip.Prefix]*address // those with the bound PerAddress and open connections
-	silent    list.List                 // of *counted, the oldest by since first: those without Spoke
+	silent    list.List                 // of *counted, the oldest by since first: those without MarkRequestSent
 	reserve   *os.File                  // a descriptor that is closed to accept a connection when there is no other
 }
 
@@ -89,7 +89,7 @@ func (l *Limit) Stats() map[string]Stats {
 	for _, ln := range l.listeners {
 		st := ln.stats
 		st.Failed = ln.failed.Load()
-		if before, ok := out[ln.name]; ok { // httpd.Server.Also has the name of the first listener
+		if before, ok := out[ln.name]; ok { // httpd.Server.ListenAlso has the name of the first listener
 			st = Stats{
 				st.Open + before.Open, st.Refused + before.Refused, st.RefusedAddress + before.RefusedAddress,
 				st.RefusedNoFile + before.RefusedNoFile, st.Shed + before.Shed, st.Failed + before.Failed,
@@ -100,7 +100,7 @@ func (l *Limit) Stats() map[string]Stats {
 	return out
 }
 
-// Silent returns how many connections may be closed for others, sooner or later: those without Spoke.
+// Silent returns how many connections may be closed for others, sooner or later: those without MarkRequestSent.
 func (l *Limit) Silent() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

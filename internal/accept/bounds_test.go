@@ -270,7 +270,7 @@ func TestNoFreeDescriptor(t *testing.T) {
 	}
 }
 
-// A connection that Heard was called for is the last to be closed, and not within a second; after Spoke it never is.
+// A connection after MarkActive is the last to be closed, and not within a second; after MarkRequestSent it never is.
 func TestHeard(t *testing.T) {
 	for _, limit := range []*Limit{{}, {PerAddress: 3}} {
 		l, err := limit.Listen("http", "127.0.0.1:0")
@@ -316,7 +316,7 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// A connection that is busy is not closed for another one, and afterwards as one that was heard; never if it has
+// A connection that is busy is not closed for another one, and afterwards as one after MarkActive; never if it has
 // spoken meanwhile or has ended.
 func TestBusy(t *testing.T) {
 	limit := &Limit{PerAddress: 4}

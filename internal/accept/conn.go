@@ -38,13 +38,13 @@ type counted struct {
 	value       atomic.Value
 
 	// Guarded by Limit.mu.
-	since                     time.Time // its beginning, or the last Heard
+	since                     time.Time // its beginning, or the last MarkActive
 	gone                      bool      // it is not counted any more
 	silent, ofAddress, ofSite *list.Element
 }
 
-// MarkRequestSent marks a connection of this package, on which a complete request was received, with credentials where clients
-// need them: it is not closed for another one any more. Repeated calls cost little.
+// MarkRequestSent marks a connection of this package, on which a complete request was received, with credentials where
+// clients need them: it is not closed for another one any more. Repeated calls cost little.
 func MarkRequestSent(c net.Conn) {
 	if of := countedOf(c); of != nil && !of.requestSent.Load() {
 		of.requestSent.Store(true)
@@ -54,8 +54,9 @@ func MarkRequestSent(c net.Conn) {
 	}
 }
 
-// MarkActive says that a request without accepted credentials has begun or was answered on a connection of this package:
-// it is the last now to be closed for another one, and not within a second. After Spoke it does nothing.
+// MarkActive says that a request without accepted credentials has begun or was answered on a connection of this
+// package: it is the last now to be closed for another one, and not within a second. After MarkRequestSent it does
+// nothing.
 func MarkActive(c net.Conn) {
 	of := countedOf(c)
 	if of == nil || of.requestSent.Load() {

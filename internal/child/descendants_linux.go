@@ -56,7 +56,7 @@ func newMark() string {
 	return serverMark() + strconv.FormatUint(children.started, 10)
 }
 
-// startMarked starts a process and enters the process in family, so that nobody takes the process for an orphan.
+// startMarked starts a process and enters the process in children, so that nobody takes the process for an orphan.
 func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
 	attr.Env = append(attr.Env, markName+mark)
 	children.starting.RLock()

@@ -104,8 +104,8 @@ func TestDescendants(t *testing.T) {
 	}
 }
 
-// KillLeft kills the processes left by a killed process, and none of a living process.
-func TestKillLeft(t *testing.T) {
+// KillOrphans kills the processes left by a killed process, and none of a living process.
+func TestKillOrphans(t *testing.T) {
 	own := pids(t, sh(t, t.Context(), double+"exec sleep 300"), 1)
 	defer func() { _ = syscall.Kill(own[0], syscall.SIGKILL) }()
 	c := exec.CommandContext(t.Context(), os.Args[0])

@@ -10,7 +10,7 @@
 //   - The child leads its own process group. When the leader ends, the other processes of the group are killed.
 //     After Adopt, descendants that have left the group (setsid) are killed, too (Linux only).
 //   - If this process ends, even by SIGKILL, the kernel kills the child (Linux only), but not grandchildren.
-//     KillLeft in a later process kills the grandchildren.
+//     KillOrphans in a later process kills the grandchildren.
 //   - The child is always reaped, even if Wait is not called.
 //   - The child makes no core dump (Linux only).
 //   - The child cannot gain rights beyond this process (no_new_privs, Linux only), and with a Sandbox reaches

@@ -78,14 +78,14 @@ func unwrap(c net.Conn) net.Conn {
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // A request sent in many parts of less than smallRead bytes is read in fewer and larger reads: the server waits
-// before each read, see waitAfter. Otherwise thousands of clients that send single bytes would keep all other clients
-// waiting for the processor.
+// before each read, see throttleDelay. Otherwise thousands of clients that send single bytes would keep all other
+// clients waiting for the processor.
 const (
 	smallRead  = 1024
 	neverSmall = math.MinInt64 // conn.small of connections that never wait
 )
 
-// The bounds of waitAfter.
+// The bounds of throttleDelay.
 const (
 	withoutWait = 16 // in a row
 	longestWait = 512 * time.Millisecond

@@ -39,7 +39,7 @@ func (s *Server) without(leftOut func(method, path string) bool) fasthttp.Reques
 type place int
 
 const (
-	public     place = iota // Config.Addr, and the addresses of Also
+	public     place = iota // Config.Addr, and the addresses of ListenAlso
 	management              // Config.Management
 	programs                // Config.Programs
 	inside                  // none: Handle

@@ -124,7 +124,7 @@ type Server struct {
 
 	uploads   []string // paths, see AllowUploads
 	mu        sync.Mutex
-	also      []net.Listener // of Also
+	also      []net.Listener // of ListenAlso
 	closing   bool           // the shutdown has begun
 	ended     bool           // no more lingering closes are started
 	lingering sync.WaitGroup // and of the goroutines of also

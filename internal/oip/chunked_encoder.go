@@ -7,7 +7,8 @@ import (
 	"millrace/internal/processors"
 )
 
-// PieceSize is the most bytes of JSON that Pieces makes at once, and the longest text made whole without a lease.
+// PieceSize is the most bytes of JSON that ChunkedEncoder makes at once, and the longest text made whole without a
+// lease.
 const PieceSize = 64 << 10
 
 // minCut is the least data of a tensor, in bytes, made in separate pieces.

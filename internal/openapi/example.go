@@ -42,7 +42,8 @@ func (m *Model) Example() (request map[string]any, ok bool) {
 	return object{"inputs": inputs}, len(inputs) > 0
 }
 
-// RequiredInputs returns the inputs for a request: all inputs that are not optional, or the first input if all are optional.
+// RequiredInputs returns the inputs for a request: all inputs that are not optional, or the first input if all are
+// optional.
 func RequiredInputs[T any](inputs []T, optional []string, name func(T) string) []T {
 	if len(inputs) == 0 {
 		return nil

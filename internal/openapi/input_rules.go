@@ -59,11 +59,11 @@ func pixels(color string, width, height int) string {
 	return fmt.Sprintf("%s of %dx%d", color, width, height)
 }
 
-// The members of a model's operation with the version and with the Takes of the model.
+// The members of a model's operation with the version and with the input rules of the model.
 const versionKey, takesKey = "x-millrace-version", "x-millrace-takes"
 
-// InputRulesOf returns the Takes of a version of a model from a document; version "" = the default version. The result is
-// empty for a version not described in the document.
+// InputRulesOf returns the input rules of a version of a model from a document; version "" = the default version. The
+// result is empty for a version not described in the document.
 func InputRulesOf(document []byte, model, version string) (takes InputRules, err error) {
 	var of struct {
 		Paths map[string]map[string]struct {

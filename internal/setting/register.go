@@ -75,8 +75,8 @@ func Part[T any](parts []any) (settings T, set bool) {
 	return settings, set
 }
 
-// DetachCopies replaces the structs in optional sections and registered parts of the struct by copies. Later changes then do
-// not affect the original of the struct.
+// DetachCopies replaces the structs in optional sections and registered parts of the struct by copies. Later changes
+// then do not affect the original of the struct.
 func DetachCopies(ptr any) { detachCopy(reflect.ValueOf(ptr).Elem()) }
 
 func detachCopy(v reflect.Value) {

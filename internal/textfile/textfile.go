@@ -23,7 +23,7 @@ const (
 	ReadTime = 5 * time.Second
 	// Settle is how long a file must stay unchanged before another reading.
 	Settle = time.Second
-	// changing is how long Again waits for a file to settle.
+	// changing is how long ReadChanged waits for a file to settle.
 	changing = 10 * time.Second
 )
 
@@ -148,8 +148,8 @@ func (s state) same(o state) bool {
 // settled reports whether a file has not changed for a while before now. A time in the future says nothing.
 func (s state) settled(now time.Time) bool { return now.Sub(s.mtime) >= Settle }
 
-// ReadChanged returns the new contents of a file with contents of shape before, once the file has not changed for the time
-// Settle. The error says why the new contents are not accepted.
+// ReadChanged returns the new contents of a file with contents of shape before, once the file has not changed for the
+// time Settle. The error says why the new contents are not accepted.
 func ReadChanged(ctx context.Context, path string, most int64, before Shape) ([]byte, error) {
 	if !before.Known {
 		return Read(path, most)

@@ -66,7 +66,8 @@ func TestColoursAreFFmpegs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := clip(t, strings.ReplaceAll(tt.name, " ", "")+".mkv", append(input(tt.size), tt.args...)...)
-			for _, needs := range [][]TargetSize{nil, {{Width: 64, Height: 48}}, {{Width: 63, Height: 63, Letterbox: true}}} {
+			for _, needs := range [][]TargetSize{nil, {{Width: 64, Height: 48}}, {{Width: 63, Height: 63,
+				Letterbox: true}}} {
 				r := open(t, Options{URL: path, Format: NV12, Needs: needs})
 				f, err := r.Next(make([]byte, r.FrameSize()))
 				if err != nil {

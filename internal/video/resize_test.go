@@ -38,7 +38,8 @@ func TestNeed(t *testing.T) {
 			t.Errorf("%+v of %d x %d: %d x %d, want %v", tt.need, tt.w, tt.h, w, h, tt.want)
 		}
 	}
-	if w, h := Largest(1280, 720, []TargetSize{{Width: 320, Height: 240}, {Width: 416, Height: 416, Letterbox: true}}); w !=
+	if w, h := Largest(1280, 720, []TargetSize{{Width: 320, Height: 240}, {Width: 416, Height: 416,
+		Letterbox: true}}); w !=
 		416 || h != 240 {
 		t.Errorf("the largest is %d x %d", w, h)
 	}

@@ -121,7 +121,8 @@ func (b *Buf) charge(n int) error {
 	return nil
 }
 
-// ClientShare counts the part of the budget held by one client, for messages or for videos. The zero ClientShare holds nothing.
+// ClientShare counts the part of the budget held by one client, for messages or for videos. The zero ClientShare holds
+// nothing.
 type ClientShare struct{ held atomic.Int64 }
 
 // [Pool.Receive], [Pool.CopyFor] and [Pool.ChargeTo] return ErrShare when a client would hold more than its share.

@@ -108,17 +108,17 @@ func RetryAfter(err error) time.Duration {
 // Fault is the client's error in place of an error without a code.
 var Fault = Errorf(Internal, "", "a fault of the server: its log has the details")
 
-// ClientError returns the error for the client. The text of an error without a code may be meant for the log only: told is
-// then Fault, and log is true.
-func ClientError(err error) (told error, log bool) {
+// ClientError returns the error for the client. The text of an error without a code may be meant for the log only: the
+// client error is then Fault, and log is true.
+func ClientError(err error) (public error, log bool) {
 	if e := (*Error)(nil); CodeOf(err) == Internal && !errors.As(err, &e) {
 		return Fault, true
 	}
 	return err, false
 }
 
-// PrefixField returns err with path in front of the error's field. path is the part of the input in which the caller found
-// the fault. An error without a code is returned unchanged.
+// PrefixField returns err with path in front of the error's field. path is the part of the input in which the caller
+// found the fault. An error without a code is returned unchanged.
 func PrefixField(path string, err error) error {
 	return RenameFunc(err, func(field string) string {
 		if field == "" {

@@ -227,7 +227,8 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		if err != nil {
 			return err
 		}
-		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.AcceptsAnyInput, pixels}) // any, by the hints
+		// any, by the hints
+		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.AcceptsAnyInput, pixels})
 		if pixels {
 			s.pixels, b.p.pixels = true, true
 		}

@@ -56,8 +56,8 @@ var sessions = struct {
 	m map[identity]*session
 }{m: map[identity]*session{}}
 
-// acquire returns the session of a file, perhaps opened by other workers already. wide are the outputs computed as
-// FP32.
+// acquire returns the session of a file, perhaps opened by other workers already. castToFP32 are the outputs computed
+// as FP32.
 func acquire(path, digest string, o Session, wide ...string) (*session, error) {
 	if _, err := Library(); err != nil {
 		return nil, err

@@ -269,8 +269,8 @@ func (s *stateTensor) get(row, tensor []byte, i, rows int) {
 	}
 }
 
-// streamState is the state of one stream: a row of each of the state's tensors. Without state tensors, kept means that the
-// stream has begun.
+// streamState is the state of one stream: a row of each of the state's tensors. Without state tensors, streamState
+// means that the stream has begun.
 type streamState struct{ lease *buf.Buf }
 
 func (k *streamState) size() int {

@@ -230,7 +230,8 @@ func (w *worker) describe(s *session) error {
 			return err
 		}
 		out.Unbatched = of == none && w.axis != none
-		w.castToFP32 = append(w.castToFP32, !readable(out.Datatype) && (stream.Elements(out.Shape) < 1 || len(t.Dimensions) == 0))
+		w.castToFP32 = append(w.castToFP32, !readable(out.Datatype) && (stream.Elements(out.Shape) < 1 ||
+			len(t.Dimensions) == 0))
 		w.outputs, w.axes, w.answered = append(w.outputs, out), append(w.axes, of), append(w.answered, i)
 	}
 	return nil

@@ -94,8 +94,9 @@ func describe(text []byte) (*description, error) {
 // model returns the metadata described by a child's message. whole means that the worker decodes the model's
 // pictures, not into rows of a batch: the pictures keep their size, or come with other inputs.
 func (d *description) model() (m *stream.Model, whole bool, err error) {
-	m = &stream.Model{AcceptsAnyInput: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful,
-		Labels: d.Labels}
+	m = &stream.Model{AcceptsAnyInput: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled,
+		Stateful: d.Stateful,
+		Labels:   d.Labels}
 	if d.MaxBatch < 0 || d.MaxBatch > maxBatch {
 		return nil, false, fmt.Errorf("max_batch is %d: want 1 to %d", d.MaxBatch, maxBatch)
 	}
@@ -109,7 +110,8 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 	if m.Outputs, err = specs("outputs", d.Outputs); err != nil {
 		return nil, false, err
 	}
-	if i := slices.IndexFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Optional }); i >= 0 && !m.AcceptsAnyInput {
+	if i := slices.IndexFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Optional }); i >= 0 &&
+		!m.AcceptsAnyInput {
 		return nil, false, fmt.Errorf("inputs[%d], %q, is optional, and any is false: the inputs of a batch are the "+
 			"same for all requests", i, m.Inputs[i].Name)
 	}

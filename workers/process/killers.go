@@ -39,7 +39,7 @@ type trial struct {
 	retried bool // the batch passed the limit, and the model is idempotent
 }
 
-// crashHistoryOf returns the trials of the model's group.
+// crashHistoryOf returns the crash history of the model's group.
 func crashHistoryOf(env *workers.Env, refuse time.Duration) *crashHistory {
 	if env.Shared == nil {
 		return newCrashHistory(refuse)
@@ -119,7 +119,7 @@ func (t *crashHistory) refused(r *stream.Request, now stream.Instant) error {
 		t.refuse)
 }
 
-// noteRetry notes why r is run again.
+// noteRetry records why r is run again.
 func (t *crashHistory) noteRetry(r *stream.Request, change func(*trial)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

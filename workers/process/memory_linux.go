@@ -18,7 +18,7 @@ var pageSize = int64(os.Getpagesize())
 // processTree is a process with its descendants.
 type processTree []int
 
-// processTreeOf finds the descendants of pid: processTreeOf reads a file for each thread of the family.
+// processTreeOf finds the descendants of pid. processTreeOf reads a file for each thread of the processes.
 func processTreeOf(pid int) processTree {
 	f := processTree{pid}
 	for i := 0; i < len(f) && i < maxFamily; i++ {
@@ -38,7 +38,7 @@ func processTreeOf(pid int) processTree {
 	return f[:min(len(f), maxFamily)]
 }
 
-// residentBytes returns the resident memory of the family, without the shared pages of the descendants.
+// residentBytes returns the resident memory of the process tree, without the shared pages of the descendants.
 func (f processTree) residentBytes() (n int64) {
 	for i, pid := range f {
 		fields := strings.Fields(read("/proc/" + strconv.Itoa(pid) + "/statm"))

@@ -200,7 +200,8 @@ func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 	first := b.Offsets[s.lo]
 	last := b.Offsets[s.hi-1] + b.Requests[s.hi-1].Rows
 	s.text = append(s.text, `,"inputs":[`...)
-	if w.spec.ServerProgram != nil && w.model.Axis == stream.FixedAxis && last-first == b.Rows { // with the rows of padding
+	// with the rows of padding
+	if w.spec.ServerProgram != nil && w.model.Axis == stream.FixedAxis && last-first == b.Rows {
 		last = first + w.model.MaxBatch
 	}
 	for k := range b.Inputs {

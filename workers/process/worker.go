@@ -38,9 +38,9 @@ type Spec struct {
 	cores []int // processors for the program; nil = all
 }
 
-// ServerProgram has the special rules for a program that is a part of the server, such as another process of the server's
-// executable: the program gets no variables of the server, the program's errors are passed on unchanged, and shapes
-// of outputs may differ from the model's declaration.
+// ServerProgram has the special rules for a program that is a part of the server, such as another process of the
+// server's executable: the program gets no variables of the server, the program's errors are passed on unchanged, and
+// shapes of outputs may differ from the model's declaration.
 type ServerProgram struct {
 	Sandbox *child.Sandbox // instead of Env.Programs; nil = no confinement
 	Limits  child.Limits

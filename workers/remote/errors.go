@@ -25,8 +25,8 @@ type upstreamError struct {
 
 func (e *upstreamError) Error() string { return e.text }
 
-// clientError returns the error for clients of this server. Errors of a request are passed on unchanged; wrong credentials,
-// a wrong name of the model and the state of the upstream server are not the client's fault.
+// clientError returns the error for clients of this server. Errors of a request are passed on unchanged; wrong
+// credentials, a wrong name of the model and the state of the upstream server are not the client's fault.
 func (l *link) clientError(err error) error {
 	var up *upstreamError
 	own := (*stream.Error)(nil)

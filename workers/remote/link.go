@@ -295,7 +295,8 @@ func (l *link) setDown(err error) {
 		l.down.Store(nil)
 		l.unready(nil)
 		l.log.Info("a remote model is ready again", "model", l.name, "server", l.at.String())
-	case err != nil && (was == nil || l.clientError(*was).Error() != l.clientError(err).Error()) && l.down.CompareAndSwap(was, &err):
+	case err != nil && (was == nil || l.clientError(*was).Error() != l.clientError(err).Error()) &&
+		l.down.CompareAndSwap(was, &err):
 		l.unready(l.clientError(err))
 		l.log.Warn("a remote model is not ready: its requests fail until it is", "model", l.name, "server",
 			l.at.String(), "error", l.reason(err))

@@ -69,7 +69,8 @@ func (w *worker) Destroy() { w.link.release() }
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	for from := 0; from < len(b.Requests); {
 		to := from + 1
-		for !w.model.AcceptsAnyInput && to < len(b.Requests) && maps.Equal(b.Requests[from].Params, b.Requests[to].Params) {
+		for !w.model.AcceptsAnyInput && to < len(b.Requests) && maps.Equal(b.Requests[from].Params,
+			b.Requests[to].Params) {
 			to++
 		}
 		w.send(ctx, b, from, to)

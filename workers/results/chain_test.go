@@ -91,7 +91,8 @@ func request(t *testing.T, m *stream.Model, k *sink) *stream.Request {
 	return r
 }
 
-var model = &stream.Model{Name: "m", AcceptsAnyInput: true, Ragged: true, MaxBatch: 1, Outputs: []stream.TensorSpec{{Name: "raw"}}}
+var model = &stream.Model{Name: "m", AcceptsAnyInput: true, Ragged: true, MaxBatch: 1,
+	Outputs: []stream.TensorSpec{{Name: "raw"}}}
 
 func TestNoStages(t *testing.T) {
 	c, m, err := results.New([]any{&first{}}, model, results.Tools{})

@@ -32,7 +32,7 @@ const (
 type floods struct {
 	mu    sync.Mutex
 	of    map[Client]*list.Element
-	queue list.List // of *flooder, longest quiet first
+	queue list.List // of *floodEntry, longest quiet first
 }
 
 // floodEntry is a remembered client.

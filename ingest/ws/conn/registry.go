@@ -69,7 +69,7 @@ func (r *Registry) Admit(of Client) error {
 	return r.admit(of)
 }
 
-// admit is Room with r.mu held.
+// admit is Admit with r.mu held.
 func (r *Registry) admit(of Client) error {
 	switch {
 	case r.closing:

@@ -105,7 +105,7 @@ func (w *Writer) write(rest []byte) {
 	}
 }
 
-// borrow takes the writer's tools for a write; giveBack writes the collected messages and returns the tools.
+// borrow takes the writer's buffers for a write; giveBack writes the collected messages and returns the buffers.
 func (w *Writer) borrow() {
 	w.buffers = w.socket.writeBuffers.Get().(*writeBuffers)
 	w.buffers.encoder.Use(w.socket.link.memory, w.socket.opts.Turns)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxDebt is the longest time to repay used quota without closing the camera: opening a camera takes processor time,
-	// and cameras tolerate no opening every second.
+	// maxDebt is the longest time to repay used quota without closing the camera: opening a camera takes processor
+	// time, and cameras tolerate no opening every second.
 	maxDebt = 5 * time.Second
 	// longestSleep bounds the delay until a change of the quota is noticed.
 	longestSleep = time.Second

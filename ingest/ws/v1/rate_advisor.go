@@ -8,7 +8,7 @@ import (
 )
 
 // rateAdvisor counts a stream's answered frames, and frames dropped because the model was too slow, since the last
-// evaluation. pace has no timer: writing an ending evaluates pace.
+// evaluation. rateAdvisor has no timer: writing an ending evaluates rateAdvisor.
 type rateAdvisor struct {
 	since       stream.Instant // time of the last evaluation
 	statsAt     stream.Instant // when statistics were last sent

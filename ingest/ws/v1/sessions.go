@@ -203,8 +203,8 @@ func (ss *Sessions) waitingOf() map[*access.Account]int {
 	return of
 }
 
-// takeWaiting removes n waiting sessions from the list, each the oldest of the account with the most waiting sessions. The
-// caller holds ss.mu.
+// takeWaiting removes n waiting sessions from the list, each the oldest of the account with the most waiting sessions.
+// The caller holds ss.mu.
 func (ss *Sessions) takeWaiting(n int) (out []*session) {
 	if n <= 0 {
 		return nil
