@@ -189,7 +189,7 @@ func changed(parts []any) (out []any) {
 		v := reflect.ValueOf(p).Elem()
 		unset, set := reflect.New(v.Type()), reflect.New(v.Type())
 		set.Elem().Set(v)
-		setting.Own(set.Interface())
+		setting.DetachCopies(set.Interface())
 		for _, x := range []reflect.Value{unset, set} {
 			setting.Of("", x.Interface()).Fill()
 		}
