@@ -3,8 +3,10 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"millrace/ingest"
@@ -49,10 +51,9 @@ const (
 	leastManaging = 16
 )
 
-// listeners are all listeners, in the order in which the ready line names them. An
-// adapter may also be an ingest.Measured, Drainer or Starter, and a listens. It may
-// have its own settings: see docs/extending.md.
-var listeners = []listener{
+// builtin are the listeners with adapters made from the server's own settings. An adapter may also be an
+// ingest.Measured, Drainer or Starter, and a listens.
+var builtin = []listener{
 	{name: "native", open: openNative},
 	{name: "http", addr: func(c *Config) string {
 		return c.HTTP
@@ -77,6 +78,35 @@ var listeners = []listener{
 	{name: "management_grpc", path: "management.grpc", addr: func(c *Config) string {
 		return c.Management.GRPC
 	}, scheme: "grpc", listen: func(s *Server) (net.Addr, error) { return s.grpc.ListenManagement() }},
+}
+
+// listeners returns all listeners, in the order in which the ready line names them: builtin, then the registered
+// adapters.
+func listeners() []listener {
+	all := slices.Clone(builtin)
+	for _, k := range ingest.Adapters() {
+		l := listener{name: k.Name, scheme: k.Scheme, off: func(c *Config) bool { return !k.On(c.Parts) },
+			open: func(s *Server) (ingest.Interface, error) { return k.New(s.cfg.Parts, s.adapterEnv(k.Name)) }}
+		if k.Address != nil {
+			l.addr = func(c *Config) string { return k.Address(c.Parts) }
+		} else {
+			l.on = "http"
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// adapterEnv returns the environment of a registered adapter.
+func (s *Server) adapterEnv(name string) ingest.AdapterEnv {
+	return ingest.AdapterEnv{HTTP: s.http, Limits: s.cfg.Limits, Drain: s.cfg.Drain, Log: s.log,
+		Listen: func(address string) (net.Listener, error) {
+			ln, err := s.limit.Listen(name, address)
+			if err == nil && s.tls.on() {
+				ln = tls.NewListener(ln, s.tls.config)
+			}
+			return ln, err
+		}}
 }
 
 // listens is an adapter with an address of its own. Listen binds it, and Close releases
@@ -231,18 +261,15 @@ func (l *listener) isOn(c *Config) bool {
 	case l.on == "":
 		return true
 	}
-	for i := range listeners {
-		if listeners[i].name == l.on {
-			return listeners[i].isOn(c)
-		}
-	}
-	return false
+	on := slices.IndexFunc(builtin, func(o listener) bool { return o.name == l.on })
+	return on >= 0 && builtin[on].isOn(c)
 }
 
 // open makes the adapters and binds their addresses.
 func (s *Server) open() error {
-	for i := range listeners {
-		l := &listeners[i]
+	all := listeners()
+	for i := range all {
+		l := &all[i]
 		if !l.isOn(&s.cfg) {
 			continue
 		}
@@ -307,8 +334,9 @@ func (l *listener) at(addr string, encrypted bool) Listener {
 func Listeners(c Config) []Listener {
 	c = c.WithDefaults()
 	var out []Listener
-	for i := range listeners {
-		if l := &listeners[i]; l.addr != nil && l.isOn(&c) {
+	all := listeners()
+	for i := range all {
+		if l := &all[i]; l.addr != nil && l.isOn(&c) {
 			out = append(out, l.at(l.addr(&c), c.TLS.On()))
 		}
 	}

@@ -64,6 +64,11 @@ var ownRoutes = []openapi.Route{
 // routes describes the routes of the HTTP listener.
 func (s *Server) routes() []openapi.Route {
 	all := slices.Concat(rest.Routes, apps.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
+	for _, k := range ingest.Adapters() {
+		if k.On(s.cfg.Parts) {
+			all = append(all, k.Routes...)
+		}
+	}
 	if s.cfg.Data != "" {
 		all = append(all, tasks.Routes...)
 	}

@@ -440,9 +440,9 @@ func (s *Server) listenRoot(ctx context.Context) error {
 		return stream.Errorf(stream.Unavailable, "", "program %s asks for the address %s: %w", s.cfg.Programs.Root,
 			addr, err)
 	}
-	for i := range listeners {
-		if listeners[i].name == "http" {
-			s.listening.at = append(s.listening.at, listeners[i].at(at.String(), s.tls.on()))
+	for i := range builtin {
+		if builtin[i].name == "http" {
+			s.listening.at = append(s.listening.at, builtin[i].at(at.String(), s.tls.on()))
 		}
 	}
 	return nil

@@ -1,17 +1,8 @@
 package workers
 
 import (
-	"millrace/workers/results"
-	"millrace/workers/results/gate"
-	"millrace/workers/results/postprocess"
-	"millrace/workers/results/tracking"
+	// These stages register themselves, each with its phase in the chain (results.Phase).
+	_ "millrace/workers/results/gate"
+	_ "millrace/workers/results/postprocess"
+	_ "millrace/workers/results/tracking"
 )
-
-// The stages, in the order of their processing.
-func init() {
-	results.Register(
-		postprocess.Stage,
-		gate.Stage,
-		tracking.Stage,
-	)
-}

@@ -32,12 +32,10 @@ func (n named) Validate() error {
 
 func (n named) create(env *results.Env) (results.Stage, error) { return n.Stage, n.Make(env) }
 
-func init() {
-	results.Register(
-		results.NewKind("", func(s first, env *results.Env) (results.Stage, error) { return s.create(env) }),
-		results.NewKind("", func(s second, env *results.Env) (results.Stage, error) { return s.create(env) }),
-		results.NewKind("", func(s third, env *results.Env) (results.Stage, error) { return s.create(env) }),
-	)
+func init() { // registered in another order than processed
+	results.Register(results.Follow, "", third.create)
+	results.Register(results.Reuse, "", second.create)
+	results.Register(results.Reuse, "", first.create)
 }
 
 func on(s results.Stage, make func(*results.Env) error) named {

@@ -1,7 +1,7 @@
 package results
 
 import (
-	"fmt"
+	"cmp"
 	"reflect"
 	"slices"
 
@@ -14,20 +14,34 @@ type Settings interface {
 	Validate() error // checks rules beyond the tags' bounds; unset settings are zero
 }
 
-// Kind is a kind of stage.
-type Kind struct {
+// Phase is the place of a stage in the chain.
+type Phase int
+
+// The phases, in the order of processing. Stages of one phase run in the order of the names of their settings' types.
+const (
+	Compute Phase = iota // computes results from the model's tensors, such as postprocess
+	Reuse                // answers frames with earlier results, such as the gate
+	Follow               // follows results from frame to frame, such as tracking
+	Add                  // adds outputs to the complete results
+)
+
+// kind is a kind of stage.
+type kind struct {
+	phase    Phase
 	name     string
-	register func()
 	validate func(parts []any) error
 	create   func(parts []any, env *Env) (s Stage, on bool, err error)
 }
 
-// NewKind returns a kind of stage with settings S, in a section of every model's configuration. create makes the
-// stage of one worker; errors of create name the setting.
-func NewKind[S Settings](section string, create func(settings S, env *Env) (Stage, error)) Kind {
-	return Kind{
-		name:     reflect.TypeFor[S]().String(),
-		register: func() { setting.Register[S](setting.Model, section) },
+var kinds []kind // in the order of processing
+
+// Register adds a kind of stage with settings S, in a section of every model's configuration. create makes the stage
+// of one worker; errors of create name the setting. Register panics for settings already registered. Call Register
+// from init.
+func Register[S Settings](phase Phase, section string, create func(settings S, env *Env) (Stage, error)) {
+	setting.Register[S](setting.Model, section)
+	kinds = append(kinds, kind{
+		phase: phase, name: reflect.TypeFor[S]().String(),
 		validate: func(parts []any) error {
 			for _, p := range parts {
 				if s, ok := p.(*S); ok {
@@ -44,21 +58,10 @@ func NewKind[S Settings](section string, create func(settings S, env *Env) (Stag
 			stage, err := create(s, env)
 			return stage, true, err
 		},
-	}
-}
-
-var kinds []Kind
-
-// Register adds kinds of stages, in the order of processing. Register panics for an already registered kind. Call
-// Register from init.
-func Register(list ...Kind) {
-	for _, k := range list {
-		if slices.ContainsFunc(kinds, func(o Kind) bool { return o.name == k.name }) {
-			panic(fmt.Sprintf("results: the stage of %s is registered twice", k.name))
-		}
-		k.register()
-		kinds = append(kinds, k)
-	}
+	})
+	slices.SortStableFunc(kinds, func(a, b kind) int {
+		return cmp.Or(cmp.Compare(a.phase, b.phase), cmp.Compare(a.name, b.name))
+	})
 }
 
 // Validate returns all errors in the settings of stages, except values out of bounds.

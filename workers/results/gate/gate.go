@@ -33,8 +33,7 @@ func (s Settings) Validate() error {
 	return nil
 }
 
-// Stage is the kind of stage, configured in the section gate.
-var Stage = results.NewKind("gate", newGate)
+func init() { results.Register(results.Reuse, "gate", newGate) }
 
 // Pictures are compared by brightness, at a small size: JPEG needs only a part of the decoding, and single noisy
 // pixels are averaged.

@@ -5,8 +5,7 @@ import (
 	"millrace/workers/results"
 )
 
-// Stage makes results from a worker's outputs; configured in the section output.
-var Stage = results.NewKind("output", newStage)
+func init() { results.Register(results.Compute, "output", newStage) }
 
 // On reports whether a kind of result is set.
 func (c Config) On() bool { return c.Kind() != "" }

@@ -32,8 +32,7 @@ func (s Settings) Validate() error {
 	return setting.Join(errs...)
 }
 
-// Stage adds the ids of boxes to a result; configured in the section output.
-var Stage = results.NewKind("output", newStage)
+func init() { results.Register(results.Follow, "output", newStage) }
 
 // ids is the name of the output with the boxes' ids.
 const ids = "ids"
