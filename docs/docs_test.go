@@ -61,8 +61,8 @@ func TestDecisions(t *testing.T) {
 }
 
 // TestExtending adds the code of extending.md to the module, by an overlay of the go command, and runs
-// testdata/extended_test.go in the extended module, and the tests over all settings, workers, stages, batchers,
-// sources and sinks.
+// testdata/extended_test.go and testdata/extended_command.go in the extended module, and the tests over all settings,
+// workers, stages, batchers, sources, sinks and commands.
 func TestExtending(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -72,14 +72,20 @@ func TestExtending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := map[string]string{filepath.Join(root, "docs/extended_test.go"): filepath.Join(root,
-		"docs/testdata/extended_test.go")}
+	replace := map[string]string{
+		filepath.Join(root, "docs/extended_test.go"):         filepath.Join(root, "docs/testdata/extended_test.go"),
+		filepath.Join(root, "cmd/millrace/extended_test.go"): filepath.Join(root, "docs/testdata/extended_command.go"),
+	}
 	work := t.TempDir()
 	for _, block := range regexp.MustCompile("(?ms)^```(go|diff)\n(?:// |--- )(\\S+)\n\n?(.*?)^```$").FindAllSubmatch(
 		page, -1) {
 		kind, name, text := string(block[1]), string(block[2]), block[3]
 		path := filepath.Join(root, name)
-		before, err := os.ReadFile(path)
+		now := path
+		if changed, ok := replace[path]; ok { // by an earlier block of the page
+			now = changed
+		}
+		before, err := os.ReadFile(now)
 		switch {
 		case kind == "go" && err == nil:
 			t.Fatalf("%s is there already", name)
@@ -114,6 +120,7 @@ func TestExtending(t *testing.T) {
 		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/models"},
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},
+		{"-run", "^(TestExtendedCommand|TestCommandsHaveExamples|TestSameFlags)$", "./cmd/millrace"},
 	} {
 		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", testbuild.Tags(), "-vet=off"},
 			args...)...)

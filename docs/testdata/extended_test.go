@@ -6,9 +6,12 @@ import (
 	"errors"
 	"image"
 	"image/png"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +35,7 @@ http: 127.0.0.1:0
 grpc: off
 udp: {address: "127.0.0.1:0", model: light}
 log: {file: `+log+`}
+site: attic
 models:
   - {name: light, source: brightness, alarm: {above: 100}, batching: {kind: half, patience: 5ms}}
 streams:
@@ -155,6 +159,40 @@ func TestExtendedAdapterIsShut(t *testing.T) {
 	}
 }
 
+// The metric counts results of frames with a deadline.
+func TestExtendedMetric(t *testing.T) {
+	s, _ := run(t)
+	for _, query := range []string{"", "?deadline_ms=30000", "?deadline_ms=30000"} {
+		resp, err := http.Post(s.URL("http")+"/v2/models/light/infer"+query, "image/png", bytes.NewReader(gray(t, 7)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status)
+		}
+	}
+	resp, err := http.Get(s.URL("http") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || !regexp.MustCompile(`(?m)^millrace_deadline_results_total{model="light",version="[^"]*"} 2$`).Match(
+		text) {
+		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
+// The setting of the server is in its log.
+func TestExtendedSetting(t *testing.T) {
+	_, log := run(t)
+	text, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(text), "site=attic") {
+		t.Errorf("%v, %s", err, text)
+	}
+}
+
 // The adapter is among the listeners, and answers.
 func TestExtendedAdapter(t *testing.T) {
 	s, _ := run(t)
@@ -233,6 +271,7 @@ func TestExtendedAdapterRefuses(t *testing.T) {
 // Settings are listed wherever settings are.
 func TestExtendedSettings(t *testing.T) {
 	for path, list := range map[string][]config.Setting{
+		"site":              config.Settings(),
 		"udp.address":       config.Settings(),
 		"udp.model":         config.Settings(),
 		"alarm.above":       config.ModelSettings(),
