@@ -61,7 +61,7 @@ func TestDecisions(t *testing.T) {
 }
 
 // TestExtending adds the code of extending.md to the module, by an overlay of the go command, and runs
-// testdata/extended_test.go and testdata/extended_command.go in the extended module, and the tests over all settings,
+// testdata/extended_test.go and testdata/extended_command.txt in the extended module, and the tests over all settings,
 // workers, stages, batchers, sources, sinks and commands.
 func TestExtending(t *testing.T) {
 	root, err := filepath.Abs("..")
@@ -74,7 +74,7 @@ func TestExtending(t *testing.T) {
 	}
 	replace := map[string]string{
 		filepath.Join(root, "docs/extended_test.go"):         filepath.Join(root, "docs/testdata/extended_test.go"),
-		filepath.Join(root, "cmd/millrace/extended_test.go"): filepath.Join(root, "docs/testdata/extended_command.go"),
+		filepath.Join(root, "cmd/millrace/extended_test.go"): filepath.Join(root, "docs/testdata/extended_command.txt"),
 	}
 	work := t.TempDir()
 	for _, block := range regexp.MustCompile("(?ms)^```(go|diff)\n(?:// |--- )(\\S+)\n\n?(.*?)^```$").FindAllSubmatch(
