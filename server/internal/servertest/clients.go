@@ -36,7 +36,7 @@ func Ask(t *testing.T, c *websocket.Conn, kind int, frame []byte) string {
 	return string(reply)
 }
 
-// GRPC returns a client of the protocol's gRPC service.
+// GRPC returns a client of the gRPC service of the Open Inference Protocol.
 func GRPC(t *testing.T, s *server.Server) inferencepb.GRPCInferenceServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -47,7 +47,7 @@ func GRPC(t *testing.T, s *server.Server) inferencepb.GRPCInferenceServiceClient
 	return inferencepb.NewGRPCInferenceServiceClient(conn)
 }
 
-// Ending is the Ending of a frame.
+// Ending is the message in which millrace.v1 reports the result, the error or the drop of a frame.
 type Ending struct {
 	Type, Code, Message string
 	Seq                 uint64
@@ -91,7 +91,7 @@ func EndingOf(t *testing.T, c *websocket.Conn) (e Ending) {
 	}
 }
 
-// Media is a message of millrace.v1.
+// Media returns a binary message of stream 1 in millrace.v1.
 func Media(kind wire.Kind, c wire.Codec, flags wire.Flags, seq uint64, payload []byte) []byte {
 	return append(wire.AppendHeader(nil, &wire.Header{Kind: kind, Codec: c, Flags: flags, SID: 1, Seq: seq}),
 		payload...)

@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// Until waits for ok.
+// Until waits until ok returns true, for 30 seconds at most.
 func Until(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -83,13 +83,13 @@ func Get(t *testing.T, s *server.Server, path string) (int, string) {
 	return r.StatusCode, string(b)
 }
 
-// UnreadConfig is a server for the clients in unread.
+// UnreadConfig configures a server with the model same, which returns the input, and a memory budget in bytes.
 func UnreadConfig(budget int64) server.Config {
 	return server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Memory: config.Memory{Budget: budget},
 		Models: []workers.Config{{Name: "same", Source: "identity"}}}
 }
 
-// IsServed reports why a client with a small request is not answered.
+// IsServed returns an error if a small request to the model same is not answered.
 func IsServed(s *server.Server) error {
 	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/octet-stream",
 		bytes.NewReader([]byte("text")))
