@@ -332,7 +332,6 @@ func TestQuotaOfPulls(t *testing.T) {
 		!m.Error.Retryable || m.Error.RetryAfterMS != 1000 || c.count(m.Error.Message) != "pulls" {
 		t.Errorf("a second video: %s", text)
 	}
-	pullVideo(t, all["other"], address).isPulled(connections)
 	c.checkFigures("c")
 	first.write(`{"stop":true}`)
 	if text := <-first.texts; !bytes.Contains(text, []byte(`"done":true`)) {
@@ -340,6 +339,7 @@ func TestQuotaOfPulls(t *testing.T) {
 	}
 	second.ask()
 	second.isPulled(connections)
+	pullVideo(t, all["other"], address).isPulled(connections)
 }
 
 // pulledVideo is a WebSocket whose video the server pulls.
