@@ -116,7 +116,7 @@ func TestExtending(t *testing.T) {
 	for _, args := range [][]string{
 		{"-run", "^TestExtended", "./docs"},
 		{"-run", "^TestEveryBatcher$", "./batching", "-rapid.nofailfile"},
-		{"-run", "^TestEvery", "./config"},
+		{"-run", "^TestEvery|^TestSettingsOfASection", "./config"},
 		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/models"},
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},

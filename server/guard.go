@@ -54,9 +54,8 @@ func (s *Server) guardRoutes() error {
 			}
 			of := described[name+" "+r.Path]
 			if of == nil || of.Role == 0 {
-				return fmt.Errorf(
-					"server: %s %s has no role: each route is described in the openapi.go of its package", r.Method,
-					r.Path)
+				return fmt.Errorf("server: %s %s has no role: add the route to Routes of its adapter, or to the "+
+					"openapi.go of its package", r.Method, r.Path)
 			}
 			var first []fiber.Handler
 			if audited(of) && s.access.Audits() {
