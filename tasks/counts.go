@@ -5,7 +5,7 @@ import "maps"
 // Use is what the tasks of one owner take up.
 type Use struct {
 	Waiting int   // tasks that have not ended
-	Bytes   int64 // of the inputs and results of all tasks
+	Bytes   int64 // of the records, inputs and results of all tasks
 }
 
 // Stats counts the tasks of a Store since Open. Of changes by other processes that follow on one another quickly, a

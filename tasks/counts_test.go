@@ -60,7 +60,7 @@ func TestStats(t *testing.T) {
 			}
 		case 4:
 			if id := pick(func(s State) bool { return s == Cancelled || s == Failed }); id != "" {
-				if _, err := r.Retry(t.Context(), id); err != nil {
+				if _, err := r.Retry(t.Context(), id, nil); err != nil {
 					t.Fatal(err)
 				}
 				states[id] = Queued
@@ -135,19 +135,19 @@ func TestAdmit(t *testing.T) {
 	}
 	a := r.submit(Task{Model: "m", Owner: "o"}, "four")
 	r.submit(Task{Model: "m", Owner: "o"}, "four")
-	if u := use(); u != (Use{Waiting: 2, Bytes: 8}) {
+	if u := use(); u != (Use{Waiting: 2, Bytes: 2*recordBytes + 8}) {
 		t.Errorf("with two tasks: %+v", u)
 	}
 	if _, err := r.Cancel(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if u := use(); u != (Use{Waiting: 1, Bytes: 8}) {
+	if u := use(); u != (Use{Waiting: 1, Bytes: 2*recordBytes + 8}) {
 		t.Errorf("with a cancelled task: %+v", u)
 	}
 	if err := r.Delete(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if u := use(); u != (Use{Waiting: 1, Bytes: 4}) {
+	if u := use(); u != (Use{Waiting: 1, Bytes: recordBytes + 4}) {
 		t.Errorf("with a deleted task: %+v", u)
 	}
 	if _, err := r.Get(other.ID); err != nil {

@@ -59,7 +59,10 @@ func (s *Store) settle(ctx context.Context, t Task, revision uint64, now time.Ti
 	now = now.UTC()
 	switch {
 	case t.State.Ended():
-		err := s.Delete(ctx, t.ID)
+		err := s.remove(ctx, t, revision)
+		if err == errLost {
+			_, _, err = s.newest(ctx, t.ID)
+		}
 		if coded.CodeOf(err) == coded.NotFound {
 			err = nil
 		}

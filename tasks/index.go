@@ -90,7 +90,7 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 
 // hook puts an ended task whose webhook waits into hooks.
 func (x *index) hook(e *entry) {
-	if !e.State.Ended() || e.Webhook == nil || e.Webhook.State != Waiting || e.place[inHooks] >= 0 {
+	if !e.hooked() || e.place[inHooks] >= 0 {
 		return
 	}
 	heap.Push(&x.hooks, e)
@@ -100,6 +100,21 @@ func (x *index) hook(e *entry) {
 		default:
 		}
 	}
+}
+
+// hooked reports whether the webhook of the task is still to be told of the end.
+func (e *entry) hooked() bool {
+	return e.State.Ended() && e.Webhook != nil && e.Webhook.State == Waiting
+}
+
+// hookAt returns when the webhook of an ended task is told.
+func (e *entry) hookAt() time.Time { return latest(e.Ended, e.Webhook.Next) }
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // unhook takes a task from hooks.
@@ -162,6 +177,9 @@ func (x *index) place(e *entry, seen time.Time) {
 		e.at = seen.Add(x.opts.Lease)
 	default:
 		e.at = e.Ended.Add(x.retention(e))
+		if e.hooked() {
+			e.at = latest(e.at, e.Ended.Add(webhookTime))
+		}
 	}
 	switch {
 	case e.at.IsZero() && e.place[inDue] >= 0:
@@ -271,7 +289,7 @@ func (h *entryHeap) Less(i, j int) bool {
 	case inDue:
 		return h.entries[i].at.Before(h.entries[j].at)
 	case inHooks:
-		return h.entries[i].Webhook.Next.Before(h.entries[j].Webhook.Next)
+		return h.entries[i].hookAt().Before(h.entries[j].hookAt())
 	}
 	return earlier(h.entries[i], h.entries[j])
 }

@@ -354,8 +354,7 @@ func (s *Store) change(ctx context.Context, id string, f func(*Task) error) (Tas
 // write replaces one revision of a task, and returns the new revision. Errors: errLost.
 func (s *Store) write(ctx context.Context, t Task, revision uint64) (uint64, error) {
 	next, err := s.kv.Update(ctx, taskPrefix+t.ID, encode(t), revision)
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+	if outdated(err) {
 		return 0, errLost
 	}
 	if err != nil {
@@ -384,8 +383,18 @@ func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
 	})
 }
 
-// Retry queues a task that has ended without a result, with as many attempts as before. Errors: NotFound; Conflict.
-func (s *Store) Retry(ctx context.Context, id string) (Task, error) {
+// Retry queues a task that has ended without a result, with as many attempts as before. admit is as in Submission.
+// Errors: NotFound; Conflict; as of Submit.
+func (s *Store) Retry(ctx context.Context, id string, admit func(Use) error) (Task, error) {
+	t, err := s.Get(id)
+	if err != nil {
+		return t, err
+	}
+	release, err := s.admit(&Submission{Task: Task{Owner: t.Owner}, Admit: admit})
+	if err != nil {
+		return t, err
+	}
+	defer release()
 	return s.change(ctx, id, func(t *Task) error {
 		switch {
 		case !t.State.Ended():
@@ -405,30 +414,52 @@ func (s *Store) Retry(ctx context.Context, id string) (Task, error) {
 
 // Delete deletes a task that does not run, with its files. Errors: NotFound; Conflict.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	s.mu.Lock()
-	e := s.index.tasks[id]
-	if e == nil {
+	for {
+		s.mu.Lock()
+		e := s.index.tasks[id]
+		if e == nil {
+			s.mu.Unlock()
+			return Missing(id)
+		}
+		t, revision := e.Task, e.revision
 		s.mu.Unlock()
-		return Missing(id)
+		if t.State == Running {
+			return coded.Errorf(coded.Conflict, "", "the task runs: cancel the task first")
+		}
+		err := s.remove(ctx, t, revision)
+		if !errors.Is(err, errLost) {
+			return err
+		}
+		if _, _, err := s.newest(ctx, id); err != nil {
+			return err
+		}
 	}
-	t, revision := e.Task, e.revision
-	s.mu.Unlock()
-	if t.State == Running {
-		return coded.Errorf(coded.Conflict, "", "the task runs: cancel the task first")
+}
+
+// remove deletes one revision of a task, with its files. Errors: errLost.
+func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
+	err := s.kv.Purge(ctx, taskPrefix+t.ID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
+	if outdated(err) {
+		return errLost
 	}
-	if err := s.kv.Purge(ctx, taskPrefix+id, jetstream.LastRevision(revision),
-		jetstream.PurgeTTL(markerTTL)); err != nil {
-		return errors.Join(errLost, unavailable(err))
+	if err != nil {
+		return unavailable(err)
 	}
 	s.mu.Lock()
-	s.index.delete(id, time.Now())
+	s.index.delete(t.ID, time.Now())
 	s.mu.Unlock()
 	if t.Key != "" {
 		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key), jetstream.PurgeTTL(markerTTL)); err != nil {
 			return unavailable(err)
 		}
 	}
-	return s.blobs.Delete(ctx, folder(id))
+	return s.blobs.Delete(ctx, folder(t.ID))
+}
+
+// outdated reports whether the bucket has refused a change because the key has a later revision.
+func outdated(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
 // Input opens the input of a task, Result the result of a finished one. Errors: NotFound.

@@ -249,7 +249,7 @@ func TestLostConsumers(t *testing.T) {
 	if now.State != Failed || now.Error == nil || now.Error.Code != string(coded.Unavailable) {
 		t.Fatalf("after two lost consumers: %+v", now)
 	}
-	if _, err := r.Retry(t.Context(), task.ID); err != nil {
+	if _, err := r.Retry(t.Context(), task.ID, nil); err != nil {
 		t.Fatal(err)
 	}
 	if c := claim(t, r.Store); c.Task().Attempt != 3 || c.Task().LastAttempt != 4 {
@@ -257,7 +257,7 @@ func TestLostConsumers(t *testing.T) {
 	} else if err := finish(t, c); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.Retry(t.Context(), task.ID); coded.CodeOf(err) != coded.Conflict {
+	if _, err := r.Retry(t.Context(), task.ID, nil); coded.CodeOf(err) != coded.Conflict {
 		t.Errorf("a finished task is queued again: %v", err)
 	}
 }

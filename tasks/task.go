@@ -61,9 +61,12 @@ type Task struct {
 	Progress Progress `json:"progress,omitzero"`
 }
 
-// bytes returns the bytes of the files of the task.
+// recordBytes is what the record of a task counts as, beside the files.
+const recordBytes = 1 << 10
+
+// bytes returns the bytes of the record and the files of the task.
 func (t *Task) bytes() int64 {
-	n := t.Input.Size
+	n := recordBytes + t.Input.Size
 	if t.Result != nil {
 		n += t.Result.Size
 	}

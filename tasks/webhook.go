@@ -82,7 +82,7 @@ func (s *Store) nextWebhook(now time.Time) (t Task, revision uint64, wait time.D
 		return t, 0, time.Hour
 	}
 	e := x.hooks.entries[0]
-	if wait = e.Webhook.Next.Sub(now); wait > 0 {
+	if wait = e.hookAt().Sub(now); wait > 0 {
 		return t, 0, wait
 	}
 	x.unhook(e)
@@ -111,7 +111,7 @@ func (s *Store) notify(ctx context.Context, t Task, revision uint64, post Poster
 
 // post makes the attempt that the revision of an ended task announces, and stores the result.
 func (s *Store) post(ctx context.Context, t Task, revision uint64, post Poster) {
-	again, err := post(ctx, fmt.Sprintf("%s-%d", t.ID, t.Attempt), t)
+	again, err := post(ctx, fmt.Sprintf("%s-%d", t.ID, t.Ended.UnixMilli()), t)
 	after := *t.Webhook
 	switch now := time.Now().UTC(); {
 	case err == nil:
@@ -138,9 +138,10 @@ func (s *Store) rehook(id string) {
 	}
 }
 
-// Message returns the body that webhooks get: the task as clients see it, after the end.
+// Message returns the body that webhooks get: the task as clients see it, after the end, without what identifies the
+// client.
 func (t Task) Message() []byte {
-	t.Webhook = nil
+	t.Webhook, t.Owner, t.Key, t.Trace = nil, "", "", ""
 	b, _ := json.Marshal(t) // of texts, numbers and times
 	return b
 }

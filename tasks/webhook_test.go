@@ -108,7 +108,7 @@ func TestWebhookGivenUp(t *testing.T) {
 	if _, _, wait := next.nextWebhook(time.Now()); wait <= 0 || wait > 10*time.Second {
 		t.Errorf("the next process waits %v for the webhook", wait)
 	}
-	if task, err := r.Retry(t.Context(), refused.ID); err != nil || task.Webhook.State != Waiting ||
+	if task, err := r.Retry(t.Context(), refused.ID, nil); err != nil || task.Webhook.State != Waiting ||
 		task.Webhook.Error != "" {
 		t.Errorf("queued again: %+v, %v", task.Webhook, err)
 	}

@@ -3,6 +3,7 @@ package tasks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -99,7 +100,9 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.gate, a.ctx = gate, ctx
 	close(a.serving)
 	a.run("due", func() { a.opts.Data.Run(ctx) })
-	a.run("webhooks", func() { a.tellWebhooks(ctx) })
+	if a.opts.Webhooks {
+		a.run("webhooks", func() { a.tellWebhooks(ctx) })
+	}
 	if a.opts.Slots > 0 {
 		a.run("consumer", func() { a.consumer().Run(ctx, a.opts.Drain) })
 		a.run("models", func() { a.lookAtModels(ctx) })
@@ -136,8 +139,10 @@ func (a *Adapter) lookAtModels(ctx context.Context) {
 	}
 }
 
-// tellWebhooks tells the webhooks of ended tasks until ctx ends. Webhooks of tasks that were submitted before
-// tasks.webhooks was turned off are told, too.
+// errPrivate is the error of a webhook at an address that webhooks may not have.
+var errPrivate = errors.New("the receiver has a private address, which sources.allow_private would allow")
+
+// tellWebhooks tells the webhooks of ended tasks until ctx ends.
 func (a *Adapter) tellWebhooks(ctx context.Context) {
 	allow := sources.Public
 	if a.opts.AllowPrivate {
@@ -148,8 +153,13 @@ func (a *Adapter) tellWebhooks(ctx context.Context) {
 	a.opts.Data.Notify(ctx, func(ctx context.Context, id string, t tasks.Task) (again bool, err error) {
 		again, err = to.Post(ctx, t.Webhook.URL, webhook.Message{ID: id, Secret: a.opts.WebhookSecret,
 			Body: t.Message()})
-		if err != nil {
+		switch {
+		case errors.Is(err, webhook.ErrRefused): // the text would have the address behind the name
+			again, err = false, errPrivate
+		case err != nil:
 			err = webhook.Reason(err)
+		}
+		if err != nil {
 			a.opts.Log.Debug("the webhook of a task fails", "task", t.ID, "receiver", webhook.Host(t.Webhook.URL),
 				"again", again, "error", err)
 		}

@@ -34,7 +34,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Get(root+"/:id/result", a.result)
 	app.Get(root+"/:id/events", a.events)
 	app.Post(root+"/:id/cancel", a.change((*tasks.Store).Cancel))
-	app.Post(root+"/:id/retry", a.change((*tasks.Store).Retry))
+	app.Post(root+"/:id/retry", a.retry)
 	app.Delete(root+"/:id", a.delete)
 }
 
@@ -153,6 +153,20 @@ func (a *Adapter) change(to func(*tasks.Store, context.Context, string) (tasks.T
 		}
 		return sendTask(c, t, err)
 	}
+}
+
+// retry queues an ended task again. The quota of tasks counts the task again if the task is the client's own.
+func (a *Adapter) retry(c *fiber.Ctx) error {
+	t, err := a.find(c)
+	if err != nil {
+		return err
+	}
+	var room func(tasks.Use) error
+	if by := ingest.ClientOf(httpd.ClientOf(c)); by.Principal() != nil && ownerOf(by) == t.Owner {
+		room = func(u tasks.Use) error { return by.Core().Room(stream.QuotaTasks, int64(u.Waiting)) }
+	}
+	t, err = a.opts.Data.Retry(c.UserContext(), t.ID, room)
+	return sendTask(c, t, err)
 }
 
 func (a *Adapter) delete(c *fiber.Ctx) error {

@@ -39,13 +39,14 @@ func (s *Server) Handle(ctx context.Context, r Inside) (reply *fasthttp.Response
 		c.Request.SetBodyStream(r.Body, int(r.Size))
 		h.SetContentLength(int(r.Size))
 	}
-	defer s.finishInside(c)
-	s.inner(c)
-	return &c.Response, func() {
+	reply, release = &c.Response, func() { // also after a panic of the handler
 		at.cancel(nil)
 		_ = c.Response.CloseBodyStream()
 		c.ResetUserValues() // closes what the handler keeps until the reply is written
 	}
+	defer s.finishInside(c)
+	s.inner(c)
+	return reply, release
 }
 
 // finishInside writes an error reply after a panic of a handler.

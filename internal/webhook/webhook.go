@@ -22,6 +22,9 @@ import (
 // timeout is the longest time of a post, and of connecting.
 const timeout = 10 * time.Second
 
+// ErrRefused is the error of Post for an address that the client refuses.
+var ErrRefused = errors.New("webhook: the address is refused")
+
 // Client posts messages. All methods are safe for concurrent use.
 type Client struct {
 	HTTP *http.Client // tests replace the transport
@@ -37,13 +40,17 @@ func New(idle int, allow func(netip.Addr) error) *Client {
 			if err != nil {
 				return err
 			}
-			return allow(a.Addr())
+			if err := allow(a.Addr()); err != nil {
+				return fmt.Errorf("%w: %w", ErrRefused, err)
+			}
+			return nil
 		}
 	}
 	return &Client{&http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
 			DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second, MaxIdleConns: idle,
+			MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
