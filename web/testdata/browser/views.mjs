@@ -271,6 +271,7 @@ export const views = {
       await refused(form, label, text);
     };
     assert.equal(await apply.isDisabled(), true, 'there is nothing to send yet');
+    await until('the models are listed', async () => (await model().locator('option').count()) > 1);
     assert.deepEqual(await model().locator('option').allTextContents(), [
       'gone',
       'late',
