@@ -154,3 +154,36 @@ func TestAdmit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRetryIsAdmitted: a task that is queued again counts as a submission does, for the owner and for MaxWaiting.
+func TestRetryIsAdmitted(t *testing.T) {
+	r := open(t, t.TempDir(), Options{MaxWaiting: 1})
+	task := r.submit(Task{Model: "m", Owner: "o"}, "x")
+	if _, err := r.Cancel(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	refused := coded.Errorf(coded.FlowControl, "quotas.tasks", "no")
+	if _, err := r.Retry(t.Context(), task.ID, func(Use) error { return refused }); err != refused {
+		t.Errorf("Retry returns %v, not the error of admit", err)
+	}
+	r.submit(Task{Model: "m"}, "x")
+	if _, err := r.Retry(t.Context(), task.ID, nil); coded.CodeOf(err) != coded.Overloaded {
+		t.Errorf("Retry in a full store: %v", err)
+	}
+}
+
+// TestDeleteAfterChange: a task is deleted whose newest change another process has just made.
+func TestDeleteAfterChange(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	other := r.another(Options{})
+	for range 20 {
+		task := r.submit(Task{Model: "m"}, "x")
+		waitFor(t, func() bool { _, err := other.Get(task.ID); return err == nil })
+		if _, err := other.Cancel(t.Context(), task.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Delete(t.Context(), task.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

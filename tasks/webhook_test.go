@@ -113,3 +113,24 @@ func TestWebhookGivenUp(t *testing.T) {
 		t.Errorf("queued again: %+v, %v", task.Webhook, err)
 	}
 }
+
+// TestWebhookOutlivesRetention: a task stays until its webhook has the message, for the time of the attempts.
+func TestWebhookOutlivesRetention(t *testing.T) {
+	r := open(t, t.TempDir(), Options{Retention: time.Second})
+	at := func(w *Webhook) time.Duration {
+		task := r.submit(Task{Model: "m", Webhook: w}, "x")
+		task, err := r.Cancel(t.Context(), task.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.index.tasks[task.ID].at.Sub(task.Ended)
+	}
+	if d := at(&Webhook{URL: "http://127.0.0.1:1/", State: Waiting}); d != webhookTime {
+		t.Errorf("with a waiting webhook: deleted after %v", d)
+	}
+	if d := at(&Webhook{URL: "http://127.0.0.1:1/", State: Delivered}); d != time.Second {
+		t.Errorf("with a delivered webhook: deleted after %v", d)
+	}
+}
