@@ -245,8 +245,8 @@ func TestHeavyFramesWaitInTheirMailboxes(t *testing.T) {
 	}
 }
 
-// A decoded request ends like a request in a batch: by its deadline, its client, or its group; the memory of its row
-// is released. At most one batch of decoded requests waits for a worker.
+// A decoded request ends like a request in a batch: by the deadline, the client, or the end of the group; the memory of
+// the row is released. At most one batch of decoded requests waits for a worker.
 func TestDecodedRequestsEnd(t *testing.T) {
 	g := newPictures(t, Adaptive, 4)
 	now := epoch

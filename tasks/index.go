@@ -18,7 +18,7 @@ type index struct {
 	gone   map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready  map[string]*entryHeap // queued tasks that may begin, by model: the next task first
 	due    entryHeap             // all tasks with a time at which something happens: the earliest first
-	hooks  entryHeap             // ended tasks whose webhooks are to be told: the earliest next attempt first
+	hooks  entryHeap             // ended tasks with a message to post to the webhook: the earliest next attempt first
 	hooked chan struct{}         // gets a value when the earliest time of hooks has changed
 	more   chan struct{}         // closed when a task becomes ready; nil = nobody waits
 	sooner chan struct{}         // gets a value when the earliest time of due has changed
@@ -102,12 +102,12 @@ func (x *index) hook(e *entry) {
 	}
 }
 
-// hooked reports whether the webhook of the task is still to be told of the end.
+// hooked reports whether the ended task is still to be posted to the webhook.
 func (e *entry) hooked() bool {
 	return e.State.Ended() && e.Webhook != nil && e.Webhook.State == Waiting
 }
 
-// hookAt returns when the webhook of an ended task is told.
+// hookAt returns the time of the next post to the webhook of an ended task.
 func (e *entry) hookAt() time.Time { return latest(e.Ended, e.Webhook.Next) }
 
 func latest(a, b time.Time) time.Time {

@@ -53,7 +53,7 @@ type Task struct {
 	Ended       time.Time `json:"ended,omitzero"`
 	Retention   Seconds   `json:"retention,omitempty"` // from Ended to the deletion; 0 = the setting
 
-	Webhook *Webhook `json:"webhook,omitempty"` // told of the end
+	Webhook *Webhook `json:"webhook,omitempty"` // gets the task after the end
 
 	Input    File     `json:"input"`
 	Result   *File    `json:"result,omitempty"`

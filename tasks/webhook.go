@@ -11,7 +11,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// Webhook is an address that is told of the end of a task. A record is changed by replacing the Webhook: revisions
+// Webhook is an address that gets a task by POST when the task has ended. A record is changed by replacing the Webhook: revisions
 // share it.
 type Webhook struct {
 	URL      string       `json:"url"`
@@ -40,7 +40,7 @@ const (
 // Poster posts a message about an ended task. With an error, again says that a later attempt may succeed.
 type Poster func(ctx context.Context, id string, t Task) (again bool, err error)
 
-// Notify tells the webhooks of ended tasks until ctx ends. Each attempt is stored before the post, so that of several
+// Notify posts ended tasks to their webhooks until ctx ends. Each attempt is stored before the post, so that of several
 // processes one posts, and a message is posted again after a crash: at least once in all.
 func (s *Store) Notify(ctx context.Context, post Poster) {
 	places := make(chan struct{}, webhookPosts)
@@ -103,7 +103,7 @@ func (s *Store) notify(ctx context.Context, t Task, revision uint64, post Poster
 		return
 	}
 	if err != nil && coded.CodeOf(err) != coded.NotFound {
-		s.opts.Log.Warn("the webhook of a task cannot be told: trying again", "task", t.ID, "error", err)
+		s.opts.Log.Warn("the message to the webhook of a task cannot be prepared: trying again", "task", t.ID, "error", err)
 		sleep(ctx, retryClaim)
 	}
 	s.rehook(t.ID)
@@ -125,7 +125,7 @@ func (s *Store) post(ctx context.Context, t Task, revision uint64, post Poster) 
 	}
 	t.Webhook = &after
 	if _, err := s.write(context.WithoutCancel(ctx), t, revision); err != nil && !errors.Is(err, errLost) {
-		s.opts.Log.Warn("the state of a webhook cannot be stored: it is told again", "task", t.ID, "error", err)
+		s.opts.Log.Warn("the state of a webhook cannot be stored: the message is posted again", "task", t.ID, "error", err)
 	}
 }
 

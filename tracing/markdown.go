@@ -83,7 +83,7 @@ Each frame is counted when it is accepted and when it has its ending, once, as i
   ` + "`millrace_unsendable_results_total`" + ` by the code of that error: results told = results - unsendable ones.
 - Parts of a result are not counted, and neither is an ending that is sent again to a client that resumes its session. Frames that the gate answers are results
   (` + "`millrace_skipped_frames_total`" + ` are those among them), and so is a frame that completes no window.
-- A frame that ends after its client has left is counted by that ending, which nobody is told. A frame that did not arrive completely is not counted.
+- A frame that ends after the client has left is counted by the ending, although no client gets the ending. A frame that did not arrive completely is not counted.
 - A frame belongs to the version that accepted it, also when a swap lets the next version answer it.
 - What is not a frame is not counted here: a handshake or a request that is refused by its Host, Origin or credentials, a call at ` + "`/models/infer`" + ` that cannot be carried
   out, a body whose announced length is above ` + "`limits.max_body`" + `, a message that ends its connection.

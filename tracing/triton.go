@@ -16,7 +16,7 @@ var tritonFamilies = section{"Triton's names", []family{
 	{untyped, "nv_inference_request_success", "",
 		"Frames and requests that were answered with a result which could be sent: `success` of the statistics.", model,
 		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Frames.Succeeded()) }), nil},
-	{untyped, "nv_inference_request_failure", "", "Those that have another ending, by why; their sum is `fail` of " +
+	{untyped, "nv_inference_request_failure", "", "Requests with another ending, by reason; the sum is `fail` of " +
 		"the statistics. REJECTED: dropped by the stream's policy or the queue, or refused by a bound; CANCELED: " +
 		"the client has left; BACKEND: the model failed or hung; OTHER: all others, such as malformed requests.",
 		model.and("reason", "REJECTED, CANCELED, BACKEND, OTHER"), func(r *reading, put put) {

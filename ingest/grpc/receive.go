@@ -106,9 +106,8 @@ func (r receiving) RecvMsg(m any) error {
 	return r.begun.receive(r.Context(), m, r.only)
 }
 
-// receive reads a message into m. only says that it must be the only one of the call. A message of
-// a *call that cannot be read is no error here: the call has the error, so that it is counted and
-// answered as others are.
+// receive reads a message into m. only: a second message in the call is an error. For a *call, an unreadable message
+// is no error of receive: the call keeps the error, and is counted and answered like every call.
 func (s *service) receive(ctx context.Context, m any, only bool) error {
 	in, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
 	if !ok {

@@ -101,7 +101,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	close(a.serving)
 	a.run("due", func() { a.opts.Data.Run(ctx) })
 	if a.opts.Webhooks {
-		a.run("webhooks", func() { a.tellWebhooks(ctx) })
+		a.run("webhooks", func() { a.notifyWebhooks(ctx) })
 	}
 	if a.opts.Slots > 0 {
 		a.run("consumer", func() { a.consumer().Run(ctx, a.opts.Drain) })
@@ -142,8 +142,8 @@ func (a *Adapter) lookAtModels(ctx context.Context) {
 // errPrivate is the error of a webhook at an address that webhooks may not have.
 var errPrivate = errors.New("the receiver has a private address, which sources.allow_private would allow")
 
-// tellWebhooks tells the webhooks of ended tasks until ctx ends.
-func (a *Adapter) tellWebhooks(ctx context.Context) {
+// notifyWebhooks posts ended tasks to their webhooks until ctx ends.
+func (a *Adapter) notifyWebhooks(ctx context.Context) {
 	allow := sources.Public
 	if a.opts.AllowPrivate {
 		allow = nil
