@@ -11,8 +11,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Webhook is an address that gets a task by POST when the task has ended. A record is changed by replacing the Webhook: revisions
-// share it.
+// Webhook is an address that gets a task by POST when the task has ended. A change replaces the Webhook of a record,
+// because revisions share a Webhook.
 type Webhook struct {
 	URL      string       `json:"url"`
 	State    WebhookState `json:"state"`
@@ -103,7 +103,7 @@ func (s *Store) notify(ctx context.Context, t Task, revision uint64, post Poster
 		return
 	}
 	if err != nil && coded.CodeOf(err) != coded.NotFound {
-		s.opts.Log.Warn("the message to the webhook of a task cannot be prepared: trying again", "task", t.ID, "error", err)
+		s.opts.Log.Warn("a message to a webhook cannot be prepared: trying again", "task", t.ID, "error", err)
 		sleep(ctx, retryClaim)
 	}
 	s.rehook(t.ID)
@@ -125,7 +125,7 @@ func (s *Store) post(ctx context.Context, t Task, revision uint64, post Poster) 
 	}
 	t.Webhook = &after
 	if _, err := s.write(context.WithoutCancel(ctx), t, revision); err != nil && !errors.Is(err, errLost) {
-		s.opts.Log.Warn("the state of a webhook cannot be stored: the message is posted again", "task", t.ID, "error", err)
+		s.opts.Log.Warn("the state of a webhook cannot be stored: posting again", "task", t.ID, "error", err)
 	}
 }
 

@@ -172,8 +172,8 @@ var families = []section{
 					put(float64(g.BuffersFree), g.Model.Name, g.Model.Version, "free")
 				}
 			}, nil},
-		{gauge, "millrace_workers", "", "Workers by state; the run of a quarantined worker is past the time limit and " +
-			"has not returned.", model.and("state", "busy, idle, quarantined"), func(r *reading, put put) {
+		{gauge, "millrace_workers", "", "Workers by state; the run of a quarantined worker is past the time " +
+			"limit and has not returned.", model.and("state", "busy, idle, quarantined"), func(r *reading, put put) {
 			for _, g := range r.loaded() {
 				put(float64(g.Busy), g.Model.Name, g.Model.Version, "busy")
 				put(float64(max(g.Workers-g.Busy, 0)), g.Model.Name, g.Model.Version, "idle")
