@@ -27,7 +27,8 @@ const (
 	maxAhead = 4
 	// maxWritten is the most chunks in ffmpeg in any case.
 	maxWritten = 64
-	// chunkTimeout is the maximum time of ffmpeg for a chunk, including the start of ffmpeg.
+	// chunkTimeout is the maximum time of ffmpeg for a chunk, including the start of ffmpeg. While ffmpeg waits for a
+	// processor, the time-out is extended, see video.Decoder.SetDeadline.
 	chunkTimeout = 10 * time.Second
 	// keyFrameInterval is the least time between two requests for a key frame.
 	keyFrameInterval = time.Second

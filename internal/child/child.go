@@ -263,6 +263,19 @@ func (p *Process) CPU() time.Duration {
 	return cpuClock(p.pid)
 }
 
+// RunDelay returns the time for which the child's threads have waited for a processor, added up, and whether a thread
+// runs or waits for a processor now: the kernel adds the time of a wait when the thread gets a processor. The results
+// are 0 and false after the end of the child, and where the kernel does not say. RunDelay takes a few system calls for
+// each thread.
+func (p *Process) RunDelay() (sum time.Duration, runnable bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return 0, false
+	}
+	return runDelay(p.pid)
+}
+
 // ended records that the child was reaped. The caller holds mu.
 func (p *Process) ended(state *os.ProcessState) {
 	p.reaped = true

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -147,5 +148,55 @@ func TestChildSurvivesTheThreadThatCalledStart(t *testing.T) {
 	_, _ = io.WriteString(p.Stdin, "go\n")
 	if got := readLine(t, p); got != "alive" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// The run delay of a child that waits for a processor grows; that of a sleeping child does not.
+func TestRunDelay(t *testing.T) {
+	start := func(script string) *child.Process {
+		t.Helper()
+		p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", script}, Stdin: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Stop(0) })
+		return p
+	}
+	var one unix.CPUSet
+	one.Set(0)
+	asleep := start("echo; read x")
+	busy := []*child.Process{start("while :; do :; done"), start("while :; do :; done")}
+	for _, p := range busy {
+		if err := unix.SchedSetaffinity(p.Pid(), &one); err != nil {
+			t.Skip(err)
+		}
+	}
+	if _, err := asleep.Stdout.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var before time.Duration
+	for runnable := true; runnable; before, runnable = asleep.RunDelay() {
+		time.Sleep(time.Millisecond)
+	}
+	for _, p := range busy {
+		for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			delay, runnable := p.RunDelay()
+			if !runnable {
+				t.Fatal("a child with an endless loop is not runnable")
+			}
+			if delay > 100*time.Millisecond {
+				break
+			}
+			if time.Now().After(until) {
+				t.Fatalf("the run delay is %v", delay)
+			}
+		}
+	}
+	if after, runnable := asleep.RunDelay(); after != before || runnable {
+		t.Errorf("the run delay of a sleeping child has grown by %v, runnable %v", after-before, runnable)
+	}
+	_ = busy[0].Stop(0)
+	if delay, runnable := busy[0].RunDelay(); delay != 0 || runnable {
+		t.Errorf("after the end: %v, %v", delay, runnable)
 	}
 }

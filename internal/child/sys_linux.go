@@ -1,7 +1,10 @@
 package child
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -35,6 +38,23 @@ func cpuClock(pid int) time.Duration {
 		return 0
 	}
 	return time.Duration(used.Nano())
+}
+
+// runDelay returns the run delay of an unreaped process, see proc_pid_schedstat(5), and whether a thread has the state
+// R; 0 and false = unreadable.
+func runDelay(pid int) (sum time.Duration, runnable bool) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, thread := range threads {
+		var ran, waited time.Duration
+		b, _ := os.ReadFile(thread + "/schedstat")
+		if n, _ := fmt.Sscan(string(b), &ran, &waited); n == 2 {
+			sum += waited
+		}
+		b, _ = os.ReadFile(thread + "/stat")
+		_, state, _ := bytes.Cut(b, []byte(") "))
+		runnable = runnable || bytes.HasPrefix(state, []byte("R "))
+	}
+	return sum, runnable
 }
 
 // growPipe requests a pipe of size bytes. The kernel refuses large pipes to an ordinary user who has many, so

@@ -22,4 +22,6 @@ func (p *Process) reap() (*os.ProcessState, error) {
 
 func cpuClock(int) time.Duration { return 0 }
 
+func runDelay(int) (time.Duration, bool) { return 0, false }
+
 func growPipe(*os.File, int) {}

@@ -106,8 +106,9 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	if err != nil {
 		return nil, source{}.startError(o.FFmpeg, err)
 	}
-	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout),
-		waiting: newWaiting(p, o.MaxTime, 0, o.Used), last: -1, device: o.Hardware, hardware: method}
+	waiting := newWaiting(p, o.MaxTime, 0, o.Used)
+	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(waiting), waiting: waiting,
+		last: -1, device: o.Hardware, hardware: method}
 	if w != o.Width || h != o.Height {
 		d.SourceWidth, d.SourceHeight = o.Width, o.Height
 	}
@@ -161,7 +162,8 @@ func (d *Decoder) Write(parts ...[]byte) error {
 func (d *Decoder) Finish() { _ = d.ffmpeg.Stdin.Close() }
 
 // SetDeadline sets the deadline of Next, also of a call in progress; the zero time removes the deadline. After the
-// deadline Next always fails with os.ErrDeadlineExceeded.
+// deadline Next always fails with os.ErrDeadlineExceeded. The deadline is extended by up to 50 s while ffmpeg waits
+// for a processor.
 func (d *Decoder) SetDeadline(t time.Time) { d.waiting.setDeadline(t) }
 
 // Start waits for the first frame and sets Width and Height.

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// DefaultStartTimeout bounds the time from Open to the first frame.
+	// DefaultStartTimeout bounds the time from Open to the first frame. Each time-out is extended by up to 50 s while
+	// ffmpeg waits for a processor.
 	DefaultStartTimeout = 10 * time.Second
 	// DefaultStallTimeout bounds the time that Next waits for one frame.
 	DefaultStallTimeout = 10 * time.Second

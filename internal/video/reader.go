@@ -245,7 +245,8 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 	if err != nil {
 		return full, first, err
 	}
-	r.ffmpeg, r.nut, r.waiting = p, newNutReader(p.Stdout), newWaiting(p, o.MaxTime, o.FPS, o.Used)
+	r.ffmpeg, r.waiting = p, newWaiting(p, o.MaxTime, o.FPS, o.Used)
+	r.nut = newNutReader(r.waiting)
 	r.waiting.start = startTime(r.scheme, o.StartTimeout)
 	r.scale.format, r.scale.grow = o.Format, func(bytes int) { p.GrowPipe(pipeFor(bytes)) }
 	if p.Stdin != nil {
@@ -607,7 +608,11 @@ func (r *Reader) programError() *child.ExitError {
 	return exit
 }
 
+// waited is the detail of the error after the time-out d.
 func (r *Reader) waited(d time.Duration) string {
+	if busy := r.waiting.extension(); busy > 0 {
+		return fmt.Sprintf("waited %v after %s, because ffmpeg waited for a processor", d+busy, r.progress())
+	}
 	return fmt.Sprintf("waited %v after %s", d, r.progress())
 }
 

@@ -17,6 +17,9 @@ const (
 	startProcessorTime = time.Second
 	// leastCheck is the least time between two checks of the processor time.
 	leastCheck = 20 * time.Millisecond
+	// A deadline is extended in steps while ffmpeg waits for a processor: each step is a quarter of the time to the
+	// deadline, at most maxStep. maxExtension bounds the sum of the steps.
+	maxStep, maxExtension = time.Second, 50 * time.Second
 )
 
 // startTime is ffmpeg's additional processor time before the first frame. A camera sends frames before its next key
@@ -35,17 +38,26 @@ var errProcessorTime = errors.New("ffmpeg has used up its processor time")
 // without a frame. An ffmpeg that waits for its source or for a processor uses no processor time. Except on Linux,
 // the processor time of a running ffmpeg is unknown, and not bounded.
 //
-// setDeadline and report may be called by any goroutine; calls of until, frame and tooMuch must not overlap.
+// The deadline is extended, by at most maxExtension, while ffmpeg waits for a processor most of the time: an ffmpeg of
+// a client is nice and gets little time while other programs use all processors. The deadline holds for an ffmpeg that
+// hangs, or waits for its source. Except on Linux no deadline is extended.
+//
+// setDeadline and report may be called by any goroutine; calls of Read, until, frame and tooMuch must not overlap.
 type waiting struct {
 	ffmpeg  *child.Process
-	setting time.Duration       // Options.MaxTime
-	max     time.Duration       // processor time for a frame; 0 = no bound
-	used    func(time.Duration) // Options.Used
-	from    time.Duration       // processor time at the last frame
-	start   time.Duration       // additional processor time; 0 after the first frame
+	setting time.Duration                // Options.MaxTime
+	max     time.Duration                // processor time for a frame; 0 = no bound
+	used    func(time.Duration)          // Options.Used
+	delayed func() (time.Duration, bool) // child.Process.RunDelay
+	from    time.Duration                // processor time at the last frame
+	start   time.Duration                // additional processor time; 0 after the first frame
 
 	mu       sync.Mutex
 	deadline time.Time     // zero = none
+	step     time.Duration // of the deadline's extension; the run delay is first read a step before the deadline
+	measured bool          // the run delay was read since setDeadline
+	delay    time.Duration // the run delay last read
+	extended time.Duration // sum of the steps since setDeadline
 	check    time.Time     // when the processor time is checked; zero = never
 	reported time.Duration // to used
 }
@@ -53,7 +65,7 @@ type waiting struct {
 // newWaiting returns the wait for frames returned at a rate of at most fps a second, 0 for no bound.
 func newWaiting(p *child.Process, maxTime time.Duration, fps float64, used func(time.Duration)) *waiting {
 	return &waiting{ffmpeg: p, setting: maxTime, max: maxTimeOfFrame(maxTime, fps), used: used,
-		start: startProcessorTime}
+		delayed: p.RunDelay, start: startProcessorTime}
 }
 
 // maxTimeOfFrame is ffmpeg's processor time without a frame. Below one frame a second, ffmpeg also decodes the frames
@@ -69,17 +81,65 @@ func maxTimeOfFrame(maxTime time.Duration, fps float64) time.Duration {
 func (w *waiting) setDeadline(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deadline = t
+	w.deadline, w.step, w.measured, w.extended = t, min(time.Until(t)/4, maxStep), false, 0
 	w.apply()
+}
+
+// next returns when the run delay is read next, or the deadline of an ffmpeg that is not extended any more; zero =
+// never. mu is held.
+func (w *waiting) next() time.Time {
+	if w.deadline.IsZero() || w.measured || w.step <= 0 {
+		return w.deadline
+	}
+	return w.deadline.Add(-w.step)
 }
 
 // apply sets the deadline of reading to the next of the two times. mu is held.
 func (w *waiting) apply() {
-	at := w.deadline
+	at := w.next()
 	if !w.check.IsZero() && (at.IsZero() || w.check.Before(at)) {
 		at = w.check
 	}
 	_ = w.ffmpeg.Stdout.SetReadDeadline(at)
+}
+
+// Read reads ffmpeg's output. The error is os.ErrDeadlineExceeded when the deadline has passed, or when the processor
+// time has to be checked.
+func (w *waiting) Read(b []byte) (int, error) {
+	for {
+		n, err := w.ffmpeg.Stdout.Read(b)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !w.extend() {
+			return n, err
+		}
+	}
+}
+
+// extend reads the run delay, and reports whether reading continues: before the deadline, and after a step in which
+// ffmpeg waited for a processor for at least half of the time, or at whose end ffmpeg waits for a processor.
+func (w *waiting) extend() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, at := time.Now(), w.next()
+	if w.step <= 0 || at.IsZero() || now.Before(at) || w.extended >= maxExtension {
+		return false
+	}
+	delay, runnable := w.delayed()
+	if w.measured {
+		if !runnable && delay-w.delay < w.step/2 {
+			return false
+		}
+		w.extended += w.step
+	}
+	w.measured, w.delay, w.deadline = true, delay, now.Add(w.step)
+	w.apply()
+	return true
+}
+
+// extension returns by how much the deadline was extended.
+func (w *waiting) extension() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.extended
 }
 
 // until waits until ffmpeg begins to write a frame. The error is a reading error, os.ErrDeadlineExceeded after the

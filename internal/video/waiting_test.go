@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -35,7 +36,8 @@ func startWaiting(t *testing.T, script string, most time.Duration) (wait func() 
 	}
 	t.Cleanup(func() { _ = p.Stop(0) })
 	used = new(atomic.Int64)
-	w, n := newWaiting(p, most, 0, func(d time.Duration) { used.Add(int64(d)) }), newNutReader(p.Stdout)
+	w := newWaiting(p, most, 0, func(d time.Duration) { used.Add(int64(d)) })
+	n := newNutReader(w)
 	w.setDeadline(time.Now().Add(time.Minute))
 	return func() error {
 		if err := w.until(n); err != nil {
@@ -103,7 +105,8 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Stop(0) }()
-	w, n := newWaiting(p, 100*time.Millisecond, 0, nil), newNutReader(p.Stdout)
+	w := newWaiting(p, 100*time.Millisecond, 0, nil)
+	n := newNutReader(w)
 	ended := make(chan error)
 	go func() { ended <- w.until(n) }()
 	w.setDeadline(time.Now().Add(-time.Second))
@@ -120,6 +123,92 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 	}
 }
 
+// A deadline is extended while the child waits for a processor, up to a bound; the extended deadline also holds while
+// reading a frame.
+func TestDeadlineOfBusyProcessors(t *testing.T) {
+	for name, c := range map[string]struct {
+		script   string
+		max      time.Duration // of processor time
+		delay    time.Duration // by which the run delay grows
+		runnable bool
+		extended time.Duration // before
+		want     error
+	}{
+		"delayed":  {"sleep 0.5; printf a; sleep 0.5; printf b", 0, time.Hour, false, 0, nil},
+		"limited":  {"sleep 0.5; printf a; sleep 0.5; printf b", time.Minute, time.Hour, false, 0, nil},
+		"runnable": {"sleep 0.5; printf a; sleep 0.5; printf b", 0, 0, true, 0, nil},
+		"hanging":  {"sleep 1000", 0, time.Millisecond, false, 0, os.ErrDeadlineExceeded},
+		"too long": {"sleep 1000", time.Minute, time.Hour, true, maxExtension, os.ErrDeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", c.script}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = p.Stop(0) }()
+			w := newWaiting(p, c.max, 0, nil)
+			var delay time.Duration
+			w.delayed = func() (time.Duration, bool) {
+				delay += c.delay
+				return delay, c.runnable
+			}
+			w.setDeadline(time.Now().Add(100 * time.Millisecond))
+			w.mu.Lock()
+			w.extended = c.extended
+			w.mu.Unlock()
+			n := newNutReader(w)
+			var got [2]byte
+			if err = w.until(n); err == nil {
+				_, err = io.ReadFull(n.r, got[:])
+			}
+			if !errors.Is(err, c.want) || err == nil && string(got[:]) != "ab" {
+				t.Errorf("%q, %v", got, err)
+			}
+			if e := w.extension(); e > c.extended != (c.want == nil) {
+				t.Errorf("extended by %v", e)
+			}
+		})
+	}
+}
+
+// A nice ffmpeg that shares a processor with a busy program decodes, although its start takes longer than the
+// time-out.
+func TestStarvedDecoder(t *testing.T) {
+	taskset, err := exec.LookPath("taskset")
+	if err != nil {
+		t.Skip(err)
+	}
+	busy, err := child.Start(t.Context(), child.Spec{Path: taskset, Args: []string{"-c", "0", "sh", "-c",
+		"while :; do :; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Stop(0) }()
+	if _, runnable := busy.RunDelay(); !runnable {
+		t.Skip("the kernel does not say for how long a process waits for a processor")
+	}
+	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP9, Width: 640, Height: 360, Nice: ClientNice,
+		FFmpeg: program(t, `exec taskset -c 0 ffmpeg "$@"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	d.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	if err := d.Write(videotest.Hidden(t, 640, 360, 1, 0)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err = d.Start(); err == nil {
+		_, err = d.Next()
+	}
+	if err == nil {
+		err = d.Skip()
+	}
+	if err != nil || d.waiting.extension() == 0 {
+		t.Errorf("%v, extended by %v", err, d.waiting.extension())
+	}
+}
+
 // The processor time is not checked while reading a frame that has begun: the deadline holds.
 func TestReadingWhatHasBegun(t *testing.T) {
 	p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", "printf ab; sleep 0.3; printf c"}})
@@ -127,7 +216,8 @@ func TestReadingWhatHasBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Stop(0) }()
-	w, n := newWaiting(p, 100*time.Millisecond, 0, nil), newNutReader(p.Stdout)
+	w := newWaiting(p, 100*time.Millisecond, 0, nil)
+	n := newNutReader(w)
 	w.setDeadline(time.Now().Add(time.Minute))
 	for _, part := range []string{"a", "bc"} {
 		if err := w.until(n); err != nil {
