@@ -31,6 +31,14 @@ type Backend interface {
 	State() State
 }
 
+// FileBackend is a Backend with models that take files (stream.Model.Files).
+type FileBackend interface {
+	Backend
+	// RunFile runs a file, and returns at the end of the run. The end of ctx ends the run. Errors: as of Open;
+	// Unsupported, when the model takes no files; the errors of the run.
+	RunFile(ctx context.Context, model, version string, f *stream.FileRun) error
+}
+
 // Repository lists and changes the loaded models. Changes of a model are serialized by a queue per model.
 type Repository interface {
 	// Model returns a loaded model's metadata and whether the model is ready; version "" = the highest ready version.

@@ -258,6 +258,18 @@ func (c *Client) Open(model, version string, opts stream.Options, sink stream.Si
 	return s, err
 }
 
+// RunFile implements FileBackend.
+func (c *Client) RunFile(ctx context.Context, model, version string, f *stream.FileRun) error {
+	if err := c.models().may(model); err != nil {
+		return err
+	}
+	b, ok := c.gate.backend.(FileBackend)
+	if !ok {
+		return stream.Errorf(stream.Unsupported, "model", "%s takes no files", model)
+	}
+	return b.RunFile(ctx, model, version, f)
+}
+
 // Models implements Backend.
 func (c *Client) Models() Repository { return c.models() }
 

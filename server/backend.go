@@ -17,8 +17,8 @@ import (
 type backend struct{ s *Server }
 
 var (
-	_ ingest.Backend    = backend{}
-	_ ingest.Repository = repositoryOf{}
+	_ ingest.FileBackend = backend{}
+	_ ingest.Repository  = repositoryOf{}
 )
 
 // Open implements ingest.Backend.
@@ -33,6 +33,21 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 	}
 	s, err := d.s.models.Open(model, version, opts, sink)
 	return s, d.s.known(model, err)
+}
+
+// RunFile implements ingest.FileBackend.
+func (d backend) RunFile(ctx context.Context, model, version string, f *stream.FileRun) error {
+	if d.s.life.draining.Load() {
+		return ingest.ErrDraining
+	}
+	if version == "" {
+		version = d.s.models.Choose(model)
+	}
+	g, err := d.s.group(model, version)
+	if err != nil {
+		return err
+	}
+	return g.RunFile(ctx, f)
 }
 
 // Models implements ingest.Backend.

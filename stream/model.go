@@ -59,6 +59,7 @@ type Model struct {
 	Image           *ImageSpec   // Inputs[0] as a picture, or nil
 	Assembly        Assembly     // makes requests of a stream's frames; nil when each frame is a request
 	AcceptsAnyInput bool         // takes any input unchanged (identity, delay); video frames as NV12
+	Files           bool         // takes and answers files (FileRun) of tasks, and refuses requests
 	Ragged          bool         // a batch is a list of views of the requests' tensors, not one contiguous tensor
 	JoinRagged      bool         // a ragged batch's tensors are joined to one: shapes are equal except for the rows
 	Stateful        bool         // keeps state per stream: one frame of a stream in flight, in order

@@ -54,7 +54,8 @@ type Group struct {
 	own    atomic.Int64 // workers that the configuration sets
 	wanted atomic.Int32 // workers, by the configuration or the last change at run time; some may have failed since
 
-	shadow atomic.Pointer[shadow] // gets copies of the requests; nil = none
+	fileRuns fileRuns               // of a model that takes files
+	shadow   atomic.Pointer[shadow] // gets copies of the requests; nil = none
 
 	failure         atomic.Pointer[error] // the last failure of a worker; nil = none
 	exhausted       atomic.Bool           // a worker has failed more often in a row than limits.restarts allows

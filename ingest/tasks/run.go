@@ -11,6 +11,7 @@ import (
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tasks"
+	"millrace/tasks/blob"
 )
 
 // headerLength is the header with the length of the JSON in front of binary tensors.
@@ -30,8 +31,7 @@ func (a *Adapter) consumer() *tasks.Consumer {
 
 var _ tasks.Handler = (*Adapter)(nil)
 
-// Run implements tasks.Handler: the input of the task is the body of a request to the infer route of the model, and
-// the reply is the result.
+// Run implements tasks.Handler.
 func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
 	t := c.Task()
 	in, err := c.Input()
@@ -39,6 +39,16 @@ func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
 		return tasks.File{}, err
 	}
 	defer func() { _ = in.Close() }()
+	if m, _, err := a.gate.Owner().Models().Model(t.Model, t.Version); err == nil && m.Files {
+		return a.runFile(c, in)
+	}
+	return a.runRequest(c, in)
+}
+
+// runRequest runs a task of a model that takes tensors: the input of the task is the body of a request to the infer
+// route of the model, and the reply is the result.
+func (a *Adapter) runRequest(c *tasks.Claim, in blob.Reader) (tasks.File, error) {
+	t := c.Task()
 	r := httpd.Inside{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in,
 		Size: in.Size()}
 	if t.Input.Type != "" {
