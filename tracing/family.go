@@ -26,7 +26,6 @@ type section struct {
 type family struct {
 	kind kind
 	name string
-	unit string // "" = a number of things
 	help string // for users, in Markdown
 	labels
 	read func(*reading, put) // samples at a scrape, except for a histogram
@@ -37,6 +36,8 @@ type family struct {
 type observed struct {
 	buckets []float64 // the classic buckets
 	values  func(*series, putValues)
+	// nanoseconds: the values are counted in nanoseconds, and shown in seconds.
+	nanoseconds bool
 }
 
 // putValues adds a sample with the values of its family's labels after model and version.
@@ -52,7 +53,7 @@ const (
 	untyped   kind = "untyped"
 )
 
-// labels are the labels of a family, each with a description of the values.
+// labels are the labels of a family, each with a description of the values; "" = described by shared, or by the name.
 type labels [][2]string
 
 // and returns the labels with one more label.
@@ -115,8 +116,7 @@ type streamsReading struct {
 }
 
 // byPrincipal is the label for usage by clients.
-var byPrincipal = [2]string{"principal", "the name of a key or user; \"\" = of all clients without a name, and of " +
-	"those beyond the first 500"}
+var byPrincipal = [2]string{"principal", ""}
 
 // ofUses reads how much of a quota clients have used, times unit.
 func ofUses(q stream.Quota, unit float64) func(*reading, put) {

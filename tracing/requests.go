@@ -101,7 +101,7 @@ func (rm *requestMetrics) add(labels requestLabels) *requestSeries {
 	s := new(requestSeries)
 	for i := range rm.families {
 		unit := 1.0
-		if rm.families[i].unit == "seconds" {
+		if rm.families[i].nanoseconds {
 			unit = 1e-9
 		}
 		s.values = append(s.values, newDistribution(rm.families[i].buckets, unit))

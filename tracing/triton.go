@@ -13,13 +13,12 @@ import (
 // The values are computed at a scrape from the data of the protocol's statistics. The counters have no type: in the
 // format OpenMetrics, requested by Prometheus, the names of counters end with _total, unlike Triton's names.
 var tritonFamilies = section{"Triton's names", []family{
-	{untyped, "nv_inference_request_success", "",
-		"Frames and requests that were answered with a result which could be sent: `success` of the statistics.", model,
+	{untyped, "nv_inference_request_success", "Frames and requests with a sent result: `success`.", model,
 		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Frames.Succeeded()) }), nil},
-	{untyped, "nv_inference_request_failure", "", "Requests with another ending, by reason; the sum is `fail` of " +
-		"the statistics. REJECTED: dropped by the stream's policy or the queue, or refused by a bound; CANCELED: " +
-		"the client has left; BACKEND: the model failed or hung; OTHER: all others, such as malformed requests.",
-		model.and("reason", "REJECTED, CANCELED, BACKEND, OTHER"), func(r *reading, put put) {
+	{untyped, "nv_inference_request_failure", "Other endings; the sum is `fail`.",
+		model.and("reason", "REJECTED: dropped by a policy or the queue, or refused by a bound; CANCELED: the "+
+			"client has left; BACKEND: the model failed or hung; OTHER: such as malformed requests"),
+		func(r *reading, put put) {
 			for i := range r.groups {
 				g := &r.groups[i]
 				for reason, n := range tritonFailures(&g.Frames) {
@@ -27,37 +26,33 @@ var tritonFamilies = section{"Triton's names", []family{
 				}
 			}
 		}, nil},
-	{untyped, "nv_inference_count", "", "Rows of the answered frames that were run: `inference_count` of the " +
-		"statistics.", model,
+	{untyped, "nv_inference_count", "Rows of the answered frames that were run: `inference_count`.", model,
 		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Ran.Rows) }), nil},
-	{untyped, "nv_inference_exec_count", "", "Batches whose run did not fail: `execution_count` of the statistics.",
+	{untyped, "nv_inference_exec_count", "Batches whose run did not fail: `execution_count`.",
 		model,
 		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Ran.Runs) }), nil},
-	{untyped, "nv_inference_request_duration_us", "µs",
-		"Sum of the times of what `nv_inference_request_success` counts, from receipt to ending.", model,
+	{untyped, "nv_inference_request_duration_us",
+		"Time of the answered frames and requests, from receipt to ending.", model,
 		microseconds(func(g *workers.GroupStats) time.Duration { return g.Frames.Answering }), nil},
-	{untyped, "nv_inference_queue_duration_us", "µs",
-		"Sum of the times in which answered frames waited to be bound to a batch.", model,
+	{untyped, "nv_inference_queue_duration_us", "Time in the queue.", model,
 		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Queue }), nil},
-	{untyped, "nv_inference_compute_input_duration_us", "µs",
-		"Sum of the times of preparing the batches of answered frames, once for each frame.", model,
+	{untyped, "nv_inference_compute_input_duration_us",
+		"Time of preparing the frames' batches, once for each frame.", model,
 		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Input }), nil},
-	{untyped, "nv_inference_compute_infer_duration_us", "µs", "Sum of the times of running them, once for each frame.",
+	{untyped, "nv_inference_compute_infer_duration_us", "Time of running the batches, once for each frame.",
 		model,
 		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Infer }), nil},
-	{untyped, "nv_inference_compute_output_duration_us", "µs",
-		"Sum of the times of making their results, once for each frame.", model,
+	{untyped, "nv_inference_compute_output_duration_us", "Time of making the results, once for each frame.", model,
 		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Output }), nil},
-	{gauge, "nv_inference_pending_request_count", "", "Frames that wait for a batch.", model,
+	{gauge, "nv_inference_pending_request_count", "Frames that wait for a batch.", model,
 		ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.Waiting) }), nil},
-	{untyped, "nv_cache_num_hits_per_model", "",
-		"Requests whose result was in the model's cache; of models with `cache.size`, as the next three.", model,
+	{untyped, "nv_cache_num_hits_per_model", "Requests with their result in the cache (`cache.size`).", model,
 		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheHits) }), nil},
-	{untyped, "nv_cache_num_misses_per_model", "", "Requests whose result was not.", model,
+	{untyped, "nv_cache_num_misses_per_model", "Requests without their result in the cache.", model,
 		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheMisses) }), nil},
-	{untyped, "nv_cache_hit_duration_per_model", "µs", "Sum of the times of looking up results that were there.", model,
+	{untyped, "nv_cache_hit_duration_per_model", "Time of lookups that found a result.", model,
 		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheHitTime.Microseconds()) }), nil},
-	{untyped, "nv_cache_miss_duration_per_model", "µs", "Sum of the times of looking up results that were not.", model,
+	{untyped, "nv_cache_miss_duration_per_model", "Time of lookups that found no result.", model,
 		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheMissTime.Microseconds()) }), nil},
 }}
 

@@ -24,8 +24,8 @@ var Style = style.Style{
 		Status: [2]string{"status", "2xx, 4xx and so on; of gRPC the name of the code, such as OK"},
 		GRPC:   tracing.GRPCName, InProgram: "ssf_dispatch_latency",
 		Title: "Of applications of Simple Server Framework",
-		Intro: "With `metrics.ssf`, which `millrace ssf` sets, these metrics (and the same of gRPC, whose names " +
-			"begin with `grpc_`) have other labels, and there is one more.",
+		Intro: "With `metrics.ssf`, set by `millrace ssf`, the metrics above (and those of gRPC, with names in " +
+			"`grpc_`) have the labels of this additional metric.",
 	}},
 	Command: &command,
 }
