@@ -12,8 +12,8 @@ import (
 	"millrace/tasks/blob"
 )
 
-// Claim is a task that a consumer runs. Finish, Fail or Release ends the claim.
-type Claim struct {
+// StoreClaim is a Claim of a task of a Store in this process.
+type StoreClaim struct {
 	store   *Store
 	id      string
 	attempt int
@@ -26,18 +26,28 @@ type Claim struct {
 	ended    bool
 }
 
-// errClaimLost is the cause of the context of a claim whose task another process has taken or cancelled.
-var errClaimLost = coded.Errorf(coded.Canceled, "", "the task was cancelled, or another consumer has taken the task")
+// ErrClaimLost is the error of a claim whose task was cancelled or taken, and the cause of the end of its context.
+var ErrClaimLost error = coded.Errorf(coded.Canceled, "",
+	"the task was cancelled, or another consumer has taken the task")
 
-// Claim is ClaimFor with one context.
-func (s *Store) Claim(ctx context.Context, consumer string, serves func(model string) bool) (*Claim, error) {
-	return s.ClaimFor(ctx, ctx, consumer, serves)
+// Claim waits for a queued task of the models for which serves is true, until ctx ends, and claims the task for a
+// consumer, whose name is for people. Claim looks at serves again when a task becomes ready, and after Store.Served.
+func (s *Store) Claim(ctx context.Context, consumer string, serves func(model string) bool) (*StoreClaim, error) {
+	return s.next(ctx, ctx, consumer, serves)
 }
 
-// ClaimFor waits for a queued task of the models for which serves is true, until ctx ends, and claims the task for a
-// consumer, whose name is for people. The context of the claim ends with work, and when the task is cancelled or
-// taken. ClaimFor looks at serves again when a task becomes ready, and after Store.Served.
-func (s *Store) ClaimFor(ctx, work context.Context, consumer string, serves func(model string) bool) (*Claim, error) {
+// ClaimFor implements Source.
+func (s *Store) ClaimFor(ctx, work context.Context, consumer string, m Models) (Claim, error) {
+	c, err := s.next(ctx, work, consumer, m.Serves)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// next is Claim. The context of the claim ends with work.
+func (s *Store) next(ctx, work context.Context, consumer string, serves func(model string) bool) (*StoreClaim,
+	error) {
 	for {
 		s.mu.Lock()
 		e := s.index.next(serves)
@@ -61,7 +71,7 @@ func (s *Store) ClaimFor(ctx, work context.Context, consumer string, serves func
 }
 
 // claim claims one revision of a queued task. When the write fails, the task is offered again.
-func (s *Store) claim(ctx context.Context, consumer string, t Task, revision uint64) (*Claim, error) {
+func (s *Store) claim(ctx context.Context, consumer string, t Task, revision uint64) (*StoreClaim, error) {
 	now := time.Now().UTC()
 	if !t.Expires.IsZero() && !now.Before(t.Expires) {
 		t.State, t.Ended = Expired, now
@@ -81,13 +91,13 @@ func (s *Store) claim(ctx context.Context, consumer string, t Task, revision uin
 		s.offer(t.ID, revision)
 		return nil, err
 	}
-	c := &Claim{store: s, id: t.ID, attempt: t.Attempt, task: t, revision: next}
+	c := &StoreClaim{store: s, id: t.ID, attempt: t.Attempt, task: t, revision: next}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	go c.keep()
 	return c, nil
 }
 
-// Served lets waiting calls of ClaimFor look again at the models that their consumers serve.
+// Served implements Source.
 func (s *Store) Served() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,26 +113,26 @@ func (s *Store) offer(id string, revision uint64) {
 	}
 }
 
-// Task returns the task as claimed.
-func (c *Claim) Task() Task {
+// Task implements Claim.
+func (c *StoreClaim) Task() Task {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.task
 }
 
-// Context ends when the task is cancelled or taken by another consumer, and with the context of Store.Claim.
-func (c *Claim) Context() context.Context { return c.ctx }
+// Context implements Claim.
+func (c *StoreClaim) Context() context.Context { return c.ctx }
 
-// Input opens the input of the task.
-func (c *Claim) Input() (blob.Reader, error) { return c.store.blobs.Open(c.ctx, inputKey(c.id)) }
+// Input implements Claim.
+func (c *StoreClaim) Input() (blob.Reader, error) { return c.store.blobs.Open(c.ctx, inputKey(c.id)) }
 
-// Create begins the result of this attempt.
-func (c *Claim) Create() (blob.Writer, error) {
+// Create implements Claim.
+func (c *StoreClaim) Create() (blob.Writer, error) {
 	return c.store.blobs.Create(c.ctx, resultKey(c.id, c.attempt))
 }
 
 // keep renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.
-func (c *Claim) keep() {
+func (c *StoreClaim) keep() {
 	every := time.NewTicker(c.store.opts.Lease / 3)
 	defer every.Stop()
 	for {
@@ -141,12 +151,12 @@ func (c *Claim) keep() {
 }
 
 // held reports whether the newest known revision is the claim's own, and ends the context otherwise.
-func (c *Claim) held() bool {
+func (c *StoreClaim) held() bool {
 	t, err := c.store.Get(c.id)
 	if err == nil && t.State == Running && t.Attempt == c.attempt {
 		return true
 	}
-	c.end(errClaimLost)
+	c.end(ErrClaimLost)
 	return false
 }
 
@@ -162,8 +172,8 @@ func (s *Store) changed(id string) <-chan struct{} {
 	return closed
 }
 
-// change writes the next revision of the claimed task. Errors: errClaimLost.
-func (c *Claim) change(f func(*Task)) error {
+// change writes the next revision of the claimed task. Errors: ErrClaimLost.
+func (c *StoreClaim) change(f func(*Task)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ctx := context.WithoutCancel(c.ctx)
@@ -184,13 +194,13 @@ func (c *Claim) change(f func(*Task)) error {
 		}
 		return err
 	}
-	return errClaimLost
+	return ErrClaimLost
 }
 
 // adopt looks for the reason why a change was refused. When an earlier change of this claim has arrived although its
 // answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors:
-// errClaimLost, unless the task is in the wanted state by this attempt.
-func (c *Claim) adopt(ctx context.Context, wanted State) error {
+// ErrClaimLost, unless the task is in the wanted state by this attempt.
+func (c *StoreClaim) adopt(ctx context.Context, wanted State) error {
 	t, revision, err := c.store.newest(ctx, c.id)
 	switch {
 	case coded.CodeOf(err) == coded.NotFound:
@@ -204,36 +214,35 @@ func (c *Claim) adopt(ctx context.Context, wanted State) error {
 		c.stop(true, context.Canceled)
 		return nil
 	}
-	c.stop(true, errClaimLost)
-	return errClaimLost
+	c.stop(true, ErrClaimLost)
+	return ErrClaimLost
 }
 
 // stop ends the claim if ended is true.
-func (c *Claim) stop(ended bool, cause error) {
+func (c *StoreClaim) stop(ended bool, cause error) {
 	if ended {
 		c.ended = true
 		c.end(cause)
 	}
 }
 
-// Report renews the claim and stores the progress.
-func (c *Claim) Report(p Progress) error { return c.change(func(t *Task) { t.Progress = p }) }
+// Report implements Claim.
+func (c *StoreClaim) Report(p Progress) error { return c.change(func(t *Task) { t.Progress = p }) }
 
-// Finish ends the task with the result that Create has made. Errors: Canceled, when the task is no longer the
-// consumer's; the result is then deleted.
-func (c *Claim) Finish(result File) error {
+// Finish implements Claim. The result of a lost claim is deleted.
+func (c *StoreClaim) Finish(result File) error {
 	err := c.change(func(t *Task) {
 		t.State, t.Ended, t.Result, t.Error = Finished, time.Now().UTC(), &result, nil
 	})
-	if errors.Is(err, errClaimLost) {
+	if errors.Is(err, ErrClaimLost) {
 		key := resultKey(c.id, c.attempt)
 		return errors.Join(err, c.store.blobs.Delete(context.WithoutCancel(c.ctx), key))
 	}
 	return err
 }
 
-// Fail ends the attempt. With again, the task is queued again after a wait, unless this was the last attempt.
-func (c *Claim) Fail(f Failure, again bool) error {
+// Fail implements Claim.
+func (c *StoreClaim) Fail(f Failure, again bool) error {
 	return c.change(func(t *Task) {
 		now := time.Now().UTC()
 		t.Error = &f
@@ -245,8 +254,8 @@ func (c *Claim) Fail(f Failure, again bool) error {
 	})
 }
 
-// Release gives the task back to the queue at once, as if this attempt had not begun.
-func (c *Claim) Release() error {
+// Release implements Claim.
+func (c *StoreClaim) Release() error {
 	return c.change(func(t *Task) {
 		t.State, t.Consumer, t.Started, t.LastAttempt = Queued, "", time.Time{}, t.LastAttempt+1
 	})

@@ -13,15 +13,15 @@ import (
 // Handler runs one claimed task. The result is written with Claim.Create. An error fails the attempt: another attempt
 // follows if Again is true for the error. When the context of the claim ends, Run must return soon.
 type Handler interface {
-	Run(c *Claim) (File, error)
+	Run(c Claim) (File, error)
 }
 
 // Consumer claims tasks and runs them, as many at once as there are slots.
 type Consumer struct {
-	Store   *Store
-	Name    string                  // for people, such as the name of the host
-	Slots   int                     // at least 1
-	Serves  func(model string) bool // the models that the handler can run now
+	Source  Source
+	Name    string // for people, such as the name of the host
+	Slots   int    // at least 1
+	Models  Models // of the handler
 	Handler Handler
 	Log     *slog.Logger
 }
@@ -51,7 +51,7 @@ var errDrained = coded.Errorf(coded.Draining, "", "the consumer ends")
 
 // one claims and runs one task. The task outlives waiting, the context of the claiming, until work ends.
 func (k *Consumer) one(waiting, work context.Context) {
-	c, err := k.Store.ClaimFor(waiting, work, k.Name, k.Serves)
+	c, err := k.Source.ClaimFor(waiting, work, k.Name, k.Models)
 	if err != nil {
 		if waiting.Err() == nil {
 			k.Log.Warn("no task can be claimed: trying again", "error", err)
@@ -73,7 +73,7 @@ func (k *Consumer) one(waiting, work context.Context) {
 		k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
 		err = c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Again(err))
 	}
-	if err != nil && !errors.Is(err, errClaimLost) {
+	if err != nil && !errors.Is(err, ErrClaimLost) {
 		k.Log.Warn("the end of a task cannot be stored: the task is queued again when its lease is over",
 			"task", t.ID, "error", err)
 	}

@@ -73,15 +73,21 @@ func TestSweep(t *testing.T) {
 }
 
 // handlerFunc is a Handler.
-type handlerFunc func(c *Claim) (File, error)
+// anyModel serves every model.
+type anyModel struct{}
 
-func (f handlerFunc) Run(c *Claim) (File, error) { return f(c) }
+func (anyModel) Serves(string) bool { return true }
+func (anyModel) Ready() []string    { return nil }
+
+type handlerFunc func(c Claim) (File, error)
+
+func (f handlerFunc) Run(c Claim) (File, error) { return f(c) }
 
 func consume(t *testing.T, s *Store, slots int, grace time.Duration, run handlerFunc) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	k := &Consumer{Store: s, Name: "tester", Slots: slots, Serves: func(string) bool { return true }, Handler: run,
+	k := &Consumer{Source: s, Name: "tester", Slots: slots, Models: anyModel{}, Handler: run,
 		Log: slog.New(slog.DiscardHandler)}
 	go func() { k.Run(ctx, grace); close(done) }()
 	stop = func() { cancel(); <-done }
@@ -93,7 +99,7 @@ func consume(t *testing.T, s *Store, slots int, grace time.Duration, run handler
 func TestConsumer(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
 	var now, most, runs atomic.Int64
-	consume(t, r.Store, 3, 0, func(c *Claim) (File, error) {
+	consume(t, r.Store, 3, 0, func(c Claim) (File, error) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -114,7 +120,7 @@ func TestConsumer(t *testing.T) {
 // TestConsumerErrors: an error about the request fails the task at once, another error after the last attempt.
 func TestConsumerErrors(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
-	consume(t, r.Store, 1, 0, func(c *Claim) (File, error) {
+	consume(t, r.Store, 1, 0, func(c Claim) (File, error) {
 		return File{}, coded.Errorf(coded.Code(c.Task().Model), "inputs", "is wrong")
 	})
 	wrong := r.submit(Task{Model: string(coded.InvalidArgument)}, "x")
@@ -138,7 +144,7 @@ func TestDrain(t *testing.T) {
 			r := open(t, t.TempDir(), Options{})
 			task := r.submit(Task{Model: "m", Attempts: 1}, "x")
 			running, goOn := make(chan bool), make(chan bool)
-			stop := consume(t, r.Store, 1, c.grace, func(k *Claim) (File, error) {
+			stop := consume(t, r.Store, 1, c.grace, func(k Claim) (File, error) {
 				f := write(t, k)
 				close(running)
 				select {
@@ -165,7 +171,7 @@ func TestDraining(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
 	task := r.submit(Task{Model: "m", Attempts: 1}, "x")
 	var runs atomic.Int64
-	consume(t, r.Store, 1, 0, func(c *Claim) (File, error) {
+	consume(t, r.Store, 1, 0, func(c Claim) (File, error) {
 		if runs.Add(1) == 1 {
 			return File{}, coded.Errorf(coded.Draining, "", "the server is shutting down")
 		}
@@ -179,7 +185,7 @@ func TestServed(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
 	task := r.submit(Task{Model: "m"}, "x")
 	var serves atomic.Bool
-	got := make(chan *Claim)
+	got := make(chan *StoreClaim)
 	go func() {
 		c, _ := r.Claim(t.Context(), "tester", func(string) bool { return serves.Load() })
 		got <- c

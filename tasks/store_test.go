@@ -67,7 +67,7 @@ func (r *rig) submit(t Task, input string) Task {
 	return t
 }
 
-func claim(t testing.TB, s *Store) *Claim {
+func claim(t testing.TB, s *Store) *StoreClaim {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -79,7 +79,7 @@ func claim(t testing.TB, s *Store) *Claim {
 }
 
 // write makes the result of a claim: the input and an exclamation mark.
-func write(t testing.TB, c *Claim) File {
+func write(t testing.TB, c Claim) File {
 	t.Helper()
 	in, err := c.Input()
 	if err != nil {
@@ -101,7 +101,7 @@ func write(t testing.TB, c *Claim) File {
 	return File{Info: info, Type: "text/plain"}
 }
 
-func finish(t testing.TB, c *Claim) error {
+func finish(t testing.TB, c *StoreClaim) error {
 	t.Helper()
 	return c.Finish(write(t, c))
 }

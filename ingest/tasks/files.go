@@ -12,7 +12,7 @@ import (
 
 // runFile runs a task of a model that takes files: the model reads the input and writes the result, and neither is in
 // memory as a whole.
-func (a *Adapter) runFile(c *tasks.Claim, in blob.Reader) (result tasks.File, err error) {
+func (a *Adapter) runFile(c tasks.Claim, in blob.Reader) (result tasks.File, err error) {
 	t := c.Task()
 	var out blob.Writer
 	f := &stream.FileRun{

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tasks"
@@ -19,20 +21,35 @@ const headerLength = "Inference-Header-Content-Length"
 
 // consumer returns the consumer of the tasks of loaded models.
 func (a *Adapter) consumer() *tasks.Consumer {
-	models := a.gate.Owner().Models()
 	return &tasks.Consumer{
-		Store: a.opts.Data.Store, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
-		Serves: func(model string) bool {
-			_, ready, err := models.Model(model, "")
-			return err == nil && ready
-		},
+		Source: a.opts.Data.Store, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
+		Models: readyModels{a.gate.Owner().Models()},
 	}
+}
+
+// readyModels are the ready models of the server.
+type readyModels struct{ all ingest.Repository }
+
+// Serves implements tasks.Models.
+func (m readyModels) Serves(model string) bool {
+	_, ready, err := m.all.Model(model, "")
+	return err == nil && ready
+}
+
+// Ready implements tasks.Models.
+func (m readyModels) Ready() (names []string) {
+	for _, e := range m.all.Index() {
+		if !slices.Contains(names, e.Name) && m.Serves(e.Name) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
 }
 
 var _ tasks.Handler = (*Adapter)(nil)
 
 // Run implements tasks.Handler.
-func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
+func (a *Adapter) Run(c tasks.Claim) (tasks.File, error) {
 	t := c.Task()
 	in, err := c.Input()
 	if err != nil {
@@ -47,7 +64,7 @@ func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
 
 // runRequest runs a task of a model that takes tensors: the input of the task is the body of a request to the infer
 // route of the model, and the reply is the result.
-func (a *Adapter) runRequest(c *tasks.Claim, in blob.Reader) (tasks.File, error) {
+func (a *Adapter) runRequest(c tasks.Claim, in blob.Reader) (tasks.File, error) {
 	t := c.Task()
 	r := httpd.Inside{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in,
 		Size: in.Size()}
@@ -78,7 +95,7 @@ func inferPath(t *tasks.Task) string {
 }
 
 // store writes the body of a reply into the result of a task.
-func store(c *tasks.Claim, reply *fasthttp.Response) (tasks.File, error) {
+func store(c tasks.Claim, reply *fasthttp.Response) (tasks.File, error) {
 	out, err := c.Create()
 	if err != nil {
 		return tasks.File{}, err
