@@ -69,11 +69,12 @@ func TestRequestedAddress(t *testing.T) {
 		return err
 	}
 	closed := "127.0.0.1:1"
-	far := workers.Config{Name: "far", Kind: "remote", Params: stream.Params{"upstream.connect": "1ms"}}
+	far := workers.Config{Name: "far", Kind: "remote", Params: stream.Params{"upstream.connect": "1h"}}
 	requested := stream.Params{"upstream.address": closed}
 	if err := load(video.CheckPublic, far, requested); stream.CodeOf(err) != stream.PermissionDenied {
 		t.Errorf("a private address in a request: %v", err)
 	}
+	far.Params = stream.Params{"upstream.connect": "1ms"} // no server answers
 	if err := load(nil, far, requested); stream.CodeOf(err) != stream.Unavailable {
 		t.Errorf("allowed: %v", err)
 	}
