@@ -4,7 +4,6 @@ package docs
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"go/format"
 	"os"
 	"os/exec"
@@ -37,25 +36,42 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The index of the decisions has a row for each number, in order, and a link to each file.
+// TestDecisions: the rows of the index of the decisions are in the order of the numbers, each number once. Each file
+// has a row of the file's number. The numbers in a file's line "Holds" are in the index.
 func TestDecisions(t *testing.T) {
 	index, err := os.ReadFile("adr/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, row := range regexp.MustCompile(`(?m)^\| ([0-9]{3}) \|`).FindAllSubmatch(index, -1) {
-		if want := fmt.Sprintf("%03d", i+1); string(row[1]) != want {
-			t.Fatalf("adr/README.md has the number %s where %s belongs", row[1], want)
+	rows, last := map[string]string{}, ""
+	begin := regexp.MustCompile(`(?m)^\| \[([0-9]{3})\]\(([^)]+)\)`)
+	for _, row := range begin.FindAllStringSubmatch(string(index), -1) {
+		if row[1] <= last {
+			t.Errorf("adr/README.md has the number %s after %s", row[1], last)
 		}
+		rows[row[1]], last = row[2], row[1]
 	}
 	files, err := filepath.Glob("adr/[0-9]*.md")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of decisions: %v", err)
 	}
 	for _, f := range files {
-		number, name := filepath.Base(f)[:3], filepath.Base(f)
-		if !regexp.MustCompile(`(?m)^\| ` + number + ` \|.*\(` + regexp.QuoteMeta(name) + `\)`).Match(index) {
-			t.Errorf("the row %s of adr/README.md has no link to %s", number, name)
+		name := filepath.Base(f)
+		if rows[name[:3]] != name {
+			t.Errorf("the row %s of adr/README.md has no link to %s", name[:3], name)
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds := regexp.MustCompile(`(?m)^Holds ([0-9]{3}[^.]*)\.`).FindSubmatch(text)
+		if holds == nil {
+			continue
+		}
+		for _, number := range regexp.MustCompile(`[0-9]{3}`).FindAllString(string(holds[1]), -1) {
+			if rows[number] == "" {
+				t.Errorf("%s holds %s, and adr/README.md has no row %s", name, number, number)
+			}
 		}
 	}
 }
