@@ -295,8 +295,12 @@ func (r *rig) dial(pathAndQuery string) *client {
 		r.t.Fatalf("dial %s: %v (%v)", pathAndQuery, err, resp)
 	}
 	r.t.Cleanup(func() { c.Close() })
-	_ = c.SetReadDeadline(time.Now().Add(patience))
 	return &client{c, r.t}
+}
+
+func (c *client) ReadMessage() (int, []byte, error) {
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	return c.Conn.ReadMessage()
 }
 
 func (c *client) send(b []byte) {

@@ -67,7 +67,6 @@ func (r *rig) v1(path string) *v1 {
 		r.t.Fatalf("dial %s: %v (%v)", path, err, resp)
 	}
 	r.t.Cleanup(func() { c.Close() })
-	_ = c.SetReadDeadline(time.Now().Add(patience))
 	v := &v1{Conn: c, t: r.t}
 	if c.Subprotocol() != wire.Subprotocol {
 		r.t.Fatalf("subprotocol %q", c.Subprotocol())
@@ -77,6 +76,11 @@ func (r *rig) v1(path string) *v1 {
 		r.t.Fatalf("%+v", ready)
 	}
 	return v
+}
+
+func (v *v1) ReadMessage() (int, []byte, error) {
+	_ = v.SetReadDeadline(time.Now().Add(patience))
+	return v.Conn.ReadMessage()
 }
 
 func (v *v1) say(text string) {
