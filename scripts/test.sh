@@ -10,7 +10,8 @@ format() {
 
 step format format
 # -vet=all: all analyzers of go vet, on the packages that the tests compile. Most tests wait for
-# processes, time-outs and replies, so that more of them run in parallel than there are cores.
-step test tests ./... -short -vet=all -p 4 -parallel 8 -timeout 10m -tags "$tags" "$@"
-step tools in_tools tests ./... -short -vet=all -p 4 -parallel 8 -timeout 10m -tags "$tags" "$@"
+# processes, time-outs and replies, so that more of them run in parallel than there are cores. -toolexec: the tests, and
+# the nice ffmpegs that decode videos of clients, go before the compilers and linkers of other packages.
+step test tests ./... -short -vet=all -toolexec "nice -n 10" -p 4 -parallel 8 -timeout 10m -tags "$tags" "$@"
+step tools in_tools tests ./... -short -vet=all -toolexec "nice -n 10" -p 4 -parallel 8 -timeout 10m -tags "$tags" "$@"
 finish
