@@ -41,6 +41,7 @@ type Config struct {
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`
 	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md); only one server at a time may use the folder. Without the folder there are no tasks"`
 	Tasks       Tasks         `yaml:"tasks"`
+	Containers  Containers    `yaml:"containers"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"time for frames in flight when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
 	Sinks       Sinks         `yaml:"sinks"`
@@ -253,6 +254,13 @@ type Tasks struct {
 
 	Webhooks      string `yaml:"webhooks" default:"off" words:"off on" advanced:"yes" help:"on: a submission may name an address that is told of the end of the task; a private address only with sources.allow_private"`
 	WebhookSecret string `yaml:"webhook_secret" secret:"yes" example:"file:/run/secrets/webhook" advanced:"yes" help:"key of the signature of messages to webhooks (docs/tasks.md), or file:PATH"`
+}
+
+// Containers configures the engine that runs the models of the kind container.
+type Containers struct {
+	Host   string   `yaml:"host" example:"unix:///run/docker.sock" unset:"no containers" help:"socket of the container engine, Docker or Podman, for models of the kind container (docs/container-models.md)"`
+	Images []string `yaml:"images" example:"localhost/segment" unset:"none" help:"images that models of the kind container may run: a name without tag and digest allows all of the name"`
+	User   string   `yaml:"user" example:"65532:65532" unset:"65532:65532 for a server that runs as root, else the server's own" advanced:"yes" help:"user and group (UID:GID) of the processes in containers"`
 }
 
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only

@@ -201,6 +201,10 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
 	}
+	if err := s.containers.Open(context.Background()); err != nil {
+		data.Close()
+		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
+	}
 	key, err := secret.Read(c.WebhookSecret)
 	if err != nil {
 		data.Close()

@@ -34,6 +34,7 @@ import (
 	"millrace/stream/coded"
 	"millrace/tracing"
 	"millrace/workers"
+	"millrace/workers/container"
 	"millrace/workers/onnx"
 	"millrace/workers/repository"
 
@@ -84,6 +85,8 @@ type Server struct {
 	sandbox  bool            // ffmpeg is confined
 	// confines workers in child processes and programs of exec sources; nil = no confinement
 	confined *confine.Programs
+	// runs models of the kind container
+	containers *container.Engine
 
 	configured configured
 
@@ -150,9 +153,16 @@ func New(cfg Config) (*Server, error) {
 		s.observe.close()
 		return nil, err
 	}
+	if s.containers, err = container.New(container.Options{
+		Host: cfg.Containers.Host, Images: cfg.Containers.Images, User: cfg.Containers.User, Data: cfg.Data, Log: s.log,
+	}); err != nil {
+		s.observe.close()
+		return nil, err
+	}
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Turns: s.turns, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks,
 		Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
+		Containers: s.containers,
 	})
 	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {

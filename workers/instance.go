@@ -24,6 +24,7 @@ type common struct {
 	log         *slog.Logger
 	pixels      codec.Limits
 	programs    *confine.Programs // Env.Programs
+	containers  any               // Env.Containers
 	decoding    *buf.Pool         // for the memory of picture decoding
 	turns       *processors.Turns // ManagerOptions.Turns
 	decoders    chan struct{}     // has a place for each heavy frame that is decoded at once, of all groups
@@ -133,7 +134,8 @@ func (w *instance) start(ctx context.Context) (err error) {
 		Name: w.cfg.Name, Instance: w.index, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
 		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window, Declared: w.cfg.Declared,
 		Models: w.models, Memory: w.decoding, Pixels: w.pixels, Limit: w.cfg.Limits.Run, Done: w.taken,
-		Shared: w.shared.get, Processes: w.process, Programs: w.programs, Replace: w.replacer(), StopBy: w.mustStopBy,
+		Shared: w.shared.get, Processes: w.process, Programs: w.programs, Containers: w.containers,
+		Replace: w.replacer(), StopBy: w.mustStopBy,
 		Requested: w.cfg.request, Public: w.public, Unready: w.setUnready,
 		Step: func(s *stream.Step) {
 			if w.hooks.Step != nil {

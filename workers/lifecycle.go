@@ -17,7 +17,8 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 		files: files,
 		common: common{
 			cfg: cfg, digest: files.digest, log: o.Log, pixels: o.Pixels, programs: o.Programs, public: o.Public,
-			decoding: o.Memory, turns: o.Turns, decoders: m.decoders, models: m, stopBy: &m.stopBy, uses: cfg.Uses(),
+			containers: o.Containers,
+			decoding:   o.Memory, turns: o.Turns, decoders: m.decoders, models: m, stopBy: &m.stopBy, uses: cfg.Uses(),
 			ahead: cfg.ahead(),
 		},
 		mem: o.Memory, reserved: reservation{mem: o.Memory}, state: StateLoading,

@@ -30,6 +30,8 @@ type ManagerOptions struct {
 	Hooks  func(m *stream.Model) Hooks // called once for each group
 	// Programs confines workers that are child processes; nil = the workers have all rights of this process.
 	Programs *confine.Programs
+	// Containers is for the kind container: a *container.Engine, which this package does not import.
+	Containers any
 	// Public returns an error for an address of another server that a load request must not name; nil = every address
 	// is allowed.
 	Public func(netip.Addr) error

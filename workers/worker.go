@@ -94,6 +94,8 @@ type Env struct {
 	Shared    func(make func() any) any
 	Processes *Processes        // counts the processes
 	Programs  *confine.Programs // confines the processes; nil = no confinement
+	// Containers is ManagerOptions.Containers.
+	Containers any
 	// Requested are the parameters of a load request; Settings contains Requested, too.
 	Requested stream.Params
 	// Public returns an error for an address that a load request must not name; nil = every address is allowed.

@@ -1,0 +1,63 @@
+package container
+
+import (
+	"strings"
+	"time"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func init() {
+	workers.Register(workers.Kind{
+		Name:     "container",
+		Doc:      "a container image that takes the files of a task in /input and writes files to /output",
+		New:      func() workers.Worker { return &worker{} },
+		Settings: func() any { return new(settings) },
+		Loads:    func(source string) bool { return strings.HasPrefix(source, scheme) },
+		HostParams: []string{"container.image", "container.pull", "container.model", "container.gpus",
+			"container.memory", "container.cpus", "container.pids", "container.tmp", "container.time",
+			"container.grace", "container.input", "container.output", "container.files"},
+	})
+}
+
+// scheme begins a source that is an image.
+const scheme = "container://"
+
+type settings struct {
+	Container parameters `yaml:"container"`
+}
+
+// parameters are the settings of one model.
+type parameters struct {
+	Image  string `yaml:"image" unset:"the source, as in container://IMAGE" help:"name of the image; one of containers.images"`
+	Pull   string `yaml:"pull" default:"never" words:"never missing always" help:"when a load gets the image from its registry; missing = when the engine has no image of the name"`
+	Model  string `yaml:"model" path:"file" unset:"none" example:"weights" help:"a folder that the container reads as /model"`
+	GPUs   string `yaml:"gpus" unset:"none" example:"all" help:"GPUs of the container: all, a number, or ids with commas"`
+	Memory int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of a container, the files in /tmp included"`
+
+	CPUs  float64        `yaml:"cpus" default:"1" above:"0" max:"1024" help:"most processors of a container"`
+	PIDs  int64          `yaml:"pids" default:"128" min:"1" max:"1048576" advanced:"yes" help:"most processes and threads of a container"`
+	Tmp   int64          `yaml:"tmp" default:"64MiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"size of /tmp, the only writable folder besides /output"`
+	Time  time.Duration  `yaml:"time" default:"1h" min:"100ms" max:"720h" help:"longest run of a container"`
+	Grace *time.Duration `yaml:"grace" default:"10s" max:"10m" advanced:"yes" help:"time from SIGTERM to SIGKILL for a container that must end"`
+
+	Input  int64 `yaml:"input" default:"4GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of the extracted files of a zip"`
+	Output int64 `yaml:"output" default:"1GiB" min:"1" unit:"bytes" help:"most bytes in /output"`
+	Files  int   `yaml:"files" default:"10000" min:"1" max:"65536" advanced:"yes" help:"most files and folders of a zip, and in /output"`
+}
+
+// image returns the name of the image.
+func (p *parameters) image(source string) (string, error) {
+	name, is := strings.CutPrefix(source, scheme)
+	switch {
+	case p.Image != "" && is && p.Image != name:
+		return "", stream.Errorf(stream.InvalidArgument, "container.image",
+			"is %s, and the source is %s: leave one of them out", p.Image, source)
+	case p.Image != "":
+		return p.Image, nil
+	case is && name != "":
+		return name, nil
+	}
+	return "", stream.Errorf(stream.InvalidArgument, "container.image", "is missing: name the image")
+}

@@ -1,0 +1,74 @@
+package container
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// worker is one instance: with n instances, n containers of the model run at once.
+type worker struct {
+	workers.Base
+	engine *Engine
+	set    parameters
+	image  image
+	name   string
+	log    *slog.Logger
+}
+
+var _ workers.FileWorker = (*worker)(nil)
+
+// Init implements workers.Worker: the model is ready when the engine has the image.
+func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
+	w.engine, _ = env.Containers.(*Engine)
+	w.set, w.name, w.log = env.Settings.(*settings).Container, env.Name, env.Log
+	if err := w.engine.usable(); err != nil {
+		return nil, err
+	}
+	name, err := w.set.image(env.Source)
+	if err != nil {
+		return nil, err
+	}
+	if w.set.Model != "" {
+		if w.set.Model, err = filepath.Abs(w.set.Model); err != nil {
+			return nil, err
+		}
+		if st, err := os.Stat(w.set.Model); err != nil || !st.IsDir() {
+			return nil, stream.Errorf(stream.NotFound, "container.model", "%s is no folder", w.set.Model)
+		}
+	}
+	if _, err := w.engine.allowed(name); err != nil { // before the first call of the engine
+		return nil, err
+	}
+	if err := w.engine.ready(ctx); err != nil {
+		return nil, err
+	}
+	if w.image, err = w.engine.find(ctx, name, w.set.Pull, env.Log); err != nil {
+		return nil, err
+	}
+	text := func(name string) []stream.TensorSpec {
+		return []stream.TensorSpec{{Name: name, Datatype: stream.Bytes, Shape: []int{1}}}
+	}
+	return &stream.Model{Files: true, Inputs: text("input"), Outputs: text("output"), MaxBatch: 1, Ragged: true,
+		Axis: stream.NoAxis}, nil
+}
+
+// Run implements workers.Worker: requests are refused, because a container may take hours.
+func (w *worker) Run(_ context.Context, b *batching.Batch) error {
+	for i := range b.Requests {
+		b.Fail(i, stream.Errorf(stream.Unsupported, "model",
+			"%s is a container, which runs tasks only: POST the file to /v2/tasks?model=%s", w.name, w.name))
+	}
+	return nil
+}
+
+// RunFile implements workers.FileWorker.
+func (w *worker) RunFile(ctx context.Context, f *stream.FileRun) error {
+	j := &job{engine: w.engine, set: &w.set, image: w.image, model: w.name, run: f, log: w.log}
+	return j.runFile(ctx)
+}
