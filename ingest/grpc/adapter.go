@@ -186,11 +186,12 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		limits:   oip.Limits{SharedMemory: true},
 		contexts: &a.contexts, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
+	svc.exported.Store(exportedOnly.Load())
 	s := grpc.NewServer(
 		grpc.Creds(secure),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			ctx, err := svc.enter(ctx, info.FullMethodName, info.Header)
+			ctx, err := svc.enter(svc.endable(ctx), info.FullMethodName, info.Header)
 			if err != nil {
 				return nil, err
 			}
@@ -201,6 +202,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
+		grpc.MaxRecvMsgSize(a.opts.MaxMessage), // for readExported
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(uint32(a.opts.MaxCalls)),
 		grpc.ConnectionTimeout(a.handshakeTime),

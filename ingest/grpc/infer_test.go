@@ -9,32 +9,35 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/protobuf/proto"
 
+	millracegrpc "millrace/ingest/grpc"
 	"millrace/internal/inferencepb"
 )
 
 // An identity model returns the input, whether the output is copied or sent from the model's memory, in one HTTP/2
 // frame or in many, and with compression.
 func TestInferSizes(t *testing.T) {
-	r := serve(t, nil, identity)
-	for _, n := range []int{0, 1, 1000, 4 << 10, 8<<10 - 1, 8 << 10, 8<<10 + 1, 16 << 10, 30 << 10, 100 << 10, 1 << 20,
-		3 << 20} {
-		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)},
-			{grpc.UseCompressor("deflate")}} {
-			in := raw("identity", fmt.Sprint("id", n), pattern(n))
-			out, err := r.ModelInfer(r.ctx, in, opts...)
-			if err != nil {
-				t.Fatalf("%d: %v", n, err)
-			}
-			want := &inferencepb.ModelInferResponse{ModelName: "identity", ModelVersion: "1", Id: in.Id,
-				Outputs: []*inferencepb.ModelInferResponse_InferOutputTensor{{Name: "x", Datatype: "UINT8",
-					Shape: in.Inputs[0].Shape}},
-				RawOutputContents: in.RawInputContents,
-			}
-			if !proto.Equal(out, want) {
-				t.Errorf("%d: got %.300v", n, out)
+	millracegrpc.BothWays(t, func(t *testing.T, exported bool) {
+		r := serve(t, nil, identity)
+		for _, n := range []int{0, 1, 1000, 4 << 10, 8<<10 - 1, 8 << 10, 8<<10 + 1, 16 << 10, 30 << 10, 100 << 10,
+			1 << 20, 3 << 20} {
+			for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)},
+				{grpc.UseCompressor("deflate")}} {
+				in := raw("identity", fmt.Sprint("id", n), pattern(n))
+				out, err := r.ModelInfer(r.ctx, in, opts...)
+				if err != nil {
+					t.Fatalf("%d: %v", n, err)
+				}
+				want := &inferencepb.ModelInferResponse{ModelName: "identity", ModelVersion: "1", Id: in.Id,
+					Outputs: []*inferencepb.ModelInferResponse_InferOutputTensor{{Name: "x", Datatype: "UINT8",
+						Shape: in.Inputs[0].Shape}},
+					RawOutputContents: in.RawInputContents,
+				}
+				if !proto.Equal(out, want) {
+					t.Errorf("%d: got %.300v", n, out)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Large and small outputs, in any order, arrive in their places.

@@ -43,6 +43,7 @@ const (
 
 // incoming is the transport's stream of a call. RecvMsg of package grpc keeps a message until it
 // is complete, in memory that nobody could refuse; here its memory is leased before it is read.
+// Package grpc does not export these methods: without them the service uses readExported.
 type incoming interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
@@ -62,7 +63,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	to.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
 	for i := range to.Methods {
 		handler, method := to.Methods[i].Handler, "/"+d.ServiceName+"/"+to.Methods[i].MethodName
-		to.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error,
+		to.Methods[i].Handler = func(srv any, ctx context.Context, recv func(any) error,
 			in grpc.UnaryServerInterceptor) (any, error) {
 			b, refused := r.svc.begin(ctx, method, false)
 			defer b.end()
@@ -73,7 +74,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 					return statusError(refused)
 				}
 				defer b.arrived()
-				return r.svc.receive(ctx, m, true)
+				return r.svc.receive(ctx, recv, m, true)
 			}, in)
 			if err == nil {
 				b.answered(ctx)
@@ -103,23 +104,26 @@ func (r receiving) SendMsg(m any) error {
 // RecvMsg implements grpc.ServerStream.
 func (r receiving) RecvMsg(m any) error {
 	defer r.begun.arrived()
-	return r.begun.receive(r.Context(), m, r.only)
+	return r.begun.receive(r.Context(), r.ServerStream.RecvMsg, m, r.only)
 }
 
 // receive reads a message into m. only: a second message in the call is an error. For a *call, an unreadable message
-// is no error of receive: the call keeps the error, and is counted and answered like every call.
-func (s *service) receive(ctx context.Context, m any, only bool) error {
-	in, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
-	if !ok {
-		return status.Error(codes.Internal, "the transport's stream cannot be read")
-	}
+// is no error of receive: the call keeps the error, and is counted and answered like every call. receive calls recv,
+// which is RecvMsg of package grpc, only if the transport's stream cannot be read, see readExported.
+func (s *service) receive(ctx context.Context, recv func(any) error, m any, only bool) error {
 	k, isCall := m.(*call)
 	if !isCall {
 		k = newCall()
 		defer k.free()
 	}
 	k.Use(s.gate.Memory(), memoryOf(ctx))
-	body, err := s.readMessage(in, k, only)
+	var body []byte
+	var err error
+	if in, ok := s.incoming(ctx); ok {
+		body, err = s.readMessage(in, k, only)
+	} else {
+		body, err = s.readExported(ctx, recv, k, only)
+	}
 	if isCall && only && err == nil && k.err == nil {
 		if k.err = client(ctx).Err(); k.err != nil {
 			s.readName(k, body[:min(len(body), maxName)])

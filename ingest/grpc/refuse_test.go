@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	millracegrpc "millrace/ingest/grpc"
 	"millrace/ingest/shm"
 	pb "millrace/internal/inferencepb"
 	"millrace/server"
@@ -46,59 +47,64 @@ func isStatus(t *testing.T, err error, code codes.Code, text string) {
 
 // Unary calls and streams refuse broken messages, and other messages are answered as before.
 func TestBrokenMessages(t *testing.T) {
-	r := serve(t, nil, identity)
-	for _, body := range []string{"\x0a", "\x0a\xff\xff\xff\xff\x0f", "\x2a\x02\x0a\x09", "\x00",
-		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", strings.Repeat("\x0b", 20000)} {
-		in, out := []byte(body), []byte(nil)
-		err := r.conn.Invoke(r.ctx, pb.GRPCInferenceService_ModelInfer_FullMethodName, &in, &out,
-			grpc.ForceCodecV2(bytesCodec{}))
-		isStatus(t, err, codes.InvalidArgument, "protobuf")
-		s, err := r.conn.NewStream(r.ctx, &pb.GRPCInferenceService_ServiceDesc.Streams[0],
-			pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, grpc.ForceCodecV2(bytesCodec{}))
-		if err != nil {
-			t.Fatal(err)
+	millracegrpc.BothWays(t, func(t *testing.T, exported bool) {
+		r := serve(t, nil, identity)
+		for _, body := range []string{"\x0a", "\x0a\xff\xff\xff\xff\x0f", "\x2a\x02\x0a\x09", "\x00",
+			"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", strings.Repeat("\x0b", 20000)} {
+			in, out := []byte(body), []byte(nil)
+			err := r.conn.Invoke(r.ctx, pb.GRPCInferenceService_ModelInfer_FullMethodName, &in, &out,
+				grpc.ForceCodecV2(bytesCodec{}))
+			isStatus(t, err, codes.InvalidArgument, "protobuf")
+			s, err := r.conn.NewStream(r.ctx, &pb.GRPCInferenceService_ServiceDesc.Streams[0],
+				pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, grpc.ForceCodecV2(bytesCodec{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.SendMsg(&in); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RecvMsg(&out); err != nil || !bytes.Contains(out, []byte("protobuf")) {
+				t.Errorf("%q, %v", out, err)
+			}
+			if err := s.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := s.SendMsg(&in); err != nil {
-			t.Fatal(err)
+		if _, err := r.ModelInfer(r.ctx, raw("identity", "", []byte{1})); err != nil {
+			t.Error(err)
 		}
-		if err := s.RecvMsg(&out); err != nil || !bytes.Contains(out, []byte("protobuf")) {
-			t.Errorf("%q, %v", out, err)
-		}
-		if err := s.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := r.ModelInfer(r.ctx, raw("identity", "", []byte{1})); err != nil {
-		t.Error(err)
-	}
-	_, err := r.ModelInfer(r.ctx, raw("", "", []byte{1}))
-	isStatus(t, err, codes.InvalidArgument, "model_name: is missing")
+		_, err := r.ModelInfer(r.ctx, raw("", "", []byte{1}))
+		isStatus(t, err, codes.InvalidArgument, "model_name: is missing")
+	})
 }
 
 // The size limit applies to a message before and after decompression.
 func TestLargeMessages(t *testing.T) {
-	r := serve(t, func(c *server.Config) { c.Limits.MaxMessage = 64 << 10 }, identity)
-	for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}, {grpc.UseCompressor("deflate")}} {
-		_, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 1<<20)), opts...)
-		isStatus(t, err, codes.ResourceExhausted, "larger than max")
-		s, err := r.ModelStreamInfer(r.ctx, opts...)
-		if err != nil {
-			t.Fatal(err)
+	millracegrpc.BothWays(t, func(t *testing.T, exported bool) {
+		r := serve(t, func(c *server.Config) { c.Limits.MaxMessage = 64 << 10 }, identity)
+		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)},
+			{grpc.UseCompressor("deflate")}} {
+			_, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 1<<20)), opts...)
+			isStatus(t, err, codes.ResourceExhausted, "larger than max")
+			s, err := r.ModelStreamInfer(r.ctx, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Send(raw("identity", "", make([]byte, 1<<20))); err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.Recv()
+			isStatus(t, err, codes.ResourceExhausted, "larger than max")
 		}
-		if err := s.Send(raw("identity", "", make([]byte, 1<<20))); err != nil {
-			t.Fatal(err)
+		if _, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 32<<10))); err != nil {
+			t.Error(err)
 		}
-		_, err = s.Recv()
-		isStatus(t, err, codes.ResourceExhausted, "larger than max")
-	}
-	if _, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 32<<10))); err != nil {
-		t.Error(err)
-	}
-	_, err := r.ModelInfer(metadata.AppendToOutgoingContext(r.ctx, "x", strings.Repeat("y", 100<<10)),
-		raw("identity", "", []byte{1}))
-	if err == nil {
-		t.Error("100 KB of metadata were taken")
-	}
+		_, err := r.ModelInfer(metadata.AppendToOutgoingContext(r.ctx, "x", strings.Repeat("y", 100<<10)),
+			raw("identity", "", []byte{1}))
+		if err == nil {
+			t.Error("100 KB of metadata were taken")
+		}
+	})
 }
 
 // A waiting call ends at its deadline and frees its place.

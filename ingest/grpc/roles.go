@@ -171,13 +171,14 @@ func client(ctx context.Context) *ingest.Client {
 // call waits for a client that reads nothing. The reason is then sent to revoked, which must have room. The caller
 // calls ended after the call.
 func (s *service) endsWithCredentials(ctx context.Context, revoked chan<- error) (ended func()) {
-	call, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
-	if !ok {
-		return func() {}
-	}
+	call, ok := s.incoming(ctx)
 	return client(ctx).OnEnd(func(err error) {
 		revoked <- err
-		_ = call.WriteStatus(status.Convert(statusError(err))) // ends ctx
+		if ok {
+			_ = call.WriteStatus(status.Convert(statusError(err))) // ends ctx
+		} else {
+			endCall(ctx, err)
+		}
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 
 // running is a server with a client.
 type running struct {
-	*testing.T
+	testing.TB
 	inferencepb.GRPCInferenceServiceClient
 	ctx  context.Context
 	s    *server.Server
@@ -27,7 +27,7 @@ type running struct {
 }
 
 // serve runs a server with models until the end of the test, and then checks for leased memory.
-func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) *running {
+func serve(t testing.TB, adjust func(*server.Config), models ...workers.Config) *running {
 	t.Helper()
 	cfg := server.Config{HTTP: "off", GRPC: "127.0.0.1:0", Models: models}
 	cfg.Log.Level = "error"
@@ -44,7 +44,7 @@ func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) 
 	run, end := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.Run(run); close(done) }()
-	r := &running{T: t, ctx: ctx, s: s, stop: func() error { end(); return <-done }}
+	r := &running{TB: t, ctx: ctx, s: s, stop: func() error { end(); return <-done }}
 	t.Cleanup(func() {
 		if err := r.stop(); err != nil {
 			t.Error(err)

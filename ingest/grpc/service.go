@@ -31,6 +31,8 @@ type service struct {
 	waiting  waiting
 	grace    time.Duration // until the only message of a call begins; 0 = httpd.ArrivalGrace
 	closing  atomic.Bool
+	// exported means that the transport's streams cannot be read as incoming
+	exported atomic.Bool
 	ended    chan struct{} // closed when calls of ModelStreamInfer must end
 }
 

@@ -234,7 +234,7 @@ func (x *session) optionsOf(ps oip.Params) (left oip.Params, err error) {
 func (x *session) readAll() {
 	for x.window.WaitForRoom(x.stop) {
 		k := newCall()
-		if err := x.receive(x.ctx, k, false); err != nil {
+		if err := x.receive(x.ctx, x.ServerStream.RecvMsg, k, false); err != nil {
 			k.free()
 			x.endRead(err)
 			return

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	millracegrpc "millrace/ingest/grpc"
 	pb "millrace/internal/inferencepb"
 	"millrace/server"
 	"millrace/stream"
@@ -82,35 +83,37 @@ func final(m *pb.ModelStreamInferResponse) bool {
 
 // TestStreamOrder: requests to several models, right and wrong, are answered in their order.
 func TestStreamOrder(t *testing.T) {
-	r := serve(t, nil, identity, slow("20ms"))
-	s := r.open()
-	var want []string
-	for i := range 40 {
-		in, text := raw("identity", fmt.Sprint(i), pattern(10+i*1000)), ""
-		switch i % 5 {
-		case 1:
-			in.ModelName = "slow"
-		case 2:
-			in.ModelName, text = "nobody", "nobody"
-		case 3:
-			in.RawInputContents, text = nil, "inputs[0].contents"
-		case 4:
-			in.Inputs[0].Datatype, in.Inputs[0].Shape, text = "BYTES", []int64{1}, "inputs[0].data"
+	millracegrpc.BothWays(t, func(t *testing.T, exported bool) {
+		r := serve(t, nil, identity, slow("20ms"))
+		s := r.open()
+		var want []string
+		for i := range 40 {
+			in, text := raw("identity", fmt.Sprint(i), pattern(10+i*1000)), ""
+			switch i % 5 {
+			case 1:
+				in.ModelName = "slow"
+			case 2:
+				in.ModelName, text = "nobody", "nobody"
+			case 3:
+				in.RawInputContents, text = nil, "inputs[0].contents"
+			case 4:
+				in.Inputs[0].Datatype, in.Inputs[0].Shape, text = "BYTES", []int64{1}, "inputs[0].data"
+			}
+			want = append(want, text)
+			s.send(in)
 		}
-		want = append(want, text)
-		s.send(in)
-	}
-	for i, text := range want {
-		out := s.next()
-		if out.InferResponse.GetId() != fmt.Sprint(i) || (out.ErrorMessage == "") != (text == "") ||
-			!strings.Contains(out.ErrorMessage, text) || !final(out) {
-			t.Fatalf("answer %d: %.300v", i, out)
+		for i, text := range want {
+			out := s.next()
+			if out.InferResponse.GetId() != fmt.Sprint(i) || (out.ErrorMessage == "") != (text == "") ||
+				!strings.Contains(out.ErrorMessage, text) || !final(out) {
+				t.Fatalf("answer %d: %.300v", i, out)
+			}
+			if i%5 == 0 && !bytes.Equal(out.InferResponse.RawOutputContents[0], pattern(10+i*1000)) {
+				t.Errorf("answer %d has other data", i)
+			}
 		}
-		if i%5 == 0 && !bytes.Equal(out.InferResponse.RawOutputContents[0], pattern(10+i*1000)) {
-			t.Errorf("answer %d has other data", i)
-		}
-	}
-	s.end()
+		s.end()
+	})
 }
 
 func repeated(id string, n int, wantLast bool) *pb.ModelInferRequest {
