@@ -64,8 +64,8 @@ Prometheus reads the metrics at ~/metrics~ of the address ~http~ (settings ~metr
 - ~metrics.streams~ (500) server streams have series of their own, where a stream counts once for each of its models.
   The other streams are added up in series without the labels ~stream~ and ~model~, and raise no alert
   MillraceSourceDown, MillraceStreamSilent or MillraceStreamUnanswered: for alerts of all streams, set
-  ~metrics.streams~ to the number of all streams' models. The sum keeps the counts of ended streams and removed
-  models.
+  ~metrics.streams~ to the number of all streams' models. A stream stays where it was first read; the sum keeps the
+  counts of ended streams and removed models.
 - A stream's series with the label ~model~ end when the model is removed from the stream, and begin at 0 when the model
   is added, or replaced by another version or ~policy~; not at a swap or load of the model itself. Series with the
   label ~stream~ alone go on. A sink's series begin at 0 when the sink's settings change, and all series of a stream
