@@ -214,8 +214,10 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	if c.Consume == Off {
 		slots = 0
 	}
+	// The tasks that do not finish within drain need time to end: a container must be removed.
+	drain := s.cfg.Drain - min(3*time.Second, s.cfg.Drain/2)
 	return tasks.New(s.http, tasks.Options{
-		Data: data, MaxInput: c.MaxInput, Slots: slots, Drain: s.cfg.Drain, Log: s.log,
+		Data: data, MaxInput: c.MaxInput, Slots: slots, Drain: drain, Log: s.log,
 		Webhooks: c.Webhooks == "on", WebhookSecret: key, AllowPrivate: s.cfg.Sources.AllowPrivate,
 	}), nil
 }

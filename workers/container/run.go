@@ -37,7 +37,7 @@ type job struct {
 const (
 	endTime    = 30 * time.Second
 	killTime   = 10 * time.Second
-	drainGrace = time.Second // in place of the grace when the server shuts down
+	drainGrace = 500 * time.Millisecond // in place of the grace when the server shuts down
 	lookEvery  = 200 * time.Millisecond
 )
 
