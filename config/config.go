@@ -361,6 +361,14 @@ func (c *Config) table() *setting.Table {
 	return t
 }
 
+// ClientQuotas returns the quotas of each client. Unset quotas follow from the limits of the server, see
+// access.Quotas.From.
+func (c Config) ClientQuotas() access.Quotas {
+	return c.Quotas.From(access.Totals{Sessions: c.Limits.MaxSessions, Decoders: c.Limits.MaxDecoders,
+		Pulls: c.Limits.MaxPulls, Watchers: c.Limits.MaxWatchers, Regions: c.Limits.MaxRegions,
+		Tasks: c.Tasks.MaxWaiting, TaskBytes: c.Tasks.MaxBytes})
+}
+
 // WithDefaults returns c with defaults for zero fields, except in models, whose defaults depend on the kind of
 // worker.
 func (c Config) WithDefaults() Config {

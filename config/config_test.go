@@ -319,6 +319,28 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
+// TestQuotasFollowFromLimits: a raised limit raises the unset quota; a quota that is set keeps its number.
+func TestQuotasFollowFromLimits(t *testing.T) {
+	c := config.Config{}.WithDefaults()
+	q := c.ClientQuotas()
+	for name, got := range map[string][2]int{"sessions": {*q.Sessions, 7500}, "decoders": {*q.Decoders, 12},
+		"pulls": {*q.Pulls, 48}, "watchers": {*q.Watchers, 192}, "regions": {*q.Regions, 192},
+		"tasks": {*q.Tasks, 75_000}, "task_bytes, GiB": {int(*q.TaskBytes >> 30), 48}} {
+		if got[0] != got[1] {
+			t.Errorf("%s: %d, want %d", name, got[0], got[1])
+		}
+	}
+	pulls := 3
+	c.Quotas.Pulls, c.Limits.MaxSessions, c.Limits.MaxPulls, c.Tasks.MaxWaiting = &pulls, 20_000, 400, 400_000
+	q = c.ClientQuotas()
+	if *q.Sessions != 15_000 || *q.Pulls != 3 || *q.Tasks != 300_000 {
+		t.Errorf("sessions %d, pulls %d, tasks %d", *q.Sessions, *q.Pulls, *q.Tasks)
+	}
+	if d := c.Limits.Pictures().MaxDecoded; d != c.Limits.MaxPixels/4 {
+		t.Errorf("%d decoded pixels of %d", d, c.Limits.MaxPixels)
+	}
+}
+
 func TestEmptyFileIsTheDefaults(t *testing.T) {
 	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "models: []\n", "memory: {}\n"} {
 		c, err := config.Parse([]byte(text), "f")

@@ -11,7 +11,7 @@ type Limits struct {
 	MaxBody        int `yaml:"max_body" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"largest body of an HTTP request"`
 	MaxMessage     int `yaml:"max_message" default:"8MiB" min:"1KiB" max:"1GiB" unit:"bytes" advanced:"yes" help:"largest WebSocket or gRPC message"`
 	MaxPixels      int `yaml:"max_pixels" default:"67108864" min:"1" max:"1073741824" advanced:"yes" help:"largest width times height of a picture or video"`
-	MaxDecoded     int `yaml:"max_decoded_pixels" default:"16777216" min:"1" max:"1073741824" advanced:"yes" help:"most pixels decoded of a picture: a JPEG is decoded at 1/1, 1/2, 1/4 or 1/8, as the model's input size allows"`
+	MaxDecoded     int `yaml:"max_decoded_pixels" unset:"a quarter of limits.max_pixels" example:"16777216" min:"1" max:"1073741824" advanced:"yes" help:"most pixels decoded of a picture: a JPEG is decoded at 1/1, 1/2, 1/4 or 1/8, as the model's input size allows"`
 	MaxPerByte     int `yaml:"max_pixels_per_byte" default:"1100" min:"1" max:"1073741824" advanced:"yes" help:"most pixels per byte of a picture or video key frame; pictures of up to 8388608 pixels are exempt"`
 	MaxConnections int `yaml:"max_connections" default:"16384" min:"1" max:"1048576" advanced:"yes" help:"most TCP connections at once; further connections are closed at once, or replace the oldest connection without a complete request"`
 	MaxPerAddress  int `yaml:"max_connections_per_address" default:"1024" min:"1" max:"1048576" advanced:"yes" help:"most TCP connections at once of one address (IPv6: a /64; a /48 may have four times as many)"`
@@ -32,8 +32,12 @@ type Limits struct {
 	Resume         time.Duration `yaml:"resume" default:"30s" min:"1ms" max:"1h" advanced:"yes" help:"how long a client of millrace.v1 may resume a session after the connection broke"`
 }
 
-// Pictures returns the limits of pictures.
+// Pictures returns the limits of pictures. MaxDecoded that is not set is a quarter of MaxPixels.
 func (l Limits) Pictures() codec.Limits {
-	return codec.Limits{MaxPixels: l.MaxPixels, MaxDecoded: l.MaxDecoded, MaxPerByte: l.MaxPerByte,
+	decoded := l.MaxDecoded
+	if decoded == 0 && l.MaxPixels > 0 {
+		decoded = max(1, l.MaxPixels/4)
+	}
+	return codec.Limits{MaxPixels: l.MaxPixels, MaxDecoded: decoded, MaxPerByte: l.MaxPerByte,
 		MaxTime: l.MaxDecodeTime}
 }

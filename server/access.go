@@ -35,7 +35,7 @@ func openAccess(s *Server) (*access.Access, error) {
 			Env: config.WithoutSecrets(os.Environ())},
 		OIDC: access.OIDCOptions{Issuer: c.Auth.OIDC.Issuer, Audience: c.Auth.OIDC.Audience,
 			UserClaim: c.Auth.OIDC.UserClaim, RolesClaim: c.Auth.OIDC.RolesClaim},
-		Quotas: c.Quotas, Limit: s.limit, Memory: s.memory, Turns: s.turns, Log: s.log,
+		Quotas: c.ClientQuotas(), Limit: s.limit, Memory: s.memory, Turns: s.turns, Log: s.log,
 	}
 	if c.Audit != "" {
 		lines, err := s.observe.openAudit(c.Audit)

@@ -93,7 +93,9 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		s.metricsRules.Store(&rules)
 	}
 	changed := s.configured.before(s.cfg).Changed(&cfg)
-	s.access.SetQuotas(cfg.Quotas)
+	inForce := s.cfg // limits change with a restart only
+	inForce.Quotas = cfg.Quotas
+	s.access.SetQuotas(inForce.ClientQuotas())
 	if slices.Contains(changed, "log.level") { // otherwise keep the level set by a request
 		err = s.SetLogLevel(cfg.Log.Level)
 	}

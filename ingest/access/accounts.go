@@ -24,16 +24,50 @@ type Quotas struct {
 	Loads     float64 `yaml:"loads" min:"0" max:"1e9" advanced:"yes" help:"most model loads a second of one client"`
 	Streams   *int    `yaml:"streams" default:"7500" min:"0" max:"1048576" advanced:"yes" help:"most streams of one client at once: WebSocket streams, pulled videos, calls of ModelStreamInfer, sequences. Less than max_flows of a model"`
 	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" advanced:"yes" help:"most sequences of one client at once, over all models; less than sequences.max of a model"`
-	Sessions  *int    `yaml:"sessions" default:"7500" min:"0" max:"1048576" advanced:"yes" help:"most WebSocket connections of one client at once; less than limits.max_sessions. Sessions waiting to be resumed count"`
-	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" advanced:"yes" help:"most videos of one client decoded at once (millrace.v1: H.264, VP8, VP9, AV1)"`
-	Pulls     *int    `yaml:"pulls" default:"8" min:"0" max:"1048576" advanced:"yes" help:"most videos pulled at once for one client; less than limits.max_pulls"`
-	Watchers  *int    `yaml:"watchers" default:"128" min:"0" max:"1048576" advanced:"yes" help:"most watchers of server streams of one client at once; less than limits.max_watchers"`
+	Sessions  *int    `yaml:"sessions" unset:"three quarters of limits.max_sessions" example:"2000" min:"0" max:"1048576" advanced:"yes" help:"most WebSocket connections of one client at once. Sessions waiting to be resumed count"`
+	Decoders  *int    `yaml:"decoders" unset:"three quarters of limits.max_decoders" example:"8" min:"0" max:"1048576" advanced:"yes" help:"most videos of one client decoded at once (millrace.v1: H.264, VP8, VP9, AV1)"`
+	Pulls     *int    `yaml:"pulls" unset:"three quarters of limits.max_pulls" example:"8" min:"0" max:"1048576" advanced:"yes" help:"most videos pulled at once for one client"`
+	Watchers  *int    `yaml:"watchers" unset:"three quarters of limits.max_watchers" example:"128" min:"0" max:"1048576" advanced:"yes" help:"most watchers of server streams of one client at once"`
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" advanced:"yes" help:"most endpoints created by one client's load requests at once"`
-	Regions   *int    `yaml:"regions" default:"192" min:"0" max:"65536" advanced:"yes" help:"most shared memory regions of one client at once; less than limits.max_regions"`
-	Tasks     *int    `yaml:"tasks" default:"75000" min:"0" max:"10000000" advanced:"yes" help:"most tasks of one client that have not ended; less than tasks.max_waiting"`
-	TaskBytes *int64  `yaml:"task_bytes" default:"48GiB" min:"0" unit:"bytes" advanced:"yes" help:"bytes of inputs and results of one client from which further tasks of the client are refused; less than tasks.max_bytes"`
+	Regions   *int    `yaml:"regions" unset:"three quarters of limits.max_regions" example:"64" min:"0" max:"65536" advanced:"yes" help:"most shared memory regions of one client at once"`
+	Tasks     *int    `yaml:"tasks" unset:"three quarters of tasks.max_waiting" example:"10000" min:"0" max:"10000000" advanced:"yes" help:"most tasks of one client that have not ended"`
+	TaskBytes *int64  `yaml:"task_bytes" unset:"three quarters of tasks.max_bytes" example:"8GiB" min:"0" unit:"bytes" advanced:"yes" help:"bytes of inputs and results of one client from which further tasks of the client are refused"`
 
 	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" advanced:"yes" help:"a client may use the quota of this time at once"`
+}
+
+// Totals are the server's limits for all clients together, from which quotas that are not set follow.
+type Totals struct {
+	Sessions, Decoders, Pulls, Watchers, Regions, Tasks int
+	TaskBytes                                           int64
+}
+
+// From returns the quotas of each client at a server with these limits. An unset quota of a resource in Totals is
+// three quarters of the limit, and at least 1.
+func (q Quotas) From(t Totals) Quotas {
+	for _, derived := range []struct {
+		quota **int
+		total int
+	}{{&q.Sessions, t.Sessions}, {&q.Decoders, t.Decoders}, {&q.Pulls, t.Pulls}, {&q.Watchers, t.Watchers},
+		{&q.Regions, t.Regions}, {&q.Tasks, t.Tasks}} {
+		if *derived.quota == nil && derived.total > 0 {
+			n := max(1, derived.total-(derived.total+3)/4)
+			*derived.quota = &n
+		}
+	}
+	if q.TaskBytes == nil && t.TaskBytes > 0 {
+		n := max(1, t.TaskBytes-(t.TaskBytes+3)/4)
+		q.TaskBytes = &n
+	}
+	return q
+}
+
+// number returns the quota at p; unset = 0, which means no limit.
+func number[N int | int64](p *N) float64 {
+	if p == nil {
+		return 0
+	}
+	return float64(*p)
 }
 
 // limits returns the limits of an account, with the quotas in own in place of the quotas of the settings.
@@ -41,12 +75,12 @@ func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	l := stream.Limits{
 		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes,
 		stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
-		stream.QuotaStreams: float64(*q.Streams), stream.QuotaSequences: float64(*q.Sequences),
-		stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders),
-		stream.QuotaEndpoints:    float64(*q.Endpoints),
-		stream.QuotaPulledVideos: float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers),
-		stream.QuotaRegions: float64(*q.Regions), stream.QuotaTasks: float64(*q.Tasks),
-		stream.QuotaTaskBytes: float64(*q.TaskBytes),
+		stream.QuotaStreams: number(q.Streams), stream.QuotaSequences: number(q.Sequences),
+		stream.QuotaSessions: number(q.Sessions), stream.QuotaDecoders: number(q.Decoders),
+		stream.QuotaEndpoints:    number(q.Endpoints),
+		stream.QuotaPulledVideos: number(q.Pulls), stream.QuotaWatchers: number(q.Watchers),
+		stream.QuotaRegions: number(q.Regions), stream.QuotaTasks: number(q.Tasks),
+		stream.QuotaTaskBytes: number(q.TaskBytes),
 	}
 	for name, n := range own {
 		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {

@@ -120,10 +120,20 @@ func TestCheckQuotas(t *testing.T) {
 	if l := q.limits(all); l != (stream.Limits{}) {
 		t.Errorf("%v", l)
 	}
-	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072,
-		stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaPulledVideos: 8, stream.QuotaWatchers: 128,
-		stream.QuotaEndpoints: 256, stream.QuotaRegions: 192, stream.QuotaTasks: 75_000,
-		stream.QuotaTaskBytes: 48 << 30}) {
-		t.Errorf("%v", l)
+	own := stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072, stream.QuotaEndpoints: 256}
+	if l := q.limits(nil); l != own {
+		t.Errorf("without the limits of a server: %v", l)
+	}
+	set := 5
+	q.Pulls = &set
+	q = q.From(Totals{Sessions: 10_000, Decoders: 1, Pulls: 64, Watchers: 2, Regions: 256, Tasks: 7,
+		TaskBytes: 64 << 30})
+	for quota, n := range map[stream.Quota]float64{stream.QuotaSessions: 7500, stream.QuotaDecoders: 1,
+		stream.QuotaPulledVideos: 5, stream.QuotaWatchers: 1, stream.QuotaRegions: 192, stream.QuotaTasks: 5,
+		stream.QuotaTaskBytes: 48 << 30} {
+		own[quota] = n
+	}
+	if l := q.limits(nil); l != own {
+		t.Errorf("%v, want %v", l, own)
 	}
 }
