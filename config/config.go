@@ -101,7 +101,7 @@ type Memory struct {
 type Log struct {
 	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"lowest level of the log: messages below the level are left out"`
 	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines of the log"`
-	File   string `yaml:"file" help:"a file to which the log is also appended, beside standard error"`
+	File   string `yaml:"file" advanced:"yes" help:"a file to which the log is also appended, beside standard error"`
 
 	DebugRate int `yaml:"debug_rate" default:"20" min:"1" max:"1000000" advanced:"yes" help:"most lines a second at level debug for each model or route; further lines are counted as suppressed"`
 }
@@ -243,8 +243,8 @@ type Sinks struct {
 
 // Tasks configures the inferences whose answers are kept in the folder of data.
 type Tasks struct {
-	Sync       string        `yaml:"sync" default:"always" words:"always interval" help:"when a task is on the disk: always = before it is acknowledged; interval = within a minute, so that a power failure loses the newest tasks"`
-	Consume    string        `yaml:"consume" default:"on" words:"on off" help:"off: the server takes tasks and does not run them"`
+	Sync       string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before it is acknowledged; interval = within a minute, so that a power failure loses the newest tasks"`
+	Consume    string        `yaml:"consume" default:"on" words:"on off" advanced:"yes" help:"off: the server takes tasks and does not run them"`
 	Slots      int           `yaml:"slots" default:"1" min:"1" max:"1024" help:"tasks that this server runs at once"`
 	Retention  time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`
 	MaxInput   int64         `yaml:"max_input" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"largest input of a task"`
@@ -311,7 +311,7 @@ type Programs struct {
 // Repository configures the models in a folder and the models sent by requests.
 type Repository struct {
 	Dir     string        `yaml:"model_repository" path:"file" help:"a folder of models: NAME/VERSION/model.onnx, with an optional NAME/config.yaml or NAME/config.pbtxt (docs/repository.md)"`
-	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"none = load all models of model_repository at the start; explicit = load the models of load_model and of requests; poll = load all, and again when files change"`
+	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" advanced:"yes" help:"none = load all models of model_repository at the start; explicit = load the models of load_model and of requests; poll = load all, and again when files change"`
 	Load    []string      `yaml:"load_model" example:"digits" advanced:"yes" help:"with model_control_mode explicit: the models loaded at the start; * = all"`
 	Exit    *bool         `yaml:"exit_on_error" default:"true" advanced:"yes" help:"end the start when no version of a model of model_repository can be loaded; false: serve the other models, and show the error in the index. Not with model_control_mode poll"`
 	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" advanced:"yes" help:"with model_control_mode poll: time between two looks for changed files; a change is loaded after two equal looks"`

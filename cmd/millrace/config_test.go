@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -166,7 +167,7 @@ func TestConfigFileHasTheDefaults(t *testing.T) {
 	}
 	text := strings.Join(fileLines(t, false), "\n")
 	if got, err := load(text); err != nil || !sameConfig(got, want) {
-		t.Errorf("%v\n%+v\n%+v", err, got, want)
+		t.Errorf("%v\n%s", err, firstDifferences(fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want)))
 	}
 	for was, other := range map[string]string{
 		"\n  budget: 1GiB\n": "\n  budget: 2GiB\n", "\n  sampler_refresh: 1m\n": "\n  sampler_refresh: 2m\n",
@@ -179,6 +180,28 @@ func TestConfigFileHasTheDefaults(t *testing.T) {
 			t.Errorf("a file with %q for %q means the same", other, was)
 		}
 	}
+}
+
+// firstDifferences returns at most three of the words that differ in the texts of two configurations, with the words
+// around them.
+func firstDifferences(got, want string) string {
+	g, w := strings.Fields(got), strings.Fields(want)
+	var out []string
+	for i := 0; i < min(len(g), len(w)) && len(out) < 3; i++ {
+		// texts of pointers are addresses
+		if g[i] == w[i] || strings.Contains(g[i], ":0x") && strings.Contains(w[i], ":0x") {
+			continue
+		}
+		part := func(words []string) string {
+			text := strings.Join(words[max(0, i-2):min(len(words), i+3)], " ")
+			return text[:min(len(text), 200)]
+		}
+		out = append(out, "got "+part(g)+"\nwant "+part(w))
+	}
+	if len(g) != len(w) {
+		out = append(out, fmt.Sprintf("%d words, want %d", len(g), len(w)))
+	}
+	return strings.Join(out, "\n")
 }
 
 // TestColumnsOfConfigFile finds lines of docs/millrace.yaml above 100 columns.

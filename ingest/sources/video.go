@@ -37,7 +37,7 @@ func init() {
 type Video struct {
 	Transport string        `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" advanced:"yes" help:"transport of RTSP packets"`
 	Width     int           `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" advanced:"yes" example:"640" help:"scale frames of the video to this width in pixels"`
-	Poll      time.Duration `json:"poll" min:"100ms" max:"1h" unset:"the address is a video" request:"any" example:"5s" help:"the http address is a JPEG picture: request the picture at this interval"`
+	Poll      time.Duration `json:"poll" min:"100ms" max:"1h" unset:"the address is a video" request:"any" example:"5s" advanced:"yes" help:"the http address is a JPEG picture: request the picture at this interval"`
 	KeyFrames string        `json:"keyframes" words:"only" unset:"all frames" request:"any" advanced:"yes" help:"only = decode key frames only, at a fraction of the cost; for slow checks"`
 }
 

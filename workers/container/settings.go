@@ -31,19 +31,19 @@ type settings struct {
 // parameters are the settings of one model.
 type parameters struct {
 	Image  string `yaml:"image" unset:"the source, as in container://IMAGE" help:"name of the image; one of containers.images"`
-	Pull   string `yaml:"pull" default:"never" words:"never missing always" help:"when a load gets the image from its registry; missing = when the engine has no image of the name"`
-	Model  string `yaml:"model" path:"file" unset:"none" example:"weights" help:"a folder that the container reads as /model"`
+	Pull   string `yaml:"pull" default:"never" words:"never missing always" advanced:"yes" help:"when a load gets the image from its registry; missing = when the engine has no image of the name"`
+	Model  string `yaml:"model" path:"file" unset:"none" example:"weights" advanced:"yes" help:"a folder that the container reads as /model"`
 	GPUs   string `yaml:"gpus" unset:"none" example:"all" help:"GPUs of the container: all, a number, or ids with commas"`
 	Memory int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of a container, the files in /tmp included"`
 
-	CPUs  float64        `yaml:"cpus" default:"1" above:"0" max:"1024" help:"most processors of a container"`
+	CPUs  float64        `yaml:"cpus" default:"1" above:"0" max:"1024" advanced:"yes" help:"most processors of a container"`
 	PIDs  int64          `yaml:"pids" default:"128" min:"1" max:"1048576" advanced:"yes" help:"most processes and threads of a container"`
 	Tmp   int64          `yaml:"tmp" default:"64MiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"size of /tmp, the only writable folder besides /output"`
-	Time  time.Duration  `yaml:"time" default:"1h" min:"100ms" max:"720h" help:"longest run of a container"`
+	Time  time.Duration  `yaml:"time" default:"1h" min:"100ms" max:"720h" advanced:"yes" help:"longest run of a container"`
 	Grace *time.Duration `yaml:"grace" default:"10s" max:"10m" advanced:"yes" help:"time from SIGTERM to SIGKILL for a container that must end"`
 
 	Input  int64 `yaml:"input" default:"4GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of the extracted files of a zip"`
-	Output int64 `yaml:"output" default:"1GiB" min:"1" unit:"bytes" help:"most bytes in /output"`
+	Output int64 `yaml:"output" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes in /output"`
 	Files  int   `yaml:"files" default:"10000" min:"1" max:"65536" advanced:"yes" help:"most files and folders of a zip, and in /output"`
 }
 

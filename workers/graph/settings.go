@@ -16,7 +16,7 @@ import (
 // Settings are the parameters of a graph.
 type Settings struct {
 	Steps   []Step   `yaml:"steps" help:"the models of the graph, in any order; a step runs when all inputs of the step are ready"`
-	Outputs []string `yaml:"outputs" unset:"the outputs of all steps" help:"names of the tensors that the graph answers with"`
+	Outputs []string `yaml:"outputs" unset:"the outputs of all steps" advanced:"yes" help:"names of the tensors that the graph answers with"`
 	Frames  int      `yaml:"frames" unset:"as many as the batches of the steps' workers have rows" min:"1" max:"4096" advanced:"yes" help:"most frames in the graph at once, per instance"`
 }
 

@@ -46,7 +46,7 @@ type settings struct {
 	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" advanced:"yes" help:"run once before the model is ready"`
 	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" advanced:"yes" help:"false: the first dimension is no batch, whatever the file says"`
 	Controls  string  `yaml:"controls" unset:"none" request:"any" advanced:"yes" example:"START=start;END=end" help:"inputs that the server sets from the request's place in its sequence: INPUT=start, INPUT=end, INPUT=ready or INPUT=id, joined by ; (INPUT=start:FALSE,TRUE sets FALSE and TRUE instead of 0 and 1)"`
-	Isolate   bool    `yaml:"isolate" help:"true: run each instance in a child process, for an untrusted model; CPU only, without state, controls and string inputs"`
+	Isolate   bool    `yaml:"isolate" advanced:"yes" help:"true: run each instance in a child process, for an untrusted model; CPU only, without state, controls and string inputs"`
 	Memory    int64   `yaml:"memory_limit" min:"64MiB" max:"16TiB" unit:"bytes" unset:"none" advanced:"yes" help:"with isolate: limit of the child process's resident memory: above the limit, the process is replaced between two batches; above twice the limit, it is killed at once"`
 	State     string  `yaml:"state" unset:"none" request:"any" advanced:"yes" example:"h_in=h_out" help:"outputs that are inputs of the stream's next run: INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, joined by ;"`
 }
