@@ -342,6 +342,30 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.
 	return c.finish(resp)
 }
 
+// Send sends a request to a route of the server that has no method of its own, such as "/v2/work/claims", with a body
+// of size bytes (nil = none). Send returns when the head of the reply has arrived; the caller closes the body. A reply
+// without a 2xx status is an error.
+func (c *Client) Send(ctx context.Context, method, path string, header http.Header, body io.Reader,
+	size int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath(path).String(), body)
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%w", err)
+	}
+	if req.ContentLength = size; size == 0 {
+		req.Body = http.NoBody
+	}
+	maps.Copy(req.Header, header)
+	resp, err := c.begin(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		_, err := c.finish(resp)
+		return nil, err
+	}
+	return resp, nil
+}
+
 // begin sends a request, and returns when the head of the reply has arrived.
 func (c *Client) begin(req *http.Request) (*http.Response, error) {
 	c.authorize(req.Header)

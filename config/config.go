@@ -67,7 +67,10 @@ type Config struct {
 	// OwnProcess says that the process is the server's alone: Run limits Go's heap by memory.budget, and makes a
 	// small heap larger, so that the garbage collector runs seldom; not in the file.
 	OwnProcess bool
-	Clip       []byte // an MP4 for streaming in the console, nil = none; not in the file
+	// Inside says that a server without the address http has the routes of http for the server itself, which runs tasks
+	// by them (Server.Work); not in the file.
+	Inside bool
+	Clip   []byte // an MP4 for streaming in the console, nil = none; not in the file
 }
 
 type Auth struct {
@@ -75,7 +78,7 @@ type Auth struct {
 	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users, passwords and roles, written by millrace users add. The roles also apply to users named by auth.module, certificates and tokens. The file is read again after a change"`
 	Module   string        `yaml:"module" path:"file" example:"users.py" advanced:"yes" help:"a Python file with a function authenticate_user(username, password), which returns the user's id, or None to refuse the login"`
 	Python   string        `yaml:"python" unset:"python3" advanced:"yes" help:"Python interpreter of auth.module: a path, or a name in PATH"`
-	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" advanced:"yes" help:"roles of users named by auth.module, a certificate or a token, for users who are not in auth.users: infer, watch, manage, metrics"`
+	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" advanced:"yes" help:"roles of users named by auth.module, a certificate or a token, for users who are not in auth.users: infer, watch, manage, metrics, work"`
 	Sessions time.Duration `yaml:"session_time" default:"12h" min:"1s" max:"8760h" advanced:"yes" help:"how long a login lasts"`
 	OIDC     OIDC          `yaml:"oidc"`
 	Health   string        `yaml:"model_health" words:"open role" default:"role" advanced:"yes" help:"who may ask whether a model is ready (/v2/models/NAME/ready, ModelReady, gRPC health): open = everybody, role = clients with the role infer for the model"`

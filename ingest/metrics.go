@@ -26,6 +26,7 @@ type Metrics struct {
 	TasksQueued   map[string]uint64 // by origin
 	TasksEnded    map[string]uint64 // by state
 	TaskAttempts  uint64            // claims of tasks by consumers
+	TaskClaims    map[string]uint64 // of consumers on other hosts, by event
 	NoModel       stream.Totals     // frames refused because no loaded model or open stream was named
 }
 
@@ -64,6 +65,7 @@ func (m *Metrics) Add(other Metrics) {
 	add(&m.Tasks, other.Tasks)
 	add(&m.TasksQueued, other.TasksQueued)
 	add(&m.TasksEnded, other.TasksEnded)
+	add(&m.TaskClaims, other.TaskClaims)
 }
 
 func add[T int | uint64](to *map[string]T, from map[string]T) {

@@ -125,8 +125,12 @@ func openNative(s *Server) (ingest.Interface, error) {
 }
 
 func openHTTP(s *Server) (ingest.Interface, error) {
+	addr := s.cfg.HTTP
+	if s.cfg.Inside {
+		addr = "127.0.0.1:0" // nobody connects
+	}
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody,
+		Addr: addr, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody,
 		Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address,
 		IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls.config, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(),
 		Limit: s.limit, Turns: s.turns, ManagementLimit: s.managing, Log: s.log,
@@ -152,6 +156,9 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.access.Required(), Passwords: s.access.Passwords(),
 		Managed: s.managesHere})
 	s.http = h
+	if s.cfg.Inside {
+		return insideServer{}, nil
+	}
 	return httpServer{h, s}, nil
 }
 
@@ -217,7 +224,7 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	// The tasks that do not finish within drain need time to end: a container must be removed.
 	drain := s.cfg.Drain - min(3*time.Second, s.cfg.Drain/2)
 	return tasks.New(s.http, tasks.Options{
-		Data: data, MaxInput: c.MaxInput, Slots: slots, Drain: drain, Log: s.log,
+		Data: data, MaxInput: c.MaxInput, MaxResult: c.MaxBytes, Slots: slots, Drain: drain, Log: s.log,
 		Webhooks: c.Webhooks == "on", WebhookSecret: key, AllowPrivate: s.cfg.Sources.AllowPrivate,
 	}), nil
 }
@@ -263,13 +270,16 @@ func (l *listener) isOn(c *Config) bool {
 		return false
 	case l.addr != nil:
 		addr := l.addr(c)
-		return addr != "" && addr != Off
+		return addr != "" && addr != Off || l.inside(c)
 	case l.on == "":
 		return true
 	}
 	on := slices.IndexFunc(builtin, func(o listener) bool { return o.name == l.on })
 	return on >= 0 && builtin[on].isOn(c)
 }
+
+// inside reports whether only the server itself makes requests to the listener's routes.
+func (l *listener) inside(c *Config) bool { return c.Inside && l.name == "http" }
 
 // open makes the adapters and binds their addresses.
 func (s *Server) open() error {
@@ -342,7 +352,7 @@ func Listeners(c Config) []Listener {
 	var out []Listener
 	all := listeners()
 	for i := range all {
-		if l := &all[i]; l.addr != nil && l.isOn(&c) {
+		if l := &all[i]; l.addr != nil && l.isOn(&c) && !l.inside(&c) {
 			out = append(out, l.at(l.addr(&c), c.TLS.On()))
 		}
 	}
@@ -376,6 +386,19 @@ type httpServer struct {
 
 // Name implements ingest.Interface.
 func (httpServer) Name() string { return "http" }
+
+// insideServer is the HTTP server of a server without an address of HTTP: the server itself makes the requests, see
+// httpd.Handle.
+type insideServer struct{}
+
+// Name implements ingest.Interface.
+func (insideServer) Name() string { return "http" }
+
+// Serve implements ingest.Interface.
+func (insideServer) Serve(ctx context.Context, _ *ingest.Gate) error {
+	<-ctx.Done()
+	return nil
+}
 
 // GoAway implements ingest.Drainer: each connection is closed behind its next reply.
 func (h httpServer) GoAway(time.Time) { h.Drain() }

@@ -33,21 +33,36 @@ var ErrClaimLost error = coded.Errorf(coded.Canceled, "",
 // Claim waits for a queued task of the models for which serves is true, until ctx ends, and claims the task for a
 // consumer, whose name is for people. Claim looks at serves again when a task becomes ready, and after Store.Served.
 func (s *Store) Claim(ctx context.Context, consumer string, serves func(model string) bool) (*StoreClaim, error) {
-	return s.next(ctx, ctx, consumer, serves)
+	return s.keepNext(ctx, ctx, consumer, serves)
 }
 
 // ClaimFor implements Source.
 func (s *Store) ClaimFor(ctx, work context.Context, consumer string, m Models) (Claim, error) {
-	c, err := s.next(ctx, work, consumer, m.Serves)
+	c, err := s.keepNext(ctx, work, consumer, m.Serves)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// next is Claim. The context of the claim ends with work.
-func (s *Store) next(ctx, work context.Context, consumer string, serves func(model string) bool) (*StoreClaim,
+// keepNext is next for a claim that renews itself.
+func (s *Store) keepNext(ctx, work context.Context, consumer string, serves func(model string) bool) (*StoreClaim,
 	error) {
+	c, err := s.next(ctx, work, claimant{consumer: consumer}, serves)
+	if err == nil {
+		go c.keep()
+	}
+	return c, err
+}
+
+// claimant is the consumer of a claim.
+type claimant struct {
+	consumer string // for people
+	by       string // see Task.Claimant
+}
+
+// next is Claim without renewals. The context of the claim ends with work.
+func (s *Store) next(ctx, work context.Context, by claimant, serves func(model string) bool) (*StoreClaim, error) {
 	for {
 		s.mu.Lock()
 		e := s.index.next(serves)
@@ -63,7 +78,7 @@ func (s *Store) next(ctx, work context.Context, consumer string, serves func(mod
 		}
 		t, revision := e.Task, e.revision
 		s.mu.Unlock()
-		c, err := s.claim(work, consumer, t, revision)
+		c, err := s.claim(work, by, t, revision)
 		if c != nil || err != nil && !errors.Is(err, errLost) {
 			return c, err
 		}
@@ -71,14 +86,15 @@ func (s *Store) next(ctx, work context.Context, consumer string, serves func(mod
 }
 
 // claim claims one revision of a queued task. When the write fails, the task is offered again.
-func (s *Store) claim(ctx context.Context, consumer string, t Task, revision uint64) (*StoreClaim, error) {
+func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64) (*StoreClaim, error) {
 	now := time.Now().UTC()
 	if !t.Expires.IsZero() && !now.Before(t.Expires) {
 		t.State, t.Ended = Expired, now
 		_, err := s.write(ctx, t, revision)
 		return nil, err
 	}
-	t.State, t.Attempt, t.Consumer, t.Started, t.Progress = Running, t.Attempt+1, consumer, now, Progress{}
+	t.State, t.Attempt, t.Consumer, t.Claimant = Running, t.Attempt+1, by.consumer, by.by
+	t.Started, t.Progress = now, Progress{}
 	next, err := s.write(ctx, t, revision)
 	if errors.Is(err, errLost) {
 		_, _, err := s.newest(ctx, t.ID)
@@ -91,10 +107,14 @@ func (s *Store) claim(ctx context.Context, consumer string, t Task, revision uin
 		s.offer(t.ID, revision)
 		return nil, err
 	}
-	c := &StoreClaim{store: s, id: t.ID, attempt: t.Attempt, task: t, revision: next}
+	return s.newClaim(ctx, t, next), nil
+}
+
+// newClaim returns the claim of a revision of a running task.
+func (s *Store) newClaim(ctx context.Context, t Task, revision uint64) *StoreClaim {
+	c := &StoreClaim{store: s, id: t.ID, attempt: t.Attempt, task: t, revision: revision}
 	c.ctx, c.end = context.WithCancelCause(ctx)
-	go c.keep()
-	return c, nil
+	return c
 }
 
 // Served implements Source.
@@ -257,7 +277,8 @@ func (c *StoreClaim) Fail(f Failure, again bool) error {
 // Release implements Claim.
 func (c *StoreClaim) Release() error {
 	return c.change(func(t *Task) {
-		t.State, t.Consumer, t.Started, t.LastAttempt = Queued, "", time.Time{}, t.LastAttempt+1
+		t.State, t.Consumer, t.Claimant, t.Started = Queued, "", "", time.Time{}
+		t.LastAttempt++
 	})
 }
 

@@ -24,6 +24,15 @@ type Consumer struct {
 	Models  Models // of the handler
 	Handler Handler
 	Log     *slog.Logger
+	Ended   func(End) // called at the end of each attempt, by several goroutines; nil = nothing is called
+}
+
+// End is the end of an attempt.
+type End struct {
+	Task    Task
+	Outcome string // finished, failed, released, or lost: the task was cancelled or queued again meanwhile
+	Err     error  // of the model, or of the end
+	Took    time.Duration
 }
 
 // retryClaim is the wait after a claim that has failed, as without the broker.
@@ -59,24 +68,43 @@ func (k *Consumer) one(waiting, work context.Context) {
 		}
 		return
 	}
-	t := c.Task()
-	file, err := k.Handler.Run(c)
-	cause := context.Cause(c.Context())
-	switch {
-	case err == nil:
-		err = c.Finish(file)
-	case errors.Is(cause, errDrained), coded.CodeOf(err) == coded.Draining: // the process ends
-		err = c.Release()
-	case cause != nil:
-		err = cause // cancelled, or taken by another consumer
-	default:
-		k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
-		err = c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Again(err))
+	end := End{Task: c.Task()}
+	begun := time.Now()
+	err = k.end(c, &end)
+	if err != nil {
+		end.Outcome, end.Err = "lost", err
 	}
 	if err != nil && !errors.Is(err, ErrClaimLost) {
 		k.Log.Warn("the end of a task cannot be stored: the task is queued again when its lease is over",
-			"task", t.ID, "error", err)
+			"task", end.Task.ID, "error", err)
 	}
+	if end.Took = time.Since(begun); k.Ended != nil {
+		k.Ended(end)
+	}
+}
+
+// end runs a claimed task, and ends the claim.
+func (k *Consumer) end(c Claim, end *End) error {
+	file, err := k.Handler.Run(c)
+	cause := context.Cause(c.Context())
+	end.Outcome, end.Err = "finished", err
+	if err == nil {
+		if err = c.Finish(file); !errors.Is(err, errDrained) {
+			return err
+		}
+		cause = errDrained
+	}
+	t := &end.Task
+	switch {
+	case errors.Is(cause, errDrained), coded.CodeOf(err) == coded.Draining: // the process ends
+		end.Outcome = "released"
+		return c.Release()
+	case cause != nil:
+		return cause // cancelled, or taken by another consumer
+	}
+	end.Outcome = "failed"
+	k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
+	return c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Again(err))
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -88,8 +116,14 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// ErrDamaged is wrapped by the error of an input with other bytes than the client has sent.
+var ErrDamaged error = coded.Errorf(coded.Internal, "", "the stored input is damaged")
+
 // Again reports whether another attempt may succeed after an error: errors about the request itself stay.
 func Again(err error) bool {
+	if errors.Is(err, ErrDamaged) {
+		return false
+	}
 	switch coded.CodeOf(err) {
 	case coded.InvalidArgument, coded.Unsupported, coded.TooLarge, coded.PermissionDenied, coded.Unauthenticated:
 		return false

@@ -46,6 +46,7 @@ type Task struct {
 	Attempts    int       `json:"attempts"`           // allowed after a submission or a retry
 	LastAttempt int       `json:"last_attempt"`       // the attempt after which the task fails
 	Consumer    string    `json:"consumer,omitempty"` // of the newest claim
+	Claimant    string    `json:"claimant,omitempty"` // the account of a consumer on another host; "" = of this server
 	Created     time.Time `json:"created"`
 	NotBefore   time.Time `json:"not_before,omitzero"` // earliest begin; after a failed attempt, the end of the wait
 	Expires     time.Time `json:"expires,omitzero"`    // a task that nobody has begun expires

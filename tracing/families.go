@@ -264,6 +264,10 @@ var families = []section{
 			func(r *reading, put put) { each(r.adapters.TasksEnded, put) }, nil},
 		{counter, "millrace_task_attempts_total", "Attempts to run a task.", nil,
 			ofTasks(func(m *ingest.Metrics) float64 { return float64(m.TaskAttempts) }), nil},
+		{counter, "millrace_task_claims_total", "Claims by consumers on other hosts.",
+			labels{{"event", "claimed; finished, failed, released: by the consumer; refused: late requests, such as " +
+				"a result"}},
+			func(r *reading, put put) { each(r.adapters.TaskClaims, put) }, nil},
 	}},
 	{"Connections and sessions", []family{
 		{gauge, "millrace_connections", "Open TCP connections.", byListener, func(r *reading, put put) {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"millrace/client"
 	"millrace/config"
@@ -32,6 +33,7 @@ const defaultAddr = "127.0.0.1:8000"
 // remote is the server for a command, set by flags.
 type remote struct {
 	addr        string
+	flag        string // the flag of addr
 	ca          string // a PEM file
 	fingerprint string // SHA-256 of the server's certificate
 	cert, key   string // PEM files of a client certificate
@@ -57,9 +59,16 @@ func remoteFlags(c *cobra.Command) *remote {
 		def = "https://" + def
 	}
 	def = cmp.Or(os.Getenv(config.EnvAddr), def)
-	r := &remote{envToken: os.Getenv(config.EnvToken)}
-	f := c.Flags()
-	f.StringVar(&r.addr, "addr", def, "address of the server, or unix:/PATH for a unix socket ("+config.EnvAddr+")")
+	r := &remote{flag: "--addr"}
+	c.Flags().StringVar(&r.addr, "addr", def, "address of the server, or unix:/PATH for a unix socket ("+
+		config.EnvAddr+")")
+	r.credentialFlags(c.Flags())
+	return r
+}
+
+// credentialFlags adds the flags of remoteFlags except --addr, and reads the key in the variable.
+func (r *remote) credentialFlags(f *pflag.FlagSet) {
+	r.envToken = os.Getenv(config.EnvToken)
 	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of "+
 		"this user's server with --tls-self-signed)")
 	f.StringVar(&r.fingerprint, "fingerprint", "",
@@ -70,7 +79,6 @@ func remoteFlags(c *cobra.Command) *remote {
 		config.EnvToken+" has the key")
 	f.StringVar(&r.token, "token", "", "an API key of the server; other users of this machine can read it in the "+
 		"list of processes: use --token-file or "+config.EnvToken)
-	return r
 }
 
 // apiKey returns the API key sent by the command; "" = none.
@@ -134,10 +142,10 @@ func (r *remote) trust(addr string) (*tls.Config, error) {
 	case r.ca != "" && r.fingerprint != "":
 		return nil, usagef("--fingerprint: trusts one certificate, --ca others: give one of them")
 	case (r.ca != "" || r.fingerprint != "") && !encrypted:
-		return nil, usagef("--ca and --fingerprint are for encrypted connections: give --addr https://%s",
+		return nil, usagef("--ca and --fingerprint are for encrypted connections: give %s https://%s", r.flag,
 			strings.TrimPrefix(addr, "http://"))
 	case (r.cert != "" || r.key != "") && !encrypted:
-		return nil, usagef("--cert and --key are for encrypted connections: give --addr https://%s",
+		return nil, usagef("--cert and --key are for encrypted connections: give %s https://%s", r.flag,
 			strings.TrimPrefix(addr, "http://"))
 	case r.fingerprint != "":
 		return pinned(r.fingerprint)

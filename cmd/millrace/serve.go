@@ -124,6 +124,22 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 // = no server was made.
 func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error),
 	named func(error) error) (*server.Server, error) {
+	j := serving{cfg: cfg, again: again, named: named}
+	return j.run(c)
+}
+
+// serving is a server that a command runs, see serveConfig.
+type serving struct {
+	cfg   server.Config
+	again func() (server.Config, error)
+	named func(error) error
+	// work is called with the ready server in place of the ready line. The server ends when work has returned, and ctx
+	// ends with the command and with the server. nil = the server ends with the command.
+	work func(ctx context.Context, s *server.Server) error
+}
+
+func (j *serving) run(c *cobra.Command) (*server.Server, error) {
+	cfg, named := j.cfg, j.named
 	if err := setting.Join(server.Exposed(c.Context(), cfg)...); err != nil {
 		return nil, named(err)
 	}
@@ -147,11 +163,18 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)
-		reload(c.Context(), s, rotate, again, named)
+		reload(c.Context(), s, rotate, j.again, named)
 	}()
 	serving, stop := context.WithCancelCause(context.WithoutCancel(c.Context()))
 	defer stop(nil)
 	context.AfterFunc(c.Context(), func() {
+		select {
+		case <-s.Ready():
+			if j.work != nil {
+				return // work stops the server
+			}
+		default:
+		}
 		select { // a reload writes its record before the audit log is closed
 		case <-reloads:
 		case <-time.After(min(time.Second, cfg.WithDefaults().Drain)):
@@ -165,6 +188,9 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 		return s, named(err)
 	case <-s.Ready():
 	}
+	if j.work != nil {
+		return s, j.during(c, s, done, stop)
+	}
 	if _, err := fmt.Fprintln(c.OutOrStdout(), readyLine(s)); err != nil {
 		fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
 	}
@@ -172,6 +198,23 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 		fmt.Fprint(c.ErrOrStderr(), certificateHelp(s))
 	}
 	return s, <-done
+}
+
+// during runs work, and then ends the server.
+func (j *serving) during(c *cobra.Command, s *server.Server, done <-chan error, stop context.CancelCauseFunc) error {
+	working, end := context.WithCancel(c.Context())
+	defer end()
+	worked := make(chan error, 1)
+	go func() { worked <- j.work(working, s) }()
+	select {
+	case err := <-done: // before the command
+		end()
+		return errors.Join(j.named(err), <-worked)
+	case err := <-worked:
+		stop(context.Cause(c.Context()))
+		<-done // the server logs models that take longer; their tasks were given back
+		return err
+	}
 }
 
 // reload reopens the log files and applies the present configuration at each signal, until ctx ends.

@@ -139,7 +139,7 @@ func TestParseRefuses(t *testing.T) {
 		{good, "keys:\n", "line 1: keys: has no value: write keys: [] for an empty list"},
 		{"roles:", "models:\n  roles:", "line 5: models: has no value"}, // a key without models may use all
 		{"roles:", "quotas: null\n  roles:", "line 5: quotas: has no value"},
-		{"[infer]", "[root]", `keys[0].roles: "root" is not a role: want infer, watch, manage, metrics`},
+		{"[infer]", "[root]", `keys[0].roles: "root" is not a role: want infer, watch, manage, metrics, work`},
 		{"[infer]", "[]", "keys[0].roles: is empty"},
 		{"roles:", "models: ['a[']\n  roles:", "keys[0].models: [0]"},
 		{"keys:\n", "keys:\n- {name: b, id: k123456789ab, sha256: '" + strings.Repeat("b", 64) +

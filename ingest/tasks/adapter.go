@@ -23,12 +23,13 @@ import (
 
 // Options configure the adapter. Zero fields take their defaults.
 type Options struct {
-	Data     *tasks.Data
-	MaxInput int64         // bytes of an input; default 1 GiB
-	Slots    int           // tasks of the server's models that run at once; 0 = none
-	Name     string        // of the consumer, for people
-	Drain    time.Duration // tasks that run may take this long at the shutdown
-	Log      *slog.Logger
+	Data      *tasks.Data
+	MaxInput  int64         // bytes of an input; default 1 GiB
+	Slots     int           // tasks of the server's models that run at once; 0 = none
+	MaxResult int64         // bytes of a result of a consumer on another host; default 64 GiB
+	Name      string        // of the consumer, for people
+	Drain     time.Duration // tasks that run may take this long at the shutdown
+	Log       *slog.Logger
 
 	Webhooks      bool   // a submission may name a webhook
 	WebhookSecret string // key of the signature of messages to webhooks; "" = no signature
@@ -45,6 +46,7 @@ type Adapter struct {
 	tasks   *routines.Group
 
 	contexts frames.Contexts
+	claims   *claims
 }
 
 var (
@@ -55,6 +57,7 @@ var (
 // New returns the adapter and registers its routes, which answer 503 until Serve is called.
 func New(h *httpd.Server, o Options) *Adapter {
 	o.MaxInput = cmp.Or(o.MaxInput, 1<<30)
+	o.MaxResult = cmp.Or(o.MaxResult, 64<<30)
 	o.Name = cmp.Or(o.Name, "server")
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -63,8 +66,11 @@ func New(h *httpd.Server, o Options) *Adapter {
 	a.tasks = routines.New(func(name string, p any, stack []byte) {
 		o.Log.Error("a goroutine of the tasks panicked", "name", name, "panic", p, "stack", string(stack))
 	})
+	a.claims = newClaims(a)
 	h.AllowUploads(root)
+	h.AllowUploads(claimsRoot + "/*/*/result")
 	a.routes(h.App)
+	a.claims.routes(h.App)
 	return a
 }
 
@@ -76,6 +82,7 @@ func (a *Adapter) Metrics() ingest.Metrics {
 	st := a.opts.Data.Stats()
 	m := ingest.Metrics{
 		Tasks: map[string]int{}, TaskBytes: st.Bytes, TasksEnded: map[string]uint64{}, TaskAttempts: st.Attempts,
+		TaskClaims:  a.claims.counts(),
 		TasksQueued: map[string]uint64{"submitted": st.Submitted, "found": st.Found, "retried": st.Retried},
 		Goroutines:  map[string]int{}, Contexts: a.contexts.Broken(),
 	}
@@ -104,8 +111,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		a.run("webhooks", func() { a.notifyWebhooks(ctx) })
 	}
 	if a.opts.Slots > 0 {
-		a.run("consumer", func() { a.consumer().Run(ctx, a.opts.Drain) })
-		a.run("models", func() { a.lookAtModels(ctx) })
+		a.run("consumer", func() { a.consumer(a.opts.Data).Run(ctx, a.opts.Drain) })
+		a.run("models", func() { lookAtModels(ctx, a.opts.Data) })
 	}
 	<-ctx.Done()
 	a.tasks.Stop()
@@ -125,8 +132,8 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // run starts a goroutine, unless the shutdown has begun.
 func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, nil) }
 
-// lookAtModels lets the consumer look at the loaded models again and again.
-func (a *Adapter) lookAtModels(ctx context.Context) {
+// lookAtModels lets the consumer of a source look at the loaded models again and again.
+func lookAtModels(ctx context.Context, from tasks.Source) {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
 	for {
@@ -134,7 +141,7 @@ func (a *Adapter) lookAtModels(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
-			a.opts.Data.Served()
+			from.Served()
 		}
 	}
 }

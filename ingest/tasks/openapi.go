@@ -6,7 +6,10 @@ import (
 	"millrace/tasks"
 )
 
-const tagTasks = "tasks"
+const (
+	tagTasks = "tasks"
+	tagWork  = "work"
+)
 
 // Routes describes the routes of the adapter. Every route has its line here.
 var Routes = []openapi.Route{
@@ -72,5 +75,40 @@ var Routes = []openapi.Route{
 	{
 		Method: "DELETE", Path: root + "/:id", Role: role.Infer, Audit: true, Tag: tagTasks, Limited: true,
 		Summary: "Delete a task that does not run, with its files", Status: 204,
+	},
+	{
+		Method: "POST", Path: claimsRoot, Role: role.Work, Tag: tagWork, Limited: true,
+		Summary: "Claim a task, as a consumer on another host",
+		Doc: "Without a task of the models, the answer is 204 after the wait. A consumer that sends no request about " +
+			"the claim for the time of the lease loses the task; after the claim, the first request must follow " +
+			"within 10 s.",
+		Body: claimRequest{}, Answer: claimed{},
+	},
+	{
+		Method: "GET", Path: claimPath + "/input", Role: role.Work, Tag: tagWork, Limited: true,
+		Summary: "The input of a claimed task", Doc: "With the header Range, a part of the input (status 206).",
+		Answer: openapi.Raw{MediaType: "*/*", Doc: "the input, as submitted"},
+	},
+	{
+		Method: "PUT", Path: claimPath + "/result", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
+		Summary: "Store the result of a claimed task, and finish the task",
+		Doc: "The header Content-Digest has the SHA-256 of the body (RFC 9530). A result of a task that is no longer " +
+			"the consumer's is refused with 409. The request may be repeated.",
+		Body: openapi.Raw{MediaType: "*/*", Doc: "the result"},
+	},
+	{
+		Method: "POST", Path: claimPath + "/renew", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
+		Summary: "Renew a claim",
+		Doc: "The claim is renewed at once. The answer follows after the wait, or with 409 when the task is no " +
+			"longer the consumer's.",
+		Body: renewal{},
+	},
+	{
+		Method: "POST", Path: claimPath + "/fail", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
+		Summary: "End the attempt of a claimed task with an error", Body: failure{},
+	},
+	{
+		Method: "POST", Path: claimPath + "/release", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
+		Summary: "Give a claimed task back: the attempt does not count",
 	},
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -218,16 +219,21 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return sendFile(c, ingest.ClientOf(httpd.ClientOf(c)), r, *t.Result)
+}
+
+// sendFile sends an input or a result, or the part that the client asks for, until the client's credentials end.
+func sendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) error {
 	h := &c.Response().Header
-	h.SetContentType(t.Result.Type)
+	h.SetContentType(f.Type)
 	h.Set(fiber.HeaderAcceptRanges, "bytes")
-	h.Set(fiber.HeaderETag, `"`+t.Result.SHA256+`"`)
-	if t.Result.Head != "" {
-		h.Set(headerLength, t.Result.Head)
+	h.Set(fiber.HeaderETag, `"`+f.SHA256+`"`)
+	if f.Head != "" {
+		h.Set(headerLength, f.Head)
 	}
-	if t.Result.Name != "" {
+	if f.Name != "" {
 		h.Set(fiber.HeaderContentDisposition,
-			mime.FormatMediaType("attachment", map[string]string{"filename": t.Result.Name}))
+			mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
 	}
 	from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), r.Size())
 	switch {
@@ -243,7 +249,9 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 		_ = r.Close()
 		return err
 	}
-	return c.SendStream(&download{r: r, left: to - from, conn: c.Context().Conn()}, int(to-from))
+	d := &download{r: r, left: to - from, conn: c.Context().Conn()}
+	d.stop = by.OnEnd(func(err error) { d.ended.Store(&err) })
+	return c.SendStream(d, int(to-from))
 }
 
 // downloadWait is the longest time in which a client must take a piece of a result.
@@ -254,12 +262,18 @@ type download struct {
 	r    blob.Reader
 	left int64
 	conn net.Conn
+
+	ended atomic.Pointer[error] // the reason of the end of the client's credentials
+	stop  func()
 }
 
 // Read implements io.Reader. Each piece has a time limit of its own.
 func (d *download) Read(b []byte) (int, error) {
 	if d.left == 0 {
 		return 0, io.EOF
+	}
+	if err := d.ended.Load(); err != nil {
+		return 0, *err
 	}
 	_ = d.conn.SetWriteDeadline(time.Now().Add(downloadWait))
 	n, err := d.r.Read(b[:min(int64(len(b)), d.left)])
@@ -268,4 +282,7 @@ func (d *download) Read(b []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (d *download) Close() error { return d.r.Close() }
+func (d *download) Close() error {
+	d.stop()
+	return d.r.Close()
+}

@@ -1,10 +1,14 @@
 package tasks
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -20,11 +24,33 @@ import (
 const headerLength = "Inference-Header-Content-Length"
 
 // consumer returns the consumer of the tasks of loaded models.
-func (a *Adapter) consumer() *tasks.Consumer {
+func (a *Adapter) consumer(from tasks.Source) *tasks.Consumer {
 	return &tasks.Consumer{
-		Source: a.opts.Data.Store, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
+		Source: from, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
 		Models: readyModels{a.gate.Owner().Models()},
 	}
+}
+
+// Work says how Run runs tasks.
+type Work struct {
+	Name  string          // of the consumer, for people
+	Slots int             // tasks at once
+	Drain time.Duration   // tasks that run at the end may take this long
+	Ended func(tasks.End) // called at the end of each attempt, by several goroutines; nil = nothing is called
+	Log   *slog.Logger
+}
+
+// Run runs tasks of a source on the models behind a gate until ctx ends, and then ends as tasks.Consumer does.
+func Run(ctx context.Context, h *httpd.Server, gate *ingest.Gate, from tasks.Source, w Work) {
+	a := &Adapter{opts: Options{Name: w.Name, Slots: w.Slots, Log: w.Log}, http: h, gate: gate}
+	k := a.consumer(from)
+	k.Ended = w.Ended
+	looking, stop := context.WithCancel(ctx)
+	var look sync.WaitGroup
+	look.Go(func() { lookAtModels(looking, from) })
+	k.Run(ctx, w.Drain)
+	stop()
+	look.Wait()
 }
 
 // readyModels are the ready models of the server.

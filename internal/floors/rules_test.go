@@ -22,8 +22,9 @@ var floor = map[string]int{
 	"internal":     0,
 	"stream":       1, "python": 1,
 	"batching": 2, "client": 2, "ingest/access": 2, // permissions, below the adapters and the gate
-	"tasks":   2, // durable tasks, below their adapter
-	"workers": 3, "ingest": 3,
+	"tasks":        2, // durable tasks, below their adapter
+	"tasks/remote": 3, // tasks of a server elsewhere
+	"workers":      3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
 	"compat/style":  5,
 	"compat/octoai": 6, "compat/mosec": 6, "compat/ssf": 6, // the systems whose programs are served

@@ -122,7 +122,7 @@ type Server struct {
 	draining atomic.Bool
 	stopping chan struct{} // closed when the shutdown begins
 
-	uploads   []string // paths, see AllowUploads
+	uploads   []string // patterns of paths, see AllowUploads
 	mu        sync.Mutex
 	also      []net.Listener // of ListenAlso
 	closing   bool           // the shutdown has begun

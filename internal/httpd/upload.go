@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"io"
+	"path"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -13,14 +14,14 @@ import (
 // uploadPiece is how much of a body Upload has in memory.
 const uploadPiece = 64 << 10
 
-// AllowUploads lets requests to a path have bodies above Config.MaxBody, which their handler reads with Upload. It
-// must be called before Serve.
-func (s *Server) AllowUploads(path string) { s.uploads = append(s.uploads, path) }
+// AllowUploads lets requests to a path have bodies above Config.MaxBody, which their handler reads with Upload. In a
+// pattern such as /a/*/b, * is any segment of the path. AllowUploads must be called before Serve.
+func (s *Server) AllowUploads(pattern string) { s.uploads = append(s.uploads, pattern) }
 
 // isUpload reports whether a request may have a body of any length.
 func (s *Server) isUpload(c *fasthttp.RequestCtx) bool {
-	for _, p := range s.uploads {
-		if string(c.Path()) == p {
+	for _, pattern := range s.uploads {
+		if ok, err := path.Match(pattern, string(c.Path())); ok && err == nil {
 			return true
 		}
 	}

@@ -18,9 +18,10 @@ const (
 	Watch                   // read the state of the server, its streams and statistics
 	Manage                  // change the server's behaviour
 	Metrics                 // read the metrics
+	Work                    // take tasks, and give results back, as a consumer on another host
 )
 
-var names = []string{Infer: "infer", Watch: "watch", Manage: "manage", Metrics: "metrics"}
+var names = []string{Infer: "infer", Watch: "watch", Manage: "manage", Metrics: "metrics", Work: "work"}
 
 // String returns the name of the role as written by users.
 func (r Role) String() string {
@@ -40,7 +41,7 @@ func Names() []string { return slices.Clone(names[Infer:]) }
 type Set uint8
 
 // All has every role.
-const All = Set(1<<Infer | 1<<Watch | 1<<Manage | 1<<Metrics)
+const All = Set(1<<Infer | 1<<Watch | 1<<Manage | 1<<Metrics | 1<<Work)
 
 // With returns s and r.
 func (s Set) With(r Role) Set { return s | 1<<r }

@@ -1,0 +1,140 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"millrace/tasks/blob"
+)
+
+// folder holds the inputs and results of running tasks of one process. The process holds a lock of the folder, so that
+// the next process on the host can remove the folders of processes that were killed.
+type folder struct {
+	path string
+	lock *os.File
+}
+
+// folderPrefix begins the names of the folders of processes.
+const folderPrefix = "consumer-"
+
+// openFolder makes a folder below another folder, and removes folders there that no process holds.
+func openFolder(below string) (*folder, error) {
+	if err := os.MkdirAll(below, 0o700); err != nil {
+		return nil, fmt.Errorf("the folder for inputs and results cannot be made: %w", err)
+	}
+	starting, err := os.Open(below) // its lock is held while a process makes or removes folders
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = starting.Close() }()
+	if err := syscall.Flock(int(starting.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, err
+	}
+	removeUnused(below)
+	path, err := os.MkdirTemp(below, folderPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("the folder for inputs and results cannot be made: %w", err)
+	}
+	lock, err := lockFolder(path)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return &folder{path, lock}, nil
+}
+
+func lockFolder(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// removeUnused removes the folders of processes that have ended.
+func removeUnused(below string) {
+	entries, _ := os.ReadDir(below)
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), folderPrefix) {
+			continue
+		}
+		path := filepath.Join(below, e.Name())
+		lock, err := lockFolder(path)
+		if err != nil {
+			continue // of a process that runs
+		}
+		_ = os.RemoveAll(path)
+		_ = lock.Close()
+	}
+}
+
+// close removes the folder.
+func (f *folder) close() error { return errors.Join(os.RemoveAll(f.path), f.lock.Close()) }
+
+// fileReader is an input in the folder.
+type fileReader struct {
+	*os.File
+	size int64
+}
+
+// Size implements blob.Reader.
+func (r fileReader) Size() int64 { return r.size }
+
+// fileWriter writes a result into the folder.
+type fileWriter struct {
+	file  *os.File
+	hash  hash.Hash
+	size  int64
+	ended bool
+}
+
+var (
+	_ blob.Reader = fileReader{}
+	_ blob.Writer = (*fileWriter)(nil)
+)
+
+func newWriter(path string) (*fileWriter, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &fileWriter{file: f, hash: sha256.New()}, nil
+}
+
+// Write implements io.Writer.
+func (w *fileWriter) Write(b []byte) (int, error) {
+	n, err := w.file.Write(b)
+	w.hash.Write(b[:n])
+	w.size += int64(n)
+	return n, err
+}
+
+// Commit implements blob.Writer.
+func (w *fileWriter) Commit() (blob.Info, error) {
+	if w.ended {
+		return blob.Info{}, os.ErrClosed
+	}
+	w.ended = true
+	if err := w.file.Close(); err != nil {
+		return blob.Info{}, err
+	}
+	return blob.Info{Size: w.size, SHA256: hex.EncodeToString(w.hash.Sum(nil))}, nil
+}
+
+// Discard implements blob.Writer.
+func (w *fileWriter) Discard() {
+	if !w.ended {
+		w.ended = true
+		_ = w.file.Close()
+		_ = os.Remove(w.file.Name())
+	}
+}
