@@ -120,7 +120,8 @@ func (r *claimRequest) check() error {
 		return stream.Errorf(stream.InvalidArgument, "consumer", "%w", err)
 	}
 	if len(r.Models) > maxModels {
-		return stream.Errorf(stream.InvalidArgument, "models", "has %d names: want at most %d", len(r.Models), maxModels)
+		return stream.Errorf(stream.InvalidArgument, "models", "has %d names: want at most %d", len(r.Models),
+			maxModels)
 	}
 	return checkWait(r.WaitMS)
 }

@@ -201,7 +201,8 @@ func isRefusal(err error) bool {
 func explain(err error) error {
 	switch coded.CodeOf(err) {
 	case coded.NotFound:
-		return coded.Errorf(coded.NotFound, "", "the server keeps no tasks: start the server with --data FOLDER: %w", err)
+		return coded.Errorf(coded.NotFound, "",
+			"the server keeps no tasks: start the server with --data FOLDER: %w", err)
 	case coded.PermissionDenied:
 		return coded.Errorf(coded.PermissionDenied, "", "the server refuses the consumer: %w", err)
 	}
