@@ -123,7 +123,7 @@ func gzipped(t *testing.T, file string) int {
 
 func run(t *testing.T, dir string, env []string, program string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, testneeds.Program(t, program), args...)
 	c.Dir, c.Env = dir, append(os.Environ(), env...)

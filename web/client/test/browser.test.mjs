@@ -27,7 +27,9 @@ const MODELS = [
   'find=motion',
   'slow=delay,fixed=200ms',
   'id=identity',
-  'late=motion,batching.kind=soft,batching.max_size=8,batching.max_delay=300ms',
+  // On any machine the camera and the video are faster than these two.
+  'slower=delay,fixed=1s',
+  'late=motion,batching.kind=soft,batching.max_size=8,batching.max_delay=1s',
 ];
 const INSTALLED = process.env.INSTALLED ?? DIST; // the files of the package as it is installed
 const TIMEOUT = 60_000; // ms, for any one thing
@@ -131,6 +133,18 @@ async function blank() {
         refused: stream.refused.map(r => [r.codec, r.error.field]),
       };
     };
+    window.jobs = 0; // pictures given to encoders
+    const post = Worker.prototype.postMessage;
+    Worker.prototype.postMessage = function (job, ...rest) {
+      if (job.frame) window.jobs++;
+      post.call(this, job, ...rest);
+    };
+    window.sizes = []; // bytes of each frame that was sent
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (data) {
+      if (typeof data !== 'string') window.sizes.push(data.size ?? data.byteLength);
+      send.call(this, data);
+    };
     window.until = async what => {
       while (!what()) await new Promise(done => setTimeout(done, 5));
     };
@@ -226,11 +240,12 @@ test('the camera, in each codec', async () => {
   for (const codec of [...codecs, 'jpeg']) {
     const saw = await inPage(async ([url, codec]) => {
       const saw = await results(await open(url, {model: 'find', codec, source: await M.camera()}), 25);
-      return {...saw, found: saw.found.map(r => [r.width, r.height, M.boxes(r).length, r.timings])};
+      return {...saw, sizes, found: saw.found.map(r => [r.width, r.height, M.boxes(r).length, r.timings])};
     }, codec);
     assert.equal(saw.codec, codec);
+    // When the machine is busy, the server discards frames before the decoder: `undecoded`.
     assert.deepEqual(
-      saw.other.filter(what => what !== 'superseded' && what !== 'overtaken'),
+      saw.other.filter(what => !['superseded', 'overtaken', 'undecoded'].includes(what)),
       [],
       codec,
     );
@@ -250,7 +265,8 @@ test('the camera, in each codec', async () => {
         JSON.stringify({total, ...steps}),
       );
     }
-    sizes[codec] = saw.counts.bytes / saw.counts.sent;
+    // The middle one: after frames that were discarded, the server asks for key frames, which are larger.
+    sizes[codec] = saw.sizes.sort((a, b) => a - b)[saw.sizes.length >> 1];
   }
   for (const codec of codecs) assert.ok(sizes[codec] < sizes.jpeg / 2, JSON.stringify(sizes));
 });
@@ -457,25 +473,34 @@ test('without credit, frames are skipped before they are encoded', async () => {
 });
 
 test('the advised rate and size are followed, by frames that are not encoded', async () => {
-  const advised = () =>
-    inPage(async ([url]) => {
-      const stream = await open(url, {
-        model: 'slow',
-        codec: 'vp8',
-        policy: {window: 64},
-        source: await M.file('/clip.webm', {loop: true}),
-      });
-      let n = 0;
-      for await (const r of stream) if (stream.advice.fps && r.type === 'result' && ++n === 5) break;
-      stream.connection.close();
-      return {advice: stream.advice, counts: balanced(stream)};
+  const saw = await inPage(async ([url]) => {
+    let captured = 0,
+      taken = 0,
+      fastest = 0; // frames a second, of the advice
+    const at = []; // times of the frames that were taken after the advice
+    const stream = await open(url, {
+      model: 'slower',
+      codec: 'vp8',
+      policy: {window: 64},
+      source: await M.file('/clip.webm', {loop: true}),
+      each: frame => {
+        captured++;
+        fastest = Math.max(fastest, stream.advice.fps ?? 0);
+        if (!frame.taken) return;
+        taken++;
+        if (fastest > 0) at.push(performance.now());
+      },
     });
-  let saw = await advised();
-  // On a machine that is busy for a second, the server discards frames before ffmpeg; a client that skips encoded
-  // frames loses some each time.
-  for (let i = 0; i < 3 && saw.counts.drops.undecoded; i++) saw = await advised();
+    let n = 0;
+    for await (const r of stream) if (fastest > 0 && r.type === 'result' && ++n === 5) break;
+    stream.connection.close();
+    return {advice: stream.advice, counts: balanced(stream), captured, taken, jobs, fastest, at};
+  });
   assert.ok(saw.advice.fps < 30, JSON.stringify(saw.advice));
-  assert.equal(saw.counts.drops.undecoded, undefined, JSON.stringify(saw.counts));
+  assert.ok(saw.jobs > 0 && saw.jobs <= saw.taken && saw.taken < saw.captured, JSON.stringify(saw));
+  // A slow machine takes fewer frames than advised, and no machine takes more.
+  assert.ok(saw.at.length >= 4, JSON.stringify(saw));
+  assert.ok(saw.at.at(-1) - saw.at[0] > ((saw.at.length - 3) * 1000) / saw.fastest, JSON.stringify(saw));
   const sized = await inPage(async ([url]) => {
     const stream = await open(url, {
         model: 'late',
@@ -500,7 +525,17 @@ test('the advised rate and size are followed, by frames that are not encoded', a
 
 test('a stream goes on over a lost connection and a restart of the server', async () => {
   const way = await Way.open(server.port),
-    page = await blank();
+    page = await blank(),
+    first = []; // of each connection the flags of the first frame
+  page.on('websocket', socket => {
+    let begun = false;
+    socket.on('framesent', ({payload}) => {
+      if (typeof payload !== 'string' && !begun) {
+        begun = true;
+        first.push(payload[3]);
+      }
+    });
+  });
   await page.evaluate(
     async ([url]) => {
       window.stream = await open(url, {
@@ -530,7 +565,7 @@ test('a stream goes on over a lost connection and a restart of the server', asyn
   const saw = await page.evaluate('({ids, counts: balanced(stream)})');
   assert.equal(saw.ids[0], saw.ids[1], 'the session was not resumed');
   assert.notEqual(saw.ids[0], saw.ids.at(-1));
-  assert.equal(saw.counts.drops.undecoded, undefined, 'it did not begin again with a key frame');
+  assert.ok(first.length >= 3 && first.every(flags => flags & 1), `without a key frame: flags ${first}`);
   await page.close();
   way.close();
 });
