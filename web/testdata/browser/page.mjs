@@ -5,7 +5,7 @@ import net from 'node:net';
 import {setTimeout as delay} from 'node:timers/promises';
 
 export const given = JSON.parse(process.argv[2]);
-export const TIMEOUT = 60_000; // ms, for any one thing
+export const TIMEOUT = 180_000; // ms, for any one thing: a busy machine is slow, and no case is about speed
 
 /** The way to the server, which can be cut. */
 export class Way {
@@ -82,6 +82,8 @@ export class Console {
   view = () => this.page.evaluate(() => ({...window.millrace, last: undefined}));
   seen = () => this.page.evaluate('window.seen');
   drawn = () => this.page.evaluate('window.drawn');
+  /** The frames sent over the newest connection, the oldest first: the flag of key frames, codec and size. */
+  sent = () => this.page.evaluate('window.sent');
   number = async id => Number(await this.page.textContent('#' + id));
 
   /** Every frame that was sent has one ending, or is one of the two in flight. */
@@ -106,6 +108,17 @@ export class Console {
 /** Runs in the page, before its scripts: keeps results, and looks at the overlay when one was drawn. */
 function watch() {
   window.seen = [];
+  window.sent = [];
+  let socket;
+  const send = WebSocket.prototype.send;
+  WebSocket.prototype.send = function (data) {
+    if (data instanceof Uint8Array) {
+      if (this !== socket) window.sent = [];
+      socket = this;
+      window.sent.push({codec: data[2], key: (data[3] & 1) === 1, size: data.length});
+    }
+    send.call(this, data);
+  };
   document.addEventListener('securitypolicyviolation', e =>
     console.error(`the policy forbids ${e.violatedDirective}: ${e.blockedURI}`),
   );
