@@ -157,7 +157,7 @@ func start(t *testing.T, addr, dir, model, clip string) running {
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost},
 		spotter.Clip
-	cfg.Limits.MaxDecoders = decoders
+	cfg.Limits.MaxDecoders, cfg.Quotas.Decoders = decoders, new(int(decoders))
 	cfg.Sources.AllowPrivate = true
 	cfg.Parts = []any{&spans.Config{UIURL: tracingUI}}
 	cfg.Streams = []streams.Config{

@@ -17,7 +17,7 @@ import {type Codec, type Tensor, encodeFrame} from './wire.js';
 
 const AUTO: readonly Codec[] = ['h264', 'vp8', 'vp9', 'av1', 'jpeg'];
 const BUFFER = 64;
-const NO_DECODER = /^limits\.max_decoders/; // settings that bound the videos that a server decodes
+const NO_DECODER = /^(limits\.max_decoders|quotas\.decoders)/; // settings that bound the videos that a server decodes
 const POLL = 5; // ms, while the browser sends what it has
 
 /**

@@ -75,6 +75,8 @@ before(async () => {
     pages.url,
     '--limits-max-decoders',
     '2',
+    '--quotas-decoders',
+    '2',
     ...MODELS.flatMap(model => ['--model', model]),
   ]);
   files['index.html'] = page.replace('http://127.0.0.1:8000', server.url);
@@ -458,6 +460,26 @@ test('a stream that has no decoder for its first key frame goes on with pictures
     ],
   );
   assert.equal(saw.counts.errors, 0);
+});
+
+test('a client with as many decoders as its quota allows goes on with pictures', async () => {
+  const limited = await Server.start(['--origins', pages.url, '--quotas-decoders', '1', '--model', 'find=motion']);
+  try {
+    const saw = await inPage(async ([, url]) => {
+      const first = await open(url, {model: 'find', codec: 'vp8', source: await M.camera()});
+      await until(() => first.counts.results > 0);
+      const second = await results(
+        await open(url, {model: 'find', codec: ['vp8', 'jpeg'], source: await M.camera()}),
+        5,
+      );
+      const codecs = [first.codec, second.codec];
+      first.connection.close();
+      return {codecs, refused: second.refused, errors: second.counts.errors};
+    }, limited.url);
+    assert.deepEqual(saw, {codecs: ['vp8', 'jpeg'], refused: [['vp8', 'quotas.decoders']], errors: 0});
+  } finally {
+    await limited.stop();
+  }
 });
 
 test('without credit, frames are skipped before they are encoded', async () => {

@@ -20,8 +20,8 @@ import {Stats, type History, type Now} from './stats';
 const WINDOW = 2; // frames in flight: one is in transfer while one is computed
 const LARGEST = 640; // px: the longer side of frames as sent, unless the model needs more
 const SLOW = 3000; // ms without an answer after which the user is told, and that an error stays on the page
-// In the error of a server that cannot decode video: no decoder is free, or the server has no ffmpeg.
-const AS_JPEG = /\bsend jpeg\b/;
+// In the error of a server that cannot decode video: no decoder is free for this client, or the server has no ffmpeg.
+const AS_JPEG = /\bsend jpeg\b|^quotas\.decoders\b/;
 const REPORT = 250; // ms between measurements
 
 /** What the page shows of a run, a few times a second. */
