@@ -47,7 +47,8 @@ func TestCommandsHaveExamples(t *testing.T) {
 func TestSameFlags(t *testing.T) {
 	types := map[string]string{}
 	// The flags of these commands are settings, with other meanings.
-	servers := []string{"serve", "run", "check", "doctor"}
+	servers := []string{"serve", "run", "check", "doctor", "work"}
+	credentials := []string{"ca", "fingerprint", "token-file", "token"}
 	otherwise := map[string]string{
 		"url": "addr", "host": "addr", "server": "addr", "output": "out", "output-file": "out", "file-out": "out",
 		"model-version": "version",
@@ -55,6 +56,11 @@ func TestSameFlags(t *testing.T) {
 	}
 	for _, c := range commands(t) {
 		if slices.Contains(servers, c.Name()) {
+			for _, name := range credentials {
+				if c.Flags().Lookup("from") != nil && c.Flags().Lookup(name) == nil {
+					t.Errorf("%s: --from without --%s", c.CommandPath(), name)
+				}
+			}
 			continue
 		}
 		if c.Name() == "add" || c.Name() == "ssf" { // add: flags are settings as text; ssf: flags of gc-ssf
@@ -71,7 +77,7 @@ func TestSameFlags(t *testing.T) {
 				t.Errorf("%s --%s: is --%s elsewhere", c.CommandPath(), f.Name, name)
 			}
 		})
-		for _, name := range []string{"ca", "fingerprint", "token-file", "token"} {
+		for _, name := range credentials {
 			if (c.Flags().Lookup(name) != nil) != asksServer {
 				t.Errorf("%s: --addr without --%s, or the other way round", c.CommandPath(), name)
 			}
