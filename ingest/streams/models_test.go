@@ -2,13 +2,16 @@ package streams_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"millrace/batching"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
 	"millrace/stream"
@@ -172,10 +175,38 @@ func TestModelComesAndGoes(t *testing.T) {
 	}
 }
 
+// hanging is a worker whose run ends when the channel released is closed.
+type hanging struct {
+	workers.Base
+	release chan struct{}
+}
+
+var released atomic.Pointer[chan struct{}]
+
+func init() {
+	workers.Register(workers.Kind{Name: "hangs", New: func() workers.Worker { return new(hanging) }})
+}
+
+func (w *hanging) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	w.release = *released.Load()
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 8}, nil
+}
+
+func (w *hanging) Run(ctx context.Context, _ *batching.Batch) error {
+	select {
+	case <-w.release:
+	case <-ctx.Done():
+	}
+	return stream.Errorf(stream.Internal, "", "the run was ended")
+}
+
 // A hanging model delays neither the other models nor the end of the stream.
 func TestModelHangs(t *testing.T) {
 	r := start(t, streams.Options{})
-	r.load(workers.Config{Name: "slow", Kind: "delay", Params: stream.Params{"fixed": "30s"}})
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) }) // before start's cleanup, which waits for the model
+	released.Store(&release)
+	r.load(workers.Config{Name: "slow", Kind: "hangs"})
 	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true,
 		Models: []streams.ModelConfig{{Model: "slow"}, {Model: "eyes"}}})
 	s := r.until("door", "the other runs", func(s shown) bool { return s.Models[1].Results > 30 })
