@@ -51,7 +51,7 @@ func TestExample(t *testing.T) {
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "count"), ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	do(build)
-	layer, err := exec.Command("tar", "-C", dir, "-c", "count").Output()
+	layer, err := exec.Command(testneeds.Program(t, "tar"), "-C", dir, "-c", "count").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -116,8 +115,8 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 	if _, err := n.r.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("reading: %v", err)
 	}
-	w.setDeadline(time.Now().Add(300 * time.Millisecond)) // some checks of the processor time before
 	begun := time.Now()
+	w.setDeadline(begun.Add(300 * time.Millisecond)) // some checks of the processor time before
 	if err := w.until(n); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) < 300*time.Millisecond {
 		t.Errorf("%v after %v", err, time.Since(begun))
 	}
@@ -175,12 +174,8 @@ func TestDeadlineOfBusyProcessors(t *testing.T) {
 // A nice ffmpeg that shares a processor with a busy program decodes, although its start takes longer than the
 // time-out.
 func TestStarvedDecoder(t *testing.T) {
-	taskset, err := exec.LookPath("taskset")
-	if err != nil {
-		t.Skip(err)
-	}
-	busy, err := child.Start(t.Context(), child.Spec{Path: taskset, Args: []string{"-c", "0", "sh", "-c",
-		"while :; do :; done"}})
+	busy, err := child.Start(t.Context(), child.Spec{Path: testneeds.Program(t, "taskset"),
+		Args: []string{"-c", "0", "sh", "-c", "while :; do :; done"}})
 	if err != nil {
 		t.Fatal(err)
 	}
