@@ -8,7 +8,7 @@ import (
 )
 
 // Take is Claim for a consumer on another host, whose requests end the claim or renew the claim, see Held. by names
-// the credentials of the consumer: Held compares the name.
+// the credentials of the consumer and is not empty: Held compares the name.
 func (s *Store) Take(ctx context.Context, consumer, by string, serves func(model string) bool) (Task, error) {
 	c, err := s.next(ctx, context.WithoutCancel(ctx), claimant{consumer, by}, serves)
 	if err != nil {
@@ -19,7 +19,8 @@ func (s *Store) Take(ctx context.Context, consumer, by string, serves func(model
 }
 
 // Held returns the claim of a consumer on another host for one request: the task runs as this attempt, claimed with
-// these credentials. The caller closes the claim. Errors: NotFound; ErrClaimLost.
+// these credentials. A claim of the server itself, whose Claimant is empty, is nobody's. The caller closes the claim.
+// Errors: NotFound; ErrClaimLost.
 func (s *Store) Held(ctx context.Context, id string, attempt int, by string) (*StoreClaim, error) {
 	s.mu.Lock()
 	e := s.index.tasks[id]
@@ -30,7 +31,7 @@ func (s *Store) Held(ctx context.Context, id string, attempt int, by string) (*S
 	t, revision := e.Task, e.revision
 	s.mu.Unlock()
 	switch {
-	case t.Claimant != by:
+	case by == "" || t.Claimant != by:
 		return nil, Missing(id)
 	case t.State != Running || t.Attempt != attempt:
 		return nil, ErrClaimLost
@@ -42,7 +43,7 @@ func (s *Store) Held(ctx context.Context, id string, attempt int, by string) (*S
 // consumer without an answer repeats the request.
 func (s *Store) FinishedAs(id string, attempt int, by, sha256 string) bool {
 	t, err := s.Get(id)
-	return err == nil && t.Claimant == by && t.State == Finished && t.Attempt == attempt && t.Result.SHA256 == sha256
+	return err == nil && by != "" && t.Claimant == by && t.State == Finished && t.Attempt == attempt && t.Result.SHA256 == sha256
 }
 
 // Close ends the context of a claim whose consumer renews the claim by further calls of Held.

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -163,6 +164,10 @@ func (w *claims) waiting(c *fiber.Ctx, by *ingest.Client, wait time.Duration) (c
 	}, nil
 }
 
+// claimantOf names the credentials of a consumer in the record of a task. The name is never empty, which is the name
+// for claims of the server itself.
+func claimantOf(by *ingest.Client) string { return cmp.Or(ownerOf(by), "*") }
+
 // claim gives a task to a consumer, or answers 204 after the wait.
 func (w *claims) claim(c *fiber.Ctx) error {
 	by, err := w.client(c)
@@ -185,7 +190,7 @@ func (w *claims) claim(c *fiber.Ctx) error {
 		return err
 	}
 	defer release()
-	t, err := w.opts.Data.Take(ctx, r.Consumer, ownerOf(by), func(model string) bool {
+	t, err := w.opts.Data.Take(ctx, r.Consumer, claimantOf(by), func(model string) bool {
 		return slices.Contains(r.Models, model) && by.For(access.Need{Role: role.Work, Model: model}) == nil
 	})
 	switch {
@@ -198,7 +203,7 @@ func (w *claims) claim(c *fiber.Ctx) error {
 		return err
 	}
 	w.count(eventClaimed)
-	w.expectRequest(claimKey{t.ID, t.Attempt}, ownerOf(by))
+	w.expectRequest(claimKey{t.ID, t.Attempt}, claimantOf(by))
 	t.Owner, t.Key, t.Webhook = "", "", nil
 	return c.JSON(claimed{Task: t, LeaseMS: w.opts.Data.Lease().Milliseconds()})
 }
@@ -249,7 +254,7 @@ func (w *claims) held(c *fiber.Ctx) (by *ingest.Client, held *tasks.StoreClaim, 
 		return nil, nil, err
 	}
 	w.confirm(k)
-	held, err = w.opts.Data.Held(c.UserContext(), k.id, k.attempt, ownerOf(by))
+	held, err = w.opts.Data.Held(c.UserContext(), k.id, k.attempt, claimantOf(by))
 	if err != nil {
 		return by, nil, w.lost(err)
 	}
@@ -316,14 +321,18 @@ func (w *claims) result(c *fiber.Ctx) error {
 	}
 	by, held, err := w.held(c)
 	if err != nil {
-		if k, _ := keyOf(c); by != nil && w.opts.Data.FinishedAs(k.id, k.attempt, ownerOf(by), digest) {
+		if k, _ := keyOf(c); by != nil && w.opts.Data.FinishedAs(k.id, k.attempt, claimantOf(by), digest) {
 			return c.SendStatus(http.StatusNoContent) // the first answer was lost
 		}
 		return err
 	}
 	defer held.Close()
 	f := tasks.File{Type: strings.Clone(c.Get(fiber.HeaderContentType)), Head: strings.Clone(c.Get(headerLength))}
-	if _, p, err := mime.ParseMediaType(c.Get(fiber.HeaderContentDisposition)); err == nil {
+	if text := c.Get(fiber.HeaderContentDisposition); text != "" {
+		_, p, err := mime.ParseMediaType(text)
+		if err != nil {
+			return stream.Errorf(stream.InvalidArgument, fiber.HeaderContentDisposition, "cannot be read: %w", err)
+		}
 		f.Name = strings.Clone(p["filename"])
 	}
 	if len(f.Type) > maxText || len(f.Head) > maxText || len(f.Name) > maxText {
@@ -401,7 +410,7 @@ func (w *claims) renew(c *fiber.Ctx) error {
 	}
 	if cause := context.Cause(ctx); stream.CodeOf(cause) == stream.Unauthenticated {
 		k, _ := keyOf(c)
-		w.giveBack(k, ownerOf(by))
+		w.giveBack(k, claimantOf(by))
 		return cause
 	}
 	return c.SendStatus(http.StatusNoContent)

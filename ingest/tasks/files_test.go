@@ -89,3 +89,29 @@ func TestFiles(t *testing.T) {
 		t.Errorf("after the cancelled task: %+v", task)
 	}
 }
+
+// TestClaimsOfTheServer: on a server whose clients need no credentials, no request for claims reaches a task that the
+// server itself runs.
+func TestClaimsOfTheServer(t *testing.T) {
+	r := start(t, t.TempDir(), func(c *server.Config) {
+		c.Models = []workers.Config{{Name: "up", Source: "upper"}}
+	})
+	task := r.submit("model=up", nil, "hang")
+	for task.State == tasks.Queued {
+		_, text := r.do("GET", "/v2/tasks/"+task.ID+"?wait=1s", nil, nil)
+		task = r.task(text)
+	}
+	claim := "/v2/work/claims/" + task.ID + "/1/"
+	for _, name := range []string{"fail", "release", "renew"} {
+		a, text := r.do("POST", claim+name, nil, strings.NewReader(`{"code":"internal"}`))
+		if a.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d %s", name, a.StatusCode, text)
+		}
+	}
+	_, text := r.do("GET", "/v2/tasks/"+task.ID, nil, nil)
+	if task = r.task(text); task.State != tasks.Running {
+		t.Errorf("the task: %s", text)
+	}
+	r.do("POST", "/v2/tasks/"+task.ID+"/cancel", nil, nil)
+	r.wait(task.ID, nil)
+}
