@@ -3,7 +3,6 @@ package tasks
 import (
 	"fmt"
 	"io"
-	"sync"
 
 	"millrace/stream"
 	"millrace/tasks"
@@ -17,7 +16,7 @@ func (a *Adapter) runFile(c tasks.Claim, in blob.Reader) (result tasks.File, err
 	var out blob.Writer
 	f := &stream.FileRun{
 		ID: fmt.Sprintf("%s-%d", t.ID, t.Attempt), Name: t.Input.Name, Type: t.Input.Type,
-		Size: in.Size(), Input: &readerAt{r: in},
+		Size: in.Size(), Input: in,
 		Create: func(name, mediaType string) (w io.Writer, err error) {
 			result.Name, result.Type = name, mediaType
 			out, err = c.Create()
@@ -37,24 +36,4 @@ func (a *Adapter) runFile(c tasks.Claim, in blob.Reader) (result tasks.File, err
 	}
 	result.Info, err = out.Commit()
 	return result, err
-}
-
-// readerAt reads a blob at any offset.
-type readerAt struct {
-	mu sync.Mutex
-	r  blob.Reader
-}
-
-// ReadAt implements io.ReaderAt.
-func (a *readerAt) ReadAt(b []byte, at int64) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, err := a.r.Seek(at, io.SeekStart); err != nil {
-		return 0, err
-	}
-	n, err := io.ReadFull(a.r, b)
-	if err == io.ErrUnexpectedEOF {
-		err = io.EOF
-	}
-	return n, err
 }

@@ -37,6 +37,7 @@ type Writer interface {
 // Reader reads one blob from any offset.
 type Reader interface {
 	io.ReadSeekCloser
+	io.ReaderAt
 	Size() int64
 }
 
