@@ -217,6 +217,7 @@ func (s *Server) abandon() {
 		s.log.Warn("a listener did not close", "error", err)
 	}
 	s.access.Close()
+	s.containers.Close()
 	s.observe.close()
 }
 
@@ -302,6 +303,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.shared != nil {
 		s.shared.UnregisterOfAll("")
 	}
+	s.containers.Close()
 	s.observe.close()
 	return err
 }

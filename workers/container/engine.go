@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -34,13 +33,12 @@ type Options struct {
 
 // Engine is the connection to a container engine, with the working folders. All methods are safe for concurrent use.
 type Engine struct {
-	opts    Options
-	folder  string // of the working folders
-	uid     int
-	gid     int
-	images  []reference.Named
-	client  *client.Client
-	running atomic.Int64
+	opts   Options
+	folder string // of the working folders
+	uid    int
+	gid    int
+	images []reference.Named
+	client *client.Client
 
 	mu    sync.Mutex
 	id    string // of the data folder; "" until Open
@@ -102,9 +100,6 @@ func userOf(text string) (uid, gid int, err error) {
 	}
 	return uid, gid, nil
 }
-
-// Running returns the number of containers that run.
-func (e *Engine) Running() int64 { return e.running.Load() }
 
 // Close closes the connection.
 func (e *Engine) Close() {

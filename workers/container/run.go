@@ -89,8 +89,6 @@ func (j *job) runContainer(ctx context.Context) error {
 	if _, err := c.ContainerStart(ctx, j.id, client.ContainerStartOptions{}); err != nil {
 		return j.failed(ctx, err)
 	}
-	j.engine.running.Add(1)
-	defer j.engine.running.Add(-1)
 	ended := c.ContainerWait(waiting, j.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	status, err := j.await(ctx, ended)
 	if err == nil {
