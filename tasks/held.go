@@ -43,7 +43,8 @@ func (s *Store) Held(ctx context.Context, id string, attempt int, by string) (*S
 // consumer without an answer repeats the request.
 func (s *Store) FinishedAs(id string, attempt int, by, sha256 string) bool {
 	t, err := s.Get(id)
-	return err == nil && by != "" && t.Claimant == by && t.State == Finished && t.Attempt == attempt && t.Result.SHA256 == sha256
+	return err == nil && by != "" && t.Claimant == by && t.State == Finished && t.Attempt == attempt &&
+		t.Result.SHA256 == sha256
 }
 
 // Close ends the context of a claim whose consumer renews the claim by further calls of Held.
