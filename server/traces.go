@@ -36,7 +36,7 @@ func (s *Server) traceRoutes(app *fiber.App) {
 			return err
 		}
 		id := c.Params("trace")
-		ctx, cancel := context.WithTimeout(c.Context(), traceWait)
+		ctx, cancel := context.WithTimeout(c.UserContext(), traceWait)
 		defer cancel()
 		if kept := s.observe.tracer.Find(ctx, id); kept != nil {
 			return c.JSON(kept)

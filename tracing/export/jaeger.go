@@ -137,13 +137,21 @@ func (a *udpAgent) emit(ctx context.Context, batch *jaeger.Batch) error {
 }
 
 // refused returns the network error of the newest packet. When no agent runs on this machine, the error is available
-// as soon as Write returns.
+// as soon as Write returns. A Read that begins after its deadline looks for no error, so a Read that ends late because
+// the processors were busy is repeated.
 func (a *udpAgent) refused() error {
-	if err := a.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
-		return err
-	}
-	if _, err := a.conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
+	const wait, late, tries = time.Millisecond, 3 * time.Millisecond / 2, 10
+	for range tries {
+		began := time.Now()
+		if err := a.conn.SetReadDeadline(began.Add(wait)); err != nil {
+			return err
+		}
+		if _, err := a.conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if time.Since(began) < late {
+			break
+		}
 	}
 	return nil
 }
