@@ -20,8 +20,9 @@ type AdapterKind[O any] struct {
 	// Address returns the address of the adapter. The adapter is off for "" and "off". A nil Address means an adapter
 	// of routes under the setting http.
 	Address func(O) string
-	On      func(O) bool    // whether an adapter of routes is on; nil = always
-	Routes  []openapi.Route // the routes under http. The server does not start with a route that has no role here
+	On      func(O) bool // whether an adapter of routes is on; nil = always
+	// Routes returns the routes under http; nil = none. The server does not start with a route that has no role here.
+	Routes func(O) []openapi.Route
 	// New makes the adapter. An adapter with an address also has the methods Listen and Close.
 	New func(O, AdapterEnv) (Interface, error)
 }
@@ -33,14 +34,16 @@ type AdapterEnv struct {
 	HTTP   *httpd.Server // with the routes under http; nil when http is off
 	Limits Limits
 	Drain  time.Duration // the longest time from the end of Serve's context to the return of Serve
+	// Opened returns the adapter of that name that was made before, such as tasks; nil = the adapter is off.
+	Opened func(name string) Interface
 	Log    *slog.Logger
 }
 
 // RegisteredAdapter is an AdapterKind whose functions get the parts of the server's configuration.
 type RegisteredAdapter struct {
 	Name, Scheme string
-	Routes       []openapi.Route
 	Address      func(parts []any) string // nil: routes under http
+	Routes       func(parts []any) []openapi.Route
 	On           func(parts []any) bool
 	New          func(parts []any, e AdapterEnv) (Interface, error)
 }
@@ -54,7 +57,14 @@ var adapters struct {
 // server has the name. Call RegisterAdapter from init.
 func RegisterAdapter[O any](k AdapterKind[O]) {
 	setting.Register[O](setting.Server, k.Name)
-	r := RegisteredAdapter{Name: k.Name, Scheme: k.Scheme, Routes: k.Routes,
+	r := RegisteredAdapter{Name: k.Name, Scheme: k.Scheme,
+		Routes: func(parts []any) []openapi.Route {
+			if k.Routes == nil {
+				return nil
+			}
+			o, _ := setting.Part[O](parts)
+			return k.Routes(o)
+		},
 		On: func(parts []any) bool {
 			o, _ := setting.Part[O](parts)
 			return k.On == nil || k.On(o)

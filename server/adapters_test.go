@@ -29,8 +29,10 @@ func (echoed) Serve(ctx context.Context, _ *ingest.Gate) error {
 func init() {
 	ingest.RegisterAdapter(ingest.AdapterKind[echoed]{
 		Name: "echoed", On: func(o echoed) bool { return o.On },
-		Routes: []openapi.Route{{Method: "GET", Path: "/echoed", Role: role.Infer, Tag: "tests", Summary: "Echo",
-			Answer: openapi.AnyObject}},
+		Routes: func(echoed) []openapi.Route {
+			return []openapi.Route{{Method: "GET", Path: "/echoed", Role: role.Infer, Tag: "tests", Summary: "Echo",
+				Answer: openapi.AnyObject}}
+		},
 		New: func(o echoed, e ingest.AdapterEnv) (ingest.Interface, error) {
 			say := func(c *fiber.Ctx) error { return c.SendString("echo") }
 			e.HTTP.App.Get("/echoed", say)

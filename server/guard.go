@@ -73,7 +73,7 @@ func (s *Server) guardRoutes() error {
 	if s.cfg.Management.Separate() {
 		s.http.Reserve(func(method, path string) bool {
 			of := described[method+" "+path]
-			return of != nil && of.Role == role.Manage
+			return of != nil && of.Role == role.Manage && !of.Public
 		})
 	}
 	return nil

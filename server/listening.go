@@ -54,6 +54,16 @@ func (l *listening) named(name string) Listener {
 	return Listener{}
 }
 
+// adapter returns the adapter of a name, or nil.
+func (l *listening) adapter(name string) ingest.Interface {
+	for _, a := range l.adapters {
+		if a.Name() == name {
+			return a
+		}
+	}
+	return nil
+}
+
 // serving waits until every adapter serves, and returns the error of an adapter that cannot serve.
 func (l *listening) serving(failed <-chan error) error {
 	for _, a := range l.adapters {

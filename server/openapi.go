@@ -66,7 +66,7 @@ func (s *Server) routes() []openapi.Route {
 	all := slices.Concat(rest.Routes, apps.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
 	for _, k := range ingest.Adapters() {
 		if k.On(s.cfg.Parts) {
-			all = append(all, k.Routes...)
+			all = append(all, k.Routes(s.cfg.Parts)...)
 		}
 	}
 	if s.cfg.Data != "" {
@@ -99,7 +99,7 @@ func (s *Server) OpenAPI() map[string]any { return s.openAPI(true) }
 func (s *Server) openAPI(manage bool) map[string]any {
 	routes := s.routes()
 	if !manage {
-		routes = slices.DeleteFunc(routes, func(r openapi.Route) bool { return r.Role == role.Manage })
+		routes = slices.DeleteFunc(routes, func(r openapi.Route) bool { return r.Role == role.Manage && !r.Public })
 	}
 	info := openapi.Info{
 		Title: "Millrace", Version: s.version,

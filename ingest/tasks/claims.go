@@ -297,7 +297,7 @@ func (w *claims) input(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return sendFile(c, by, r, held.Task().Input)
+	return SendFile(c, by, r, held.Task().Input)
 }
 
 // digestHeader has the SHA-256 of a body (RFC 9530).

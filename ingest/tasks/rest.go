@@ -40,12 +40,14 @@ func (a *Adapter) routes(app fiber.Router) {
 }
 
 // find returns the task of a request. A task of another client does not exist.
-func (a *Adapter) find(c *fiber.Ctx) (tasks.Task, error) {
+func (a *Adapter) find(c *fiber.Ctx) (tasks.Task, error) { return a.Find(c, strings.Clone(c.Params("id"))) }
+
+// Find returns a task that the client of a request may see. Errors: NotFound.
+func (a *Adapter) Find(c *fiber.Ctx, id string) (tasks.Task, error) {
 	by, err := a.client(c)
 	if err != nil {
 		return tasks.Task{}, err
 	}
-	id := strings.Clone(c.Params("id"))
 	t, err := a.opts.Data.Get(id)
 	if err == nil && !sees(by, &t) {
 		return tasks.Task{}, tasks.Missing(id)
@@ -219,11 +221,11 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return sendFile(c, ingest.ClientOf(httpd.ClientOf(c)), r, *t.Result)
+	return SendFile(c, ingest.ClientOf(httpd.ClientOf(c)), r, *t.Result)
 }
 
-// sendFile sends an input or a result, or the part that the client asks for, until the client's credentials end.
-func sendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) error {
+// SendFile sends an input or a result, or the part that the client asks for, until the client's credentials end.
+func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) error {
 	h := &c.Response().Header
 	h.SetContentType(f.Type)
 	h.Set(fiber.HeaderAcceptRanges, "bytes")
@@ -249,18 +251,26 @@ func sendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) erro
 		_ = r.Close()
 		return err
 	}
-	d := &download{r: r, left: to - from, conn: c.Context().Conn()}
+	return Send(c, by, struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(r, to-from), r}, int(to-from))
+}
+
+// Send sends r as the body of the reply until the client's credentials end, and closes r. Each piece has a time limit
+// of its own. A negative size is unknown.
+func Send(c *fiber.Ctx, by *ingest.Client, r io.ReadCloser, size int) error {
+	d := &download{ReadCloser: r, conn: c.Context().Conn()}
 	d.stop = by.OnEnd(func(err error) { d.ended.Store(&err) })
-	return c.SendStream(d, int(to-from))
+	return c.SendStream(d, size)
 }
 
 // downloadWait is the longest time in which a client must take a piece of a result.
 const downloadWait = 30 * time.Second
 
-// download is a part of a result while the part is sent.
+// download is a file, or a part of the file, while the file is sent.
 type download struct {
-	r    blob.Reader
-	left int64
+	io.ReadCloser
 	conn net.Conn
 
 	ended atomic.Pointer[error] // the reason of the end of the client's credentials
@@ -269,20 +279,15 @@ type download struct {
 
 // Read implements io.Reader. Each piece has a time limit of its own.
 func (d *download) Read(b []byte) (int, error) {
-	if d.left == 0 {
-		return 0, io.EOF
-	}
 	if err := d.ended.Load(); err != nil {
 		return 0, *err
 	}
 	_ = d.conn.SetWriteDeadline(time.Now().Add(downloadWait))
-	n, err := d.r.Read(b[:min(int64(len(b)), d.left)])
-	d.left -= int64(n)
-	return n, err
+	return d.ReadCloser.Read(b)
 }
 
 // Close implements io.Closer.
 func (d *download) Close() error {
 	d.stop()
-	return d.r.Close()
+	return d.ReadCloser.Close()
 }

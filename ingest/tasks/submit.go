@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -37,25 +38,13 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := by.For(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
-		return err
-	}
 	if t.Webhook != nil && !a.opts.Webhooks {
 		return stream.Errorf(stream.PermissionDenied, "webhook",
 			"this server tells no webhooks of tasks: the setting tasks.webhooks turns webhooks on")
 	}
-	if a.ctx.Err() != nil {
-		return stream.Errorf(stream.Draining, "",
-			"the server is shutting down: submit the task to another server, or later")
-	}
-	t.Owner, t.Trace = ownerOf(by), a.traceOf(c)
-	task, there, err := a.opts.Data.Submit(c.UserContext(), tasks.Submission{
-		Task: t,
-		Data: func(w blob.Writer) error {
-			_, err := a.http.Upload(c, a.opts.MaxInput, "tasks.max_input", w)
-			return err
-		},
-		Admit: func(u tasks.Use) error { return admit(by, u) },
+	task, there, err := a.store(c, by, t, func(w io.Writer) error {
+		_, err := a.http.Upload(c, a.opts.MaxInput, SettingMaxInput, w)
+		return err
 	})
 	if err != nil {
 		return err
@@ -65,6 +54,23 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 		c.Status(fiber.StatusCreated)
 	}
 	return c.JSON(task)
+}
+
+// store stores a task of a client with the input that data writes.
+func (a *Adapter) store(c *fiber.Ctx, by *ingest.Client, t tasks.Task,
+	data func(io.Writer) error) (task tasks.Task, there bool, err error) {
+	if err := by.For(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
+		return tasks.Task{}, false, err
+	}
+	if a.ctx.Err() != nil {
+		return tasks.Task{}, false, stream.Errorf(stream.Draining, "",
+			"the server is shutting down: submit the task to another server, or later")
+	}
+	t.Owner, t.Trace = ownerOf(by), a.traceOf(c)
+	return a.opts.Data.Submit(c.UserContext(), tasks.Submission{
+		Task: t, Data: func(w blob.Writer) error { return data(w) },
+		Admit: func(u tasks.Use) error { return admit(by, u) },
+	})
 }
 
 // admit checks the quotas of a client with tasks of this use. Clients without credentials share their tasks, and so

@@ -28,59 +28,63 @@ func (s *Server) isUpload(c *fasthttp.RequestCtx) bool {
 	return false
 }
 
-// Upload writes the body of a request to to, piece by piece, and returns the length. Errors: too_large above most
-// bytes, naming the setting; unsupported for a content coding (status 415); the errors of ReadBody; and an error of
+// Upload writes the body of a request to to, piece by piece, and returns the length. Errors: of UploadBody; an error of
 // to, unchanged.
 func (s *Server) Upload(c *fiber.Ctx, most int64, setting string, to io.Writer) (int64, error) {
+	body, err := s.UploadBody(c, most, setting)
+	if err != nil {
+		return 0, err
+	}
+	return io.CopyBuffer(struct{ io.Writer }{to}, body, make([]byte, uploadPiece))
+}
+
+// UploadBody returns a reader of the body of a request. The reader is valid until the handler returns. Errors, also of
+// Read: too_large above most bytes, naming the setting; unsupported for a content coding (status 415); the errors of
+// ReadBody.
+func (s *Server) UploadBody(c *fiber.Ctx, most int64, setting string) (io.Reader, error) {
 	if coding := strings.TrimSpace(c.Get(fiber.HeaderContentEncoding)); coding != "" && coding != "identity" {
-		return 0, WithStatus(fasthttp.StatusUnsupportedMediaType, coded.Errorf(coded.Unsupported, "Content-Encoding",
+		return nil, WithStatus(fasthttp.StatusUnsupportedMediaType, coded.Errorf(coded.Unsupported, "Content-Encoding",
 			"%.40q is not taken here: send the body as it is", coding))
 	}
 	n := int64(c.Request().Header.ContentLength())
 	if n > most {
-		return 0, coded.Errorf(coded.TooLarge, setting, "the body has %d bytes, and at most %d are taken", n, most)
+		return nil, coded.Errorf(coded.TooLarge, setting, "the body has %d bytes, and at most %d are taken", n, most)
 	}
 	body := bodyOf(c.Context())
 	if body == nil || n == 0 {
-		return 0, nil
+		return struct{ io.Reader }{strings.NewReader("")}, nil
 	}
-	size, err := copyUpload(to, &paced{pace: pace{c: c}, body: body}, most)
+	return &upload{paced: paced{pace: pace{c: c}, body: body}, announced: n, most: most, setting: setting}, nil
+}
+
+// upload is a body while the body is read.
+type upload struct {
+	paced
+	announced int64 // Content-Length; negative for a body in chunks
+	size      int64 // bytes read
+	most      int64
+	setting   string
+	err       error // of each further Read
+}
+
+// Read implements io.Reader.
+func (u *upload) Read(b []byte) (int, error) {
+	if u.err != nil {
+		return 0, u.err
+	}
+	n, err := u.paced.Read(b)
+	u.size += int64(n)
 	switch {
-	case err != nil && err.write:
-		return size, err.error
+	case u.size > u.most:
+		u.err = coded.Errorf(coded.TooLarge, u.setting, "the body has more than %d bytes", u.most)
+	case err == io.EOF && u.size < u.announced:
+		u.err = readError(io.ErrUnexpectedEOF, int(u.announced))
+	case err == io.EOF:
+		if u.err = stillValid(u.c); u.err == nil {
+			u.err = io.EOF
+		}
 	case err != nil:
-		return size, readError(err.error, int(n))
-	case size > most:
-		return size, coded.Errorf(coded.TooLarge, setting, "the body has more than %d bytes", most)
-	case n >= 0 && size < n:
-		return size, readError(io.ErrUnexpectedEOF, int(n))
+		u.err = readError(err, int(u.announced))
 	}
-	return size, stillValid(c)
-}
-
-// uploadError is the error of one side of a copy.
-type uploadError struct {
-	error
-	write bool
-}
-
-// copyUpload copies at most one byte more than most.
-func copyUpload(to io.Writer, from io.Reader, most int64) (size int64, failed *uploadError) {
-	piece := make([]byte, uploadPiece)
-	for size <= most {
-		n, err := from.Read(piece)
-		if n > 0 {
-			size += int64(n)
-			if _, err := to.Write(piece[:n]); err != nil {
-				return size, &uploadError{err, true}
-			}
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return size, &uploadError{err, false}
-		}
-	}
-	return size, nil
+	return n, u.err
 }

@@ -33,6 +33,7 @@ type Route struct {
 	Infer        bool // the tensors of a model go in and out: Body and Answer are the inference's
 	WebSocket    bool // the handshake of a WebSocket
 	Audit        bool // requests are written to the audit log; implied by role.Manage
+	Public       bool // with role.Manage: the route also exists elsewhere than at management.address
 	Limited      bool // the handler respects a client's list of models; implied by a model in the path
 }
 
