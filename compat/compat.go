@@ -1,5 +1,5 @@
 // Package compat has the table of the other systems whose programs Millrace serves. Each system has a folder here;
-// the rest of the server knows the type style.Style only.
+// the rest of the server knows the type style.Style only. A system without programs registers an adapter.
 //
 // It owns the order of the styles. It must not know the server, which reads the table.
 package compat
@@ -10,6 +10,9 @@ import (
 	"millrace/compat/ssf"
 	"millrace/compat/style"
 	"millrace/workers/python"
+
+	// This system has an adapter, which registers itself, and no style of programs.
+	_ "millrace/compat/inferenceserver"
 )
 
 // Styles are all styles, in the order in which help and errors list their names.

@@ -39,7 +39,9 @@ func (a *Adapter) Result(c *fiber.Ctx, t tasks.Task) (blob.Reader, error) {
 }
 
 // Delete deletes a task of Find with its files. Errors: NotFound; Conflict, while the task runs.
-func (a *Adapter) Delete(c *fiber.Ctx, t tasks.Task) error { return a.opts.Data.Delete(c.UserContext(), t.ID) }
+func (a *Adapter) Delete(c *fiber.Ctx, t tasks.Task) error {
+	return a.opts.Data.Delete(c.UserContext(), t.ID)
+}
 
 // Of returns the adapter of tasks among opened adapters (ingest.AdapterEnv.Opened). Errors: the server has no tasks.
 func Of(opened func(name string) ingest.Interface) (*Adapter, error) {

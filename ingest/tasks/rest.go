@@ -40,7 +40,9 @@ func (a *Adapter) routes(app fiber.Router) {
 }
 
 // find returns the task of a request. A task of another client does not exist.
-func (a *Adapter) find(c *fiber.Ctx) (tasks.Task, error) { return a.Find(c, strings.Clone(c.Params("id"))) }
+func (a *Adapter) find(c *fiber.Ctx) (tasks.Task, error) {
+	return a.Find(c, strings.Clone(c.Params("id")))
+}
 
 // Find returns a task that the client of a request may see. Errors: NotFound.
 func (a *Adapter) Find(c *fiber.Ctx, id string) (tasks.Task, error) {

@@ -129,6 +129,8 @@ func TestFaults(t *testing.T) {
 			"stream/a.go names ssf"},
 		{"system in Python outside compat", one("python/millrace/a.py", file{system: "mosec"}),
 			"python/millrace/a.py names mosec"},
+		{"system of clients outside compat", one("server/a.go", file{pkg: "server", doc: "Package server is here.",
+			system: "inference_server"}), "server/a.go names inference_server"},
 		{"system in compat", one("python/compat/a.py", file{system: "mosec"}), ""},
 		{"system in a test", one("stream/a_test.go", file{pkg: "stream", doc: doc, system: "ssf", test: true}), ""},
 

@@ -28,11 +28,12 @@ var floor = map[string]int{
 	"tracing": 4, "web": 4, "config": 4,
 	"compat/style":  5,
 	"compat/octoai": 6, "compat/mosec": 6, "compat/ssf": 6, // the systems whose programs are served
-	"compat":   7, // the table of them
-	"server":   8,
-	"examples": 9,
-	"cmd":      10, // the demo shows an example
-	"tools":    11, // a separate module
+	"compat/inferenceserver": 6, // a system whose clients are served
+	"compat":                 7, // the table of them
+	"server":                 8,
+	"examples":               9,
+	"cmd":                    10, // the demo shows an example
+	"tools":                  11, // a separate module
 }
 
 // plugins are the folders whose subfolders never import each other, so that each can be added or removed alone. The
@@ -55,7 +56,7 @@ const scraper = "tools/soak"
 
 // systems finds the names of other systems whose programs are served. Outside of the folders compat, only tests and
 // examples name them.
-var systems = regexp.MustCompile(`(?i)octoai|mosec|\bssf|Simple Server Framework`)
+var systems = regexp.MustCompile(`(?i)octoai|mosec|\bssf|Simple Server Framework|\bInferenceServer\b|inference_server`)
 
 // mayNameSystems are the folders whose files may name other systems.
 var mayNameSystems = []string{"compat/", "python/compat/", "python/tests/", "examples/migrating/"}
