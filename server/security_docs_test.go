@@ -16,7 +16,7 @@ func TestSecurityTable(t *testing.T) {
 	}
 	test := regexp.MustCompile("`(Test\\w+)`")
 	checked := 0
-	for _, list := range regexp.MustCompile("((?:`Test\\w+`(?:, )?)+) in `([\\w/]+)`").FindAllStringSubmatch(
+	for _, list := range regexp.MustCompile("((?:`Test\\w+`(?:,\\s+)?)+)\\s+in\\s+`([\\w/]+)`").FindAllStringSubmatch(
 		string(text), -1) {
 		files, err := filepath.Glob(filepath.Join("..", list[2], "*_test.go"))
 		if err != nil {
