@@ -31,7 +31,7 @@ var families = []section{
 	{"Frames, by model", []family{
 		{counter, "millrace_frames_accepted_total", "Accepted frames and one-shot requests.", model,
 			ofFrames(func(t *stream.Totals, put func(float64, ...string)) { put(float64(t.Accepted)) }), nil},
-		{counter, "millrace_frames_total", "Accepted frames that have ended, by what their clients were told.",
+		{counter, "millrace_frames_total", "Ended frames.",
 			model.and("outcome", "result, drop, error"), ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
 				put(float64(t.Results), stream.Answered.String())
 				put(float64(total(t.Drops)), stream.Dropped.String())
@@ -49,13 +49,12 @@ var families = []section{
 			ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
 				eachOf(t.Errors, put)
 			}), nil},
-		{counter, "millrace_refused_frames_total", "Dropped and failed frames that were refused before " +
-			"they reached a stream.",
+		{counter, "millrace_refused_frames_total", "Frames refused before a stream.",
 			model.and("reason", "of the drop, or the error's code"),
 			ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
 				eachOf(t.Refused, put)
 			}), nil},
-		{counter, "millrace_unsendable_results_total", "Results that could not be sent: the client got an error.",
+		{counter, "millrace_unsendable_results_total", "Results that could not be sent.",
 			model.and("code", "[errors](protocol.md#codes)"),
 			ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
 				for code, n := range t.Unsendable {
@@ -87,9 +86,8 @@ var families = []section{
 			ofSeries(func(s *series) float64 { return float64(s.skipped.Load()) }), nil},
 		{histogram, "millrace_answered_age_seconds", "Time from the receipt of an answered frame to its result.", model,
 			nil, &observed{buckets: stageBuckets, values: func(s *series, put putValues) { put(s.age) }}},
-		{histogram, "millrace_stage_duration_seconds", "Time of an answered frame in a stage: queue " +
-			"(until it is bound to a batch), prepare (until the batch runs), run (until its result).",
-			model.and("stage", "queue, prepare, run"), nil,
+		{histogram, "millrace_stage_duration_seconds", "Time of an answered frame in a stage.",
+			model.and("stage", "queue: until a batch; prepare: until the run; run: until the result"), nil,
 			&observed{buckets: stageBuckets, values: func(s *series, put putValues) {
 				put(s.queue, "queue")
 				put(s.prepare, "prepare")
@@ -97,9 +95,8 @@ var families = []section{
 			}}},
 	}},
 	{"Steps of graphs, by graph", []family{
-		{counter, "millrace_steps_total", "Steps that have ended; skipped: the step's condition did not hold, or " +
-			"inputs were absent. The steps' models count these frames as well.",
-			model.and("step", "").and("outcome", "result, drop, error, skipped"),
+		{counter, "millrace_steps_total", "Ended steps. The steps' models count these frames as well.",
+			model.and("step", "").and("outcome", "result, drop, error; skipped: no condition or inputs"),
 			func(r *reading, put put) {
 				for _, s := range r.series {
 					s.eachStep(func(name string, st *stepSeries) {
@@ -130,8 +127,8 @@ var families = []section{
 		{gauge, "millrace_queue_oldest_age_seconds", "Wait of the oldest frame for a batch; 0 when none " +
 			"waits. Paused streams are left out.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 { return g.Oldest.Seconds() }), nil},
-		{gauge, "millrace_queue_flows", "Used places of the queue: one for each stream, and for each " +
-			"connection with one-shot requests.", model,
+		{gauge, "millrace_queue_flows",
+			"Used places of the queue: streams, and connections with one-shot requests.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.PlacesUsed) }), nil},
 		{histogram, "millrace_batch_rows", "Rows of the batches that ran.", model, nil,
 			&observed{buckets: rowBuckets, values: func(s *series, put putValues) {
@@ -156,8 +153,8 @@ var families = []section{
 					}
 				}
 			}, nil},
-		{counter, "millrace_batch_capacity_rows_total", "Rows for which the batches had room: the occupancy is " +
-			"`millrace_batch_rows_sum` divided by this.", model,
+		{counter, "millrace_batch_capacity_rows_total",
+			"Rows for which the batches had room, to divide `millrace_batch_rows_sum` by.", model,
 			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Capacity) }), nil},
 		{gauge, "millrace_batch_buffers", "Batch buffers of the model.", model.and("state", "used, free"),
 			func(r *reading, put put) {
@@ -166,17 +163,16 @@ var families = []section{
 					put(float64(g.BuffersFree), g.Model.Name, g.Model.Version, "free")
 				}
 			}, nil},
-		{gauge, "millrace_workers", "Workers; a quarantined worker's run is past its time limit and has not " +
-			"returned.", model.and("state", "busy, idle, quarantined"), func(r *reading, put put) {
-			for _, g := range r.loaded() {
-				put(float64(g.Busy), g.Model.Name, g.Model.Version, "busy")
-				put(float64(max(g.Workers-g.Busy, 0)), g.Model.Name, g.Model.Version, "idle")
-				put(float64(g.Quarantined), g.Model.Name, g.Model.Version, "quarantined")
-			}
-		}, nil},
-		{counter, "millrace_shadow_requests_total", "Requests copied to the version as a shadow, by " +
-			"comparison of the results; skipped: not compared, because too many waited.",
-			model.and("outcome", "equal, different, failed, skipped"),
+		{gauge, "millrace_workers", "Workers.",
+			model.and("state", "busy; idle; quarantined: the run is past `limits.run`"), func(r *reading, put put) {
+				for _, g := range r.loaded() {
+					put(float64(g.Busy), g.Model.Name, g.Model.Version, "busy")
+					put(float64(max(g.Workers-g.Busy, 0)), g.Model.Name, g.Model.Version, "idle")
+					put(float64(g.Quarantined), g.Model.Name, g.Model.Version, "quarantined")
+				}
+			}, nil},
+		{counter, "millrace_shadow_requests_total", "Requests copied to the version as a shadow.",
+			model.and("outcome", "equal, different, failed; skipped: too many waited"),
 			func(r *reading, put put) {
 				for i := range r.groups {
 					g := &r.groups[i]
@@ -188,8 +184,8 @@ var families = []section{
 					}
 				}
 			}, nil},
-		{counter, "millrace_shadow_difference_total", "Sum of the mean absolute differences of a shadow's " +
-			"results; divided by the number of equal and different results, the mean difference.", model,
+		{counter, "millrace_shadow_difference_total",
+			"Sum of the mean absolute differences of a shadow's results.", model,
 			ofGroup(func(g *workers.GroupStats) float64 { return g.Shadow.Difference }), nil},
 		{counter, "millrace_worker_restarts_total", "Workers that were replaced.", model,
 			ofGroup(func(g *workers.GroupStats) float64 {
@@ -254,8 +250,7 @@ var families = []section{
 			"`tasks.max_bytes`.", nil, ofTasks(func(m *ingest.Metrics) float64 {
 			return float64(m.TaskBytes)
 		}), nil},
-		{counter, "millrace_tasks_queued_total", "Queued tasks: in sum, the ended tasks, and `millrace_tasks` " +
-			"for queued and running.",
+		{counter, "millrace_tasks_queued_total", "Queued tasks.",
 			labels{{"origin", "submitted; found: not ended at the server's start; retried: again by a client " +
 				"after the end"}},
 			func(r *reading, put put) { each(r.adapters.TasksQueued, put) }, nil},
@@ -285,23 +280,20 @@ var families = []section{
 					put(float64(st.RefusedNoFile), name, "descriptors")
 				}
 			}, nil},
-		{counter, "millrace_connections_shed_total", "Connections closed for a newer connection, at a bound " +
-			"or for want of a file descriptor: without a complete request or, where clients need credentials, " +
-			"without accepted credentials.", byListener, func(r *reading, put put) {
-			for name, st := range r.accepted {
-				put(float64(st.Shed), name)
-			}
-		}, nil},
+		{counter, "millrace_connections_shed_total", "Silent connections closed for a newer connection.", byListener,
+			func(r *reading, put put) {
+				for name, st := range r.accepted {
+					put(float64(st.Shed), name)
+				}
+			}, nil},
 		{counter, "millrace_accept_failures_total",
-			"Failed attempts to accept a connection, as without a free file descriptor.",
+			"Failed attempts to accept a connection.",
 			byListener, func(r *reading, put put) {
 				for name, st := range r.accepted {
 					put(float64(st.Failed), name)
 				}
 			}, nil},
-		{counter, "millrace_auth_total", "Requests, calls, logins and used tickets, where clients need " +
-			"credentials; not routes open to all. Each message of ModelStreamInfer counts when the client is " +
-			"limited to some models.",
+		{counter, "millrace_auth_total", "Requests, calls, logins and used tickets, where clients need credentials.",
 			labels{{"outcome", "allowed; missing, wrong, expired: unauthenticated; denied: without the role, or for " +
 				"a model not allowed to the client; limited: too many logins"}},
 			func(r *reading, put put) { each(r.auth, put) }, nil},
@@ -328,8 +320,8 @@ var families = []section{
 			ofUses(stream.QuotaFrames, 1), nil},
 		{counter, "millrace_client_bytes_total", "Bytes of these frames; of videos, of the decoded pictures.",
 			labels{byPrincipal}, ofUses(stream.QuotaBytes, 1), nil},
-		{counter, "millrace_client_decode_seconds_total", "Time of decoding pictures, and processor " +
-			"time of ffmpeg for videos, sent and pulled.", labels{byPrincipal},
+		{counter, "millrace_client_decode_seconds_total", "Time of decoding pictures, and ffmpeg's for videos.",
+			labels{byPrincipal},
 			ofUses(stream.QuotaDecode, 1e-9), nil},
 		{counter, "millrace_client_loads_total", "Loads of models by clients.", labels{byPrincipal},
 			ofUses(stream.QuotaLoads, 1), nil},
@@ -346,7 +338,7 @@ var families = []section{
 			"Open sessions; ws_waiting: without a connection, may be resumed.", labels{{"adapter", "ws, ws_waiting"}},
 			func(r *reading, put put) { each(r.adapters.Sessions, put) }, nil},
 		{counter, "millrace_sessions_closed_total",
-			"Ended sessions, and WebSockets refused for want of a place (refused).",
+			"Ended sessions, and refused WebSockets (refused).",
 			labels{{"reason", "[codes](protocol.md#codes)"}},
 			func(r *reading, put put) { each(r.adapters.Closed, put) }, nil},
 		{counter, "millrace_streams_closed_total", "Ended streams of WebSocket sessions.",
@@ -356,7 +348,7 @@ var families = []section{
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.Credits) }), nil},
 		{gauge, "millrace_streams_without_credit", "Streams of millrace.v1 whose clients have to wait.", nil,
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.WithoutCredit) }), nil},
-		{gauge, "millrace_videos", "Videos decoded for sessions: sent by clients in chunks, or pulled from an address.",
+		{gauge, "millrace_videos", "Videos decoded for sessions.",
 			labels{{"from", "sent, pulled"}},
 			func(r *reading, put put) { each(r.adapters.Videos, put) }, nil},
 		{counter, "millrace_videos_too_slow_total",
@@ -369,7 +361,7 @@ var families = []section{
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.KeptBytes) }), nil},
 	}},
 	{"Traces", []family{
-		{counter, "millrace_traces_kept_total", "Frames with kept traces, once for each rule that keeps the frame.",
+		{counter, "millrace_traces_kept_total", "Frames with kept traces, once for each rule.",
 			labels{{"rule", "sampled, slow, dropped, failed, gated"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.Kept, put) }), nil},
 		{counter, "millrace_traces_over_limit_total", "Frames not kept because of the rule's limit per second.",
@@ -443,7 +435,7 @@ var families = []section{
 			perStream(func(s *streams.StreamStats) float64 {
 				return float64(s.Restarts)
 			}), nil},
-		{counter, "millrace_stream_lost_total", "Frames lost for want of memory, and undelivered results.",
+		{counter, "millrace_stream_lost_total", "Frames lost for want of memory, and lost results.",
 			ofStream.and("at", "memory; sinks: to no sink; watchers; a kind of sink: to this sink"),
 			func(r *reading, put put) {
 				for i := range r.streams.listed {
@@ -476,10 +468,10 @@ var families = []section{
 			ofStreamModel,
 			perStreamModel(func(m *streams.ModelStats, put put) { put(float64(m.Aged)) }), nil},
 		{counter, "millrace_stream_delivered_age_seconds_total",
-			"Sum of the ages of these results, from receipt of the frame to the sinks.", ofStreamModel,
+			"Sum of their ages, from the receipt of the frame.", ofStreamModel,
 			perStreamModel(func(m *streams.ModelStats, put put) { put(m.Age.Seconds()) }), nil},
 		{gauge, "millrace_stream_last_result_timestamp_seconds",
-			"Time of the newest result passed to the sinks; absent before the first.", ofStreamModel,
+			"Time of the newest result passed to the sinks.", ofStreamModel,
 			perStreamModel(func(m *streams.ModelStats, put put) {
 				if !m.Last.IsZero() {
 					put(float64(m.Last.UnixMilli()) / float64(time.Second/time.Millisecond))

@@ -4,6 +4,7 @@ package tracing
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -38,8 +39,9 @@ func Markdown(names ...*RequestNames) string {
 		table(&b, n.inProgramFamily(DefaultRequestBuckets))
 	}
 	fmt.Fprintf(&b, "\n## %s\nTurned on by `metrics.triton`, for dashboards and alerts made for Triton Inference "+
-		"Server. The values are those of the statistics, `/v2/models/M/stats`, for every protocol; durations are sums "+
-		"in microseconds. Untyped metrics are counters.\n\n", tritonFamilies.title)
+		"Server. The values are those of `/v2/models/M/stats`; durations are sums in microseconds. "+
+		"Metrics without a mark are untyped counters, except for pending_request_count, a gauge.\n\n",
+		tritonFamilies.title)
 	table(&b, tritonFamilies.families...)
 	return b.String()
 }
@@ -55,21 +57,17 @@ Prometheus reads the metrics at ~/metrics~ of the address ~http~ (settings ~metr
 
 - Names begin with ~millrace_~, except for HTTP requests, the Go runtime
   (~go_~, [runtime/metrics](https://pkg.go.dev/runtime/metrics)), the process (~process_~) and Triton's names (~nv_~).
-  A name has its unit: ~seconds~, ~bytes~, ~us~ (microseconds).
+  Names that end with ~_total~ are counters, and names without a mark are gauges.
 - Histograms have classic buckets, and native buckets for scrapers of the protobuf format (Prometheus 2.40 or later
-  with ~--enable-feature=native-histograms~). Over OpenMetrics and protobuf they also have exemplars: the ~trace_id~
-  of a frame with a kept trace.
+  with ~--enable-feature=native-histograms~). Over OpenMetrics and protobuf, exemplars have the ~trace_id~ of a frame
+  with a kept trace.
 - The counters of an unloaded model's version stay for five minutes (of the last 32 unloaded versions), and continue
   when the version is loaded again in this time. The series of a server stream end when the stream is deleted.
 - ~metrics.streams~ (500) server streams have series of their own, where a stream counts once for each of its models.
-  The other streams are added up in series without the labels ~stream~ and ~model~, and raise no alert
-  MillraceSourceDown, MillraceStreamSilent or MillraceStreamUnanswered: for alerts of all streams, set
-  ~metrics.streams~ to the number of all streams' models. A stream stays where it was first read; the sum keeps the
-  counts of ended streams and removed models.
-- A stream's series with the label ~model~ end when the model is removed from the stream, and begin at 0 when the model
-  is added, or replaced by another version or ~policy~; not at a swap or load of the model itself. Series with the
-  label ~stream~ alone go on. A sink's series begin at 0 when the sink's settings change, and all series of a stream
-  whose video has ended at any change.
+  The other streams are added up in series without the labels ~stream~ and ~model~, and raise no alert.
+- A stream's series with the label ~model~ begin at 0 when the model is added, or replaced by another version or
+  ~policy~. A sink's series begin at 0 when the sink's settings change, and all series of a stream whose video has ended
+  at any change.
 - A program built with the tag ~nometrics~ has no metrics: ~/metrics~ answers 404, and the section ~metrics~ is refused.
 `
 
@@ -87,29 +85,51 @@ for each model and version:
 - A frame refused before it reaches a stream (malformed, above the window, for want of memory, after the stream's end)
   counts as accepted, as a drop or error, and in ~millrace_refused_frames_total~. Without a loaded model or an open
   stream, model and version are ~""~.
-- The client of a one-shot request (REST, native call) gets an error for a drop: ~timeout~ for ~stale~, ~overloaded~ for
-  ~memory~, ~canceled~ for ~closed~. The request is counted as dropped.
-- A result that cannot be sent as asked, such as not-a-number in JSON, reaches the client as an error. It is counted as
-  a result, and in ~millrace_unsendable_results_total~.
+- The client of a one-shot request gets an error for a drop: ~timeout~ for ~stale~, ~overloaded~ for ~memory~,
+  ~canceled~ for ~closed~. The request is counted as dropped.
+- A result that cannot be sent as asked, such as not-a-number in JSON, is counted as a result, and in
+  ~millrace_unsendable_results_total~.
 - Not counted: parts of a result, endings sent again to a resumed session, frames that did not arrive completely, and
-  what is not a frame: a handshake or request refused by its Host, Origin or credentials, a call at ~/models/infer~ that
-  cannot be carried out, a body announced above ~limits.max_body~, a message that ends its connection.
+  requests refused by their Host, Origin, credentials or length.
 - A frame answered by the gate is a result (also in ~millrace_skipped_frames_total~), and so is a frame that completes
-  no window. A frame that ends after its client has left is counted by its ending.
-- A frame belongs to the version that accepted the frame, also when a swap lets the next version answer.
+  no window. A frame belongs to the version that accepted the frame.
 `
 
+// table writes a row for each family. The labels that all families have stand in front of the table, and the type of a
+// family is in its name, see intro.
 func table(b *strings.Builder, families ...family) {
-	b.WriteString("| name | type | labels | |\n|---|---|---|---|\n")
-	for _, f := range families {
-		var labels []string
-		for _, l := range f.labels {
-			label := "`" + l[0] + "`"
-			if l[1] != "" {
-				label += " (" + l[1] + ")"
-			}
-			labels = append(labels, label)
-		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.name, f.kind, strings.Join(labels, ", "), f.help)
+	common := slices.Clone(families[0].labels)
+	for _, f := range families[1:] {
+		common = slices.DeleteFunc(common, func(l [2]string) bool { return !slices.Contains(f.labels, l) })
 	}
+	if len(families) > 1 && len(common) > 0 {
+		fmt.Fprintf(b, "Labels of all: %s.\n\n", list(common))
+	} else {
+		common = nil
+	}
+	b.WriteString("| name, further labels | |\n|---|---|\n")
+	for _, f := range families {
+		own := slices.DeleteFunc(slices.Clone(f.labels), func(l [2]string) bool { return slices.Contains(common, l) })
+		name := "`" + f.name + "`"
+		if f.kind == histogram {
+			name += " (histogram)"
+		}
+		if len(own) > 0 {
+			name += ", " + list(own)
+		}
+		fmt.Fprintf(b, "| %s | %s |\n", name, f.help)
+	}
+}
+
+// list writes labels with their values.
+func list(of labels) string {
+	var out []string
+	for _, l := range of {
+		label := "`" + l[0] + "`"
+		if l[1] != "" {
+			label += " (" + l[1] + ")"
+		}
+		out = append(out, label)
+	}
+	return strings.Join(out, ", ")
 }

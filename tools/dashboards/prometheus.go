@@ -51,11 +51,11 @@ func runbooks() string {
 	b.WriteString(`# Runbooks
 <!-- Written by go generate -C tools ./dashboards from rules.go. -->
 What to do when an alert of ` + "`deploy/prometheus/rules.yml`" + ` fires: ` + "`critical`" + ` at once, ` +
-		"`warning`" + ` today. [dashboards.md](dashboards.md) shows the panels that are named here.
+		"`warning`" + ` today. The file has the conditions; [dashboards.md](dashboards.md) shows the panels.
 `)
 	for _, a := range alerts {
-		fmt.Fprintf(&b, "\n## %s\n%s. Fires when, for %s:\n\n    %s\n\n%s\n\n%s\n", a.name,
-			strings.ToUpper(a.severity[:1])+a.severity[1:], a.hold, a.expr, a.meaning, a.steps)
+		fmt.Fprintf(&b, "\n## %s\n%s, after %s. %s\n\n%s\n", a.name,
+			strings.ToUpper(a.severity[:1])+a.severity[1:], a.hold, a.meaning, a.steps)
 	}
 	return b.String()
 }

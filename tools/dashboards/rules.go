@@ -38,8 +38,7 @@ var alerts = []alert{
 		name: "MillraceDown", severity: "critical", hold: "1m",
 		expr:    `up{job="millrace"} == 0`,
 		summary: "Millrace at {{ $labels.instance }} does not answer Prometheus",
-		meaning: "Prometheus could not read the metrics for a minute: the process has ended, is not reachable, or " +
-			"is too busy to answer.",
+		meaning: "Prometheus could not read the metrics: the process has ended, is not reachable, or is too busy.",
 		steps: "Look at `GET /v2/health/live`, at the log, and at whether the process runs. If only the metrics " +
 			"fail: `metrics.address`, `metrics.path` and the address in `prometheus.yml`.",
 		input: []string{`up{job="millrace",instance="a"} 0x30`},
@@ -50,8 +49,8 @@ var alerts = []alert{
 		summary: "The model {{ $labels.model }} cannot serve",
 		meaning: "A model is loading, unloading or has failed. Its frames end with the error `unavailable`. " +
 			"Unloaded models have no such series.",
-		steps: "`GET /v2/repository/index` and `/v2/status` tell the reason; so does the log. Load the model " +
-			"again when its file or program is mended.",
+		steps: "`GET /v2/repository/index`, `/v2/status` and the log have the reason. Load the model again when its " +
+			"file or program is mended.",
 		input: []string{`millrace_model_ready{model="m",version="1"} 0x30`},
 	},
 	{
@@ -80,12 +79,10 @@ var alerts = []alert{
 		name: "MillraceLateResults", severity: "warning", hold: "5m",
 		expr:    "millrace:late_results:ratio_rate5m > " + lateBudget,
 		summary: "{{ $value | humanizePercentage }} of the results of {{ $labels.model }} are late",
-		meaning: "Results are ready after the deadline or the largest age (`max_age_ms`, `deadline_ms`) of their " +
-			"frames, although frames that were predicted to be late are dropped: runs take much longer than the " +
-			"ones before them.",
-		steps: "The panels \"Stages\" and \"Time of a batch\" of the dashboard of models show where the time " +
-			"goes. Other programs on the machine, or a garbage collection, delay all stages; a batch that is too " +
-			"large delays only the run: lower `batching.max_size`.",
+		meaning: "Results are ready after the `deadline_ms` or `max_age_ms` of their frames: runs take much longer " +
+			"than earlier runs.",
+		steps: "The panels \"Stages\" and \"Time of a batch\" show where the time goes. Other programs on the " +
+			"machine delay all stages; too large a batch delays only the run: lower `batching.max_size`.",
 		input: []string{`millrace_frames_total{model="m",version="1",outcome="result"} 0+1000x120`,
 			`millrace_goodput_frames_total{model="m",version="1"} 0+900x120`},
 	},
@@ -142,10 +139,9 @@ var alerts = []alert{
 			"(rate(millrace_accept_failures_total[1m])) > 0",
 		summary: "{{ $value | humanize }} connections to {{ $labels.listener }} a second are refused",
 		meaning: "`limits.max_connections` are open, or `limits.max_connections_per_address` of one address, or the " +
-			"process has no file descriptor left: the label `reason` of `millrace_connections_refused_total` says " +
-			"which.",
-		steps: "Look at the panel \"Connections\". Raise the setting or the limit of open files (`ulimit -n`), or " +
-			"find the client that opens them. A proxy in front of the server belongs into `trusted_proxies`.",
+			"process has no file descriptor left: see the label `reason`.",
+		steps: "Raise the setting or the limit of open files (`ulimit -n`), or find the client that opens them. A " +
+			"proxy in front of the server belongs into `trusted_proxies`.",
 		input: []string{`millrace_connections_refused_total{listener="http",reason="total"} 0+10x30`,
 			`millrace_accept_failures_total{listener="http"} 0x30`},
 	},
@@ -170,12 +166,10 @@ var alerts = []alert{
 		expr: "time() - millrace_stream_last_result_timestamp_seconds > 60" + unlessStopped,
 		summary: "The stream {{ $labels.stream }} had no result of {{ $labels.model }} for {{ $value | " +
 			"humanizeDuration }}",
-		meaning: "Frames are not read, the model is not loaded, all are dropped or fail, or the gate of the camera " +
-			"sends nothing. It also fires for a model that was unloaded on purpose, and for one whose `max_fps` is " +
-			"below 1/60.",
-		steps: "Compare \"Frames read\", \"Results\" and \"Drops\" of the stream, then look at its model: `GET " +
-			"/v2/streams/NAME` has its state and error. Silence the alert for a model that is to have no results, " +
-			"or so few; the label `model` names it.",
+		meaning: "Frames are not read, the model is not loaded, all frames are dropped or fail, or the gate of the " +
+			"camera sends nothing. The alert also fires for an unloaded model, and for a `max_fps` below 1/60.",
+		steps: "Compare \"Frames read\", \"Results\" and \"Drops\"; `GET /v2/streams/NAME` has the model's state and " +
+			"error. Silence the alert for a model that is to have few results; the label `model` names the model.",
 		input: []string{
 			`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="faces"} 0x30`,
 			`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="motion"} 0+60x30`},
@@ -218,9 +212,8 @@ var alerts = []alert{
 		name: "MillracePrometheusTooOld", severity: "warning", hold: "0s",
 		expr:    `prometheus_build_info{version=~"(0|1)\\..*|2\\.([0-9]|[123][0-9])\\..*"}`,
 		summary: "Prometheus {{ $labels.version }} is older than " + leastPrometheus,
-		meaning: "It does not know the functions that the dashboards use: their panels with quantiles, means and " +
-			"occupancy show an error.",
-		steps: "Install Prometheus " + leastPrometheus + " or later.",
-		input: []string{`prometheus_build_info{version="2.39.1"} 1x30`},
+		meaning: "Panels with quantiles, means and occupancy show an error.",
+		steps:   "Install Prometheus " + leastPrometheus + " or later.",
+		input:   []string{`prometheus_build_info{version="2.39.1"} 1x30`},
 	},
 }
