@@ -259,7 +259,7 @@ func checkCount(t *testing.T, r *recipe) {
 	if !strings.Contains(r.text, want) {
 		t.Errorf("the page does not have the counts of the ground truth: %s", want)
 	}
-	if testing.Short() {
+	if !r.long {
 		return
 	}
 	settings := r.read(t, "millrace.yaml")

@@ -59,13 +59,14 @@ func TestRecipes(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			r := newRecipe(t, text, path)
+			r.long = !testing.Short()
 			switch title {
 			case "Blur faces":
 				writeFaces(t, r)
 			case "Answer a picture file":
 				writeSpot(t, r)
 			}
-			if title != "Count with a class" || !testing.Short() { // the detector takes seconds for the whole video
+			if title != "Count with a class" || r.long { // the detector takes seconds for the whole video
 				r.play(t)
 			}
 			check(t, r)
@@ -82,6 +83,7 @@ type recipe struct {
 	text, dir, addr string
 	env             []string
 	programs        map[string]*program // running in the background, by command as printed
+	long            bool                // without -short
 }
 
 // newRecipe writes the files of a recipe into a folder beside a link to the folder of examples.

@@ -29,11 +29,14 @@ generate() {
     [ "$(snapshot)" = "$before" ] || { echo "go generate changed files; commit what it writes:"; git status --short; return 1; }
 }
 
+# compile TAG checks that every package compiles with a tag, and links nothing.
+compile() { go list -export -tags "$1,$tags" -f '{{""}}' ./... >/dev/null; }
+
 # without_metrics checks the build with the tag nometrics: it has nothing of Prometheus.
 without_metrics() {
     parts=$(go list -tags "nometrics,$tags" -deps ./cmd/millrace | grep '^github.com/prometheus/')
     [ -z "$parts" ] || { printf 'the tag nometrics leaves in:\n%s\n' "$parts"; return 1; }
-    go build -tags "nometrics,$tags" ./... && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server/tests/observability
+    compile nometrics && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server/tests/observability
 }
 
 # without_tracing checks the build with the tag notracing: it has no SDK, exporter, protocol or sampler of OpenTelemetry
@@ -41,7 +44,7 @@ without_metrics() {
 without_tracing() {
     parts=$(go list -tags "notracing,$tags" -deps ./cmd/millrace | grep -E 'opentelemetry.io/(otel/sdk|otel/exporters|proto|contrib/samplers)|opentracing|jaeger-client')
     [ -z "$parts" ] || { printf 'the tag notracing leaves in:\n%s\n' "$parts"; return 1; }
-    go build -tags "notracing,$tags" ./... && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server/tests/observability
+    compile notracing && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server/tests/observability
 }
 
 # pure_go builds the program without a C compiler. `make release` does so for arm64, too.
@@ -74,17 +77,25 @@ step web web
 # The programs with which tests run, before tests whose times a build beside them would change.
 peers() { for name in jaeger pebble dex; do scripts/peer.sh "$name" || return 1; done; }
 step peers peers
-# All tests, also the long ones. Those that play clips, use a browser or compile run without
-# the race detector, and so do those of packages that only compute, which it would slow down
-# tenfold; what remains of it for them is the check of unsafe pointers. The others run with it
-# and with the tag invariants. Most tests wait for processes, cameras and time-outs, so that
-# more packages run at a time than there are cores.
+# The tests that do more, or run at all, without -short. Those that play clips, use a browser or compile run without the
+# race detector; the rest of their packages has run in `make test`. All tests of packages that only compute run without
+# the race detector, too, which would slow them down tenfold; what remains of it for them is the check of unsafe
+# pointers. The others run with it and with the tag invariants; of packages that mostly start ffmpegs, the short form.
+# Most tests wait for processes, cameras and time-outs, so that more packages run at a time than there are cores.
 programs='cmd|web|examples|docs'
 computing='internal/codec|workers/motion|workers/results/(postprocess|tracking)'
-step long tests "$(packages "$programs")" -p 4 -vet=off -timeout 20m -tags "$tags"
-step long-tools in_tools tests ./... -p 4 -vet=off -timeout 20m -tags "$tags"
+clips='internal/video'
+# long PACKAGE... runs the tests of the packages that ask testing.Short().
+long() {
+    # shellcheck disable=SC2086 # a list of words
+    list=$(asking "$@") && names=$(asking_tests $list) && tests "$list" -run "$names" -p 4 -vet=off -timeout 20m -tags "$tags"
+}
+# shellcheck disable=SC2046 # a list of words
+step long long $(packages "$programs|$clips")
+step long-tools in_tools long ./...
 step computing tests "$(packages "$computing")" -p 4 -vet=off -gcflags=-d=checkptr -timeout 20m -tags "invariants,$tags"
-step race tests "$(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing)(/|\$)")" -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags"
+step race tests "$(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing|$clips)(/|\$)")" -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags"
+step race-short tests "$(packages "$clips")" -short -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags"
 # The build without libjpeg-turbo and libwebp. If both are missing, `make test` has tested that build.
 [ -z "$tags" ] || step pure-go-pictures go test -vet=off ./internal/codec/...
 step pure-go pure_go

@@ -84,6 +84,32 @@ in_tools() { (cd tools && "$@"); }
 # packages REGEXP prints the packages in the folders that match, and below them.
 packages() { go list -tags "$tags" ./... | grep -E "^millrace/($1)(/|\$)"; }
 
+# asking PACKAGE... prints the packages with tests that do more, or run at all, without -short.
+asks='testing[.]Short[(][)]|testbuild[.]Peer[(]'
+asking() {
+    go list -tags "$tags" -f '{{.ImportPath}} {{.Dir}}' "$@" | while read -r package dir; do
+        ! grep -qsE "$asks" "$dir"/*_test.go || echo "$package"
+    done
+}
+
+# asking_tests PACKAGE... prints a regular expression for the tests that ask for -short: `make test` has run all others as
+# they are. It fails when another function asks, since the tests that call the function would be missed.
+asking_tests() {
+    go list -tags "$tags" -f '{{$d := .Dir}}{{range .TestGoFiles}}{{$d}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$d}}/{{.}} {{end}}' "$@" |
+        xargs awk -v asks="$asks" '
+            /^func / { name = $2; sub(/\(.*/, "", name) }
+            $0 ~ asks && name ~ /^Test/ { names[name] }
+            $0 ~ asks && name !~ /^Test/ {
+                print FILENAME ": " name " asks testing.Short(): let the tests ask" >"/dev/stderr"
+                failed = 1
+            }
+            END {
+                for (name in names) list = list (list == "" ? "" : "|") name
+                print "^(" list ")$"
+                exit failed || list == ""
+            }'
+}
+
 # fuzz FUZZTIME [GO TEST FLAG...] runs every Fuzz function in the tree for FUZZTIME
 # (a number of runs, as in 2000x, or a time). Each package is built once. Minimising is
 # limited, since one input could otherwise take up to a minute.
