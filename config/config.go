@@ -39,7 +39,8 @@ type Config struct {
 	Log         Log           `yaml:"log"`
 	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included: client, credentials, address, result. SIGHUP reopens the file"`
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`
-	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md); only one server at a time may use the folder. Without the folder there are no tasks"`
+	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md). One server at a time may use the folder, unless nats is set. Without the folder there are no tasks"`
+	NATS        NATS          `yaml:",inline"`
 	Tasks       Tasks         `yaml:"tasks"`
 	Containers  Containers    `yaml:"containers"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"time for frames in flight when the server shuts down"`
@@ -409,7 +410,8 @@ func (c Config) Validate() error {
 		}
 	}
 	_, err := c.TrustedProxies()
-	errs = append(errs, c.Metrics.validate(), c.Repository.validate(), c.validateManagement(), err)
+	errs = append(errs, c.NATS.validate(c.Data), c.Metrics.validate(), c.Repository.validate(), c.validateManagement(),
+		err)
 	if c.HTTP == Off && c.Data != "" {
 		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
 	}

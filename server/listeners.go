@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -201,13 +202,31 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	return s.streams, nil
 }
 
-func openTasks(s *Server) (ingest.Interface, error) {
-	c := s.cfg.Tasks
-	data, err := durable.OpenData(context.Background(), s.cfg.Data, c.Sync == "always", durable.Options{
-		Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, MaxBytes: c.MaxBytes, Log: s.log,
-	})
+// OpenData opens the tasks in the folder data of a configuration, which must be valid.
+func OpenData(ctx context.Context, cfg *Config, log *slog.Logger) (*durable.Data, error) {
+	c := cfg.Tasks
+	o := durable.Options{Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, MaxBytes: c.MaxBytes,
+		Log: log}
+	if n := cfg.NATS; len(n.Servers) > 0 {
+		password, err := secret.Read(n.Password)
+		if err != nil {
+			return nil, stream.Errorf(stream.InvalidArgument, "nats_password", "%w", err)
+		}
+		o.NATS = &durable.NATS{Servers: n.Servers, User: n.User, Password: password, Credentials: n.Credentials,
+			CA: n.CA}
+	}
+	data, err := durable.OpenData(ctx, cfg.Data, c.Sync == "always", o)
 	if err != nil {
 		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
+	}
+	return data, nil
+}
+
+func openTasks(s *Server) (ingest.Interface, error) {
+	c := s.cfg.Tasks
+	data, err := OpenData(context.Background(), &s.cfg, s.log)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.containers.Open(context.Background()); err != nil {
 		data.Close()

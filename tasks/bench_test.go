@@ -23,7 +23,7 @@ func BenchmarkTask(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer broker.Close()
-				files, err := blob.OpenFiles(filepath.Join(dir, "files"), always)
+				files, err := blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{Sync: always})
 				if err != nil {
 					b.Fatal(err)
 				}

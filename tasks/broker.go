@@ -74,15 +74,52 @@ func (b *Broker) Close() {
 }
 
 // bucket opens the bucket of the records, which is made when missing.
-func (b *Broker) bucket(ctx context.Context, replicas int) (jetstream.KeyValue, error) {
+func (b *Broker) bucket(ctx context.Context) (jetstream.KeyValue, error) {
+	c := jetstream.KeyValueConfig{
+		Bucket: bucketName, Description: "tasks of Millrace", History: 1, Storage: jetstream.FileStorage,
+		Replicas: b.replicas(), LimitMarkerTTL: markerTTL,
+	}
 	kv, err := b.js.KeyValue(ctx, bucketName)
-	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return b.js.CreateOrUpdateKeyValue(ctx, c)
+	}
+	if err != nil || b.embedded != nil {
 		return kv, err
 	}
-	return b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketName, Description: "tasks of Millrace", History: 1, Storage: jetstream.FileStorage,
-		Replicas: replicas, LimitMarkerTTL: markerTTL,
-	})
+	if status, err := kv.Status(ctx); err != nil || status.Config().Replicas >= c.Replicas {
+		return kv, err
+	}
+	return b.js.UpdateKeyValue(ctx, c) // servers were added
+}
+
+// answerTime bounds the wait for the answer to a change: servers without a leader do not answer.
+const answerTime = 5 * time.Second
+
+// bounded is a bucket whose calls take answerTime at most.
+type bounded struct{ jetstream.KeyValue }
+
+func (b bounded) Create(ctx context.Context, key string, value []byte, o ...jetstream.KVCreateOpt) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return b.KeyValue.Create(ctx, key, value, o...)
+}
+
+func (b bounded) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return b.KeyValue.Update(ctx, key, value, revision)
+}
+
+func (b bounded) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return b.KeyValue.Get(ctx, key)
+}
+
+func (b bounded) Purge(ctx context.Context, key string, o ...jetstream.KVDeleteOpt) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return b.KeyValue.Purge(ctx, key, o...)
 }
 
 // bucketName names the bucket of the records; its end is the version of their form.

@@ -14,7 +14,7 @@ type Use struct {
 //	Submitted + Found + Retried = the sum of Ended + Stored[Queued] + Stored[Running].
 type Stats struct {
 	Stored    map[State]int    // present tasks
-	Bytes     int64            // of inputs and results on the disk
+	Bytes     int64            // of the inputs and results of all tasks
 	Submitted uint64           // new tasks
 	Found     uint64           // tasks that had not ended at Open
 	Retried   uint64           // ended tasks that Retry queued again
@@ -79,6 +79,6 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.index.counts.Stats
-	st.Stored, st.Ended, st.Bytes = maps.Clone(st.Stored), maps.Clone(st.Ended), s.blobs.Usage()
+	st.Stored, st.Ended, st.Bytes = maps.Clone(st.Stored), maps.Clone(st.Ended), s.index.bytes
 	return st
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"millrace/tasks/blob"
 )
@@ -27,8 +27,9 @@ type Data struct {
 const formVersion = 1
 
 // OpenData opens the data folder, which is created when missing, and locks the folder until Close. With always, every
-// change is on the disk before it is acknowledged. Errors: another process has the folder, or a later version of
-// Millrace has written the folder.
+// change is on the disk before it is acknowledged; with Options.NATS, the NATS servers decide when records are on the
+// disk, and processes with the same NATS servers share the folder. Errors: another process has the folder, a later
+// version of Millrace has written the folder, or the records of the folder are elsewhere.
 func OpenData(ctx context.Context, folder string, always bool, o Options) (*Data, error) {
 	d := &Data{}
 	if err := d.open(ctx, folder, always, o.filled()); err != nil {
@@ -42,22 +43,60 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("the data folder cannot be made: %w", err)
 	}
-	if d.lock, err = lockFolder(folder); err != nil {
+	shared := o.NATS != nil
+	if d.lock, err = lockFolder(folder, shared); err != nil {
 		return err
 	}
 	if err := checkVersion(folder); err != nil {
 		return err
 	}
-	if d.files, err = blob.OpenFiles(filepath.Join(folder, "files"), always); err != nil {
+	if err := checkRecords(folder, shared); err != nil {
 		return err
 	}
-	if d.broker, err = Embed(storeFolder(folder), always, o.Log); err != nil {
+	files := blob.FilesOptions{Sync: always, Shared: shared}
+	if d.files, err = blob.OpenFiles(filepath.Join(folder, "files"), files); err != nil {
 		return err
+	}
+	ids, err := d.files.Folders(2)
+	if err != nil {
+		return err
+	}
+	if shared {
+		d.broker, err = Connect(ctx, *o.NATS, o.Log)
+	} else {
+		d.broker, err = Embed(storeFolder(folder), always, o.Log)
+	}
+	if err != nil {
+		return err
+	}
+	if shared {
+		kv, err := d.broker.bucket(ctx)
+		if err == nil {
+			err = pair(ctx, kv, folder, len(ids) > 0)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
 		return err
 	}
-	return d.sweep(ctx, o.Log)
+	return d.sweep(ctx, ids, o)
+}
+
+// checkRecords refuses a data folder whose records are in NATS servers if shared is false, and a folder with embedded
+// records if shared is true: sweep would delete the files.
+func checkRecords(folder string, shared bool) error {
+	name, advice := pairFile, "NATS servers keep the records of the data folder %s: name the servers (nats)"
+	if shared {
+		name, advice = filepath.Base(storeFolder(folder)), "the data folder %s has the records of its tasks itself: "+
+			"name another folder (data), or no NATS servers (nats)"
+	}
+	_, err := os.Stat(filepath.Join(folder, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, fmt.Errorf(advice, folder))
 }
 
 // Close closes the folder, and unlocks it last. The caller must have ended all calls.
@@ -73,13 +112,17 @@ func (d *Data) Close() {
 	}
 }
 
-// lockFolder takes the lock of a data folder.
-func lockFolder(folder string) (*os.File, error) {
+// lockFolder takes the lock of a data folder, alone or shared.
+func lockFolder(folder string, shared bool) (*os.File, error) {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
 	f, err := os.Open(folder)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(f.Close(), fmt.Errorf(
 			"another process uses the data folder %s: end that process, or name another folder (data)", folder))
 	}
@@ -107,16 +150,16 @@ func checkVersion(folder string) error {
 	return nil
 }
 
-// sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted.
-func (d *Data) sweep(ctx context.Context, log *slog.Logger) error {
-	ids, err := d.files.Folders(2)
-	if err != nil {
-		return err
-	}
+// sharedAge is the age from which a task without a record in NATS servers has no submission in progress.
+const sharedAge = 24 * time.Hour
+
+// sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted. In a
+// shared folder, another process may be submitting a young task.
+func (d *Data) sweep(ctx context.Context, ids []string, o Options) error {
 	n := 0
 	for _, key := range ids {
 		id := key[strings.LastIndex(key, "/")+1:]
-		if _, err := d.Get(id); err == nil {
+		if _, err := d.Get(id); err == nil || o.NATS != nil && time.Since(submitted(id)) < sharedAge {
 			continue
 		}
 		if err := d.files.Delete(ctx, key); err != nil {
@@ -125,7 +168,7 @@ func (d *Data) sweep(ctx context.Context, log *slog.Logger) error {
 		n++
 	}
 	if n > 0 {
-		log.Info("files of interrupted submissions and deletions were removed", "tasks", n)
+		o.Log.Info("files of interrupted submissions and deletions were removed", "tasks", n)
 	}
 	return nil
 }

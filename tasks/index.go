@@ -15,6 +15,7 @@ type index struct {
 	ids    []string // sorted, and so in the order of the submissions
 	counts counts
 	uses   map[string]*Use       // by owner; owners without tasks are absent
+	bytes  int64                 // of the inputs and results of all tasks
 	gone   map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready  map[string]*entryHeap // queued tasks that may begin, by model: the next task first
 	due    entryHeap             // all tasks with a time at which something happens: the earliest first
@@ -132,6 +133,7 @@ func (x *index) use(t *Task, sign int) {
 		x.uses[t.Owner] = u
 	}
 	u.Bytes += int64(sign) * t.bytes()
+	x.bytes += int64(sign) * (t.bytes() - recordBytes)
 	if !t.State.Ended() {
 		u.Waiting += sign
 	}

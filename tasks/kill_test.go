@@ -37,7 +37,7 @@ func victim(dir string) error {
 	if err != nil {
 		return err
 	}
-	files, err := blob.OpenFiles(filepath.Join(dir, "files"), true)
+	files, err := blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{Sync: true})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type Options struct {
 	Retention  time.Duration // from the end of a task to its deletion; default 7 days
 	MaxWaiting int           // tasks that have not ended, at most; default 100,000
 	MaxBytes   int64         // stored bytes of inputs and results from which tasks are refused; default 64 GiB
-	Replicas   int           // copies of each record, of servers elsewhere; default 1
+	NATS       *NATS         // keeps the records, and other processes share the data folder; nil = embedded
 	Log        *slog.Logger
 }
 
@@ -31,7 +31,6 @@ func (o Options) filled() Options {
 	o.Retention = cmp.Or(o.Retention, 7*24*time.Hour)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100_000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<30)
-	o.Replicas = cmp.Or(o.Replicas, 1)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -52,11 +51,11 @@ type Store struct {
 // Open opens the tasks of a broker and their files, and returns when the index holds every task.
 func Open(ctx context.Context, b *Broker, blobs blob.Store, o Options) (*Store, error) {
 	o = o.filled()
-	kv, err := b.bucket(ctx, o.Replicas)
+	kv, err := b.bucket(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, kv: kv, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
+	s := &Store{opts: o, kv: bounded{kv}, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
 	w, err := kv.WatchAll(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -182,9 +181,9 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 func (s *Store) refused(ctx context.Context, id string, err error) error {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
-		return unavailable(err)
+		return unavailable(ctx, err)
 	}
-	return errors.Join(unavailable(err), s.blobs.Delete(context.WithoutCancel(ctx), folder(id)))
+	return errors.Join(unavailable(ctx, err), s.blobs.Delete(context.WithoutCancel(ctx), folder(id)))
 }
 
 // admit takes a place for a submission, until release. Errors: Overloaded, or the error of Submission.Admit.
@@ -208,7 +207,7 @@ func (s *Store) admit(n *Submission) (release func(), err error) {
 		return nil, coded.Errorf(coded.Overloaded, "tasks.max_waiting",
 			"%d tasks wait or run, as many as allowed: submit again later", all)
 	}
-	if s.blobs.Usage() >= s.opts.MaxBytes {
+	if s.index.bytes >= s.opts.MaxBytes {
 		return nil, coded.Errorf(coded.Overloaded, "tasks.max_bytes",
 			"inputs and results have as many bytes as allowed: delete tasks, or submit again later")
 	}
@@ -236,14 +235,14 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 	for try := 0; ; try++ {
 		_, err := s.kv.Create(ctx, name, []byte(t.ID))
 		if !errors.Is(err, jetstream.ErrKeyExists) {
-			return Task{}, false, unavailable(err)
+			return Task{}, false, unavailable(ctx, err)
 		}
 		e, err := s.kv.Get(ctx, name)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue // the task was deleted meanwhile
 		}
 		if err != nil {
-			return Task{}, false, unavailable(err)
+			return Task{}, false, unavailable(ctx, err)
 		}
 		old, _, err := s.newest(ctx, string(e.Value()))
 		if coded.CodeOf(err) != coded.NotFound {
@@ -251,7 +250,7 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 		}
 		if try == reserveTries {
 			_, err := s.kv.Update(ctx, name, []byte(t.ID), e.Revision())
-			return Task{}, false, unavailable(err)
+			return Task{}, false, unavailable(ctx, err)
 		}
 		sleep(ctx, reservePause)
 		if err := ctx.Err(); err != nil {
@@ -264,10 +263,11 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
 	e, err := s.kv.Get(ctx, taskPrefix+id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		s.forget(id)
 		return Task{}, 0, Missing(id)
 	}
 	if err != nil {
-		return Task{}, 0, unavailable(err)
+		return Task{}, 0, unavailable(ctx, err)
 	}
 	s.see(e)
 	s.mu.Lock()
@@ -276,6 +276,13 @@ func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
 		return e.Task, e.revision, nil
 	}
 	return Task{}, 0, Missing(id)
+}
+
+// forget removes a task that the bucket no longer has: the deletion by another process may be too old to be reported.
+func (s *Store) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.delete(id, time.Now())
 }
 
 // Get returns a task. Errors: NotFound.
@@ -296,9 +303,10 @@ func Missing(id string) error {
 	return coded.Errorf(coded.NotFound, "", "there is no task %s: it was deleted, or its retention is over", id)
 }
 
-// unavailable returns the error of a broker that cannot be reached; nil for nil.
-func unavailable(err error) error {
-	if err == nil || coded.CodeOf(err) == coded.Timeout || coded.CodeOf(err) == coded.Canceled {
+// unavailable returns the error of a broker that cannot be reached; nil for nil. When ctx has ended, the error is about
+// the end of ctx.
+func unavailable(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	return coded.Errorf(coded.Unavailable, "", "the task store does not answer: %w", err)
@@ -358,7 +366,7 @@ func (s *Store) write(ctx context.Context, t Task, revision uint64) (uint64, err
 		return 0, errLost
 	}
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, unavailable(ctx, err)
 	}
 	s.apply(t.ID, &t, next)
 	return next, nil
@@ -443,14 +451,14 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 		return errLost
 	}
 	if err != nil {
-		return unavailable(err)
+		return unavailable(ctx, err)
 	}
 	s.mu.Lock()
 	s.index.delete(t.ID, time.Now())
 	s.mu.Unlock()
 	if t.Key != "" {
 		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key), jetstream.PurgeTTL(markerTTL)); err != nil {
-			return unavailable(err)
+			return unavailable(ctx, err)
 		}
 	}
 	return s.blobs.Delete(ctx, folder(t.ID))

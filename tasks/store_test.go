@@ -39,7 +39,7 @@ func open(t testing.TB, dir string, o Options) *rig {
 // another opens a second store of the same broker, as another process would.
 func (r *rig) another(o Options) *Store {
 	r.t.Helper()
-	files, err := blob.OpenFiles(filepath.Join(r.dir, "files"), true)
+	files, err := blob.OpenFiles(filepath.Join(r.dir, "files"), blob.FilesOptions{Sync: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}

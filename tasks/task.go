@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -109,6 +110,15 @@ func newID(now time.Time) string {
 		b[i] = byte(ms >> (8 * (5 - i)))
 	}
 	return hex.EncodeToString(b[:])
+}
+
+// submitted returns the time of the submission in an id; the zero time if the text is no id.
+func submitted(id string) time.Time {
+	if CheckID(id) != nil {
+		return time.Time{}
+	}
+	b, _ := hex.DecodeString("0000" + id[:12]) // CheckID has seen the digits
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b)))
 }
 
 // CheckID refuses texts that are no id of a task.

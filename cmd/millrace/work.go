@@ -24,7 +24,8 @@ import (
 
 const workExamples = `  millrace work --from https://models.example.org:8000 --token-file worker.key --model find=motion
   millrace work --from 10.0.0.7:8000 --config millrace.yaml --slots 4 --drain 5m
-  millrace work --from 10.0.0.7:8000 --model-repository ./models --json`
+  millrace work --from 10.0.0.7:8000 --model-repository ./models --json
+  millrace work --nats nats://10.0.0.5:4222 --data /shared/tasks --model find=motion`
 
 // consumer has the flags of work.
 type consumer struct {
@@ -35,11 +36,14 @@ type consumer struct {
 
 func workCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "work --from SERVER [SOURCE] [-- ARG...]",
+		Use:   "work --from SERVER | --nats ADDRESS --data FOLDER [SOURCE] [-- ARG...]",
 		Short: "Run tasks of a server on another host, with models of this host",
 		Long: `Take tasks from a server with a data folder, run the tasks on models of this host, and give the results back.
 The models, and settings such as memory.budget and onnx, are given as for millrace serve. No address is opened, except
-metrics.address. Settings of addresses, clients, server streams and the data folder have no effect.
+metrics.address. Settings of addresses, clients and server streams have no effect.
+
+With --nats and --data in place of --from, the command takes the tasks from NATS servers and the files from the folder
+that all servers and consumers of the NATS servers share (docs/tasks.md).
 
 The server needs to know nothing of the models, and the key needs the role work. The command takes a task only for a
 free slot (--slots) and a model that is ready. A task whose consumer is not heard of for the time tasks.lease of the
@@ -66,15 +70,21 @@ status is 1 when the server refuses the key.`,
 	c.Flags().BoolVar(&w.asJSON, "json", false, "print a line of JSON for each attempt")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		args, settings.args = atDash(c, args)
-		if host.addr == "" {
-			return usagef("--from: is missing: name the server with the tasks")
-		}
 		if w.slots < 1 {
 			return usagef("--slots: %d is less than 1", w.slots)
 		}
 		cfg, err := settings.config(args)
 		if err != nil {
 			return err
+		}
+		shared := len(cfg.NATS.Servers) > 0
+		switch {
+		case shared && c.Flags().Changed("from"):
+			return usagef("--from: and nats exclude each other: tasks come from one of them")
+		case shared:
+			host = nil
+		case host.addr == "":
+			return usagef("--from: is missing: name the server with the tasks, or NATS servers with --nats")
 		}
 		return w.run(c, host, cfg, func(err error) error { return settings.withFlagNames(cfg, err) })
 	}
@@ -86,10 +96,11 @@ func withoutClients(cfg server.Config) server.Config {
 	cfg.HTTP, cfg.GRPC, cfg.Inside = server.Off, server.Off, true
 	cfg.APIKey, cfg.Audit, cfg.Data, cfg.StreamsFile, cfg.Streams = "", "", "", "", nil
 	cfg.Auth, cfg.TLS, cfg.Management, cfg.Apps = config.Auth{}, config.TLS{}, config.Management{}, config.Apps{}
-	cfg.Programs.Root = ""
+	cfg.Programs.Root, cfg.NATS = "", config.NATS{}
 	return cfg
 }
 
+// run runs the tasks of a host; nil = of the NATS servers of cfg.
 func (w *consumer) run(c *cobra.Command, host *remote, cfg server.Config, named func(error) error) error {
 	if w.name == "" {
 		w.name, _ = os.Hostname()
@@ -97,6 +108,19 @@ func (w *consumer) run(c *cobra.Command, host *remote, cfg server.Config, named 
 	}
 	if err := access.CheckName(w.name); err != nil {
 		return usagef("--consumer: %w", err)
+	}
+	if host == nil {
+		job := serving{cfg: withoutClients(cfg), named: named, work: func(ctx context.Context, s *server.Server) error {
+			data, err := server.OpenData(ctx, &cfg, s.Log())
+			if err != nil {
+				return err
+			}
+			defer data.Close()
+			w.work(ctx, c, s, data, strings.Join(cfg.NATS.Servers, " "), nil, cfg.Drain)
+			return nil
+		}}
+		_, err := job.run(c)
+		return err
 	}
 	cl, err := host.dial()
 	if err != nil {
@@ -119,8 +143,7 @@ func (w *consumer) run(c *cobra.Command, host *remote, cfg server.Config, named 
 		case coded.Unauthenticated, coded.PermissionDenied, coded.NotFound:
 			return errors.Join(err, from.Close())
 		}
-		w.ready(c, s, host.addr, err)
-		s.Work(ctx, from, server.Work{Name: w.name, Slots: w.slots, Drain: cfg.Drain, Ended: w.ended(c)})
+		w.work(ctx, c, s, from, host.addr, err, cfg.Drain)
 		return from.Close()
 	}}
 	_, err = job.run(c)
@@ -129,6 +152,13 @@ func (w *consumer) run(c *cobra.Command, host *remote, cfg server.Config, named 
 		return errors.Join(refused.error, err)
 	}
 	return err
+}
+
+// work runs the tasks of a source at an address until ctx ends. away is why the source does not answer yet.
+func (w *consumer) work(ctx context.Context, c *cobra.Command, s *server.Server, from tasks.Source, addr string,
+	away error, drain time.Duration) {
+	w.ready(c, s, addr, away)
+	s.Work(ctx, from, server.Work{Name: w.name, Slots: w.slots, Drain: drain, Ended: w.ended(c)})
 }
 
 // refusal is the cause of the end of a command whose server refuses the key.

@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"hash"
@@ -11,24 +12,34 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"millrace/stream"
 )
 
 // Files is a Store in a folder. A blob is written to a temporary file, synced, and renamed.
 type Files struct {
-	root  *os.Root
-	sync  bool
-	bytes atomic.Int64
-	next  atomic.Uint64
+	root    *os.Root
+	sync    bool
+	process string // begins the names of temporary files
+	bytes   atomic.Int64
+	next    atomic.Uint64
 }
+
+// FilesOptions configure Files.
+type FilesOptions struct {
+	Sync   bool // Commit returns when the disk has the blob
+	Shared bool // other processes use the folder at the same time
+}
+
+// unfinishedAge is the age from which no process of a shared folder still writes a temporary file.
+const unfinishedAge = 24 * time.Hour
 
 // temporary is the folder of unfinished blobs. Keys cannot begin with a dot.
 const temporary = ".writing"
 
-// OpenFiles opens the folder, which is created when missing, and removes unfinished blobs of an earlier process. With
-// sync, Commit returns when the disk has the blob.
-func OpenFiles(folder string, sync bool) (*Files, error) {
+// OpenFiles opens the folder, which is created when missing, and removes unfinished blobs of earlier processes.
+func OpenFiles(folder string, o FilesOptions) (*Files, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
@@ -36,8 +47,12 @@ func OpenFiles(folder string, sync bool) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{root: root, sync: sync}
-	err = errors.Join(root.RemoveAll(temporary), root.Mkdir(temporary, 0o700))
+	f := &Files{root: root, sync: o.Sync, process: rand.Text()}
+	if o.Shared {
+		err = f.removeUnfinished(time.Now().Add(-unfinishedAge))
+	} else {
+		err = errors.Join(root.RemoveAll(temporary), root.Mkdir(temporary, 0o700))
+	}
 	if err == nil {
 		err = f.measure()
 	}
@@ -47,18 +62,44 @@ func OpenFiles(folder string, sync bool) (*Files, error) {
 	return f, nil
 }
 
+// removeUnfinished removes the temporary files from before a time.
+func (f *Files) removeUnfinished(before time.Time) error {
+	if err := f.root.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	list, err := fs.ReadDir(f.root.FS(), temporary)
+	for _, e := range list {
+		info, err := e.Info()
+		if err == nil && info.ModTime().Before(before) {
+			err = f.root.Remove(path.Join(temporary, e.Name()))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
 // measure adds up the sizes of all blobs.
 func (f *Files) measure() error {
 	return fs.WalkDir(f.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return err
+			return present(err)
 		}
 		info, err := d.Info()
 		if err == nil {
 			f.bytes.Add(info.Size())
 		}
-		return err
+		return present(err)
 	})
+}
+
+// present returns err, and nil for a file that another process has removed meanwhile.
+func present(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Close closes the folder.
@@ -81,7 +122,7 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	name := path.Join(temporary, strconv.FormatUint(f.next.Add(1), 10))
+	name := path.Join(temporary, f.process+strconv.FormatUint(f.next.Add(1), 10))
 	file, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -229,17 +270,14 @@ func (f *Files) Delete(_ context.Context, prefix string) error {
 	}
 	var size int64
 	err := fs.WalkDir(f.root.FS(), prefix, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
 		if err != nil || d.IsDir() {
-			return err
+			return present(err)
 		}
 		info, err := d.Info()
 		if err == nil {
 			size += info.Size()
 		}
-		return err
+		return present(err)
 	})
 	if err := errors.Join(err, f.root.RemoveAll(prefix)); err != nil {
 		return err
@@ -254,7 +292,7 @@ func (f *Files) Folders(depth int) ([]string, error) {
 	err := fs.WalkDir(f.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || !d.IsDir() || name == ".":
-			return err
+			return present(err)
 		case name == temporary:
 			return fs.SkipDir
 		case strings.Count(name, "/") == depth-1:

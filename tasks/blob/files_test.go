@@ -29,7 +29,7 @@ func put(t *testing.T, f *Files, key, text string) Info {
 
 func openFiles(t *testing.T, dir string) *Files {
 	t.Helper()
-	f, err := OpenFiles(dir, true)
+	f, err := OpenFiles(dir, FilesOptions{Sync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
