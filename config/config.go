@@ -415,6 +415,10 @@ func (c Config) Validate() error {
 	if c.HTTP == Off && c.Data != "" {
 		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
 	}
+	if c.Containers.Host != "" && len(c.NATS.Servers) > 0 {
+		bad("containers.host", "and nats exclude each other: models of the kind container need a folder data of the "+
+			"server alone")
+	}
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
 		bad("tls.self_signed", "and tls.cert exclude each other")

@@ -32,14 +32,18 @@ func (n NATS) validate(data string) error {
 	for _, s := range n.Servers {
 		u, err := url.Parse(s)
 		switch {
-		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" || u.Path != "" || u.RawQuery != "":
-			errs = append(errs, bad("nats", "an entry is no address such as nats://10.0.0.5:4222 or tls://nats.example.org"))
+		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" || u.Path != "" ||
+			u.RawQuery != "":
+			errs = append(errs, bad("nats",
+				"an entry is no address such as nats://10.0.0.5:4222 or tls://nats.example.org"))
 		case u.User != nil:
-			errs = append(errs, bad("nats", "an entry has a user: set nats_user and nats_password, or nats_credentials"))
+			errs = append(errs, bad("nats",
+				"an entry has a user: set nats_user and nats_password, or nats_credentials"))
 		}
 	}
 	if data == "" {
-		errs = append(errs, bad("nats", "needs data: a folder that the servers and consumers of the NATS servers share"))
+		errs = append(errs, bad("nats",
+			"needs data: a folder that the servers and consumers of the NATS servers share"))
 	}
 	if (n.User == "") != (n.Password == "") {
 		errs = append(errs, bad("nats_user", "and nats_password belong together"))

@@ -219,11 +219,12 @@ func TestPairs(t *testing.T) {
 			if c.nats != nil {
 				o.NATS = &NATS{Servers: []string{c.nats.ClientURL()}}
 			}
-			if d, err := OpenData(t.Context(), c.folder, true, o); err == nil || !strings.Contains(err.Error(), c.want) {
+			d, err := OpenData(t.Context(), c.folder, true, o)
+			if err == nil {
+				d.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
-				if err == nil {
-					d.Close()
-				}
 			}
 			if after := tree(t, c.folder); c.folder != "" && !strings.Contains(after, before) {
 				t.Errorf("files before %s, after %s", before, after)
