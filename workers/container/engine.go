@@ -43,6 +43,8 @@ type Engine struct {
 	mu    sync.Mutex
 	id    string // of the data folder; "" until Open
 	swept bool   // containers of an earlier process were removed
+
+	models models
 }
 
 // defaultUser is the user of containers of a server that runs as root.
@@ -156,11 +158,13 @@ func (e *Engine) Open(ctx context.Context) error {
 
 // open makes the folders, and reads or makes the id of the data folder.
 func (e *Engine) open() error {
-	if err := os.RemoveAll(filepath.Join(e.folder, "runs")); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(e.folder, "runs"), 0o711); err != nil {
-		return err
+	for _, name := range []string{"runs", "models"} {
+		if err := os.RemoveAll(filepath.Join(e.folder, name)); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(e.folder, name), 0o711); err != nil {
+			return err
+		}
 	}
 	name := filepath.Join(e.folder, "id")
 	b, err := os.ReadFile(name)
@@ -213,6 +217,15 @@ func (e *Engine) remove(ctx context.Context, id string) error {
 // unavailable returns the error of an engine that does not do its work.
 func unavailable(err error) error {
 	return stream.Errorf(stream.Unavailable, "", "the container engine fails: %w", err)
+}
+
+// Allowed returns nil for an image that models may have. Errors: of a load of a model with the image.
+func (e *Engine) Allowed(image string) error {
+	if err := e.usable(); err != nil {
+		return err
+	}
+	_, err := e.allowed(image)
+	return err
 }
 
 // allowed returns the name of an image for the engine. Errors: PermissionDenied, when containers.images has no entry

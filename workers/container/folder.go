@@ -61,7 +61,7 @@ func (f *folder) fill(ctx context.Context, r *stream.FileRun) error {
 	if isZip(r) {
 		err := ziptree.Extract(ctx, root, r.Input, r.Size, ziptree.Limits{Bytes: f.limits.Input, Files: f.limits.Files,
 			Ratio: maxRatio})
-		return coded(err, stream.InvalidArgument, "the input")
+		return coded(err, stream.InvalidArgument, "", "the input")
 	}
 	to, err := root.OpenFile(fileName(r.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -87,7 +87,7 @@ func fileName(name string) string {
 	return name
 }
 
-// deliver writes the result of a run: the only file in output, or a zip of all files.
+// deliver writes the result of a run: the only file in output, or a zip of all files, with container.zip in any case.
 func (f *folder) deliver(ctx context.Context, r *stream.FileRun) error {
 	root, err := os.OpenRoot(f.output())
 	if err != nil {
@@ -98,11 +98,11 @@ func (f *folder) deliver(ctx context.Context, r *stream.FileRun) error {
 	infos, names, err := ziptree.List(root, l)
 	switch {
 	case err != nil:
-		return coded(err, stream.InvalidArgument, "/output")
+		return coded(err, stream.InvalidArgument, "", "/output")
 	case len(names) == 0:
 		return stream.Errorf(stream.InvalidArgument, "",
 			"the container has ended with status 0, and wrote no file to /output")
-	case len(names) == 1 && !infos[0].IsDir():
+	case len(names) == 1 && !infos[0].IsDir() && !f.limits.Zip:
 		media := mime.TypeByExtension(path.Ext(names[0]))
 		if media == "" {
 			media = "application/octet-stream"
@@ -117,11 +117,11 @@ func (f *folder) deliver(ctx context.Context, r *stream.FileRun) error {
 	if err == nil {
 		err = ziptree.Pack(ctx, to, root, l)
 	}
-	return coded(err, stream.InvalidArgument, "/output")
+	return coded(err, stream.InvalidArgument, "", "/output")
 }
 
 // coded gives an error of ziptree a code: TooLarge for limits, otherwise code.
-func coded(err error, code stream.Code, what string) error {
+func coded(err error, code stream.Code, field, what string) error {
 	var rule *ziptree.Error
 	if !errors.As(err, &rule) {
 		return err
@@ -129,7 +129,7 @@ func coded(err error, code stream.Code, what string) error {
 	if rule.Large {
 		code = stream.TooLarge
 	}
-	return stream.Errorf(code, "", "%s: %w", what, err)
+	return stream.Errorf(code, field, "%s: %w", what, err)
 }
 
 // reader reads until ctx ends.

@@ -24,7 +24,8 @@ type job struct {
 	engine *Engine
 	set    *parameters
 	image  image
-	model  string // name
+	model  string      // name
+	files  *modelFiles // nil = no /model
 	run    *stream.FileRun
 	folder *folder
 	log    *slog.Logger
@@ -220,8 +221,8 @@ func (j *job) options() client.ContainerCreateOptions {
 		{Type: mount.TypeBind, Source: j.folder.input(), Target: "/input", ReadOnly: true},
 		{Type: mount.TypeBind, Source: j.folder.output(), Target: "/output"},
 	}
-	if p.Model != "" {
-		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: p.Model, Target: "/model", ReadOnly: true})
+	if j.files != nil {
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: j.files.folder, Target: "/model", ReadOnly: true})
 	}
 	small := fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=1777", p.Tmp) // Podman takes the mode of the image's folder
 	tmpfs := map[string]string{"/tmp": small}

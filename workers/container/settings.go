@@ -17,7 +17,7 @@ func init() {
 		Loads:    func(source string) bool { return strings.HasPrefix(source, scheme) },
 		HostParams: []string{"container.image", "container.pull", "container.model", "container.gpus",
 			"container.memory", "container.cpus", "container.pids", "container.tmp", "container.time",
-			"container.grace", "container.input", "container.output", "container.files"},
+			"container.grace", "container.input", "container.output", "container.files", "container.zip"},
 	})
 }
 
@@ -32,7 +32,7 @@ type settings struct {
 type parameters struct {
 	Image  string `yaml:"image" unset:"the source, as in container://IMAGE" help:"name of the image; one of containers.images"`
 	Pull   string `yaml:"pull" default:"never" words:"never missing always" advanced:"yes" help:"when a load gets the image from its registry; missing = when the engine has no image of the name"`
-	Model  string `yaml:"model" path:"file" unset:"none" example:"weights" advanced:"yes" help:"a folder that the container reads as /model"`
+	Model  string `yaml:"model" path:"file" unset:"none" example:"weights" advanced:"yes" help:"a folder, or a zip file with the files of a folder, that the container reads as /model"`
 	GPUs   string `yaml:"gpus" unset:"none" example:"all" help:"GPUs of the container: all, a number, or ids with commas"`
 	Memory int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of a container, the files in /tmp included"`
 
@@ -42,9 +42,10 @@ type parameters struct {
 	Time  time.Duration  `yaml:"time" default:"1h" min:"100ms" max:"720h" advanced:"yes" help:"longest run of a container"`
 	Grace *time.Duration `yaml:"grace" default:"10s" max:"10m" advanced:"yes" help:"time from SIGTERM to SIGKILL for a container that must end"`
 
-	Input  int64 `yaml:"input" default:"4GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of the extracted files of a zip"`
+	Input  int64 `yaml:"input" default:"4GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of the extracted files of a zip, of container.model too"`
 	Output int64 `yaml:"output" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes in /output"`
 	Files  int   `yaml:"files" default:"10000" min:"1" max:"65536" advanced:"yes" help:"most files and folders of a zip, and in /output"`
+	Zip    bool  `yaml:"zip" advanced:"yes" help:"the result is a zip file also when /output has one file"`
 }
 
 // image returns the name of the image.

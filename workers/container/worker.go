@@ -3,8 +3,7 @@ package container
 import (
 	"context"
 	"log/slog"
-	"os"
-	"path/filepath"
+	"sync"
 
 	"millrace/batching"
 	"millrace/stream"
@@ -19,6 +18,9 @@ type worker struct {
 	image  image
 	name   string
 	log    *slog.Logger
+
+	mu    sync.Mutex
+	model *modelFiles // nil = no /model, or after Destroy
 }
 
 var _ workers.FileWorker = (*worker)(nil)
@@ -34,14 +36,6 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	if err != nil {
 		return nil, err
 	}
-	if w.set.Model != "" {
-		if w.set.Model, err = filepath.Abs(w.set.Model); err != nil {
-			return nil, err
-		}
-		if st, err := os.Stat(w.set.Model); err != nil || !st.IsDir() {
-			return nil, stream.Errorf(stream.NotFound, "container.model", "%s is no folder", w.set.Model)
-		}
-	}
 	if _, err := w.engine.allowed(name); err != nil { // before the first call of the engine
 		return nil, err
 	}
@@ -50,6 +44,11 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	}
 	if w.image, err = w.engine.find(ctx, name, w.set.Pull, env.Log); err != nil {
 		return nil, err
+	}
+	if w.set.Model != "" {
+		if w.model, err = w.engine.modelFiles(ctx, &w.set); err != nil {
+			return nil, err
+		}
 	}
 	text := func(name string) []stream.TensorSpec {
 		return []stream.TensorSpec{{Name: name, Datatype: stream.Bytes, Shape: []int{1}}}
@@ -69,6 +68,26 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 
 // RunFile implements workers.FileWorker.
 func (w *worker) RunFile(ctx context.Context, f *stream.FileRun) error {
-	j := &job{engine: w.engine, set: &w.set, image: w.image, model: w.name, run: f, log: w.log}
+	w.mu.Lock()
+	files := w.model
+	if files != nil {
+		w.engine.holdModel(files)
+		defer w.engine.releaseModel(files)
+	}
+	w.mu.Unlock()
+	if files == nil && w.set.Model != "" {
+		return stream.Errorf(stream.Unloaded, "", "model %s was unloaded", w.name)
+	}
+	j := &job{engine: w.engine, set: &w.set, image: w.image, model: w.name, files: files, run: f, log: w.log}
 	return j.runFile(ctx)
+}
+
+// Destroy implements workers.Worker.
+func (w *worker) Destroy() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.model != nil {
+		w.engine.releaseModel(w.model)
+		w.model = nil
+	}
 }
