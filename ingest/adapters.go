@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -34,9 +35,21 @@ type AdapterEnv struct {
 	HTTP   *httpd.Server // with the routes under http; nil when http is off
 	Limits Limits
 	Drain  time.Duration // the longest time from the end of Serve's context to the return of Serve
+	Data   string        // the data folder, in use by the server; "" = none
+	Models Definer       // adds models
 	// Opened returns the adapter of that name that was made before, such as tasks; nil = the adapter is off.
 	Opened func(name string) Interface
 	Log    *slog.Logger
+}
+
+// Definer adds models to the configured models. A Definer is safe for concurrent use.
+type Definer interface {
+	// Define makes a model known, without loading the model. settings are key=value,... as in --model. Errors: Conflict,
+	// when there is a model of the name; PermissionDenied for an image that is not in containers.images; wrong
+	// settings.
+	Define(name, source, settings string) error
+	// Forget unloads a model of Define, and makes its name free.
+	Forget(ctx context.Context, name string) error
 }
 
 // RegisteredAdapter is an AdapterKind whose functions get the parts of the server's configuration.

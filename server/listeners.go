@@ -101,7 +101,7 @@ func listeners() []listener {
 // adapterEnv returns the environment of a registered adapter.
 func (s *Server) adapterEnv(name string) ingest.AdapterEnv {
 	return ingest.AdapterEnv{HTTP: s.http, Limits: s.cfg.Limits, Drain: s.cfg.Drain, Log: s.log,
-		Opened: s.listening.adapter,
+		Opened: s.listening.adapter, Data: s.cfg.Data, Models: definer{s},
 		Listen: func(address string) (net.Listener, error) {
 			ln, err := s.limit.Listen(name, address)
 			if err == nil && s.tls.on() {

@@ -24,6 +24,7 @@ func isReloaded(path string) bool {
 // configured is the configuration after the last Reload.
 type configured struct {
 	models    atomic.Pointer[[]workers.Config]
+	defining  sync.Mutex // held from the check of a name of ingest.Definer to the definition
 	reloading sync.Mutex // guards the fields below
 	last      *Config    // of the last Reload; nil = no Reload
 	refused   []string   // the models that the last Reload failed to load

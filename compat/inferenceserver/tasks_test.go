@@ -300,7 +300,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"", []string{"zip_file", ok}, 400, "human_readable_id: is missing"},
 		{"human_readable_id=files&human_readable_id=files", []string{"zip_file", ok}, 400, "in the query twice"},
-		{"human_readable_id=files&model_human_readable_id=echo", []string{"zip_file", ok}, 400, "model_human_readable_id: "},
+		{"human_readable_id=files&model_human_readable_id=echo", []string{"zip_file", ok}, 400,
+			"model_human_readable_id: "},
 		{"human_readable_id=files&uid=1", []string{"zip_file", ok}, 400, "uid: is no option"},
 		{"human_readable_id=" + strings.Repeat("a", 2049), []string{"zip_file", ok}, 400, "longer than"},
 		{"human_readable_id=files", nil, 400, "zip_file: is missing"},
