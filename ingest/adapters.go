@@ -44,9 +44,9 @@ type AdapterEnv struct {
 
 // Definer adds models to the configured models. A Definer is safe for concurrent use.
 type Definer interface {
-	// Define makes a model known, without loading the model. settings are key=value,... as in --model. Errors: Conflict,
-	// when there is a model of the name; PermissionDenied for an image that is not in containers.images; wrong
-	// settings.
+	// Define makes a model known, without loading the model. settings are key=value,... as in --model. Errors:
+	// Conflict, when there is a model of the name; PermissionDenied for an image that is not in containers.images;
+	// wrong settings.
 	Define(name, source, settings string) error
 	// Forget unloads a model of Define, and makes its name free.
 	Forget(ctx context.Context, name string) error

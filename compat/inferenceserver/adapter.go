@@ -72,7 +72,8 @@ func routes(o Options) []openapi.Route {
 			Answer: []model{}},
 		{Method: "POST", Path: pathModels, Role: role.Manage, Public: o.PublicPostModel, Limited: true, Tag: tag,
 			Summary: "Post a model: a container image, with a zip file for /model",
-			Doc:     "The image must be in containers.images. The model stays until it is deleted, also after restarts.",
+			Doc: "The image must be in containers.images. The model stays until it is deleted, also after " +
+				"restarts.",
 			Query: []openapi.Param{
 				{Name: "container_tag", Type: "string", Doc: "the image"},
 				{Name: "human_readable_id", Type: "string", Doc: "the name of the model"},

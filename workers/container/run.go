@@ -222,7 +222,8 @@ func (j *job) options() client.ContainerCreateOptions {
 		{Type: mount.TypeBind, Source: j.folder.output(), Target: "/output"},
 	}
 	if j.files != nil {
-		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: j.files.folder, Target: "/model", ReadOnly: true})
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: j.files.folder, Target: "/model",
+			ReadOnly: true})
 	}
 	small := fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=1777", p.Tmp) // Podman takes the mode of the image's folder
 	tmpfs := map[string]string{"/tmp": small}
