@@ -367,12 +367,12 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 			q.pop()
 			continue
 		}
-		r, kept, apart := t.stream.TakeUnless(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted,
+		r, kept, separate := t.stream.TakeFiltered(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted,
 			in.heavy.isSeparate)
 		if kept {
 			return true
 		}
-		if apart {
+		if separate {
 			in.heavy.add(t.stream, x, t.stream.TokenPriority())
 		}
 		q.pop()

@@ -50,7 +50,7 @@ func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool,
 	}
 	p := &Pool{model: model, mem: mem, backend: backend, size: max(n, 1)}
 	if backend == Shared {
-		p.spares = &spares{mem: mem, most: p.size}
+		p.spares = &spares{mem: mem, max: p.size}
 	}
 	return p, nil
 }

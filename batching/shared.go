@@ -44,7 +44,7 @@ func (s *Segment) contains(data []byte) bool {
 type spares struct {
 	mem  *buf.Pool
 	mu   sync.Mutex
-	most int
+	max  int
 	made int // in spare, and in use for segments held by results
 	free []*Segment
 }
@@ -58,7 +58,7 @@ func (p *spares) take(n int) *Segment {
 		p.free[last], p.free = nil, p.free[:last]
 		return s
 	}
-	if p.made >= p.most || p.mem.Charge(int64(n)) != nil {
+	if p.made >= p.max || p.mem.Charge(int64(n)) != nil {
 		return nil
 	}
 	s, err := newSegment(n)
@@ -89,13 +89,13 @@ func (p *spares) resize(most int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.most = most
+	p.max = most
 	p.shrink()
 }
 
 // shrink frees spare segments above the limit. The caller holds mu.
 func (p *spares) shrink() {
-	for last := len(p.free) - 1; last >= 0 && p.made > p.most; last-- {
+	for last := len(p.free) - 1; last >= 0 && p.made > p.max; last-- {
 		p.mem.Refund(int64(p.free[last].Size))
 		p.free[last].free()
 		p.free[last], p.free = nil, p.free[:last]

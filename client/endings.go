@@ -311,7 +311,7 @@ func (s *Session) endStream(st *Stream, err error) {
 	})
 	close(st.replies)
 	close(st.done)
-	if st.alone {
+	if st.ownsSession {
 		s.stop(err)
 	}
 }

@@ -103,7 +103,7 @@ func paramsOf(from oip.Params) stream.Params {
 	}
 	out := make(stream.Params, len(from))
 	for _, p := range from {
-		out[p.Key] = p.Any()
+		out[p.Key] = p.Value()
 	}
 	return out
 }

@@ -90,14 +90,14 @@ const (
 // Stream sends frames to one model and receives exactly one ending for each frame. All methods may be called
 // concurrently.
 type Stream struct {
-	s       *Session
-	alone   bool // the only stream of the session, which ends with the stream
-	model   string
-	opts    StreamOptions
-	codec   wire.Codec
-	replies chan Reply
-	done    chan struct{} // closed when the last ending was delivered
-	quit    chan struct{} // closed to discard unreceived replies
+	s           *Session
+	ownsSession bool // the only stream of the session, which ends with the stream
+	model       string
+	opts        StreamOptions
+	codec       wire.Codec
+	replies     chan Reply
+	done        chan struct{} // closed when the last ending was delivered
+	quit        chan struct{} // closed to discard unreceived replies
 
 	// The fields below are guarded by s.mu.
 	sid       uint32
@@ -157,7 +157,7 @@ func (s *Session) open(ctx context.Context, model string, opts StreamOptions, al
 	if err != nil {
 		return nil, err
 	}
-	st.alone = alone
+	st.ownsSession = alone
 	s.write.Lock()
 	s.mu.Lock()
 	if s.closed {
@@ -417,7 +417,7 @@ func (st *Stream) Close(ctx context.Context) (Totals, error) {
 		late = fmt.Errorf("%d frames have not ended: %w", st.Waiting(), context.Cause(ctx))
 		st.abandon()
 	}
-	if st.alone {
+	if st.ownsSession {
 		_ = st.s.Close()
 	}
 	if late != nil {

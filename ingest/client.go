@@ -39,7 +39,7 @@ type ClientKey struct{}
 // entered returns nil if a gate has let the client in.
 func (c *Client) entered() error {
 	if c == nil || c.gate == nil {
-		return access.ErrStranger
+		return access.ErrUnknownClient
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (c *Client) For(n access.Need) error {
 		return nil
 	case c.open:
 		if n.Role != role.Open {
-			return access.ErrStranger
+			return access.ErrUnknownClient
 		}
 		return nil
 	case c.of == nil:
@@ -156,7 +156,7 @@ func (c *Client) Ticket() (string, error) {
 		return "", err
 	}
 	if c.account == nil {
-		return "", access.ErrStranger
+		return "", access.ErrUnknownClient
 	}
 	return c.gate.access.Ticket(c.of, c.account)
 }
@@ -308,7 +308,7 @@ func (m *models) all() (Repository, error) {
 	case err != nil:
 		return nil, err
 	case m.open:
-		return nil, access.ErrStranger
+		return nil, access.ErrUnknownClient
 	}
 	return m.gate.backend.Models(), nil
 }

@@ -146,7 +146,7 @@ func (g *Gate) Redeem(ticket string) (*Client, error) {
 	case err != nil:
 		return nil, err
 	case p == nil && g.access.Required():
-		return nil, access.ErrStranger
+		return nil, access.ErrUnknownClient
 	}
 	return g.client(p, a), nil
 }

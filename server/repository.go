@@ -68,9 +68,9 @@ const maxRetry = 5 * time.Minute
 
 // failing is a model of the repository with a failed load.
 type failing struct {
-	reason string // as logged
-	waits  backoff.Backoff
-	again  time.Time // latest time of the next attempt
+	reason      string // as logged
+	waits       backoff.Backoff
+	nextAttempt time.Time // latest time of the next attempt
 }
 
 // polled is the state of the repository's folder at the last look. polled is not safe for concurrent use.
@@ -90,7 +90,7 @@ func (p *polled) failed(name string, err error, least time.Duration) (differs bo
 		}
 		p.failing[name] = f
 	}
-	f.again = time.Now().Add(f.waits.Next(rand.Float64()))
+	f.nextAttempt = time.Now().Add(f.waits.Next(rand.Float64()))
 	differs = f.reason != err.Error()
 	f.reason = err.Error()
 	return differs
@@ -105,7 +105,7 @@ func (p *polled) retried(changed []string) (names []string) {
 		switch {
 		case slices.Contains(changed, name):
 			f.waits.Reset()
-		case len(changed) > 0 || !now.Before(f.again):
+		case len(changed) > 0 || !now.Before(f.nextAttempt):
 			names = append(names, name)
 		}
 	}

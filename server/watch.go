@@ -27,9 +27,9 @@ const (
 	// The watch ignores a settings file that the program itself writes: a settings file that changes at maxMoves
 	// looks in a row, or alone causes more than maxAlone reloads in a row with at most aloneLooks looks between two
 	// reloads.
-	maxMoves   = 10
-	maxAlone   = 2
-	aloneLooks = 30
+	maxMoves           = 10
+	maxSettingsReloads = 2
+	aloneLooks         = 30
 )
 
 // fileState identifies the content of a file.
@@ -38,8 +38,8 @@ type fileState struct {
 	mtime time.Time
 }
 
-// watched is a program with watched files.
-type watched struct {
+// watchedProgram is a program with watched files.
+type watchedProgram struct {
 	source, main string // the configured source, and its file
 	loaded, seen map[string]fileState
 	fixed        bool            // the folder is too large: look only at the known files
@@ -47,23 +47,23 @@ type watched struct {
 	ignored      map[string]bool // settings files that the program writes
 	moves        map[string]int  // consecutive looks at which a settings file had changed
 	// loads in a row for files of settings alone, by file; "" = new ones and those that are gone
-	alone      map[string]int
-	empty      map[string]bool // empty files that were not empty at the load
-	emptyLooks int             // consecutive looks with empty files
-	since      int             // looks since the last reload for settings files alone
+	settingsReloads map[string]int
+	empty           map[string]bool // empty files that were not empty at the load
+	emptyLooks      int             // consecutive looks with empty files
+	since           int             // looks since the last reload for settings files alone
 }
 
 // newWatched returns a program with the current state of its files.
-func newWatched(source string) *watched {
-	w := &watched{source: source, main: fileOf(source), ignored: map[string]bool{}}
+func newWatched(source string) *watchedProgram {
+	w := &watchedProgram{source: source, main: fileOf(source), ignored: map[string]bool{}}
 	w.loaded = w.files()
 	w.seen = w.loaded
 	return w
 }
 
 // watchedPrograms returns the programs of the configuration, with the state of their files before the load.
-func (s *Server) watchedPrograms() map[string]*watched {
-	all := map[string]*watched{}
+func (s *Server) watchedPrograms() map[string]*watchedProgram {
+	all := map[string]*watchedProgram{}
 	for _, m := range s.cfg.Models {
 		m = m.WithDefaults()
 		if !IsProgram(m.Kind) {
@@ -80,7 +80,7 @@ func (s *Server) watchedPrograms() map[string]*watched {
 }
 
 // watchedProgram returns a program with the state of its files before the load, or nil without known files.
-func (s *Server) watchedProgram(m workers.Config) *watched {
+func (s *Server) watchedProgram(m workers.Config) *watchedProgram {
 	source := sourceOf(m)
 	if source == "" {
 		s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its "+
@@ -99,7 +99,7 @@ func (s *Server) beginWatch(m workers.Config) (watch func()) {
 		return func() {}
 	}
 	m = m.WithDefaults()
-	var w *watched
+	var w *watchedProgram
 	if IsProgram(m.Kind) {
 		w = s.watchedProgram(m)
 	}
@@ -117,18 +117,18 @@ func (s *Server) beginWatch(m workers.Config) (watch func()) {
 // watchList has the watched programs. The zero value is empty. watchList is safe for concurrent use.
 type watchList struct {
 	mu  sync.Mutex
-	all map[string]*watched
+	all map[string]*watchedProgram
 }
 
 // start replaces all watched programs.
-func (l *watchList) start(all map[string]*watched) {
+func (l *watchList) start(all map[string]*watchedProgram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = all
 }
 
 // set watches a program; w nil = the program is not watched.
-func (l *watchList) set(name string, w *watched) {
+func (l *watchList) set(name string, w *watchedProgram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w == nil {
@@ -139,14 +139,14 @@ func (l *watchList) set(name string, w *watched) {
 }
 
 // now returns a copy of the list.
-func (l *watchList) now() map[string]*watched {
+func (l *watchList) now() map[string]*watchedProgram {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.all)
 }
 
 // end ends the watch of a program, unless a newer watch has replaced w.
-func (l *watchList) end(name string, w *watched) {
+func (l *watchList) end(name string, w *watchedProgram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all[name] == w {
@@ -183,7 +183,7 @@ func sourceOf(m workers.Config) string {
 }
 
 // logFixed logs that the server does not watch new files of a program.
-func (s *Server) logFixed(name string, w *watched) {
+func (s *Server) logFixed(name string, w *watchedProgram) {
 	if w.fixed {
 		s.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: "+
 			"put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
@@ -202,7 +202,7 @@ func (s *Server) logOwn(name string, files []string) {
 const emptyLooks = 4
 
 // logEmpty logs that the server does not reload a program because of empty files.
-func (s *Server) logEmpty(name string, w *watched) {
+func (s *Server) logEmpty(name string, w *watchedProgram) {
 	if len(w.empty) == 0 {
 		w.emptyLooks = 0
 		return
@@ -269,7 +269,7 @@ func (s *Server) hasDaemons(name string) bool {
 
 // look returns the files that have changed since the load, once the changes have settled, or nil; and the settings
 // files that are no longer watched. Settings files that keep changing do not delay changes of other files.
-func (w *watched) look() (changed, own []string) {
+func (w *watchedProgram) look() (changed, own []string) {
 	now := w.files()
 	w.keepEmptied(now)
 	moving := differing(w.seen, now)
@@ -292,7 +292,7 @@ func (w *watched) look() (changed, own []string) {
 	}
 	switch {
 	case slices.ContainsFunc(changed, w.isCode):
-		w.alone = nil
+		w.settingsReloads = nil
 	case len(changed) > 0:
 		written := w.countAlone(changed, now)
 		changed = slices.DeleteFunc(changed, func(file string) bool { return slices.Contains(written, file) })
@@ -310,7 +310,7 @@ func (w *watched) look() (changed, own []string) {
 
 // keepEmptied treats a file emptied since the load as unchanged, because programs empty a file before writing the
 // file. keepEmptied records emptied files in w.empty.
-func (w *watched) keepEmptied(now map[string]fileState) {
+func (w *watchedProgram) keepEmptied(now map[string]fileState) {
 	empty := map[string]bool{}
 	for file, state := range now {
 		if was := w.loaded[file]; state.size == 0 && was.size > 0 {
@@ -322,9 +322,9 @@ func (w *watched) keepEmptied(now map[string]fileState) {
 
 // countAlone counts a change of settings files alone, and returns the settings files that have caused too many
 // reloads.
-func (w *watched) countAlone(changed []string, now map[string]fileState) (own []string) {
+func (w *watchedProgram) countAlone(changed []string, now map[string]fileState) (own []string) {
 	if w.since > aloneLooks {
-		w.alone = nil
+		w.settingsReloads = nil
 	}
 	w.since = 0
 	alone := map[string]int{}
@@ -335,16 +335,16 @@ func (w *watched) countAlone(changed []string, now map[string]fileState) (own []
 		} else if _, is := now[file]; !is {
 			of = ""
 		}
-		if alone[of] = w.alone[of] + 1; alone[of] > maxAlone {
+		if alone[of] = w.settingsReloads[of] + 1; alone[of] > maxSettingsReloads {
 			own = append(own, file)
 		}
 	}
-	w.alone = alone
+	w.settingsReloads = alone
 	return own
 }
 
 // ignore makes files be watched no more.
-func (w *watched) ignore(own []string) {
+func (w *watchedProgram) ignore(own []string) {
 	for _, file := range own {
 		w.ignored[file] = true
 		delete(w.loaded, file)
@@ -353,13 +353,13 @@ func (w *watched) ignore(own []string) {
 }
 
 // isCode reports whether a file is the program's source or a Python file, and not a settings file.
-func (w *watched) isCode(file string) bool {
+func (w *watchedProgram) isCode(file string) bool {
 	return file == w.main || filepath.Ext(file) == ".py"
 }
 
 // wasLoaded records the load of the program. wasLoaded returns the settings files that changed during two loads in a
 // row; the watch ignores these files from now on, to avoid endless reloads.
-func (w *watched) wasLoaded() (own []string) {
+func (w *watchedProgram) wasLoaded() (own []string) {
 	written := map[string]bool{}
 	for _, file := range differing(w.loaded, w.files()) {
 		switch {
@@ -392,7 +392,7 @@ func differing(a, b map[string]fileState) (names []string) {
 }
 
 // files returns the current state of the program's files.
-func (w *watched) files() map[string]fileState {
+func (w *watchedProgram) files() map[string]fileState {
 	files := map[string]fileState{}
 	if !w.fixed {
 		files, w.fixed = filesOf(w.source)

@@ -96,7 +96,7 @@ func TestWatchedFiles(t *testing.T) {
 	for i := range maxVisited { // for example a data set
 		put(fmt.Sprintf("a/%d.bin", i), "")
 	}
-	for name, w := range map[string]*watched{"it grows": w, "it begins so": newWatched(w.source)} {
+	for name, w := range map[string]*watchedProgram{"it grows": w, "it begins so": newWatched(w.source)} {
 		w.look()
 		w.look()
 		put("service.py", name)
@@ -134,22 +134,22 @@ func TestFilesThatProgramsWrite(t *testing.T) {
 			if i%2 == 0 {
 				put("own.json")
 			}
-		}, maxAlone, "own.json"},
+		}, maxSettingsReloads, "own.json"},
 		"at every fifth look": {func(i int) {
 			if i%5 == 0 {
 				put("own.json")
 			}
-		}, maxAlone, "own.json"},
+		}, maxSettingsReloads, "own.json"},
 		"a new one at each look": {func(i int) {
 			put(fmt.Sprintf("new%d.json", i))
 			_ = os.Remove(at(fmt.Sprintf("new%d.json", i-1)))
-		}, maxAlone, "new"},
+		}, maxSettingsReloads, "new"},
 		"a new one at the fifth look": {func(i int) {
 			if i%5 == 0 {
 				put(fmt.Sprintf("new%d.json", i))
 				_ = os.Remove(at(fmt.Sprintf("new%d.json", i-15)))
 			}
-		}, 2 * maxAlone, "new"}, // of these as many behind the change of the source
+		}, 2 * maxSettingsReloads, "new"}, // of these as many behind the change of the source
 		"by hand": {func(i int) {
 			if i%(aloneLooks+5) == 0 {
 				put("own.json")

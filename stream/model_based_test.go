@@ -195,7 +195,7 @@ func (m *machine) take(t *rapid.T) {
 	predict := time.Duration(rapid.IntRange(0, 8).Draw(t, "predict")) * time.Millisecond
 	leave := rapid.IntRange(0, 3).Draw(t, "leave") == 0
 	token := m.ep.pop()
-	r, kept, left := m.TakeUnless(m.now, 4, nil, predict, func(*stream.Request) bool { return leave })
+	r, kept, left := m.TakeFiltered(m.now, 4, nil, predict, func(*stream.Request) bool { return leave })
 	if kept {
 		t.Fatal("a frame of one row did not fit")
 	}

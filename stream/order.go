@@ -24,7 +24,7 @@ func (s *Stream) ended(r *Request) {
 // complete fills in the result of r, counts the result and pushes the endings in turn.
 func (s *Stream) complete(r *Request) {
 	res := &r.result
-	if begun := Instant(r.begun.Load()); begun != 0 {
+	if begun := Instant(r.runStart.Load()); begun != 0 {
 		r.Timing.Started = begun
 	}
 	res.Outcome = r.Outcome()

@@ -5,13 +5,13 @@ func (r *Request) states() *states {
 	if r.holdsToken {
 		return &r.Stream.states
 	}
-	return r.own
+	return r.detachedStates
 }
 
 // statesToSet is states for a caller that sets a state: never nil.
 func (r *Request) statesToSet() *states {
-	if !r.holdsToken && r.own == nil {
-		r.own = &states{}
+	if !r.holdsToken && r.detachedStates == nil {
+		r.detachedStates = &states{}
 	}
 	return r.states()
 }
@@ -93,7 +93,7 @@ var errStateLost = Errorf(Unavailable, "sequence_id",
 func (s *Stream) detachState(r *Request) {
 	if r.holdsToken && r.Outcome() == Pending {
 		own := s.states
-		r.own, s.states = &own, states{}
+		r.detachedStates, s.states = &own, states{}
 		r.holdsToken, r.detached = false, true
 	}
 }

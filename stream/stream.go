@@ -265,19 +265,19 @@ type Request struct {
 
 	watch watch
 
-	outcome atomic.Uint32 // Outcome, set once
-	begun   atomic.Int64  // see Begin; 0 = Timing.Started holds
-	counts  *FrameCounts  // counts of the frame's acceptance
-	first   bool          // first frame of the stream
-	bound   bool          // a batch holds the memory; under the stream's lock
+	outcome  atomic.Uint32 // Outcome, set once
+	runStart atomic.Int64  // see Begin; 0 = Timing.Started holds
+	counts   *FrameCounts  // counts of the frame's acceptance
+	first    bool          // first frame of the stream
+	bound    bool          // a batch holds the memory; under the stream's lock
 	// gathered is the time of the gathering that bound the request, the same for all requests of a batch. Guarded by
 	// the stream's lock.
 	gathered Instant
 	delayed  bool // exceeded its queue time-out; under the stream's lock
 	// For a stateful model, under the stream's lock:
-	holdsToken bool    // holds the stream's token and state
-	detached   bool    // holds the token, but its state has left the stream: see DetachState
-	own        *states // of a detached or ended request, until its run has returned; or nil
+	holdsToken     bool    // holds the stream's token and state
+	detached       bool    // holds the token, but its state has left the stream: see DetachState
+	detachedStates *states // of a detached or ended request, until its run has returned; or nil
 
 	onEnd  func() // see OnEnd; under the stream's lock
 	early  *early // partial results emitted before the turn, or nil; under the stream's lock
@@ -290,7 +290,7 @@ func (r *Request) Outcome() Outcome { return Outcome(r.outcome.Load()) }
 
 // Begin sets the begin of the request's run to now, later than Timing.Started: the request has waited in its worker.
 // The worker may call Begin while another goroutine ends the request.
-func (r *Request) Begin(now Instant) { r.begun.Store(int64(now)) }
+func (r *Request) Begin(now Instant) { r.runStart.Store(int64(now)) }
 
 // SetResultParam sets a parameter of the result; value is a string, int64, float64 or bool. Only code about to end
 // the request may call SetResultParam.
@@ -369,8 +369,8 @@ func (r *Request) Unbind() {
 		row.Release()
 	}
 	r.Assembled.release()
-	if own := r.own; own != nil {
-		r.own = nil
+	if own := r.detachedStates; own != nil {
+		r.detachedStates = nil
 		own.drop()
 	}
 }

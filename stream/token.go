@@ -8,14 +8,14 @@ import "time"
 // that the mailbox is empty, the waiting frames were too late, or the next frame is of another class; in the last
 // case Take queues the token again.
 func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
-	r, kept, _ = s.TakeUnless(now, room, class, predict, nil)
+	r, kept, _ = s.TakeFiltered(now, room, class, predict, nil)
 	return r, kept
 }
 
-// TakeUnless is Take for a caller that does not take every frame. When apart returns true for the next frame, the
-// frame stays in the mailbox, and the caller still holds the token. apart is called with the stream's lock held.
-func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.Duration,
-	apart func(*Request) bool) (r *Request, kept, isApart bool) {
+// TakeFiltered is Take with a filter: when skip returns true for the next frame, the frame stays in the mailbox, and the
+// caller still holds the token. skip is called with the stream's lock held.
+func (s *Stream) TakeFiltered(now Instant, room int, class *uint64, predict time.Duration,
+	skip func(*Request) bool) (r *Request, kept, skipped bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.token = taken // so that endings below do not queue a second token
@@ -49,7 +49,7 @@ func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.D
 			s.token = queued
 			return nil, true, false
 		}
-		if apart != nil && apart(r) {
+		if skip != nil && skip(r) {
 			s.token = queued
 			return nil, false, true
 		}

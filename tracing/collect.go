@@ -20,7 +20,7 @@ import (
 type collector struct {
 	o        Options
 	m        *Metrics
-	families []family
+	families []metricFamily
 	descs    []*prometheus.Desc // of the families, in their order
 
 	mu      sync.Mutex
@@ -50,13 +50,13 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect reads the state.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	r := c.reading()
+	r := c.newScrape()
 	for i := range c.families {
 		collect(&c.families[i], r, c.descs[i], ch)
 	}
 }
 
-func collect(f *family, r *reading, d *prometheus.Desc, ch chan<- prometheus.Metric) {
+func collect(f *metricFamily, r *scrape, d *prometheus.Desc, ch chan<- prometheus.Metric) {
 	if f.kind == histogram {
 		for _, s := range r.series {
 			f.values(s, func(values *distribution, labels ...string) {
@@ -75,8 +75,8 @@ func collect(f *family, r *reading, d *prometheus.Desc, ch chan<- prometheus.Met
 	f.read(r, func(v float64, labels ...string) { ch <- prometheus.MustNewConstMetric(d, typ, v, labels...) })
 }
 
-func (c *collector) reading() *reading {
-	r := &reading{version: c.o.Version, adapters: &ingest.Metrics{}, children: child.Live()}
+func (c *collector) newScrape() *scrape {
+	r := &scrape{version: c.o.Version, adapters: &ingest.Metrics{}, children: child.Live()}
 	if c.o.Groups != nil {
 		r.groups = c.o.Groups()
 		c.m.removeUnlisted(r.groups)
@@ -112,11 +112,11 @@ func (c *collector) reading() *reading {
 }
 
 // readStreams reads the server streams: streams with series of their own, and the sum of all other streams.
-func (c *collector) readStreams() streamsReading {
+func (c *collector) readStreams() streamsScrape {
 	c.mu.Lock() // before reading: of two scrapes, the later must have the later counts
 	defer c.mu.Unlock()
 	st := c.o.Streams()
-	out := streamsReading{on: true, panics: st.Panics, states: map[sources.State]int{}}
+	out := streamsScrape{on: true, panics: st.Panics, states: map[sources.State]int{}}
 	for i := range st.Streams {
 		out.states[st.Streams[i].State]++
 	}

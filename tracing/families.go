@@ -18,17 +18,17 @@ import (
 // from the list. The metrics of the Go runtime and of the process have standard names and are registered by their
 // collectors.
 var families = []section{
-	{"Program", []family{
+	{"Program", []metricFamily{
 		{gauge, "millrace_build_info", "The program's version; always 1.",
 			labels{{"version", "as printed by `millrace version`"}},
-			func(r *reading, put put) { put(1, r.version) }, nil},
+			func(r *scrape, put put) { put(1, r.version) }, nil},
 		{gauge, "millrace_goroutines", "Goroutines by the group that started them.",
 			labels{{"group", ""}},
-			func(r *reading, put put) { each(r.adapters.Goroutines, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.Goroutines, put) }, nil},
 		{gauge, "millrace_child_processes", "Child processes, such as ffmpeg, that have not been reaped.", nil,
-			func(r *reading, put put) { put(float64(r.children)) }, nil},
+			func(r *scrape, put put) { put(float64(r.children)) }, nil},
 	}},
-	{"Frames, by model", []family{
+	{"Frames, by model", []metricFamily{
 		{counter, "millrace_frames_accepted_total", "Accepted frames and one-shot requests.", model,
 			ofFrames(func(t *stream.Totals, put func(float64, ...string)) { put(float64(t.Accepted)) }), nil},
 		{counter, "millrace_frames_total", "Ended frames.",
@@ -94,10 +94,10 @@ var families = []section{
 				put(s.run, "run")
 			}}},
 	}},
-	{"Steps of graphs, by graph", []family{
+	{"Steps of graphs, by graph", []metricFamily{
 		{counter, "millrace_steps_total", "Ended steps. The steps' models count these frames as well.",
 			model.and("step", "").and("outcome", "result, drop, error; skipped: no condition or inputs"),
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for _, s := range r.series {
 					s.eachStep(func(name string, st *stepSeries) {
 						for i, outcome := range stepOutcomes {
@@ -112,7 +112,7 @@ var families = []section{
 				s.eachStep(func(name string, st *stepSeries) { put(st.took, name) })
 			}}},
 	}},
-	{"Queue, batches and workers, by model", []family{
+	{"Queue, batches and workers, by model", []metricFamily{
 		{gauge, "millrace_model_ready", "1 when the model can serve.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 {
 				return is(g.State == workers.StateReady)
@@ -146,7 +146,7 @@ var families = []section{
 			}), nil},
 		{counter, "millrace_batches_formed_total", "Batches that ran, by the cause that formed them.",
 			model.and("cause", "full; idle_worker; max_delay: the batcher's longest wait; deadline: of a frame; "+
-				"partial: its memory or worker was needed, or left"), func(r *reading, put put) {
+				"partial: its memory or worker was needed, or left"), func(r *scrape, put put) {
 				for i := range r.groups {
 					for cause, n := range r.groups[i].BatchesBy {
 						put(float64(n), r.groups[i].Model.Name, r.groups[i].Model.Version, cause)
@@ -157,14 +157,14 @@ var families = []section{
 			"Rows for which the batches had room, to divide `millrace_batch_rows_sum` by.", model,
 			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Capacity) }), nil},
 		{gauge, "millrace_batch_buffers", "Batch buffers of the model.", model.and("state", "used, free"),
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for _, g := range r.loaded() {
 					put(float64(max(g.Buffers-g.BuffersFree, 0)), g.Model.Name, g.Model.Version, "used")
 					put(float64(g.BuffersFree), g.Model.Name, g.Model.Version, "free")
 				}
 			}, nil},
 		{gauge, "millrace_workers", "Workers.",
-			model.and("state", "busy; idle; quarantined: the run is past `limits.run`"), func(r *reading, put put) {
+			model.and("state", "busy; idle; quarantined: the run is past `limits.run`"), func(r *scrape, put put) {
 				for _, g := range r.loaded() {
 					put(float64(g.Busy), g.Model.Name, g.Model.Version, "busy")
 					put(float64(max(g.Workers-g.Busy, 0)), g.Model.Name, g.Model.Version, "idle")
@@ -173,7 +173,7 @@ var families = []section{
 			}, nil},
 		{counter, "millrace_shadow_requests_total", "Requests copied to the version as a shadow.",
 			model.and("outcome", "equal, different, failed; skipped: too many waited"),
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for i := range r.groups {
 					g := &r.groups[i]
 					for outcome, n := range map[string]uint64{"equal": g.Shadow.Equal, "different": g.Shadow.Different,
@@ -192,7 +192,7 @@ var families = []section{
 				return float64(g.Restarts)
 			}), nil},
 	}},
-	{"Child processes of models, by model", []family{
+	{"Child processes of models, by model", []metricFamily{
 		{gauge, "millrace_model_processes", "Child processes of the model.", model,
 			ofProcesses(func(p *workers.ProcessStats, put func(float64, ...string)) {
 				put(float64(p.Running))
@@ -217,35 +217,35 @@ var families = []section{
 				}
 			}), nil},
 	}},
-	{"Memory", []family{
+	{"Memory", []metricFamily{
 		{gauge, "millrace_memory_budget_bytes",
 			"`memory.budget`: the most bytes leased and reserved at once.", nil,
-			ofMemory(func(r *reading) float64 {
+			ofMemory(func(r *scrape) float64 {
 				return float64(r.memory.Budget)
 			}), nil},
-		{gauge, "millrace_memory_leased_bytes", "Bytes leased now.", nil, ofMemory(func(r *reading) float64 {
+		{gauge, "millrace_memory_leased_bytes", "Bytes leased now.", nil, ofMemory(func(r *scrape) float64 {
 			return float64(r.memory.Leased)
 		}), nil},
 		{gauge, "millrace_memory_reserved_bytes",
 			"Bytes reserved for batches and caches of loaded models; at most half of the budget.", nil,
-			ofMemory(func(r *reading) float64 {
+			ofMemory(func(r *scrape) float64 {
 				return float64(r.memory.Reserved)
 			}), nil},
 		{gauge, "millrace_memory_idle_bytes", "Free bytes kept for reuse.", nil,
-			ofMemory(func(r *reading) float64 {
+			ofMemory(func(r *scrape) float64 {
 				return float64(r.memory.Idle)
 			}), nil},
-		{gauge, "millrace_memory_leases", "Buffers leased now.", nil, ofMemory(func(r *reading) float64 {
+		{gauge, "millrace_memory_leases", "Buffers leased now.", nil, ofMemory(func(r *scrape) float64 {
 			return float64(r.memory.Leases)
 		}), nil},
 		{counter, "millrace_memory_denied_total", "Leases refused by the budget.", nil,
-			ofMemory(func(r *reading) float64 {
+			ofMemory(func(r *scrape) float64 {
 				return float64(r.memory.Denied)
 			}), nil},
 	}},
-	{"Tasks", []family{
+	{"Tasks", []metricFamily{
 		{gauge, "millrace_tasks", "Stored tasks.",
-			labels{{"state", words(tasks.States)}}, func(r *reading, put put) { each(r.adapters.Tasks, put) }, nil},
+			labels{{"state", words(tasks.States)}}, func(r *scrape, put put) { each(r.adapters.Tasks, put) }, nil},
 		{gauge, "millrace_task_bytes", "Bytes of the inputs and results of all tasks; at most " +
 			"`tasks.max_bytes`.", nil, ofTasks(func(m *ingest.Metrics) float64 {
 			return float64(m.TaskBytes)
@@ -253,19 +253,19 @@ var families = []section{
 		{counter, "millrace_tasks_queued_total", "Queued tasks.",
 			labels{{"origin", "submitted; found: not ended at the server's start; retried: again by a client " +
 				"after the end"}},
-			func(r *reading, put put) { each(r.adapters.TasksQueued, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.TasksQueued, put) }, nil},
 		{counter, "millrace_tasks_ended_total", "Ended tasks.",
 			labels{{"state", "finished, failed, cancelled, expired; deleted: by the client while queued"}},
-			func(r *reading, put put) { each(r.adapters.TasksEnded, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.TasksEnded, put) }, nil},
 		{counter, "millrace_task_attempts_total", "Attempts to run a task.", nil,
 			ofTasks(func(m *ingest.Metrics) float64 { return float64(m.TaskAttempts) }), nil},
 		{counter, "millrace_task_claims_total", "Claims by consumers on other hosts.",
 			labels{{"event", "claimed; finished, failed, released: by the consumer; refused: late requests, such as " +
 				"a result"}},
-			func(r *reading, put put) { each(r.adapters.TaskClaims, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.TaskClaims, put) }, nil},
 	}},
-	{"Connections and sessions", []family{
-		{gauge, "millrace_connections", "Open TCP connections.", byListener, func(r *reading, put put) {
+	{"Connections and sessions", []metricFamily{
+		{gauge, "millrace_connections", "Open TCP connections.", byListener, func(r *scrape, put put) {
 			for name, st := range r.accepted {
 				put(float64(st.Open), name)
 			}
@@ -273,7 +273,7 @@ var families = []section{
 		{counter, "millrace_connections_refused_total", "Connections refused on arrival.",
 			byListener.and("reason", "total: `limits.max_connections`; address: `limits.max_connections_per_address`; "+
 				"descriptors: no free file descriptor"),
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for name, st := range r.accepted {
 					put(float64(st.Refused), name, "total")
 					put(float64(st.RefusedAddress), name, "address")
@@ -281,14 +281,14 @@ var families = []section{
 				}
 			}, nil},
 		{counter, "millrace_connections_shed_total", "Silent connections closed for a newer connection.", byListener,
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for name, st := range r.accepted {
 					put(float64(st.Shed), name)
 				}
 			}, nil},
 		{counter, "millrace_accept_failures_total",
 			"Failed attempts to accept a connection.",
-			byListener, func(r *reading, put put) {
+			byListener, func(r *scrape, put put) {
 				for name, st := range r.accepted {
 					put(float64(st.Failed), name)
 				}
@@ -296,16 +296,16 @@ var families = []section{
 		{counter, "millrace_auth_total", "Requests, calls, logins and used tickets, where clients need credentials.",
 			labels{{"outcome", "allowed; missing, wrong, expired: unauthenticated; denied: without the role, or for " +
 				"a model not allowed to the client; limited: too many logins"}},
-			func(r *reading, put put) { each(r.auth, put) }, nil},
+			func(r *scrape, put put) { each(r.auth, put) }, nil},
 		{counter, "millrace_audit_lost_total", "Administrative acts that could not be written to the audit log.", nil,
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				if r.audit.on {
 					put(float64(r.audit.lost))
 				}
 			}, nil},
 		{counter, "millrace_quota_refused_total", "Refusals, and dropped frames, because of a client's quota " +
 			"(`quotas`).",
-			labels{{"quota", strings.Join(stream.QuotaNames[:], ", ")}, byPrincipal}, func(r *reading, put put) {
+			labels{{"quota", strings.Join(stream.QuotaNames[:], ", ")}, byPrincipal}, func(r *scrape, put put) {
 				for i := range r.uses {
 					for q, n := range r.uses[i].Denied {
 						put(float64(n), stream.Quota(q).String(), r.uses[i].Name)
@@ -327,7 +327,7 @@ var families = []section{
 			ofUses(stream.QuotaLoads, 1), nil},
 		{gauge, "millrace_client_held", "Objects held by clients.",
 			labels{{"quota", "streams, sequences, sessions, decoders, endpoints, regions"}, byPrincipal},
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for i := range r.uses {
 					for q := stream.QuotaStreams; q < stream.QuotaTasks; q++ {
 						put(float64(r.uses[i].Used[q]), q.String(), r.uses[i].Name)
@@ -336,31 +336,31 @@ var families = []section{
 			}, nil},
 		{gauge, "millrace_sessions",
 			"Open sessions; ws_waiting: without a connection, may be resumed.", labels{{"adapter", "ws, ws_waiting"}},
-			func(r *reading, put put) { each(r.adapters.Sessions, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.Sessions, put) }, nil},
 		{counter, "millrace_sessions_closed_total",
 			"Ended sessions, and refused WebSockets (refused).",
 			labels{{"reason", "[codes](protocol.md#codes)"}},
-			func(r *reading, put put) { each(r.adapters.Closed, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.Closed, put) }, nil},
 		{counter, "millrace_streams_closed_total", "Ended streams of WebSocket sessions.",
 			labels{{"reason", "[codes](protocol.md#codes)"}},
-			func(r *reading, put put) { each(r.adapters.StreamEnds, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.StreamEnds, put) }, nil},
 		{gauge, "millrace_credits", "Frames that clients of millrace.v1 may send now, over all streams.", nil,
-			ofAdapters(func(r *reading) float64 { return float64(r.adapters.Credits) }), nil},
+			ofAdapters(func(r *scrape) float64 { return float64(r.adapters.Credits) }), nil},
 		{gauge, "millrace_streams_without_credit", "Streams of millrace.v1 whose clients have to wait.", nil,
-			ofAdapters(func(r *reading) float64 { return float64(r.adapters.WithoutCredit) }), nil},
+			ofAdapters(func(r *scrape) float64 { return float64(r.adapters.WithoutCredit) }), nil},
 		{gauge, "millrace_videos", "Videos decoded for sessions.",
 			labels{{"from", "sent, pulled"}},
-			func(r *reading, put put) { each(r.adapters.Videos, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.Videos, put) }, nil},
 		{counter, "millrace_videos_too_slow_total",
 			"Videos ended by `limits.max_decode_time`.", labels{{"from", "sent, pulled"}},
-			func(r *reading, put put) { each(r.adapters.TooSlow, put) }, nil},
+			func(r *scrape, put put) { each(r.adapters.TooSlow, put) }, nil},
 		{gauge, "millrace_outbox_bytes", "Bytes of replies waiting for clients.", nil,
-			ofAdapters(func(r *reading) float64 { return float64(r.adapters.OutboxBytes) }), nil},
+			ofAdapters(func(r *scrape) float64 { return float64(r.adapters.OutboxBytes) }), nil},
 		{gauge, "millrace_kept_bytes", "Bytes of replies kept for resumption; at most a sixteenth of " +
 			"`memory.budget`, in addition to the budget.", nil,
-			ofAdapters(func(r *reading) float64 { return float64(r.adapters.KeptBytes) }), nil},
+			ofAdapters(func(r *scrape) float64 { return float64(r.adapters.KeptBytes) }), nil},
 	}},
-	{"Traces", []family{
+	{"Traces", []metricFamily{
 		{counter, "millrace_traces_kept_total", "Frames with kept traces, once for each rule.",
 			labels{{"rule", "sampled, slow, dropped, failed, gated"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.Kept, put) }), nil},
@@ -377,15 +377,15 @@ var families = []section{
 			labels{{"reason", "queue_full, refused, failed, too_large, closed"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.Lost, put) }), nil},
 		{counter, "millrace_malformed_trace_contexts_total", "Unreadable trace contexts, ignored.", nil,
-			ofAdapters(func(r *reading) float64 { return float64(r.adapters.Contexts) }), nil},
+			ofAdapters(func(r *scrape) float64 { return float64(r.adapters.Contexts) }), nil},
 		{gauge, "millrace_spans_waiting", "Spans waiting for the collector.", nil,
 			ofTraces(func(t *TraceStats, put put) {
 				put(float64(t.Waiting))
 			}), nil},
 	}},
-	{"Server streams", []family{
+	{"Server streams", []metricFamily{
 		{gauge, "millrace_server_streams", "Server streams.", labels{{"state", words(sources.States)}},
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				if r.streams.on {
 					for _, state := range sources.States {
 						put(float64(r.streams.states[state]), string(state))
@@ -393,7 +393,7 @@ var families = []section{
 				}
 			}, nil},
 		{gauge, "millrace_stream_state", "1 for the current state, 0 for other states.",
-			ofStream.and("state", words(sources.States)), func(r *reading, put put) {
+			ofStream.and("state", words(sources.States)), func(r *scrape, put put) {
 				for i := range r.streams.listed {
 					for _, state := range sources.States {
 						if s := &r.streams.listed[i]; s.Name != "" {
@@ -402,7 +402,7 @@ var families = []section{
 					}
 				}
 			}, nil},
-		{gauge, "millrace_stream_paused", "1 while the stream is paused.", ofStream, func(r *reading, put put) {
+		{gauge, "millrace_stream_paused", "1 while the stream is paused.", ofStream, func(r *scrape, put put) {
 			for i := range r.streams.listed {
 				if s := &r.streams.listed[i]; s.Name != "" {
 					put(is(s.Paused), s.Name)
@@ -437,7 +437,7 @@ var families = []section{
 			}), nil},
 		{counter, "millrace_stream_lost_total", "Frames lost for want of memory, and lost results.",
 			ofStream.and("at", "memory; sinks: to no sink; watchers; a kind of sink: to this sink"),
-			func(r *reading, put put) {
+			func(r *scrape, put put) {
 				for i := range r.streams.listed {
 					s := &r.streams.listed[i]
 					put(float64(s.Lost), s.Name, "memory")
@@ -449,7 +449,7 @@ var families = []section{
 				}
 			}, nil},
 		{counter, "millrace_stream_sink_results_total", "Results accepted by the sink.",
-			ofStream.and("sink", "kind of the sink"), func(r *reading, put put) {
+			ofStream.and("sink", "kind of the sink"), func(r *scrape, put put) {
 				for i := range r.streams.listed {
 					for kind, st := range r.streams.listed[i].Sinks {
 						put(float64(st.Sent), r.streams.listed[i].Name, kind)
@@ -457,7 +457,7 @@ var families = []section{
 				}
 			}, nil},
 		{counter, "millrace_stream_sink_retries_total", "Retried deliveries to the sink.",
-			ofStream.and("sink", "kind of the sink"), func(r *reading, put put) {
+			ofStream.and("sink", "kind of the sink"), func(r *scrape, put put) {
 				for i := range r.streams.listed {
 					for kind, st := range r.streams.listed[i].Sinks {
 						put(float64(st.Retries), r.streams.listed[i].Name, kind)
@@ -478,7 +478,7 @@ var families = []section{
 				}
 			}), nil},
 		{counter, "millrace_stream_panics_total",
-			"Panicked goroutines of all server streams.", nil, func(r *reading, put put) {
+			"Panicked goroutines of all server streams.", nil, func(r *scrape, put put) {
 				if r.streams.on {
 					put(float64(r.streams.panics))
 				}
@@ -492,12 +492,12 @@ func requestFamilies(protocol string, buckets []float64, names *RequestNames) (d
 	if names != nil {
 		route = names.labels()
 	}
-	return family{histogram, protocol + "_request_duration_seconds",
+	return metricFamily{histogram, protocol + "_request_duration_seconds",
 			"Time from a request's headers to the end of its response.", route, nil,
 			&observed{buckets: buckets, nanoseconds: true}},
-		family{histogram, protocol + "_request_size_bytes", "Size of request bodies.", route, nil,
+		metricFamily{histogram, protocol + "_request_size_bytes", "Size of request bodies.", route, nil,
 			&observed{buckets: byteBuckets}},
-		family{histogram, protocol + "_response_size_bytes", "Size of response bodies.", route, nil,
+		metricFamily{histogram, protocol + "_response_size_bytes", "Size of response bodies.", route, nil,
 			&observed{buckets: byteBuckets}}
 }
 
@@ -505,7 +505,7 @@ func (n *RequestNames) labels() labels { return labels{n.Route, n.Status} }
 
 // inProgramFamily is the family of the time in the program.
 func (n *RequestNames) inProgramFamily(buckets []float64) family {
-	return family{histogram, n.InProgram, "Time of answered requests in the application.", n.labels(), nil,
+	return metricFamily{histogram, n.InProgram, "Time of answered requests in the application.", n.labels(), nil,
 		&observed{buckets: buckets, nanoseconds: true}}
 }
 

@@ -19,16 +19,16 @@ import (
 // section is a group of families under one heading in docs/metrics.md.
 type section struct {
 	title    string
-	families []family
+	families []metricFamily
 }
 
-// family describes a metric family.
-type family struct {
+// metricFamily describes a metric family.
+type metricFamily struct {
 	kind kind
 	name string
 	help string // for users, in Markdown
 	labels
-	read func(*reading, put) // samples at a scrape, except for a histogram
+	read func(*scrape, put) // samples at a scrape, except for a histogram
 	*observed
 }
 
@@ -81,14 +81,14 @@ func words[T ~string](values []T) string {
 // put adds a sample with the values of its family's labels, in order.
 type put func(v float64, labels ...string)
 
-// reading is the state of the server at one scrape.
-type reading struct {
+// scrape is the state of the server at one scrape.
+type scrape struct {
 	version  string
 	groups   []workers.GroupStats // by name and version
 	memory   *buf.Stats
 	adapters *ingest.Metrics
 	series   []*series
-	streams  streamsReading
+	streams  streamsScrape
 	accepted map[string]accept.Stats
 	audit    struct {
 		lost uint64
@@ -101,14 +101,14 @@ type reading struct {
 }
 
 // loaded returns the models that are not unloaded.
-func (r *reading) loaded() []workers.GroupStats {
+func (r *scrape) loaded() []workers.GroupStats {
 	return slices.DeleteFunc(slices.Clone(r.groups), func(g workers.GroupStats) bool {
 		return g.State == workers.StateUnloaded
 	})
 }
 
-// streamsReading has the server streams with series of their own, and a nameless sum of all other streams.
-type streamsReading struct {
+// streamsScrape has the server streams with series of their own, and a nameless sum of all other streams.
+type streamsScrape struct {
 	on     bool
 	listed []streams.StreamStats
 	states map[sources.State]int // of all
@@ -119,8 +119,8 @@ type streamsReading struct {
 var byPrincipal = [2]string{"principal", ""}
 
 // ofUses reads how much of a quota clients have used, times unit.
-func ofUses(q stream.Quota, unit float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofUses(q stream.Quota, unit float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.uses {
 			put(float64(r.uses[i].Used[q])*unit, r.uses[i].Name)
 		}
@@ -134,8 +134,8 @@ func each[T int | uint64](values map[string]T, put put) {
 }
 
 // ofLoaded reads one value of each model that is not unloaded.
-func ofLoaded(value func(*workers.GroupStats) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofLoaded(value func(*workers.GroupStats) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.groups {
 			if g := &r.groups[i]; g.State != workers.StateUnloaded {
 				put(value(g), g.Model.Name, g.Model.Version)
@@ -145,8 +145,8 @@ func ofLoaded(value func(*workers.GroupStats) float64) func(*reading, put) {
 }
 
 // ofGroup reads one value of each model, including recently unloaded models.
-func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofGroup(value func(*workers.GroupStats) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.groups {
 			g := &r.groups[i]
 			put(value(g), g.Model.Name, g.Model.Version)
@@ -155,8 +155,8 @@ func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
 }
 
 // ofProcesses reads the child processes of each model that has had child processes.
-func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...string))) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...string))) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.groups {
 			g := &r.groups[i]
 			if g.Processes.Started == 0 {
@@ -170,8 +170,8 @@ func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...stri
 }
 
 // ofSeries reads one value counted by the hooks of each model.
-func ofSeries(value func(*series) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofSeries(value func(*series) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for _, s := range r.series {
 			put(value(s), s.model, s.version)
 		}
@@ -180,8 +180,8 @@ func ofSeries(value func(*series) float64) func(*reading, put) {
 
 // ofFrames reads the counts of the frames of each model, and of frames without a model, whose model and version are
 // "". read puts samples without the labels model and version.
-func ofFrames(read func(*stream.Totals, func(v float64, labels ...string))) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofFrames(read func(*stream.Totals, func(v float64, labels ...string))) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.groups {
 			g := &r.groups[i]
 			read(&g.Frames, func(v float64, labels ...string) {
@@ -206,8 +206,8 @@ func total[K ~string](values map[K]uint64) (all uint64) {
 }
 
 // perStream reads one value of each server stream.
-func perStream(value func(*streams.StreamStats) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func perStream(value func(*streams.StreamStats) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.streams.listed {
 			put(value(&r.streams.listed[i]), r.streams.listed[i].Name)
 		}
@@ -216,8 +216,8 @@ func perStream(value func(*streams.StreamStats) float64) func(*reading, put) {
 
 // perStreamModel reads values of each model of each server stream with series of its own, and of the sum of the other
 // streams.
-func perStreamModel(values func(m *streams.ModelStats, put put)) func(*reading, put) {
-	return func(r *reading, to put) {
+func perStreamModel(values func(m *streams.ModelStats, put put)) func(*scrape, put) {
+	return func(r *scrape, to put) {
 		for i := range r.streams.listed {
 			s := &r.streams.listed[i]
 			for j := range s.Models {
@@ -229,8 +229,8 @@ func perStreamModel(values func(m *streams.ModelStats, put put)) func(*reading, 
 }
 
 // ofMemory reads one value if the server has a memory budget.
-func ofMemory(value func(*reading) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofMemory(value func(*scrape) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		if r.memory != nil {
 			put(value(r))
 		}
@@ -238,8 +238,8 @@ func ofMemory(value func(*reading) float64) func(*reading, put) {
 }
 
 // ofTraces reads values if the server has a tracer.
-func ofTraces(read func(*TraceStats, put)) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofTraces(read func(*TraceStats, put)) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		if r.traces != nil {
 			read(r.traces, put)
 		}
@@ -247,8 +247,8 @@ func ofTraces(read func(*TraceStats, put)) func(*reading, put) {
 }
 
 // ofAdapters reads one value for all adapters together.
-func ofAdapters(value func(*reading) float64) func(*reading, put) {
-	return func(r *reading, put put) { put(value(r)) }
+func ofAdapters(value func(*scrape) float64) func(*scrape, put) {
+	return func(r *scrape, put put) { put(value(r)) }
 }
 
 func is(b bool) float64 {
@@ -259,11 +259,11 @@ func is(b bool) float64 {
 }
 
 // text returns the help without Markdown.
-func (f *family) text() string { return strings.ReplaceAll(f.help, "`", "") }
+func (f *metricFamily) text() string { return strings.ReplaceAll(f.help, "`", "") }
 
 // ofTasks reads one value of a server that has tasks.
-func ofTasks(value func(*ingest.Metrics) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofTasks(value func(*ingest.Metrics) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		if r.adapters.Tasks != nil {
 			put(value(r.adapters))
 		}

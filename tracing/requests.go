@@ -14,7 +14,7 @@ import (
 
 // requestMetrics are the metrics of one protocol's requests.
 type requestMetrics struct {
-	families []family
+	families []metricFamily
 	descs    []*prometheus.Desc
 	values   func(requestLabels) []string // of the labels of the families
 
@@ -31,7 +31,7 @@ type requestSeries struct {
 	values []*distribution
 }
 
-func newRequestMetrics(versions bool, families ...family) *requestMetrics {
+func newRequestMetrics(versions bool, families ...metricFamily) *requestMetrics {
 	rm := &requestMetrics{families: families, values: func(l requestLabels) []string {
 		return []string{l.route, l.version, l.class}
 	}}

@@ -12,13 +12,13 @@ import (
 // tritonFamilies are metrics with the names and units in dashboards of Triton Inference Server: see Options.Triton.
 // The values are computed at a scrape from the data of the protocol's statistics. The counters have no type: in the
 // format OpenMetrics, requested by Prometheus, the names of counters end with _total, unlike Triton's names.
-var tritonFamilies = section{"Triton's names", []family{
+var tritonFamilies = section{"Triton's names", []metricFamily{
 	{untyped, "nv_inference_request_success", "Frames and requests with a sent result: `success`.", model,
 		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Frames.Succeeded()) }), nil},
 	{untyped, "nv_inference_request_failure", "Other endings; the sum is `fail`.",
 		model.and("reason", "REJECTED: dropped by a policy or the queue, or refused by a bound; CANCELED: the "+
 			"client has left; BACKEND: the model failed or hung; OTHER: such as malformed requests"),
-		func(r *reading, put put) {
+		func(r *scrape, put put) {
 			for i := range r.groups {
 				g := &r.groups[i]
 				for reason, n := range tritonFailures(&g.Frames) {
@@ -56,13 +56,13 @@ var tritonFamilies = section{"Triton's names", []family{
 		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheMissTime.Microseconds()) }), nil},
 }}
 
-func microseconds(value func(*workers.GroupStats) time.Duration) func(*reading, put) {
+func microseconds(value func(*workers.GroupStats) time.Duration) func(*scrape, put) {
 	return ofGroup(func(g *workers.GroupStats) float64 { return float64(max(value(g), 0).Microseconds()) })
 }
 
 // ofCached reads one value of each model with a cache.
-func ofCached(value func(*stream.Totals) float64) func(*reading, put) {
-	return func(r *reading, put put) {
+func ofCached(value func(*stream.Totals) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
 		for i := range r.groups {
 			if g := &r.groups[i]; g.Model.Cache != nil {
 				put(value(&g.Frames), g.Model.Name, g.Model.Version)

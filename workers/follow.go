@@ -65,7 +65,7 @@ func (m *Manager) follow(name string) {
 			m.loadStale(e.name)
 			return nil
 		}); err != nil && stream.CodeOf(err) != stream.Draining {
-			m.unfit(e, err)
+			m.markIncompatible(e, err)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (m *Manager) loadStale(name string) {
 	}
 	if stale {
 		if err := m.apply(context.Background(), e, e.next(), p, true); err != nil {
-			m.unfit(e, err)
+			m.markIncompatible(e, err)
 		}
 		return
 	}
@@ -97,8 +97,8 @@ func (m *Manager) loadStale(name string) {
 	}
 }
 
-// unfit makes a graph unready because a model of the graph no longer fits.
-func (m *Manager) unfit(e *endpoint, why error) {
+// markIncompatible makes a graph unready because a model of the graph no longer fits.
+func (m *Manager) markIncompatible(e *endpoint, why error) {
 	for _, g := range e.groups {
 		if of := g.stale(); of != "" {
 			g.setUnready(stream.Errorf(stream.Conflict, "",

@@ -52,7 +52,7 @@ func (g *Group) startHeavyDecoders() {
 // no more at once than decoders has places.
 func (g *Group) decodeHeavyFrames() {
 	defer g.heavyWait.Done()
-	prep, stages, err := g.tools()
+	prep, stages, err := g.newPreparerAndStages()
 	defer prep.close()
 	if err == nil {
 		prep.decoder.Pace = g.turns.Pace()
@@ -118,8 +118,8 @@ func (g *Group) failWithoutWorkers() {
 	}
 }
 
-// tools makes a decoder of pictures, and the stages.
-func (c *common) tools() (*preparer, *results.Chain, error) {
+// newPreparerAndStages makes a decoder of pictures, and the stages.
+func (c *common) newPreparerAndStages() (*preparer, *results.Chain, error) {
 	p, err := newPreparer(c.model, c.pixels, c.decoding)
 	if err != nil {
 		return p, nil, err

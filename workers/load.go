@@ -178,7 +178,7 @@ func notFound(name string, def *Definition, err error) error {
 // plan returns the plan of a load request, with the request's parameters in the configuration. sent has the request's
 // files, or is nil.
 func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
-	e := m.kept(name, how)
+	e := m.swappedEndpoint(name, how)
 	var def *Definition
 	var kept *SentFiles
 	var err error

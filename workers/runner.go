@@ -50,7 +50,7 @@ func (r *runner) init(w *instance) {
 
 // makeTools makes the decoder of pictures and the stages.
 func (r *runner) makeTools() (err error) {
-	if r.prep, r.stages, err = r.tools(); err == nil {
+	if r.prep, r.stages, err = r.newPreparerAndStages(); err == nil {
 		r.decode = r.prep.decode
 	}
 	return err

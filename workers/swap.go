@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// kept returns the running endpoint whose settings a swap without a configuration keeps; nil = none.
-func (m *Manager) kept(name string, how Load) *endpoint {
+// swappedEndpoint returns the running endpoint whose settings a swap without a configuration keeps; nil = none.
+func (m *Manager) swappedEndpoint(name string, how Load) *endpoint {
 	e := (*m.endpoints.Load())[name]
 	if e == nil || how.Config != nil || !asksSwap(how.Params) || how.Files == nil && (!e.known || e.of != name) {
 		return nil

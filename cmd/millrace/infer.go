@@ -298,7 +298,7 @@ func readRequest(req *client.Request, body []byte) error {
 	}
 	req.ID, req.Params = m.ID, stream.Params{}
 	for _, p := range m.Params {
-		req.Params[p.Key] = p.Any()
+		req.Params[p.Key] = p.Value()
 	}
 	for i, t := range m.Inputs {
 		if len(t.Params) > 0 {

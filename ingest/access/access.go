@@ -256,7 +256,7 @@ func (a *Access) Ticket(p *Principal, by *Account) (string, error) {
 // Redeem counts.
 func (a *Access) Redeem(ticket string) (*Principal, *Account, error) {
 	if a == nil {
-		return nil, nil, ErrStranger
+		return nil, nil, ErrUnknownClient
 	}
 	p, by, valid := a.tickets.Take(ticket, time.Now())
 	if !valid {

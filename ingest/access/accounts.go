@@ -115,12 +115,12 @@ const (
 // Account is the account of one client. A nil Account is the account of the owner, and has no quotas.
 type Account struct {
 	stream.Account
-	table    *Accounts
-	name     string             // in metrics; "" = not its own
-	own      map[string]float64 // the principal's quotas; guarded by the table
-	gone     atomic.Bool
-	endpoint endpoints
-	Client   atomic.Value // the gate's *ingest.Client of an address
+	table           *Accounts
+	name            string             // in metrics; "" = not its own
+	principalQuotas map[string]float64 // the principal's quotas; guarded by the table
+	gone            atomic.Bool
+	endpoint        endpoints
+	Client          atomic.Value // the gate's *ingest.Client of an address
 }
 
 // Core returns the part of the account for frames.
@@ -143,7 +143,7 @@ type Accounts struct {
 	addresses map[netip.Addr]*Account
 	names     map[string]*Account // by Principal.Key
 	labelled  int
-	others    [2]*Account // shared accounts of addresses and of principals without room for their own
+	shared    [2]*Account // shared accounts of addresses and of principals without room for their own
 	forgotten Use
 }
 
@@ -162,7 +162,7 @@ func (t *Accounts) Of(p *Principal) *Account {
 	defer t.mu.Unlock()
 	a := t.names[p.Key]
 	if a == nil {
-		if a = addAccount(t, t.names, &t.others[1], p.Key); a != t.others[1] {
+		if a = addAccount(t, t.names, &t.shared[1], p.Key); a != t.shared[1] {
 			a.User = p.Name
 			if t.labelled < maxLabelled {
 				a.name = cmp.Or(p.Name, p.Key)
@@ -170,10 +170,10 @@ func (t *Accounts) Of(p *Principal) *Account {
 			}
 		}
 	}
-	if a != t.others[1] {
-		a.own = p.Quotas
+	if a != t.shared[1] {
+		a.principalQuotas = p.Quotas
 		// the principal may have new quotas: the file may have changed
-		a.SetLimits(t.quotas.limits(a.own), t.quotas.Burst)
+		a.SetLimits(t.quotas.limits(a.principalQuotas), t.quotas.Burst)
 	}
 	p.account.Store(a)
 	return a
@@ -188,13 +188,13 @@ func (t *Accounts) SetQuotas(q Quotas) {
 	for _, a := range t.addresses {
 		a.SetLimits(q.limits(nil), q.Burst)
 	}
-	for _, a := range t.others {
+	for _, a := range t.shared {
 		if a != nil {
 			a.SetLimits(q.limits(nil), q.Burst)
 		}
 	}
 	for _, a := range t.names {
-		a.SetLimits(q.limits(a.own), q.Burst)
+		a.SetLimits(q.limits(a.principalQuotas), q.Burst)
 	}
 }
 
@@ -205,7 +205,7 @@ func (t *Accounts) OfAddress(of netip.Addr) *Account {
 	if a := t.addresses[of]; a != nil {
 		return a
 	}
-	return addAccount(t, t.addresses, &t.others[0], of)
+	return addAccount(t, t.addresses, &t.shared[0], of)
 }
 
 // addAccount adds an account to a map. In a full map, addAccount replaces idle accounts; without an idle account,
@@ -293,7 +293,7 @@ func (t *Accounts) Uses() []Use {
 	for _, a := range t.addresses {
 		add(a)
 	}
-	for _, a := range t.others {
+	for _, a := range t.shared {
 		add(a)
 	}
 	out := make([]Use, 0, len(by))

@@ -14,7 +14,7 @@ const endInterval = time.Second
 // the principal are no longer valid.
 func (a *Access) Current(p *Principal) (*Principal, error) {
 	if a == nil || a.sessions == nil {
-		return nil, ErrStranger
+		return nil, ErrUnknownClient
 	}
 	if a.open {
 		return p, nil

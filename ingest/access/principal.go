@@ -89,7 +89,7 @@ func (p *Principal) AllowsModel(name string) error {
 // May returns nil if the principal may make a call with a need. Errors: PermissionDenied.
 func (p *Principal) May(n Need) error {
 	if p == nil {
-		return ErrStranger
+		return ErrUnknownClient
 	}
 	if n.Role == 0 {
 		return ErrNoRole
@@ -108,7 +108,7 @@ func (p *Principal) May(n Need) error {
 
 // The errors of calls that enter no gate, or with the zero Need.
 var (
-	ErrStranger error = stream.Errorf(stream.PermissionDenied, "",
+	ErrUnknownClient error = stream.Errorf(stream.PermissionDenied, "",
 		"the client of this call is not known: no gate has let it in")
 	ErrNoRole error = stream.Errorf(stream.PermissionDenied, "",
 		"the call has no role: its adapter says what it needs")

@@ -200,7 +200,7 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 	if x.style.MaxBody != nil {
 		largest = x.style.MaxBody(x)
 	}
-	f.Payload, err = x.a.http.ReadBody(c, largest, b.room)
+	f.Payload, err = x.a.http.ReadBody(c, largest, b.grow)
 	if f.Lease = b.buf; f.Lease != nil && err == nil {
 		f.Lease.Resize(len(f.Payload))
 	}
@@ -245,8 +245,8 @@ type body struct {
 	buf   *buf.Buf
 }
 
-// room is as httpd.ReadBody needs it.
-func (b *body) room(n, at int) ([]byte, error) {
+// grow implements httpd.Room: it makes room for n bytes, of which the first at bytes are kept.
+func (b *body) grow(n, at int) ([]byte, error) {
 	next, err := b.pool.Receive(b.share, b.buf, n, at)
 	if err != nil {
 		return nil, err
@@ -351,8 +351,8 @@ type keepKey struct{}
 
 // held releases the memory of a reply.
 type held struct {
-	r           *stream.Result
-	own, packed *buf.Buf
+	r                    *stream.Result
+	answerMemory, packed *buf.Buf
 }
 
 var _ io.Closer = (*held)(nil)
@@ -362,7 +362,7 @@ func (h *held) Close() error {
 	if h.r != nil {
 		h.r.Release()
 	}
-	h.own.Release()
+	h.answerMemory.Release()
 	h.packed.Release()
 	return nil
 }
@@ -371,7 +371,7 @@ func (h *held) Close() error {
 func (x *Exchange) send(a *Answer, r *stream.Result) {
 	c := x.Ctx
 	a.head(c)
-	keep := &held{r: r, own: a.Memory}
+	keep := &held{r: r, answerMemory: a.Memory}
 	data := a.Body
 	if len(data) >= minPacked && len(c.Response().Header.Peek(fiber.HeaderContentEncoding)) == 0 {
 		lease := func(n int) []byte {

@@ -61,7 +61,7 @@ func (x *Exchange) builtin() (bool, error) {
 	case "/":
 		return true, x.Ctx.JSON(x.a.row(x.Program))
 	case "/docs":
-		if x.own() {
+		if x.atProgramAddress() {
 			return false, nil // the page is at the origin of the console
 		}
 		return true, httpd.Redirect(x.Ctx, "/docs/?program="+url.QueryEscape(x.Program.Name), fiber.StatusFound)

@@ -49,7 +49,7 @@ func (x *Exchange) events(f stream.Frame) (live bool, err error) {
 	}
 	head.head(c)
 	model := x.Program.modelOf(x.Route)
-	x.atOwn = x.own()
+	x.atOwn = x.atProgramAddress()
 	x.a.http.GoLive(c, x.s.ctx, x.a.run, "events", func(l *httpd.Live) { x.sendEvents(l, model, f) }, func() {
 		x.Ctx = nil
 		x.Result = x.s.oneShot.Refuse(x.client, model, "", &f, httpd.ErrClientGone)
@@ -93,7 +93,7 @@ func (x *Exchange) sendEvents(l *httpd.Live, model string, f stream.Frame) {
 		case p != nil && p.Status >= fiber.StatusBadRequest && !sent:
 			var a Answer
 			if err = x.answer(&a, r); err == nil {
-				denied := l.Deny(a.Status, a.fill, a.Body)
+				denied := l.ReplyStatus(a.Status, a.fill, a.Body)
 				a.Memory.Release()
 				if denied {
 					r.Release()
@@ -157,13 +157,13 @@ func (x *Exchange) endEvents(l *httpd.Live, err error) {
 		_ = l.Begin()
 	}
 	if x.style.Fail != nil {
-		if a := x.style.Fail(x, told); a != nil && l.Deny(a.Status, a.fill, a.Body) {
+		if a := x.style.Fail(x, told); a != nil && l.ReplyStatus(a.Status, a.fill, a.Body) {
 			return
 		}
 	}
 	if x.Route.OpenAI {
 		text := openAIError(told)
-		if !l.Deny(httpd.StatusOf(told), func(h *fasthttp.ResponseHeader) { h.SetContentType(typeJSON) }, text) {
+		if !l.ReplyStatus(httpd.StatusOf(told), func(h *fasthttp.ResponseHeader) { h.SetContentType(typeJSON) }, text) {
 			_ = l.Event("", text)
 			_ = l.Event("", doneEvent)
 		}

@@ -49,9 +49,9 @@ var isToken = func() (is [0x80]bool) {
 	return is
 }()
 
-// withheld reports whether the server removes a field because the field affects more than the reply. own says that
-// programs have a separate origin: there they may send CORS fields.
-func withheld(name string, own bool) bool {
+// withheld reports whether the server removes a field because the field affects more than the reply.
+// separateOrigin says that programs have an origin of their own, where a program may send CORS fields.
+func withheld(name string, separateOrigin bool) bool {
 	switch name {
 	case "Accept-Ch", "Alt-Svc", "Clear-Site-Data", "Critical-Ch", "Expect-Ct", "Nel", "Origin-Agent-Cluster",
 		"Public-Key-Pins", "Public-Key-Pins-Report-Only",
@@ -63,9 +63,9 @@ func withheld(name string, own bool) bool {
 		// orders to a proxy in front of the server
 		return true
 	case "Refresh", "Timing-Allow-Origin":
-		return !own
+		return !separateOrigin
 	}
-	return strings.HasPrefix(name, "Access-Control-") && !own
+	return strings.HasPrefix(name, "Access-Control-") && !separateOrigin
 }
 
 // guard checks the header of a program's reply and limits the effect of the header to the program: see
@@ -84,7 +84,7 @@ func (x *Exchange) guard(a *Answer) error {
 		}
 		key := http.CanonicalHeaderKey(own)
 		switch {
-		case withheld(key, x.own()):
+		case withheld(key, x.atProgramAddress()):
 			x.a.withheld(name, key)
 		case key == fiber.HeaderSetCookie:
 			if c := x.cookie(value); c != "" {
@@ -98,7 +98,7 @@ func (x *Exchange) guard(a *Answer) error {
 			header[key] = value
 		}
 	}
-	if !x.own() {
+	if !x.atProgramAddress() {
 		// Several policies hold together: the program's can only forbid more.
 		policy := sandbox
 		if more := header[fiber.HeaderContentSecurityPolicy]; more != "" {
@@ -111,8 +111,9 @@ func (x *Exchange) guard(a *Answer) error {
 	return nil
 }
 
-// own reports whether the request came to the address of programs, whose origin is not the console's origin.
-func (x *Exchange) own() bool {
+// atProgramAddress reports whether the request came to the address of programs. Its origin differs from the origin of
+// the console.
+func (x *Exchange) atProgramAddress() bool {
 	return x.Ctx != nil && httpd.ToPrograms(x.Ctx) || x.Ctx == nil && x.atOwn
 }
 

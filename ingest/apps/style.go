@@ -81,7 +81,7 @@ type Answer struct {
 
 // byName returns the styles by their names, with the one of the server's own programs.
 func byName(styles []*Style) map[string]*Style {
-	out := map[string]*Style{own.Name: own}
+	out := map[string]*Style{millraceStyle.Name: millraceStyle}
 	for _, s := range styles {
 		if _, twice := out[s.Name]; twice {
 			panic("apps: there are two styles " + s.Name)

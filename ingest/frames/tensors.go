@@ -63,7 +63,7 @@ func Params(from oip.Params) stream.Params {
 	}
 	out := make(stream.Params, len(from))
 	for _, p := range from {
-		out[p.Key] = p.Any()
+		out[p.Key] = p.Value()
 	}
 	return out
 }

@@ -88,23 +88,23 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 // receiving is a stream that receives by service.receive.
 type receiving struct {
 	grpc.ServerStream
-	begun *callCharge
-	only  bool // the client sends one message
+	charge *callCharge
+	only   bool // the client sends one message
 }
 
 // SendMsg implements grpc.ServerStream.
 func (r receiving) SendMsg(m any) error {
 	err := r.ServerStream.SendMsg(m)
 	if err == nil {
-		r.begun.answered(r.Context())
+		r.charge.answered(r.Context())
 	}
 	return err
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (r receiving) RecvMsg(m any) error {
-	defer r.begun.arrived()
-	return r.begun.receive(r.Context(), r.ServerStream.RecvMsg, m, r.only)
+	defer r.charge.arrived()
+	return r.charge.receive(r.Context(), r.ServerStream.RecvMsg, m, r.only)
 }
 
 // receive reads a message into m. only: a second message in the call is an error. For a *call, an unreadable message

@@ -40,21 +40,21 @@ const (
 
 // turn is the place of a request in the order of a ModelStreamInfer call.
 type turn struct {
-	after     *call // the next request of the call
-	behind    *call // the next request of the call to the same model
-	seq       uint64
-	results   []*stream.Result
-	sent      int // number of results taken
-	done      bool
-	partial   bool          // the request has had partial results
-	unordered bool          // the answers wait for no earlier request, since the model is decoupled; under x.mu
-	failed    error         // error of a partial result, sent to the client as the last answer
-	waited    time.Duration // time the worker waited for room
-	refusal   error
-	sendLast  bool                 // an empty ending is sent too
-	sequence  *ingest.SequenceCall // of a request of a sequence
-	early     *stream.Result       // the ending, when it comes before sequence is set
-	own       *feed                // a feed for this request only
+	after      *call // the next request of the call
+	behind     *call // the next request of the call to the same model
+	seq        uint64
+	results    []*stream.Result
+	sent       int // number of results taken
+	done       bool
+	partial    bool          // the request has had partial results
+	unordered  bool          // the answers wait for no earlier request, since the model is decoupled; under x.mu
+	failed     error         // error of a partial result, sent to the client as the last answer
+	waited     time.Duration // time the worker waited for room
+	refusal    error
+	sendLast   bool                 // an empty ending is sent too
+	sequence   *ingest.SequenceCall // of a request of a sequence
+	early      *stream.Result       // the ending, when it comes before sequence is set
+	singleFeed *feed                // a feed for this request only
 }
 
 // session is one call of ModelStreamInfer. The call's handler writes the answers in the order of the requests; a
@@ -94,7 +94,7 @@ type feed struct {
 	x              *session
 	model, version string
 	chosen         string // by weights, unless the requests name a version
-	own            bool
+	single         bool
 	further        bool // the call has a feed to another version of the model, chosen before
 	stream         *stream.Stream
 	first, last    *call  // unended requests; under x.mu
@@ -217,7 +217,7 @@ func (x *session) optionsOf(ps oip.Params) (left oip.Params, err error) {
 			err = stream.Errorf(stream.InvalidArgument, "parameters."+p.Key,
 				"the metadata %s* of the call have the options of its stream: leave it out", optionPrefix)
 		} else if err == nil {
-			err = x.option("parameters."+p.Key, option, fmt.Sprint(p.Any()))
+			err = x.option("parameters."+p.Key, option, fmt.Sprint(p.Value()))
 		}
 	}
 	if !found {
@@ -306,8 +306,8 @@ func (x *session) submit(k *call) {
 	}
 	var fd *feed
 	if err == nil {
-		if fd, err = x.feed(m, k.Request.ModelVersion); err == nil && fd.own {
-			k.own = fd
+		if fd, err = x.feedFor(m, k.Request.ModelVersion); err == nil && fd.single {
+			k.singleFeed = fd
 		}
 	}
 	if err != nil {
@@ -410,8 +410,8 @@ func (x *session) refuse(k *call, err error) {
 	}
 }
 
-// feed returns the stream of a request to a model. x.submitting is held.
-func (x *session) feed(m *stream.Model, version string) (*feed, error) {
+// feedFor returns the stream of a request to a model. x.submitting is held.
+func (x *session) feedFor(m *stream.Model, version string) (*feed, error) {
 	own, chosen := (m.Stateful || m.Decoupled) && !x.declared, version // answers of a stream come in order
 	if version == "" && !x.declared {
 		chosen = x.client.Models().Choose(m.Name)
@@ -421,7 +421,7 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 	var other, same *feed // to the model; to the version
 	names, shared := 0, 0
 	for _, o := range x.feeds {
-		if o.own {
+		if o.single {
 			continue
 		}
 		if !own && o.model == m.Name && o.version == version {
@@ -446,7 +446,7 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name",
 			"the requests of one call name more than %d models: use another call", maxFeeds)
 	}
-	f := &feed{x: x, model: m.Name, version: version, own: own, chosen: chosen, further: other != nil}
+	f := &feed{x: x, model: m.Name, version: version, single: own, chosen: chosen, further: other != nil}
 	s, err := x.client.OpenHeld(m.Name, chosen, stream.Options{
 		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
 	}, f)

@@ -84,8 +84,8 @@ func (x *session) answerAll() error {
 				if k.sequence != nil {
 					k.sequence.Finish()
 				}
-				if k.own != nil {
-					k.own.stream.Close(stream.ByClient)
+				if k.singleFeed != nil {
+					k.singleFeed.stream.Close(stream.ByClient)
 				}
 				k.free()
 				x.window.Answer(1)

@@ -82,7 +82,7 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 			}
 		case "binary_data_output", emptyFinal: // a call with one answer has no empty final response
 			if p.Kind != oip.Boolean { // messages other than JSON; the JSON decoder has taken booleans
-				is := fmt.Sprint(p.Any())
+				is := fmt.Sprint(p.Value())
 				if p.Kind == oip.String {
 					is = "a string"
 				}
@@ -117,7 +117,7 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 		f.Params = make(stream.Params, len(c.Request.Params))
 		for _, p := range c.Request.Params {
 			if !reserved(p.Key) || inSequence && strings.HasPrefix(p.Key, "sequence_") {
-				f.Params[p.Key] = p.Any()
+				f.Params[p.Key] = p.Value()
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func isShared(key string) bool {
 }
 
 func badParam(at string, p *oip.Param, want string) error {
-	return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "%.64q is not %s", fmt.Sprint(p.Any()), want)
+	return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "%.64q is not %s", fmt.Sprint(p.Value()), want)
 }
 
 func unsupported(at string, p *oip.Param, advice string) error {

@@ -47,7 +47,7 @@ type Adapter struct {
 	hub      *sources.Hub
 	watchers atomic.Int64
 	panics   atomic.Uint64
-	begun    atomic.Bool // every model of the configuration has been ready once
+	started  atomic.Bool // every model of the configuration has been ready once
 	serving  chan struct{}
 
 	configuring sync.Mutex // held while the streams of the configuration change

@@ -170,7 +170,7 @@ func (f *runner) originOf(k sinks.Settings, by sinkOrigin) sinkOrigin {
 		return sameType(o.settings, k) && target(o.settings) == target(k)
 	})
 	if i >= 0 && by.request {
-		return f.sinks[i].by
+		return f.sinks[i].origin
 	}
 	return by
 }
@@ -276,7 +276,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 		o.replaces = nil
 	}
 	for _, c := range added {
-		if f.begun {
+		if f.started {
 			f.startConsumer(c)
 		}
 	}
@@ -295,14 +295,14 @@ func (f *runner) applySinks(list []sinks.Settings, by sinkOrigin) {
 		}
 		s := f.openSink(k, f.originOf(k, by))
 		next = append(next, s)
-		if f.begun {
+		if f.started {
 			f.startSink(s)
 		}
 	}
 	f.sinks = next
 	for _, o := range removed {
 		o.Close()
-		if f.begun {
+		if f.started {
 			o.cancel() // the sink has two more seconds
 		}
 	}
@@ -373,7 +373,7 @@ func (a *Adapter) makeFile(open []openSink, c Config, client *stream.Account) (u
 			switch {
 			case reflect.DeepEqual(open[i].settings, k):
 				return func() {}, nil
-			case !open[i].by.request:
+			case !open[i].origin.request:
 				return nil, stream.Errorf(stream.PermissionDenied, "sinks.max_size",
 					"is that of a file that the configuration names, and only the configuration can change it")
 			}

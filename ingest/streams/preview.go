@@ -156,9 +156,9 @@ func (m *preview) keep(model uint64, r *stream.Result) {
 	m.newest[model] = r
 }
 
-// others returns the newest results of the other models. Left out are results much older than the result to draw, and
-// results for another picture size, from before the source was opened again.
-func (m *preview) others() (out []*stream.Result) {
+// otherModelResults returns the newest results of the other models, without results much older than the result to
+// draw, and without results for another picture size, from before the source was opened again.
+func (m *preview) otherModelResults() (out []*stream.Result) {
 	if m.result == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (m *preview) next() (f stream.Frame, r *stream.Result, others []*stream.Res
 		m.end()
 		return f, nil, nil, false
 	}
-	f, r, others = m.frame, m.result, m.others()
+	f, r, others = m.frame, m.result, m.otherModelResults()
 	m.frame, m.result = stream.Frame{}, nil
 	return f, r, others, true
 }

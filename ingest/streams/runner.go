@@ -56,7 +56,7 @@ type runner struct {
 	consumers    []*consumer     // for each model; a change replaces the slice, with countMu held too
 	opened       uint64          // consumers so far
 	refused      error           // why the stream does not run; nil = runs
-	begun        bool            // run has started the goroutines
+	started      bool            // run has started the goroutines
 	over         bool            // the video has ended: no more goroutines start
 	sinks        []openSink      // replaced, and not changed
 	subscription *subscription   // the present or last subscription
@@ -80,7 +80,7 @@ type ending struct {
 type openSink struct {
 	name     string
 	settings sinks.Settings
-	by       sinkOrigin
+	origin   sinkOrigin
 	cancel   context.CancelFunc
 	ctx      context.Context
 	sinks.Sink
@@ -151,7 +151,7 @@ func (f *runner) startPreview(p *preview) {
 
 // openSink opens a sink. startSink starts the sink's goroutine.
 func (f *runner) openSink(k sinks.Settings, by sinkOrigin) openSink {
-	s := openSink{name: sinks.Of(k).Name, settings: k, by: by}
+	s := openSink{name: sinks.Of(k).Name, settings: k, origin: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
 	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log}
 	if by.public {
@@ -177,7 +177,7 @@ func (f *runner) run() {
 	}
 	f.delivery.Go("sinks", f.write, nil)
 	f.mu.Lock()
-	f.begun = true
+	f.started = true
 	for _, s := range f.sinks {
 		f.startSink(s)
 	}
@@ -360,11 +360,11 @@ func (f *runner) resize() {
 func (f *runner) failed(model string, err error) {
 	st := f.a.backend.State()
 	if st.Ready {
-		f.a.begun.Store(true)
+		f.a.started.Store(true)
 	}
 	f.logMu.Lock()
 	defer f.logMu.Unlock()
-	if text := err.Error(); f.logged[model] != text && f.a.begun.Load() && !st.Draining {
+	if text := err.Error(); f.logged[model] != text && f.a.started.Load() && !st.Draining {
 		f.logged[model] = text
 		attrs := append(f.logAttrs(model), "error", text)
 		if said := video.OutputOf(err); said != "" {

@@ -67,7 +67,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	defer conn.Close()
 	w, leave, err := a.addWatcher(client.Core(), enter, f.results.leave)
 	if err != nil {
-		httpd.Deny(conn, err)
+		httpd.ReplyError(conn, err)
 		return
 	}
 	defer leave()

@@ -38,10 +38,10 @@ type conn struct {
 	small atomic.Int64 // consecutive reads of few bytes, without a write between; the shutdown writes, too
 
 	// Used by the connection's goroutine only.
-	refused int     // consecutive refused requests, see Server.slowDown
-	join    bool    // the next write is kept for the write after
-	kept    *[]byte // the kept write
-	lost    func()  // called on a close before the function of Hijack has run
+	refused        int     // consecutive refused requests, see Server.slowDown
+	delayNextWrite bool    // the next write is kept for the write after
+	pendingWrite   *[]byte // the kept write
+	lost           func()  // called on a close before the function of Hijack has run
 }
 
 func newConn(c net.Conn) *conn {
@@ -54,7 +54,7 @@ func newConn(c net.Conn) *conn {
 // header and the beginning of the body.
 const replyBuffer = 4096
 
-var keptWrites = sync.Pool{New: func() any { b := make([]byte, 0, replyBuffer); return &b }}
+var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, replyBuffer); return &b }}
 
 // connOf returns the connection below TLS, nil for a connection from a foreign listener.
 func connOf(c net.Conn) *conn {
@@ -131,14 +131,14 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.small.Load() > 0 { // a negative value belongs to the reader
 		c.small.Store(0)
 	}
-	if c.kept != nil {
+	if c.pendingWrite != nil {
 		return c.writeJoined(b)
 	}
-	join := c.join
-	c.join = false
+	join := c.delayNextWrite
+	c.delayNextWrite = false
 	if join && len(b) <= replyBuffer {
-		c.kept = keptWrites.Get().(*[]byte)
-		*c.kept = append((*c.kept)[:0], b...)
+		c.pendingWrite = writeBuffers.Get().(*[]byte)
+		*c.pendingWrite = append((*c.pendingWrite)[:0], b...)
 		return len(b), nil
 	}
 	if k := c.cork.Load(); k != nil {
@@ -162,9 +162,9 @@ func (c *conn) writeNow(b []byte) (int, error) {
 
 // writeJoined writes the kept bytes and b in one system call.
 func (c *conn) writeJoined(b []byte) (int, error) {
-	kept := c.kept
-	c.kept, c.join = nil, false
-	defer keptWrites.Put(kept)
+	kept := c.pendingWrite
+	c.pendingWrite, c.delayNextWrite = nil, false
+	defer writeBuffers.Put(kept)
 	parts := net.Buffers{*kept, b}
 	sent := -len(*kept)
 	for {
@@ -176,7 +176,7 @@ func (c *conn) writeJoined(b []byte) (int, error) {
 }
 
 // joinWrites joins the next two writes in one system call.
-func (c *conn) joinWrites() { c.join = true }
+func (c *conn) joinWrites() { c.delayNextWrite = true }
 
 // SetDeadline implements net.Conn.
 func (c *conn) SetDeadline(t time.Time) error {

@@ -230,12 +230,12 @@ func (l *Live) Fail(err error) bool {
 		return false
 	}
 	l.head, l.chunks = nil, false
-	Deny(l.conn, err)
+	ReplyError(l.conn, err)
 	return true
 }
 
-// Deny replies with a status, a header and a body if nothing has been sent yet; otherwise the result is false.
-func (l *Live) Deny(status int, header func(*fasthttp.ResponseHeader), body []byte) bool {
+// ReplyStatus replies with a status, a header and a body if nothing has been sent yet; otherwise the result is false.
+func (l *Live) ReplyStatus(status int, header func(*fasthttp.ResponseHeader), body []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.head == nil {
@@ -246,7 +246,7 @@ func (l *Live) Deny(status int, header func(*fasthttp.ResponseHeader), body []by
 	resp.SetStatusCode(status)
 	header(&resp.Header)
 	resp.SetBodyRaw(body)
-	deny(l.conn, &resp)
+	writeReply(l.conn, &resp)
 	return true
 }
 
@@ -289,14 +289,14 @@ func AppendEvent(dst []byte, name string, data []byte) []byte {
 	return append(dst, '\n')
 }
 
-// Deny replies with err on a connection that was taken over.
-func Deny(conn net.Conn, err error) {
+// ReplyError replies with err on a connection that was taken over.
+func ReplyError(conn net.Conn, err error) {
 	var resp fasthttp.Response
 	setError(&resp, err)
-	deny(conn, &resp)
+	writeReply(conn, &resp)
 }
 
-func deny(conn net.Conn, resp *fasthttp.Response) {
+func writeReply(conn net.Conn, resp *fasthttp.Response) {
 	_ = conn.SetWriteDeadline(time.Now().Add(liveWrite))
 	var text strings.Builder
 	resp.Header.SetConnectionClose()

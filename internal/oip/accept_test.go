@@ -60,7 +60,7 @@ func TestRequestOfClients(t *testing.T) {
 			t.Errorf("input %d: %q", i, r.Inputs[i].Data)
 		}
 	}
-	if p, ok := r.Inputs[4].Params.Get("content_type"); !ok || p.Any() != "str" {
+	if p, ok := r.Inputs[4].Params.Get("content_type"); !ok || p.Value() != "str" {
 		t.Errorf("parameters of text: %+v", r.Inputs[4].Params)
 	}
 }

@@ -29,8 +29,8 @@ type Param struct {
 	Bool  bool
 }
 
-// Any returns the value as string, int64, float64 or bool.
-func (p Param) Any() any {
+// Value returns the value as string, int64, float64 or bool.
+func (p Param) Value() any {
 	switch p.Kind {
 	case String:
 		return p.Str

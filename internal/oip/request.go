@@ -56,7 +56,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 		switch string(key) {
 		case "id":
 			d.enter("id", 0)
-			if err := d.once(&seen, rID); err != nil {
+			if err := d.recordMember(&seen, rID); err != nil {
 				return err
 			}
 			if d.optional() {
@@ -66,7 +66,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 			}
 		case "parameters":
 			d.enter("parameters", 0)
-			if err := d.once(&seen, rParams); err != nil {
+			if err := d.recordMember(&seen, rParams); err != nil {
 				return err
 			}
 			var sp special
@@ -76,7 +76,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 			r.BinaryOutput = sp.binary
 		case "inputs":
 			d.enter("inputs", 0)
-			if err := d.once(&seen, rInputs); err != nil {
+			if err := d.recordMember(&seen, rInputs); err != nil {
 				return err
 			}
 			if r.Inputs, err = d.tensors(r.Inputs); err != nil {
@@ -84,7 +84,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 			}
 		case "outputs":
 			d.enter("outputs", 0)
-			if err := d.once(&seen, rOutputs); err != nil {
+			if err := d.recordMember(&seen, rOutputs); err != nil {
 				return err
 			}
 			if d.optional() {
@@ -164,7 +164,7 @@ func (d *decoder) output(o *RequestedOutput) error {
 		switch string(key) {
 		case "name":
 			d.enter("name", 0)
-			if err := d.once(&seen, mName); err != nil {
+			if err := d.recordMember(&seen, mName); err != nil {
 				return err
 			}
 			if o.Name, err = d.name(o.Name); err != nil {
@@ -175,7 +175,7 @@ func (d *decoder) output(o *RequestedOutput) error {
 			}
 		case "parameters":
 			d.enter("parameters", 0)
-			if err := d.once(&seen, mParams); err != nil {
+			if err := d.recordMember(&seen, mParams); err != nil {
 				return err
 			}
 			var sp special

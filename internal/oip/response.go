@@ -42,12 +42,12 @@ func (d *decoder) response(r *InferResponse, body []byte, headerLen int, alloc f
 			err = d.label("id", &seen, pID, &r.ID)
 		case "parameters":
 			d.enter("parameters", 0)
-			if err = d.once(&seen, pParams); err == nil {
+			if err = d.recordMember(&seen, pParams); err == nil {
 				r.Params, _, err = d.params(r.Params, ofReply)
 			}
 		case "outputs":
 			d.enter("outputs", 0)
-			if err = d.once(&seen, pOutputs); err == nil {
+			if err = d.recordMember(&seen, pOutputs); err == nil {
 				r.Outputs, err = d.tensors(r.Outputs)
 			}
 		default:
@@ -75,7 +75,7 @@ func (d *decoder) response(r *InferResponse, body []byte, headerLen int, alloc f
 // label reads an optional string of a reply.
 func (d *decoder) label(key string, seen *uint, bit uint, into *string) (err error) {
 	d.enter(key, 0)
-	if err := d.once(seen, bit); err != nil {
+	if err := d.recordMember(seen, bit); err != nil {
 		return err
 	}
 	if d.optional() {

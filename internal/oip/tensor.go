@@ -80,8 +80,8 @@ func (d *decoder) name(old string) (string, error) {
 // optional reads null if null is the value of an optional member.
 func (d *decoder) optional() bool { return d.literal("null") }
 
-// once records the reading of a member, and returns an error for a repeated member.
-func (d *decoder) once(seen *uint, bit uint) error {
+// recordMember records the reading of a member, and returns an error for a repeated member.
+func (d *decoder) recordMember(seen *uint, bit uint) error {
 	if *seen&(1<<bit) != 0 {
 		return d.fail("is given twice; expected it once")
 	}
@@ -306,7 +306,7 @@ func (d *decoder) tensor(t *Tensor) error {
 		switch string(key) {
 		case "name":
 			d.enter("name", 0)
-			if err := d.once(&seen, mName); err != nil {
+			if err := d.recordMember(&seen, mName); err != nil {
 				return err
 			}
 			if t.Name, err = d.name(t.Name); err != nil {
@@ -317,7 +317,7 @@ func (d *decoder) tensor(t *Tensor) error {
 			}
 		case "datatype":
 			d.enter("datatype", 0)
-			if err := d.once(&seen, mDatatype); err != nil {
+			if err := d.recordMember(&seen, mDatatype); err != nil {
 				return err
 			}
 			b, err := d.text("a string")
@@ -332,7 +332,7 @@ func (d *decoder) tensor(t *Tensor) error {
 			}
 		case "shape":
 			d.enter("shape", 0)
-			if err := d.once(&seen, mShape); err != nil {
+			if err := d.recordMember(&seen, mShape); err != nil {
 				return err
 			}
 			if t.Shape, err = d.shape(t.Shape); err != nil {
@@ -345,7 +345,7 @@ func (d *decoder) tensor(t *Tensor) error {
 			continue
 		case "parameters":
 			d.enter("parameters", 0)
-			if err := d.once(&seen, mParams); err != nil {
+			if err := d.recordMember(&seen, mParams); err != nil {
 				return err
 			}
 			if t.Params, sp, err = d.params(t.Params, ofTensor); err != nil {
@@ -356,7 +356,7 @@ func (d *decoder) tensor(t *Tensor) error {
 			}
 		case "data":
 			d.enter("data", 0)
-			if err := d.once(&seen, mData); err != nil {
+			if err := d.recordMember(&seen, mData); err != nil {
 				return err
 			}
 			switch {

@@ -60,7 +60,7 @@ func pixels(color string, width, height int) string {
 }
 
 // The members of a model's operation with the version and with the input rules of the model.
-const versionKey, takesKey = "x-millrace-version", "x-millrace-takes"
+const versionKey, inputRulesKey = "x-millrace-version", "x-millrace-takes"
 
 // InputRulesOf returns the input rules of a version of a model from a document; version "" = the default version. The
 // result is empty for a version not described in the document.

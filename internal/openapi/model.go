@@ -97,7 +97,7 @@ func (d *document) model(m *Model) {
 			"default": object{"description": "an error",
 				"content": object{"application/json": object{"schema": ref("Error")}}},
 		},
-		modelKey: m.Name, versionKey: strings.Join(m.Versions, ","), takesKey: m.InputRules,
+		modelKey: m.Name, versionKey: strings.Join(m.Versions, ","), inputRulesKey: m.InputRules,
 	})
 }
 

@@ -37,9 +37,9 @@ func (t *Turns) Count() int {
 	return t.count
 }
 
-// room returns how many computations may run at once: all processors but one and the occupied ones. The caller holds
-// mu.
-func (t *Turns) room() int { return max(t.count-1-t.occupied, 1) }
+// capacity returns how many computations may run at once: all processors but one and the occupied processors. The
+// caller holds mu.
+func (t *Turns) capacity() int { return max(t.count-1-t.occupied, 1) }
 
 // full reports whether one computation takes the last processor. The caller holds mu.
 func (t *Turns) full() bool { return t.occupied > 0 && t.count-1-t.occupied < 1 }
@@ -52,7 +52,7 @@ func (t *Turns) Begin(n int) bool {
 		return false
 	}
 	t.mu.Lock()
-	if t.running < t.room() {
+	if t.running < t.capacity() {
 		t.running++
 		t.mu.Unlock()
 		return true
@@ -86,7 +86,7 @@ func (t *Turns) next() {
 
 // admit begins the waiting computations for which there is room. The caller holds mu.
 func (t *Turns) admit() {
-	for len(t.waiting) > 0 && t.running < t.room() {
+	for len(t.waiting) > 0 && t.running < t.capacity() {
 		t.running++
 		close(t.waiting[0])
 		t.waiting[0] = nil

@@ -140,7 +140,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 			return err
 		}
 	}
-	r.from.begun()
+	r.from.recordFirstFrame()
 	if r.info.Arrival = r.from.arrival(); o.Poll > 0 {
 		r.info.FPS = float64(time.Second) / float64(o.Poll)
 	}

@@ -144,8 +144,8 @@ func (r *route) list(o *Options) string {
 
 func (r *route) rtsp() bool { return r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS }
 
-// begun records that the first frame was read.
-func (r *route) begun() {
+// recordFirstFrame records that the first frame was read.
+func (r *route) recordFirstFrame() {
 	if r.dialer != nil {
 		r.dialer.playing.Store(true)
 	}

@@ -16,23 +16,23 @@ import (
 
 // bounds are the allowed values of a field.
 type bounds struct {
-	most            uint64 // of an unsigned integer
-	least, greatest float64
-	short, long     int      // bytes of a string
-	oneOf           []string // strings
-	open            byte     // the first character of a value kept as text
+	max                  uint64 // of an unsigned integer
+	minFloat, maxFloat   float64
+	minLength, maxLength int      // bytes of a string
+	oneOf                []string // strings
+	open                 byte     // the first character of a value kept as text
 }
 
 var namedBounds = map[string]bounds{
-	"ms":       {most: MaxMS},
-	"side":     {most: MaxSide},
-	"window":   {most: MaxWindow},
-	"percent":  {most: 100},
-	"rate":     {least: 0.001, greatest: 1e6}, // or 0
-	"name":     {long: MaxName},
-	"word":     {short: 1, long: MaxName},
-	"token":    {short: 1, long: MaxToken},
-	"no token": {long: MaxToken}, // or a token
+	"ms":       {max: MaxMS},
+	"side":     {max: MaxSide},
+	"window":   {max: MaxWindow},
+	"percent":  {max: 100},
+	"rate":     {minFloat: 0.001, maxFloat: 1e6}, // or 0
+	"name":     {maxLength: MaxName},
+	"word":     {minLength: 1, maxLength: MaxName},
+	"token":    {minLength: 1, maxLength: MaxToken},
+	"no token": {maxLength: MaxToken}, // or a token
 	"mode":     {oneOf: []string{"latest", "every"}},
 	"outputs":  {oneOf: []string{"json", "binary", "none"}},
 	"codec":    {oneOf: append([]string{"auto"}, codecNames[:]...)},
@@ -204,8 +204,8 @@ func setSigned(v value, to reflect.Value) error {
 
 // setUnsigned reads an integer from 0 to the bound, or to most without a bound.
 func (b bounds) setUnsigned(most uint64) setter {
-	if b.most != 0 {
-		most = b.most
+	if b.max != 0 {
+		most = b.max
 	}
 	return func(v value, to reflect.Value) error {
 		n, err := strconv.ParseUint(string(v), 10, 64)
@@ -223,7 +223,7 @@ func (b bounds) setUnsigned(most uint64) setter {
 
 // setFloat reads 0 or a number within the bounds; without bounds, any positive number.
 func (b bounds) setFloat(v value, to reflect.Value) error {
-	least, greatest := b.least, b.greatest
+	least, greatest := b.minFloat, b.maxFloat
 	if greatest == 0 {
 		greatest = math.MaxFloat64
 	}
@@ -249,8 +249,8 @@ func (b bounds) setString(v value, to reflect.Value) error {
 		return v.wrong("a string")
 	}
 	s := v.unquote()
-	if len(s) < b.short || b.long > 0 && len(s) > b.long {
-		return v.wrong(fmt.Sprintf("a string of %d to %d bytes", b.short, b.long))
+	if len(s) < b.minLength || b.maxLength > 0 && len(s) > b.maxLength {
+		return v.wrong(fmt.Sprintf("a string of %d to %d bytes", b.minLength, b.maxLength))
 	}
 	to.SetString(string(s))
 	return nil

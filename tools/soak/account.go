@@ -72,11 +72,11 @@ type served struct {
 
 // Line is a row of the report: the counts of one model by its clients and by the server.
 type Line struct {
-	Model  string  `json:"model"`
-	Sent   uint64  `json:"sent"`
-	Lost   uint64  `json:"lost"`
-	Told   outcome `json:"told"`
-	Served served  `json:"served"`
+	Model    string  `json:"model"`
+	Sent     uint64  `json:"sent"`
+	Lost     uint64  `json:"lost"`
+	Received outcome `json:"told"`
+	Served   served  `json:"served"`
 }
 
 // line returns the counts at both ends until now.
@@ -84,7 +84,7 @@ func (a *account) line(s served) Line {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Line{Model: a.model, Sent: a.sent, Lost: a.lost, Served: s,
-		Told: outcome{a.results, maps.Clone(a.drops), maps.Clone(a.errors)}}
+		Received: outcome{a.results, maps.Clone(a.drops), maps.Clone(a.errors)}}
 }
 
 // compare returns the differences between the counts of the clients and of the server.
@@ -92,8 +92,8 @@ func (a *account) compare(l Line) (wrong []string) {
 	bad := func(format string, args ...any) {
 		wrong = append(wrong, a.model+": "+fmt.Sprintf(format, args...))
 	}
-	if l.Sent != l.Told.ended()+l.Lost {
-		bad("clients sent %d frames and have %d endings and %d lost ones", l.Sent, l.Told.ended(), l.Lost)
+	if l.Sent != l.Received.ended()+l.Lost {
+		bad("clients sent %d frames and have %d endings and %d lost ones", l.Sent, l.Received.ended(), l.Lost)
 	}
 	if l.Lost > 0 && !a.cut {
 		bad("%d frames of clients that kept their connections have no ending", l.Lost)
@@ -105,25 +105,25 @@ func (a *account) compare(l Line) (wrong []string) {
 				counted, l.Lost)
 		}
 	}
-	between("endings", l.Told.ended(), l.Served.Accepted)
-	between("results", l.Told.Result, l.Served.Result)
-	if n := l.Served.Errors["invalid_argument"]; a.cut && n > l.Told.Errors["invalid_argument"] {
+	between("endings", l.Received.ended(), l.Served.Accepted)
+	between("results", l.Received.Result, l.Served.Result)
+	if n := l.Served.Errors["invalid_argument"]; a.cut && n > l.Received.Errors["invalid_argument"] {
 		bad("/metrics has %d errors invalid_argument, though clients sent correct frames: a frame that did not "+
 			"arrive completely is not counted", n)
 	}
 	if a.oneShot {
-		between("errors", sum(l.Told.Drops)+sum(l.Told.Errors), sum(l.Served.Drops)+sum(l.Served.Errors))
+		between("errors", sum(l.Received.Drops)+sum(l.Received.Errors), sum(l.Served.Drops)+sum(l.Served.Errors))
 		return wrong
 	}
-	for _, reason := range keys(l.Told.Drops, l.Served.Drops) {
-		between("drops as "+reason, l.Told.Drops[reason], l.Served.Drops[reason])
+	for _, reason := range keys(l.Received.Drops, l.Served.Drops) {
+		between("drops as "+reason, l.Received.Drops[reason], l.Served.Drops[reason])
 	}
 	if a.uncoded {
-		between("errors", sum(l.Told.Errors), sum(l.Served.Errors))
+		between("errors", sum(l.Received.Errors), sum(l.Served.Errors))
 		return wrong
 	}
-	for _, code := range keys(l.Told.Errors, l.Served.Errors) {
-		between("errors "+code, l.Told.Errors[code], l.Served.Errors[code])
+	for _, code := range keys(l.Received.Errors, l.Served.Errors) {
+		between("errors "+code, l.Received.Errors[code], l.Served.Errors[code])
 	}
 	return wrong
 }

@@ -46,13 +46,13 @@ func (r *run) printProgress(since time.Duration, bytes uint64) {
 	var all Line
 	for _, a := range r.accounts {
 		l := a.line(served{})
-		all.Sent, all.Lost, all.Told.Result = all.Sent+l.Sent, all.Lost+l.Lost, all.Told.Result+l.Told.Result
-		all.Served.Accepted += sum(l.Told.Drops) // only for the sum
-		all.Served.InFlight += sum(l.Told.Errors)
+		all.Sent, all.Lost, all.Received.Result = all.Sent+l.Sent, all.Lost+l.Lost, all.Received.Result+l.Received.Result
+		all.Served.Accepted += sum(l.Received.Drops) // only for the sum
+		all.Served.InFlight += sum(l.Received.Errors)
 	}
 	fmt.Fprintf(r.progress, "%s  %.0f of %.0f s, %d faults; %d frames: %d results, %d drops, %d errors, %d lost on "+
 		"broken connections; %d MiB, %d descriptors, %d child processes\n",
-		r.clock(), since.Seconds(), r.duration.Seconds(), r.faults.Load(), all.Sent, all.Told.Result,
+		r.clock(), since.Seconds(), r.duration.Seconds(), r.faults.Load(), all.Sent, all.Received.Result,
 		all.Served.Accepted, all.Served.InFlight, all.Lost,
 		bytes>>20, descriptors(r.server.pid()), len(descendants(r.server.pid())))
 }

@@ -40,8 +40,8 @@ func (r *Report) write(out io.Writer) {
 	fmt.Fprintln(w, "model\tsent\tresults\tdrops\terrors\tlost\taccepted\tresults\tdrops\terrors\tdrops by reason; "+
 		"errors by code")
 	for _, l := range r.Models {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s; %s\n", l.Model, l.Sent, l.Told.Result,
-			sum(l.Told.Drops), sum(l.Told.Errors), l.Lost,
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s; %s\n", l.Model, l.Sent, l.Received.Result,
+			sum(l.Received.Drops), sum(l.Received.Errors), l.Lost,
 			l.Served.Accepted, l.Served.Result, sum(l.Served.Drops), sum(l.Served.Errors), listing(l.Served.Drops),
 			listing(l.Served.Errors))
 	}

@@ -391,7 +391,7 @@ func (p *process) deliver(m *message) error {
 		return p.log(m)
 	case isBegun:
 		defer p.giveBack(m)
-		return p.begun(m)
+		return p.recordBatchBegin(m)
 	case isChecked:
 		to = p.checked
 	case isPart, isResult, isDecode:
@@ -441,8 +441,8 @@ func (p *process) deliver(m *message) error {
 	}
 }
 
-// begun notes that the child has begun the next batch in queue.
-func (p *process) begun(m *message) error {
+// recordBatchBegin notes that the child has begun the next batch in queue.
+func (p *process) recordBatchBegin(m *message) error {
 	var x struct {
 		Type string `json:"type"`
 		ID   uint64 `json:"id"`
@@ -458,7 +458,7 @@ func (p *process) begun(m *message) error {
 	case len(p.queue) == 0 || p.queue[0].id != x.ID:
 		return fmt.Errorf("begun has the id %d, which is not that of the batch that runs", x.ID)
 	}
-	p.queue[0].begun = true
+	p.queue[0].begunReceived = true
 	return nil
 }
 

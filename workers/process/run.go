@@ -131,7 +131,7 @@ func (w *Worker) send(s *slot, b *batching.Batch) error {
 		return nil
 	default:
 	}
-	if s.begun = false; len(p.queue) == 0 {
+	if s.begunReceived = false; len(p.queue) == 0 {
 		s.began.Store(int64(stream.Now()))
 	}
 	p.queue = append(p.queue, s)
@@ -459,7 +459,7 @@ func (s *slot) notBegun() bool {
 	if s.out != nil && s.out.size() >= reserved && binary.LittleEndian.Uint64(s.out.bytes) == s.id {
 		return false
 	}
-	return !s.begun
+	return !s.begunReceived
 }
 
 // byInput reports whether the program's computation may be the cause of the end.

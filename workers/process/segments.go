@@ -80,7 +80,7 @@ func (g *segments) dropGone(w *Worker) {
 
 // size makes the segments of a slot as large as a batch needs.
 func (w *Worker) size(s *slot, b *batching.Batch) error {
-	if n := w.needs(b, s.lo, s.hi); s.lowIn.unfit(n, s.in.size()) {
+	if n := w.needs(b, s.lo, s.hi); s.oversizedIn.needsReplacement(n, s.in.size()) {
 		if err := w.replace(&s.in, grown(n), false); err != nil {
 			return err
 		}
@@ -90,19 +90,19 @@ func (w *Worker) size(s *slot, b *batching.Batch) error {
 	if limit := int(w.spec.Settings.MaxResult); want > limit {
 		want = limit
 	}
-	if s.lowOut.unfit(want, s.out.size()) {
+	if s.oversizedOut.needsReplacement(want, s.out.size()) {
 		// Without the segment, results come through the socket.
 		_ = w.replace(&s.out, min(grown(want), max(int(w.spec.Settings.MaxResult), segmentStep)), true)
 	}
 	return nil
 }
 
-// low counts the batches in a row with a need far below the segment's size.
-type low int
+// oversizeCount counts the batches in a row with a need far below the segment's size.
+type oversizeCount int
 
-// unfit reports whether a segment of has bytes, for a batch with a need of n bytes, must be replaced: too small, or
-// much too large for long.
-func (l *low) unfit(n, has int) bool {
+// needsReplacement reports whether a segment of has bytes, for a batch with a need of n bytes, must be replaced because
+// the segment is too small, or has been much too large for many batches.
+func (l *oversizeCount) needsReplacement(n, has int) bool {
 	if n > has {
 		*l = 0
 		return true

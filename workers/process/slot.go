@@ -13,20 +13,20 @@ import (
 
 // slot has the resources of one batch in flight: shared memory for the child's reads and writes, and reused memory.
 type slot struct {
-	in, out *segment // nil until first needed
-	batch   int      // id of the batch's own memory, known to the child; 0 = none
-	used    int      // bytes of in used by the batch
-	usedOut int      // bytes of out used by the last results
-	wantOut int      // further bytes needed by the last results
-	lowIn   low
-	lowOut  low
+	in, out      *segment // nil until first needed
+	batch        int      // id of the batch's own memory, known to the child; 0 = none
+	used         int      // bytes of in used by the batch
+	usedOut      int      // bytes of out used by the last results
+	wantOut      int      // further bytes needed by the last results
+	oversizedIn  oversizeCount
+	oversizedOut oversizeCount
 
-	id      uint64
-	began   atomic.Int64  // Instant when the child began the batch, as far as known; 0 = not begun
-	begun   bool          // the child has sent begun; process.mu guards begun
-	waited  time.Duration // time since began spent waiting for clients to take parts of the answer
-	answers chan *message // of this batch
-	timer   *time.Timer
+	id            uint64
+	began         atomic.Int64  // Instant when the child began the batch, as far as known; 0 = not begun
+	begunReceived bool          // the child has sent begun; process.mu guards begun
+	waited        time.Duration // time since began spent waiting for clients to take parts of the answer
+	answers       chan *message // of this batch
+	timer         *time.Timer
 
 	text    []byte
 	data    [][]byte   // pipe form: the bytes after the text

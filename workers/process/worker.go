@@ -102,7 +102,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	defer func() {
 		if err != nil {
 			w.proc.because("start")
-			w.proc.kill(0, w.left)
+			w.proc.kill(0, w.remainingStopTime)
 			err = w.explained(err)
 		}
 	}()
@@ -252,10 +252,10 @@ func (w *Worker) Acquire(ctx context.Context) error {
 }
 
 // Release ends the program.
-func (w *Worker) Release() { w.proc.stop(w.spec.Settings.Grace, w.left) }
+func (w *Worker) Release() { w.proc.stop(w.spec.Settings.Grace, w.remainingStopTime) }
 
-// left returns the remaining time for the stop.
-func (w *Worker) left() time.Duration {
+// remainingStopTime returns the remaining time for the stop.
+func (w *Worker) remainingStopTime() time.Duration {
 	if w.env.StopBy == nil {
 		return math.MaxInt64
 	}
@@ -270,4 +270,4 @@ func (w *Worker) Deallocate() {
 }
 
 // Destroy ends the program, unless Release has ended the program.
-func (w *Worker) Destroy() { w.proc.kill(w.spec.Settings.Grace, w.left) }
+func (w *Worker) Destroy() { w.proc.kill(w.spec.Settings.Grace, w.remainingStopTime) }

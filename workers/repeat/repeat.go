@@ -81,7 +81,7 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 			return stream.Errorf(stream.InvalidArgument, "inputs.IN.shape",
 				"is [%d], and the model answers once (decoupled: false): send one element", len(in)/4)
 		}
-		return w.once(ctx, b, i, in, milliseconds(delays))
+		return w.answerSingle(ctx, b, i, in, milliseconds(delays))
 	}
 	for k := range len(in) / 4 {
 		pause := w.set.Delay + milliseconds(delays[4*k:])
@@ -105,8 +105,8 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 	return nil
 }
 
-// once answers a request with its only element.
-func (w *worker) once(ctx context.Context, b *batching.Batch, i int, in []byte, pause time.Duration) error {
+// answerSingle answers a request with its only element.
+func (w *worker) answerSingle(ctx context.Context, b *batching.Batch, i int, in []byte, pause time.Duration) error {
 	if err := sleep(ctx, b.Requests[i], w.set.Delay+pause); err != nil {
 		return err
 	}

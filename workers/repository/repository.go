@@ -234,7 +234,7 @@ func (r *Repository) find(name string, known *workers.Definition,
 			return nil, sent.Named(err)
 		}
 		def.Files = sent
-		r.keepMachine(name, known, def)
+		r.keepHostParams(name, known, def)
 		return def, nil
 	}
 	if known != nil {
@@ -247,9 +247,9 @@ func (r *Repository) find(name string, known *workers.Definition,
 		"%q is in no repository: send its files, too, as file:1/model.onnx", name)
 }
 
-// keepMachine gives the versions of def, sent by a request, the parameters Kind.HostParams of the model of the same
+// keepHostParams gives the versions of def, sent by a request, the parameters Kind.HostParams of the model of the same
 // name in the configuration or the folder, if of the same kind.
-func (r *Repository) keepMachine(name string, known, def *workers.Definition) {
+func (r *Repository) keepHostParams(name string, known, def *workers.Definition) {
 	if dir := r.folder(name); known == nil && dir != "" {
 		known, _ = r.read(name, dir, workers.Load{}) // an unreadable folder has no parameters
 	}
