@@ -11,13 +11,13 @@ import (
 // Batch is a worker's unit of work: the bound requests and, for a dense model, one contiguous tensor per input. One
 // worker owns the Batch from Gather until Run returns; then the Batch is reused.
 type Batch struct {
-	Model    *stream.Model
-	Requests []*stream.Request
-	Offsets  []int          // first row of each request
-	Rows     int            // rows in use
-	Gathered stream.Instant // when the frames were bound
-	Cause    Cause          // why the batch was formed
-	Begun    stream.Instant // begin of the run: see Begin
+	Model      *stream.Model
+	Requests   []*stream.Request
+	Offsets    []int          // first row of each request
+	Rows       int            // rows in use
+	Gathered   stream.Instant // when the frames were bound
+	Cause      Cause          // why the batch was formed
+	RunStarted stream.Instant // begin of the run: see Begin
 
 	// Inputs are the model's inputs with an axis of rows in front: Rows long, or Model.MaxBatch when the batch axis
 	// is fixed. A ragged batch has no Inputs; its requests have their own Inputs or Payload: see Ragged.
@@ -61,7 +61,7 @@ func (b *Batch) Lease(n int) (*buf.Buf, error) { return b.mem.Lease(n) }
 // Begin sets the begin of the batch's run to now. A worker that receives a batch while running another batch calls
 // Begin in Run, when the new run starts.
 func (b *Batch) Begin(now stream.Instant) {
-	b.Begun = now
+	b.RunStarted = now
 	for _, r := range b.Requests {
 		r.Begin(now)
 	}

@@ -125,7 +125,7 @@ func CheckParts(kind string, parts []any) error {
 		if !ok || k.Name == kind {
 			continue
 		}
-		for _, f := range setting.Of("batching", p).Fields() {
+		for _, f := range setting.TableOf("batching", p).Fields() {
 			if v := f.String(); v != "" && v != f.Default {
 				errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path,
 					"is a setting of the batcher %s, and batching.kind is %s: leave it out, or choose %s", k.Name,

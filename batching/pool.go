@@ -108,7 +108,7 @@ func (p *Pool) Put(b *Batch) {
 		r.Unbind()
 		b.Requests[i] = nil
 	}
-	b.Requests, b.Rows, b.Outputs, b.prepared, b.Begun = b.Requests[:0], 0, nil, false, 0
+	b.Requests, b.Rows, b.Outputs, b.prepared, b.RunStarted = b.Requests[:0], 0, nil, false, 0
 	for k, l := range b.leases {
 		if l != nil {
 			l.Release()

@@ -143,7 +143,7 @@ func (f *Frame) tensors() (json []byte, raw [][]byte, err error) {
 			Data: t.Data})
 		raw = append(raw, t.Data)
 	}
-	if json, err = oip.AppendRequest(nil, &msg, oip.Always); err != nil {
+	if json, err = oip.AppendRequest(nil, &msg, oip.AlwaysBinary); err != nil {
 		return nil, nil, stream.Errorf(stream.InvalidArgument, "Inputs", "cannot be sent: %w", err)
 	}
 	return json, raw, nil

@@ -87,9 +87,9 @@ func encode(req *Request) (body []byte, header http.Header, err error) {
 	for _, name := range req.Outputs {
 		msg.Outputs = append(msg.Outputs, oip.RequestedOutput{Name: name, Binary: !req.JSON})
 	}
-	isBinary := oip.Always
+	isBinary := oip.AlwaysBinary
 	if req.JSON {
-		isBinary = oip.Never
+		isBinary = oip.NeverBinary
 	}
 	if body, err = oip.AppendRequest(nil, &msg, isBinary); err != nil {
 		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the request cannot be sent: %w", err)

@@ -360,7 +360,7 @@ const Off = setting.Off
 
 // table returns the settings of the server.
 func (c *Config) table() *setting.Table {
-	t := setting.Of("", c)
+	t := setting.TableOf("", c)
 	t.AddParts(setting.Server, &c.Parts)
 	return t
 }

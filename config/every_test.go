@@ -155,7 +155,7 @@ func TestEveryStreamSetting(t *testing.T) {
 // sinkKeys returns keys with values, at least one of which enables the sink of the setting at path.
 func sinkKeys(path string) (keys []string) {
 	for _, k := range sinks.Kinds() {
-		table := setting.Of("sinks", k.New())
+		table := setting.TableOf("sinks", k.New())
 		own, _ := table.Find("sinks." + k.Name)
 		if _, of := table.Find(path); of && path != own.Path {
 			for _, value := range candidates(config.Setting{Example: own.Example, Range: own.Range()}) {

@@ -44,8 +44,8 @@ func (c *Client) entered() error {
 	return nil
 }
 
-// For returns nil if the client may make a call with a need. Errors: PermissionDenied.
-func (c *Client) For(n access.Need) error {
+// CheckRights returns nil if the client may make a call with a need. Errors: PermissionDenied.
+func (c *Client) CheckRights(n access.Need) error {
 	switch err := c.entered(); {
 	case err != nil:
 		return err
@@ -61,13 +61,13 @@ func (c *Client) For(n access.Need) error {
 	case c.of == nil:
 		return nil
 	}
-	return c.of.May(n)
+	return c.of.Authorize(n)
 }
 
-// Authorize is For of a call that has entered with LaterScope. Authorize counts the call if the client's models
+// Authorize is CheckRights of a call that has entered with LaterScope. Authorize counts the call if the client's models
 // are limited; otherwise Gate.Enter has counted the call.
 func (c *Client) Authorize(n access.Need) error {
-	err := c.For(n)
+	err := c.CheckRights(n)
 	if c.entered() == nil && c.of.Limited() && !c.vouched {
 		c.gate.count(err)
 	}
@@ -101,9 +101,9 @@ func (c *Client) Renew(n access.Need) (*Client, error) {
 		}
 		now = c.gate.client(p, c.gate.access.AccountOf(p, access.Credentials{}))
 	case c.vouched:
-		now = c.gate.Vouch(c.of)
+		now = c.gate.TrustedClient(c.of)
 	}
-	err := now.For(n)
+	err := now.CheckRights(n)
 	if c.of != nil && !c.vouched {
 		c.gate.count(err)
 	}
@@ -194,7 +194,7 @@ func (c *Client) Core() *stream.Account { return c.Account().Core() }
 
 // SameAs reports whether two clients have the same identity and the same rights.
 func (c *Client) SameAs(other *Client) bool {
-	return c.entered() == nil && other.entered() == nil && c.of.Same(other.of)
+	return c.entered() == nil && other.entered() == nil && c.of.Equal(other.of)
 }
 
 // Known reports whether a gate has let the client in by its credentials, or clients need none. A nil

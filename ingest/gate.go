@@ -73,7 +73,7 @@ func (g *Gate) authorize(p *access.Principal, n access.Need) error {
 	if n.Scope == access.LaterScope && n.Model == "" && p.Limited() && p.Allows(n.Role) == nil {
 		return nil
 	}
-	err := p.May(n)
+	err := p.Authorize(n)
 	g.count(err)
 	return err
 }
@@ -123,9 +123,9 @@ func (g *Gate) Identify(ctx context.Context, c access.Credentials) (*Client, err
 	return g.client(p, g.access.AccountOf(p, c)), nil
 }
 
-// Vouch returns the client of a user of a Go program, without credentials: the program vouches for the
+// TrustedClient returns the client of a user of a Go program, without credentials: the program vouches for the
 // user. Each call of the client begins with Client.Call.
-func (g *Gate) Vouch(p *access.Principal) *Client {
+func (g *Gate) TrustedClient(p *access.Principal) *Client {
 	a := g.access.AccountOf(p, access.Credentials{})
 	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && c.vouched {
 		return c

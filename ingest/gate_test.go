@@ -57,9 +57,9 @@ func uses(t *testing.T, c *Client) (did []string) {
 		is   bool
 	}{
 		{"open", err == nil}, {"open held", held == nil}, {"charge", c.Charge("a", &f) == nil},
-		{"infer", c.For(access.Need{Role: role.Infer, Model: "a"}) == nil},
-		{"manage", c.For(access.Need{Role: role.Manage, Scope: access.ClientScope}) == nil},
-		{"whole", c.For(access.Need{Role: role.Infer}) == nil}, {"model", model == nil},
+		{"infer", c.CheckRights(access.Need{Role: role.Infer, Model: "a"}) == nil},
+		{"manage", c.CheckRights(access.Need{Role: role.Manage, Scope: access.ClientScope}) == nil},
+		{"whole", c.CheckRights(access.Need{Role: role.Infer}) == nil}, {"model", model == nil},
 		{"choose", models.Choose("a") != ""}, {"versions", len(models.Versions("a")) > 0},
 		{"config", config == nil}, {"statistics", statistics == nil && len(rows) > 0},
 		{"index", len(models.Index()) > 0}, {"load", load == nil},
@@ -130,7 +130,7 @@ func TestForgottenIsRefused(t *testing.T) {
 			t.Errorf("a gate that is %s identifies %v", name, c)
 		}
 	}
-	everybody := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{}))
+	everybody := NewGate(everything{buf.NewPool(0)}, access.AllowEverybody(access.Quotas{}))
 	for name, g := range map[string]*Gate{"keys": gate, "no keys": everybody} {
 		if c, err := g.Enter(t.Context(), keys["all"],
 			access.Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
@@ -195,7 +195,7 @@ func TestLimitedClients(t *testing.T) {
 func TestQuotasOfAClient(t *testing.T) {
 	one := 1
 	gate := NewGate(everything{buf.NewPool(0)},
-		access.Everybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one,
+		access.AllowEverybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one,
 			Burst: time.Hour}))
 	enter := func() (*Client, error) {
 		return gate.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Infer})

@@ -143,9 +143,9 @@ func (p *parts) next() *stream.Result {
 	return r
 }
 
-// Room implements stream.Pacer. After the caller has left, Room returns nil at once: the stream refuses further
-// results.
-func (p *parts) Room() error {
+// WaitForRoom implements stream.Pacer. After the caller has left, WaitForRoom returns nil at once: the stream refuses
+// further results.
+func (p *parts) WaitForRoom() error {
 	for {
 		p.mu.Lock()
 		full, left := len(p.waiting) >= maxParts, maxPartsWait-p.waited

@@ -108,9 +108,9 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 
 // clients returns a function for making clients with quotas.
 func (s *sequences) clients() func(name string, quotas map[string]float64) *ingest.Client {
-	gate := ingest.NewGate(s.backend, access.Everybody(access.Quotas{}))
+	gate := ingest.NewGate(s.backend, access.AllowEverybody(access.Quotas{}))
 	return func(name string, quotas map[string]float64) *ingest.Client {
-		return gate.Vouch(&access.Principal{Key: name, Name: name, Roles: role.All, Quotas: quotas})
+		return gate.TrustedClient(&access.Principal{Key: name, Name: name, Roles: role.All, Quotas: quotas})
 	}
 }
 

@@ -11,11 +11,11 @@ type Statistics struct {
 	Runs           uint64    // of the worker
 
 	// Total time of requests, by outcome.
-	Success, Fail Spent
+	Success, Fail DurationTotal
 	// Of frames run: the times in the queue, in the preparation of inputs, in the worker, and with the outputs.
-	Queue, ComputeInput, ComputeInfer, ComputeOutput Spent
+	Queue, ComputeInput, ComputeInfer, ComputeOutput DurationTotal
 	// Of requests to a model with a cache.
-	CacheHit, CacheMiss Spent
+	CacheHit, CacheMiss DurationTotal
 
 	Batches []BatchStatistics // by size
 }
@@ -23,11 +23,11 @@ type Statistics struct {
 // BatchStatistics counts the time of the runs with a number of rows.
 type BatchStatistics struct {
 	Rows                                      uint64
-	ComputeInput, ComputeInfer, ComputeOutput Spent
+	ComputeInput, ComputeInfer, ComputeOutput DurationTotal
 }
 
-// Spent is how often something was done, and the time of all together.
-type Spent struct {
+// DurationTotal is how often something was done, and the time of all together.
+type DurationTotal struct {
 	Count uint64
 	Time  time.Duration
 }

@@ -179,7 +179,7 @@ type enteredKey struct{}
 
 // enter has the client of a request enter through the gate. It answers a client that may not, and reports true then.
 func (s *Server) enter(c *fiber.Ctx, n access.Need) (answered bool, err error) {
-	if httpd.ToInside(c) {
+	if httpd.IsInternal(c) {
 		httpd.SetClient(c, s.gate.Owner())
 		return false, nil
 	}

@@ -255,7 +255,7 @@ func openGRPC(s *Server) (ingest.Interface, error) {
 		ManagementOnly: s.cfg.Management.Separate(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit,
 		Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
 		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log,
-		Called: s.observe.called(s.listening.requests["grpc"]),
+		OnCall: s.observe.called(s.listening.requests["grpc"]),
 	})
 	return s.grpc, nil
 }

@@ -227,8 +227,8 @@ func (o *observer) refused(method, path string, status int) {
 }
 
 // called returns what measures each call over gRPC for ended, nil = none, and for the log.
-func (o *observer) called(ended tracing.RequestHook) func(grpc.Called) {
-	return func(c grpc.Called) {
+func (o *observer) called(ended tracing.RequestHook) func(grpc.CallSummary) {
+	return func(c grpc.CallSummary) {
 		if o.debug.On() {
 			o.debug.Request(tracing.Request{Protocol: "grpc", Route: c.Method, Status: c.Code, Duration: c.Took,
 				In: c.In, Out: c.Out})

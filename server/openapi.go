@@ -54,11 +54,11 @@ var ownRoutes = []openapi.Route{
 			{Name: "model", Type: "string", Doc: "of this model"},
 			{Name: "reason", Type: "string", Doc: "kept for this reason"}},
 		Answer: struct {
-			Traces []spans.Kept `json:"traces"`
+			Traces []spans.KeptFrame `json:"traces"`
 		}{},
 	},
 	{Method: "GET", Path: tracesRoute + "/:trace", Role: role.Watch, Tag: tagTelemetry,
-		Summary: "One kept frame with its spans", Answer: spans.Kept{}},
+		Summary: "One kept frame with its spans", Answer: spans.KeptFrame{}},
 }
 
 // routes describes the routes of the HTTP listener.

@@ -405,7 +405,7 @@ func (s *Server) hooks(m *stream.Model) workers.Hooks {
 		for _, q := range r.Batch.Requests[1:] {
 			first = min(first, q.Timing.Received)
 		}
-		s.apps.Ran(m.Name, len(r.Batch.Requests), max(r.Batch.Gathered.Sub(first), 0), r.Ended.Sub(r.Started))
+		s.apps.CountRun(m.Name, len(r.Batch.Requests), max(r.Batch.Gathered.Sub(first), 0), r.Ended.Sub(r.Started))
 	}})
 }
 

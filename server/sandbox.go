@@ -40,7 +40,7 @@ func confinement(cfg *Config, lacks error, log *slog.Logger) (*confine.Programs,
 	if err := p.Validate(); err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "confine.write", "%w", err)
 	}
-	if lack := confine.Lacks(); lack != "" {
+	if lack := confine.UnsupportedRestrictions(); lack != "" {
 		log.Warn(lack, "setting", "confine.programs")
 	}
 	return p, nil

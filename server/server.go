@@ -233,7 +233,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.OwnProcess {
 		heap := processors.OwnHeap(s.cfg.Memory.Budget)
 		defer heap.Close()
-		s.memory.OnOutside(heap.Outside)
+		s.memory.OnOutside(heap.ReserveOutside)
 	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

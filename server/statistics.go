@@ -27,8 +27,10 @@ func (r repositoryOf) Statistics(name, version string) ([]ingest.Statistics, err
 
 // statistics returns the counts of a model's version.
 func statistics(st *workers.GroupStats) ingest.Statistics {
-	spent := func(n uint64, d time.Duration) ingest.Spent { return ingest.Spent{Count: n, Time: max(d, 0)} }
-	f, ran := &st.Frames, &st.Ran
+	spent := func(n uint64, d time.Duration) ingest.DurationTotal {
+		return ingest.DurationTotal{Count: n, Time: max(d, 0)}
+	}
+	f, ran := &st.Frames, &st.RunTotals
 	out := ingest.Statistics{
 		Model: st.Model.Name, Version: st.Model.Version, Rows: ran.Rows, Runs: ran.Runs,
 		Success: spent(f.Succeeded(), f.Answering), Fail: spent(f.Failed(), f.Failing),

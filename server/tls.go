@@ -122,7 +122,7 @@ func (k *keyPair) open() (*textfile.Watched[*tls.Certificate], error) {
 		return k.files, nil
 	}
 	files, err := textfile.Open(textfile.Options[*tls.Certificate]{
-		Paths: []string{k.cert, k.key}, Most: maxPEM, Every: checkInterval, Failed: k.failed,
+		Paths: []string{k.cert, k.key}, MaxSize: maxPEM, Every: checkInterval, Failed: k.failed,
 		Parse: func(texts [][]byte) (*tls.Certificate, error) {
 			pair, err := tls.X509KeyPair(texts[0], texts[1])
 			if err != nil {

@@ -26,7 +26,7 @@ const (
 	QuotaWatchers                  // watchers of server streams
 	QuotaEndpoints                 // endpoints created by requests of the client
 	QuotaRegions                   // shared memory regions registered by the client
-	QuotaTasks                     // tasks that have not ended; counted by the task store, see Room
+	QuotaTasks                     // tasks that have not ended; counted by the task store, see CheckRoom
 	QuotaTaskBytes                 // bytes of inputs and results of tasks, likewise
 	quotas
 
@@ -259,8 +259,8 @@ func heldText(q Quota) string {
 	return "%v are open for this client already, and that is its quota: close one, or try again later"
 }
 
-// Room returns an error, as Take does, when held leaves no room for more of a quota that the caller counts.
-func (a *Account) Room(q Quota, held int64) error {
+// CheckRoom returns an error, as Take does, when held leaves no room for more of a quota that the caller counts.
+func (a *Account) CheckRoom(q Quota, held int64) error {
 	if a == nil {
 		return nil
 	}

@@ -37,23 +37,23 @@ func (e *early) wake() {
 // waits when MaxEarly partial results are waiting, for 10 s in sum; then the request fails with FlowControl. The
 // request fails at once when the same batch contains an earlier unfinished request: waiting would be a deadlock.
 func (r *Request) Emit(outputs []Tensor, lease *buf.Buf) bool {
-	if err := r.Room(); err != nil {
+	if err := r.WaitForRoom(); err != nil {
 		r.Fail(err)
 	}
 	return r.Pass(outputs, lease)
 }
 
-// Room waits as Emit does, and returns an error where Emit would let the request fail.
-func (r *Request) Room() error {
+// WaitForRoom waits as Emit does, and returns an error where Emit would let the request fail.
+func (r *Request) WaitForRoom() error {
 	s := r.Stream
 	inTurn, err := s.waitForTurn(r)
 	if p, ok := s.sink.(Pacer); ok && inTurn {
-		err = p.Room()
+		err = p.WaitForRoom()
 	}
 	return err
 }
 
-// Pass is Emit without waiting, for a worker that has checked Room and must not wait.
+// Pass is Emit without waiting, for a worker that has called WaitForRoom and must not wait.
 func (r *Request) Pass(outputs []Tensor, lease *buf.Buf) bool {
 	return r.Stream.emit(r, &Result{
 		Partial: true, Outcome: Answered, Outputs: append([]Tensor(nil), outputs...), Lease: lease,

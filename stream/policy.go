@@ -127,4 +127,4 @@ func (p Policy) Validate() error {
 // check is a separate function because it moves p to the heap.
 //
 //go:noinline
-func (p Policy) check() error { return setting.Join(setting.Of("", &p).Check()...) }
+func (p Policy) check() error { return setting.Join(setting.TableOf("", &p).Check()...) }

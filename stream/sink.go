@@ -21,7 +21,7 @@ type Continuer interface {
 // Pacer is a Sink with a bound on the partial results waiting for the client.
 type Pacer interface {
 	Sink
-	// Room is called before each partial result is pushed, without the stream's lock. Room may wait until the client
-	// has taken earlier results. An error ends the frame.
-	Room() error
+	// WaitForRoom is called before each partial result is pushed, without the stream's lock. WaitForRoom may wait until
+	// the client has taken earlier results. An error ends the frame.
+	WaitForRoom() error
 }

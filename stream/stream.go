@@ -345,14 +345,14 @@ func (r *Request) OnEnd(f func()) bool {
 // Decoding holds the times of decoding a picture; zero = no decoding. For a window of pictures, Decoding holds the
 // begin of the first and the sums of the durations.
 type Decoding struct {
-	Begun          Instant
+	Started        Instant
 	Decode, Resize time.Duration
 }
 
 // Add adds one picture with its whole decoding time, including resize at the end.
 func (d *Decoding) Add(begun Instant, whole, resize time.Duration) {
-	if d.Begun == 0 {
-		d.Begun = begun
+	if d.Started == 0 {
+		d.Started = begun
 	}
 	d.Decode, d.Resize = d.Decode+whole-resize, d.Resize+resize
 }

@@ -12,8 +12,8 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 	return r, kept
 }
 
-// TakeFiltered is Take with a filter: when skip returns true for the next frame, the frame stays in the mailbox, and the
-// caller still holds the token. skip is called with the stream's lock held.
+// TakeFiltered is Take with a filter: when skip returns true for the next frame, the frame stays in the mailbox, and
+// the caller still holds the token. skip is called with the stream's lock held.
 func (s *Stream) TakeFiltered(now Instant, room int, class *uint64, predict time.Duration,
 	skip func(*Request) bool) (r *Request, kept, skipped bool) {
 	s.mu.Lock()

@@ -38,18 +38,18 @@ const (
 
 // TraceContext is a frame's trace context from the client. A zero Trace starts a new trace.
 type TraceContext struct {
-	Trace    TraceID
-	Parent   SpanID // the client's span, or zero
-	Decision Decision
-	Carried  *Carried // nil when the client sent neither
+	Trace      TraceID
+	Parent     SpanID // the client's span, or zero
+	Decision   Decision
+	Propagated *PropagatedContext // nil when the client sent neither
 }
 
-// Carried is the content of a trace context besides the ids, as sent by the client. A Carried does not change and may
-// be shared by many frames.
-type Carried struct {
-	State   string // W3C tracestate
-	Baggage string // W3C baggage
-	Cut     bool   // members beyond the limits were left out
+// PropagatedContext is the content of a trace context besides the ids, as sent by the client. A PropagatedContext does
+// not change and may be shared by many frames.
+type PropagatedContext struct {
+	State     string // W3C tracestate
+	Baggage   string // W3C baggage
+	Truncated bool   // members beyond the limits were left out
 }
 
 // allot gives a frame without a trace the trace of the stream, or a new trace, and returns the id of the frame's

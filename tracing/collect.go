@@ -76,7 +76,7 @@ func collect(f *metricFamily, r *scrape, d *prometheus.Desc, ch chan<- prometheu
 }
 
 func (c *collector) newScrape() *scrape {
-	r := &scrape{version: c.o.Version, adapters: &ingest.Metrics{}, children: child.Live()}
+	r := &scrape{version: c.o.Version, adapters: &ingest.Metrics{}, children: child.LiveChildren()}
 	if c.o.Groups != nil {
 		r.groups = c.o.Groups()
 		c.m.removeUnlisted(r.groups)

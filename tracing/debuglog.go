@@ -46,7 +46,7 @@ func NewDebugLog(o DebugOptions) *DebugLog {
 		level: o.Level, limiter: NewLimiter(o.Log, time.Second), link: o.Link,
 		lines: make(chan debugLine, debugQueue), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	d.limiter.Most = o.Rate
+	d.limiter.Max = o.Rate
 	go d.write()
 	return d
 }

@@ -201,7 +201,7 @@ func TestDebugLogAtInfo(t *testing.T) {
 func TestLimiterWithSeveralRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, out := newTestLimiter()
-		l.Most = 2
+		l.Max = 2
 		for n := range 6 {
 			l.Log(slog.LevelWarn, "a", "a", "n", n)
 		}

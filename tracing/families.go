@@ -487,7 +487,7 @@ var families = []section{
 }
 
 // requestFamilies are the families of one protocol's requests; names nil = the server's own.
-func requestFamilies(protocol string, buckets []float64, names *RequestNames) (duration, in, out family) {
+func requestFamilies(protocol string, buckets []float64, names *RequestNames) (duration, in, out metricFamily) {
 	route := labels{{"endpoint", ""}, {"version", ""}, {"status", ""}}
 	if names != nil {
 		route = names.labels()
@@ -504,7 +504,7 @@ func requestFamilies(protocol string, buckets []float64, names *RequestNames) (d
 func (n *RequestNames) labels() labels { return labels{n.Route, n.Status} }
 
 // inProgramFamily is the family of the time in the program.
-func (n *RequestNames) inProgramFamily(buckets []float64) family {
+func (n *RequestNames) inProgramFamily(buckets []float64) metricFamily {
 	return metricFamily{histogram, n.InProgram, "Time of answered requests in the application.", n.labels(), nil,
 		&observed{buckets: buckets, nanoseconds: true}}
 }

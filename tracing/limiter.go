@@ -13,13 +13,13 @@ const maxKeys = 256
 // overflowKey is the key shared by all keys beyond maxKeys.
 const overflowKey = "\x00overflow"
 
-// Limiter bounds the number of records per key and interval, to one unless Most is set, for code that runs once a
+// Limiter bounds the number of records per key and interval, to one unless Max is set, for code that runs once a
 // frame. The next record of the key contains the number of suppressed records as "suppressed". Limiter is safe for
 // concurrent use.
 type Limiter struct {
-	// Most is the largest number of records per key and interval; 0 = 1. Most must be set before the first call of
+	// Max is the largest number of records per key and interval; 0 = 1. Max must be set before the first call of
 	// Log.
-	Most int
+	Max int
 
 	log      *slog.Logger
 	interval time.Duration
@@ -61,7 +61,7 @@ func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
 		key = overflowKey
 		w = l.keys[key]
 	}
-	if w != nil && w.logged < l.Most {
+	if w != nil && w.logged < l.Max {
 		w.logged++
 		l.log.Log(context.Background(), level, msg, args...)
 		return

@@ -97,7 +97,7 @@ for each model and version:
 
 // table writes a row for each family. The labels that all families have stand in front of the table, and the type of a
 // family is in its name, see intro.
-func table(b *strings.Builder, families ...family) {
+func table(b *strings.Builder, families ...metricFamily) {
 	common := slices.Clone(families[0].labels)
 	for _, f := range families[1:] {
 		common = slices.DeleteFunc(common, func(l [2]string) bool { return !slices.Contains(f.labels, l) })

@@ -234,8 +234,8 @@ func TestRunsLastAsLongAsTheirProgramTook(t *testing.T) {
 		e.wait(t, 5)
 		s.Close(stream.ByClient)
 		<-s.Finished()
-		until(t, "all are counted", func() bool { return g.Stats().Ran.Runs == 5 })
-		if ran := g.Stats().Ran; ran.Infer != 5*time.Second {
+		until(t, "all are counted", func() bool { return g.Stats().RunTotals.Runs == 5 })
+		if ran := g.Stats().RunTotals; ran.Infer != 5*time.Second {
 			t.Errorf("five runs of a second took %v", ran.Infer)
 		}
 		late := every

@@ -13,7 +13,7 @@ import (
 )
 
 // Config is the configuration of one model. Zero fields take their defaults. The tags give the keys of the
-// configuration file. Equal configurations, by Same, share one group.
+// configuration file. Equal configurations, by CanShareGroup, share one group.
 type Config struct {
 	Name   string `yaml:"name" form:"name" help:"name of the endpoint"`
 	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address of the model"`
@@ -50,8 +50,8 @@ type Config struct {
 	// *batching.SoftSettings.
 	Parts []any
 
-	request stream.Params // parameters of the load request
-	own     int           // Instances without the load request's value; 0 = the same
+	request      stream.Params // parameters of the load request
+	ownInstances int           // Instances without the load request's value; 0 = the same
 }
 
 // Versions select the served versions of a model in a repository, and the versions for requests without a version.
@@ -124,7 +124,7 @@ func (l Limits) watchInterval() time.Duration {
 // Table returns the settings of the model, with those of registered parts and without
 // the parameters of the kind of worker.
 func (c *Config) Table() *setting.Table {
-	t := setting.Of("", c)
+	t := setting.TableOf("", c)
 	t.AddParts(setting.Model, &c.Parts)
 	return t
 }
@@ -151,7 +151,7 @@ func (c Config) WithDefaults() Config {
 }
 
 // buffers returns the bound on batches. The default depends on the instances, which may differ between configurations
-// for which Same is true, so WithDefaults does not set the field.
+// for which CanShareGroup is true, so WithDefaults does not set the field.
 func (c Config) buffers() int {
 	if c.Batching.Buffers > 0 {
 		return c.Batching.Buffers
@@ -221,14 +221,14 @@ func checkImage(s *stream.ImageSpec) error {
 	return nil
 }
 
-// Same reports whether two configs, with defaults filled in, can share a group. The
+// CanShareGroup reports whether two configs, with defaults filled in, can share a group. The
 // name and the number of workers may differ.
-func (c Config) Same(d Config) bool {
+func (c Config) CanShareGroup(d Config) bool {
 	if !maps.Equal(c.Params, d.Params) || !sameParts(c.Parts, d.Parts) {
 		return false
 	}
 	for _, x := range []*Config{&c, &d} {
-		x.Name, x.Instances, x.own, x.Params, x.Parts, x.request = "", 0, 0, nil, nil, nil
+		x.Name, x.Instances, x.ownInstances, x.Params, x.Parts, x.request = "", 0, 0, nil, nil, nil
 		x.Versions, x.Shadow = Versions{}, Shadow{} // of the endpoint
 	}
 	return reflect.DeepEqual(c, d)

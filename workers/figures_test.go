@@ -32,7 +32,8 @@ func TestFiguresOfWhatRan(t *testing.T) {
 		e.wait(t, 5)
 		synctest.Wait()
 		const ms = time.Millisecond
-		if ran, want := g.Stats().Ran, (workers.Ran{Frames: 5, Rows: 5, Queue: 60 * ms, Infer: 50 * ms, Runs: 3,
+		if ran, want := g.Stats().RunTotals, (workers.RunTotals{
+			Frames: 5, Rows: 5, Queue: 60 * ms, Infer: 50 * ms, Runs: 3,
 			Sizes: []workers.SizeStat{
 				{Rows: 1, Runs: 1, Infer: 10 * ms}, {Rows: 2, Runs: 2, Infer: 20 * ms},
 			}}); !reflect.DeepEqual(ran, want) {

@@ -95,7 +95,7 @@ type GroupStats struct {
 	Capacity  uint64            // sum of the batches' largest numbers of rows
 	Shadow    ShadowStats       // of the version as a shadow
 	Processes ProcessStats      // child processes of the workers; zero for other kinds
-	Ran       Ran
+	RunTotals RunTotals
 }
 
 // The states of a group.

@@ -211,7 +211,7 @@ func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 			p.Versions[i], p.share, p.swap, err = Overlay(p.Versions[i], how.Params)
 		}
 		if err == nil {
-			p.Versions[i].request, p.Versions[i].own = p.params, own
+			p.Versions[i].request, p.Versions[i].ownInstances = p.params, own
 			err = p.Versions[i].Validate()
 		}
 	}
@@ -395,7 +395,7 @@ func (m *Manager) isModel(name string) bool {
 // serves reports whether the endpoint has each of the configurations.
 func (e *endpoint) serves(versions []Config) bool {
 	for _, cfg := range versions {
-		if g := e.group(cfg.Version); g == nil || !g.cfg.Same(cfg) {
+		if g := e.group(cfg.Version); g == nil || !g.cfg.CanShareGroup(cfg) {
 			return false
 		}
 	}
@@ -577,7 +577,7 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 	if err != nil {
 		return nil, err
 	}
-	own, n, added := cmp.Or(cfg.own, cfg.Instances), cfg.Instances, 0
+	own, n, added := cmp.Or(cfg.ownInstances, cfg.Instances), cfg.Instances, 0
 	if last != nil {
 		if g := last.version(cfg.Version); g != nil {
 			added = g.added
@@ -586,7 +586,7 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 			}
 		}
 	}
-	if was != nil && !force && !was.outdated() && was.cfg.Same(cfg) && files.digest == before.digest {
+	if was != nil && !force && !was.outdated() && was.cfg.CanShareGroup(cfg) && files.digest == before.digest {
 		if err := was.checkUses(); err != nil {
 			return nil, err
 		}

@@ -116,6 +116,6 @@ func mayRequestWorkers(cfg Config, n int) bool { return CheckRequested(cfg, n) =
 
 // CheckRequested returns an error when a request may not set so many workers for a model.
 func CheckRequested(cfg Config, n int) error {
-	f, _ := setting.Of("", &cfg).Find("instances")
+	f, _ := setting.TableOf("", &cfg).Find("instances")
 	return f.SetRequest(int64(n))
 }

@@ -66,7 +66,7 @@ func (g *Group) run(r *runner, b *batching.Batch) (serves bool) {
 		g.done(r, b, batchTimes{})
 		return true
 	}
-	if b.Begun == 0 { // otherwise another worker has counted the batch, and returned the batch without a begin
+	if b.RunStarted == 0 { // otherwise another worker has counted the batch, and returned the batch without a begin
 		g.totals.batches[b.Cause].Add(1)
 		g.totals.rows.Add(uint64(b.Rows))
 		g.totals.capacity.Add(uint64(g.model.MaxBatch))
@@ -90,7 +90,7 @@ func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, ag
 	if !b.Ragged() || r.second != nil { // a ragged batch needs no preparation: this avoids a clock read
 		t.started = stream.Now()
 	}
-	b.Begun = t.started
+	b.RunStarted = t.started
 	for _, q := range b.Requests {
 		q.Timing.Started = t.started
 	}
@@ -154,7 +154,7 @@ func countAnswered(b *batching.Batch) (n int) {
 // end answers the requests of a batch after its run.
 func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panicked bool) {
 	if r.second != nil { // the batch may have waited in the worker for the previous batch
-		t.started = min(max(b.Begun, stream.Instant(r.lastEnded.Load())), t.ran)
+		t.started = min(max(b.RunStarted, stream.Instant(r.lastEnded.Load())), t.ran)
 		t.begun = min(max(t.begun, stream.Instant(r.lastEnded.Load())), t.started)
 	}
 	transforms := b.After != nil

@@ -168,7 +168,7 @@ func TestSame(t *testing.T) {
 	} {
 		d := base
 		c.change(&d)
-		if base.Same(d) != c.same || d.Same(base) != c.same {
+		if base.CanShareGroup(d) != c.same || d.CanShareGroup(base) != c.same {
 			t.Errorf("%s: want the same: %v", c.name, c.same)
 		}
 	}

@@ -84,7 +84,7 @@ func (e *endpoint) swapped(params stream.Params) stream.Params {
 	}
 	for name := range params {
 		if full(name) == "batching.kind" { // settings of another batcher do not stay
-			common := setting.Of("batching", new(Batching))
+			common := setting.TableOf("batching", new(Batching))
 			maps.DeleteFunc(all, func(name string, _ any) bool {
 				_, stays := common.Find(name)
 				return strings.HasPrefix(name, "batching.") && !stays
@@ -100,7 +100,7 @@ func (e *endpoint) swapped(params stream.Params) stream.Params {
 // asksSwap reports whether a load asks for a swap.
 func asksSwap(params stream.Params) bool {
 	var opts loadOptions
-	f, _ := setting.Of("", &opts).Find("swap")
+	f, _ := setting.TableOf("", &opts).Find("swap")
 	value, given := params["swap"]
 	return given && f.SetRequest(value) == nil && opts.Swap
 }

@@ -142,7 +142,7 @@ func (t *totals) read(st *GroupStats) {
 	}
 	st.Frames = t.frames.Totals()
 	st.Shadow = t.shadow.read()
-	st.Ran = t.ran.read()
+	st.RunTotals = t.ran.read()
 	st.Processes = t.processes.stats()
 }
 

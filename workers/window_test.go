@@ -91,9 +91,9 @@ func TestWindowSettings(t *testing.T) {
 		}
 	}
 	a := Config{Window: Window{640, 320}}.WithDefaults()
-	if b := a; !a.Same(b) {
+	if b := a; !a.CanShareGroup(b) {
 		t.Error("not the same")
-	} else if b.Window.Hop = 160; a.Same(b) {
+	} else if b.Window.Hop = 160; a.CanShareGroup(b) {
 		t.Error("another hop is the same")
 	}
 }

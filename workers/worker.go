@@ -196,7 +196,7 @@ func (Kind) table(ptr any) *setting.Table {
 	if ptr == nil {
 		ptr = new(struct{})
 	}
-	return setting.Of("", ptr)
+	return setting.TableOf("", ptr)
 }
 
 // Decode returns the kind's settings with the parameters and defaults filled in, or nil for a kind without settings.

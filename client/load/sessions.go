@@ -57,7 +57,7 @@ func newSessions(addr, model string, options map[string]string, header http.Head
 func (t *Sessions) option(key, value string) error {
 	switch key {
 	case "policy", "max_age_ms", "deadline_ms", "max_fps", "window":
-		return setting.Of("", &t.opts.Policy).Set(key, value)
+		return setting.TableOf("", &t.opts.Policy).Set(key, value)
 	case "codec":
 		t.opts.Codec = value
 	case "outputs":

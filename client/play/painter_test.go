@@ -121,8 +121,8 @@ func TestOverlay(t *testing.T) {
 	// An error of writing ends the run, and ffmpeg has ended.
 	none := filepath.Join(dir, "none", "x.mp4")
 	s, err = Run(t.Context(), Options{Client: c, Model: "eyes", Source: file, Loop: true, Fast: true, Overlay: none})
-	if err == nil || !strings.Contains(err.Error(), none) || s.Overlay != "" || child.Live() != 0 {
-		t.Errorf("%+v, %v, %d children", s, err, child.Live())
+	if err == nil || !strings.Contains(err.Error(), none) || s.Overlay != "" || child.LiveChildren() != 0 {
+		t.Errorf("%+v, %v, %d children", s, err, child.LiveChildren())
 	}
 	for want, o := range map[string]Options{
 		"a video is a video": {Overlay: "x.png"},

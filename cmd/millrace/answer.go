@@ -223,7 +223,7 @@ func plainJSON(v any) (json.RawMessage, error) {
 func numbers(t *stream.Tensor) (json.RawMessage, error) {
 	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape,
 		Data: t.Data}}, NotFinite: true}
-	text, err := oip.AppendResponse(nil, &m, oip.Never)
+	text, err := oip.AppendResponse(nil, &m, oip.NeverBinary)
 	if err != nil {
 		return nil, err
 	}

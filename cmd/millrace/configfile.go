@@ -191,7 +191,7 @@ func changed(parts []any) (out []any) {
 		set.Elem().Set(v)
 		setting.DetachCopies(set.Interface())
 		for _, x := range []reflect.Value{unset, set} {
-			setting.Of("", x.Interface()).Fill()
+			setting.TableOf("", x.Interface()).Fill()
 		}
 		if !reflect.DeepEqual(set.Interface(), unset.Interface()) {
 			out = append(out, set.Interface())

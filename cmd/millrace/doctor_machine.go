@@ -189,8 +189,8 @@ func (d *doctor) programs(ctx context.Context) diagnosis {
 			"mend this, or set confine.programs to auto or off"}
 	case err != nil:
 		return diagnosis{what, warns, err.Error(), "mend this, or set confine.programs to off"}
-	case confine.Lacks() != "":
-		return passed(what, "with Landlock %d; %s", child.LandlockABI(), confine.Lacks())
+	case confine.UnsupportedRestrictions() != "":
+		return passed(what, "with Landlock %d; %s", child.LandlockABI(), confine.UnsupportedRestrictions())
 	}
 	return passed(what, "files, network and signals, with Landlock %d", child.LandlockABI())
 }

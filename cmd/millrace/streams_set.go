@@ -61,7 +61,7 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 		into := given
 		// MODEL.KEY
 		if i := strings.LastIndexByte(key, '.'); i >= 0 &&
-			(key[i+1:] == "remove" || slices.Contains(streams.OfModels, key[i+1:])) {
+			(key[i+1:] == "remove" || slices.Contains(streams.ModelSettings, key[i+1:])) {
 			model := name[:i]
 			if of[model] == nil {
 				of[model] = map[string]any{"model": model}

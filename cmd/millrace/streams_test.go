@@ -181,19 +181,19 @@ func TestClientHasTheSettings(t *testing.T) {
 			t.Errorf("client.StreamConfig has %s, which is not a setting that a request may set", name)
 		}
 	}
-	for _, f := range setting.Of("", new(streams.Config)).Fields() {
+	for _, f := range setting.TableOf("", new(streams.Config)).Fields() {
 		if !slices.Contains(names(client.StreamConfig{}), f.Path) {
 			t.Errorf("client.StreamConfig has no %s", f.Path)
 		}
 	}
-	for _, f := range setting.Of("", new(streams.ModelConfig)).Fields() {
+	for _, f := range setting.TableOf("", new(streams.ModelConfig)).Fields() {
 		if !slices.Contains(names(client.StreamModelConfig{}), f.Path) {
 			t.Errorf("client.StreamModelConfig has no %s", f.Path)
 		}
 	}
 	if got := names(client.StreamModelChange{}); !slices.Equal(slices.Sorted(slices.Values(got)),
-		slices.Sorted(slices.Values(append([]string{"model", "version", "remove"}, streams.OfModels...)))) {
-		t.Errorf("client.StreamModelChange has %v, and %v can change", got, streams.OfModels)
+		slices.Sorted(slices.Values(append([]string{"model", "version", "remove"}, streams.ModelSettings...)))) {
+		t.Errorf("client.StreamModelChange has %v, and %v can change", got, streams.ModelSettings)
 	}
 }
 

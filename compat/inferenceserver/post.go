@@ -40,7 +40,7 @@ func (a *adapter) post(c *fiber.Ctx) error {
 }
 
 func (a *adapter) postModel(c *fiber.Ctx, by *ingest.Client, m *model, available *bool) error {
-	if err := by.For(access.Need{Role: role.Manage, Model: m.Name}); err != nil {
+	if err := by.CheckRights(access.Need{Role: role.Manage, Model: m.Name}); err != nil {
 		return err
 	}
 	if err := a.mayPost(c); err != nil {
@@ -139,7 +139,7 @@ func (a *adapter) list(c *fiber.Ctx) error {
 	}
 	seen := []model{}
 	for _, m := range a.models.list() {
-		if by.For(access.Need{Role: role.Infer, Model: m.Name}) == nil {
+		if by.CheckRights(access.Need{Role: role.Infer, Model: m.Name}) == nil {
 			seen = append(seen, m)
 		}
 	}

@@ -65,7 +65,7 @@ func (a *adapter) submit(c *fiber.Ctx) error {
 		return stream.Errorf(stream.InvalidArgument, "human_readable_id",
 			"is missing: name the model that runs the task")
 	}
-	if err := by.For(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
+	if err := by.CheckRights(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
 		return err
 	}
 	if err := a.known(t.Model); err != nil {

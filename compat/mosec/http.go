@@ -84,7 +84,7 @@ func serve(x *apps.Exchange) (bool, error) {
 	}
 	switch x.Path {
 	case "/":
-		if !x.Alone {
+		if !x.AtRoot {
 			return false, nil
 		}
 		if err := ready(x); err != nil {

@@ -60,8 +60,8 @@ func (m *counts) end(of outcome, took time.Duration) {
 
 var _ apps.StageCounter = (*counts)(nil)
 
-// Ran implements apps.StageCounter.
-func (m *counts) Ran(stage string, rows int, gathered, took time.Duration) {
+// CountRun implements apps.StageCounter.
+func (m *counts) CountRun(stage string, rows int, gathered, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.stages[stage]

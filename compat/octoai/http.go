@@ -75,7 +75,7 @@ func serve(x *apps.Exchange) (bool, error) {
 		return false, nil
 	}
 	at := "/apps/" + url.PathEscape(x.Program.Name)
-	if x.Alone {
+	if x.AtRoot {
 		at = ""
 	}
 	switch x.Path {

@@ -36,7 +36,7 @@ const (
 // serve answers what Simple Server Framework has besides an application's endpoints, for one
 // that is served alone.
 func serve(x *apps.Exchange) (bool, error) {
-	if m := x.Ctx.Method(); !x.Alone || m != fiber.MethodGet && m != fiber.MethodHead {
+	if m := x.Ctx.Method(); !x.AtRoot || m != fiber.MethodGet && m != fiber.MethodHead {
 		return false, nil
 	}
 	x.Ctx.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)

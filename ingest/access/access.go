@@ -19,11 +19,11 @@ import (
 )
 
 // Access knows the clients of a server. Four verbs decide what a client may do: Identify finds the principal of
-// credentials, Principal.May checks what a call needs, Current returns the present state of a principal, and
+// credentials, Principal.Authorize checks what a call needs, Current returns the present state of a principal, and
 // OnEnd reports the end of credentials. A nil Access and a zero Access identify nobody. Access is safe for
 // concurrent use.
 type Access struct {
-	open        bool       // clients need no credentials; New and Everybody alone set open
+	open        bool       // clients need no credentials; New and AllowEverybody alone set open
 	key         string     // the server's own key, which has every role; "" = none
 	owner       *Principal // the client with the server's own key; without a name
 	keys        *Keys
@@ -109,9 +109,9 @@ func New(o Options) (*Access, error) {
 	return a, nil
 }
 
-// Everybody returns an Access without credentials and without an audit log, for a program that serves an
+// AllowEverybody returns an Access without credentials and without an audit log, for a program that serves an
 // adapter without a server. All clients share one account with quotas.
-func Everybody(quotas Quotas) *Access {
+func AllowEverybody(quotas Quotas) *Access {
 	return &Access{open: true, sessions: NewSessions(0), accounts: NewAccounts(quotas)}
 }
 
@@ -249,7 +249,7 @@ func (a *Access) AccountOf(p *Principal, c Credentials) *Account {
 
 // Ticket returns a new ticket of a principal, or of an account where clients need no credentials.
 func (a *Access) Ticket(p *Principal, by *Account) (string, error) {
-	return a.tickets.Mint(p, by, time.Now())
+	return a.tickets.Issue(p, by, time.Now())
 }
 
 // Redeem uses a ticket up, and returns the principal and the account of the ticket. Errors: Unauthenticated, which

@@ -17,7 +17,7 @@ type Authority struct {
 	file *textfile.Watched[*x509.CertPool]
 
 	mu    sync.Mutex
-	by    *x509.CertPool                 // authority used to verify the certificates in valid
+	pool  *x509.CertPool                 // authority used to verify the certificates in valid
 	valid map[*x509.Certificate]struct{} // of open connections, and of some ended connections
 }
 
@@ -59,8 +59,8 @@ func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 	}
 	roots := a.file.Get(now)
 	a.mu.Lock()
-	if a.by != roots || len(a.valid) >= maxValid {
-		a.by, a.valid = roots, map[*x509.Certificate]struct{}{}
+	if a.pool != roots || len(a.valid) >= maxValid {
+		a.pool, a.valid = roots, map[*x509.Certificate]struct{}{}
 	}
 	_, valid := a.valid[chain[0]]
 	a.mu.Unlock()
@@ -80,7 +80,7 @@ func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.by == roots {
+	if a.pool == roots {
 		a.valid[chain[0]] = struct{}{}
 	}
 	return nil

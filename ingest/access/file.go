@@ -81,7 +81,7 @@ func Lock(path string) (unlock func(), err error) {
 func watch[T any](path string, parse func(text []byte, path string) (T, error),
 	failed func(error)) (*textfile.Watched[T], error) {
 	return textfile.Open(textfile.Options[T]{
-		Paths: []string{path}, Most: maxFile, Every: checkInterval, Failed: failed,
+		Paths: []string{path}, MaxSize: maxFile, Every: checkInterval, Failed: failed,
 		Parse: func(texts [][]byte) (T, error) { return parse(texts[0], path) },
 	})
 }

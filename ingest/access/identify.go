@@ -128,7 +128,7 @@ func (a *Access) current(p *Principal, now time.Time) *Principal {
 	if again == nil || p.Session == "" {
 		return again
 	}
-	return a.sessions.As(p.Session, again, now)
+	return a.sessions.InSession(p.Session, again, now)
 }
 
 // listed is current without a check of the session.

@@ -14,7 +14,7 @@ import (
 	"millrace/stream"
 )
 
-// Principal is the sender of a request, for all protocols. A Principal does not change. May of a nil Principal
+// Principal is the sender of a request, for all protocols. A Principal does not change. Authorize of a nil Principal
 // refuses every call.
 type Principal struct {
 	// identity: "key:ID" of a named key, "user:NAME", "native:NAME" of a user of a Go program, "api_key" for the
@@ -37,8 +37,8 @@ type Principal struct {
 	Client  atomic.Value            // the gate's *ingest.Client of the principal
 }
 
-// In returns p in the session with an id.
-func (p *Principal) In(session string) *Principal {
+// InSession returns p in the session with an id.
+func (p *Principal) InSession(session string) *Principal {
 	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models,
 		Quotas: p.Quotas, Session: session, Entry: p.Entry}
 }
@@ -51,8 +51,8 @@ func (p *Principal) Allows(r role.Role) error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s has not the role %s, which this needs", p.Name, r)
 }
 
-// Same reports whether two principals have the same identity and the same rights.
-func (p *Principal) Same(other *Principal) bool {
+// Equal reports whether two principals have the same identity and the same rights.
+func (p *Principal) Equal(other *Principal) bool {
 	if p == nil || other == nil {
 		return p == other
 	}
@@ -62,7 +62,7 @@ func (p *Principal) Same(other *Principal) bool {
 // Changed returns an error if now, the present state of the principal, has other roles or models. Errors:
 // Unauthenticated.
 func (p *Principal) Changed(now *Principal) error {
-	if p.Same(now) {
+	if p.Equal(now) {
 		return nil
 	}
 	return stream.Errorf(stream.Unauthenticated, "", "the roles or models of %s were changed: connect again", p.Name)
@@ -86,8 +86,8 @@ func (p *Principal) AllowsModel(name string) error {
 		strings.Join(p.Models, ", "))
 }
 
-// May returns nil if the principal may make a call with a need. Errors: PermissionDenied.
-func (p *Principal) May(n Need) error {
+// Authorize returns nil if the principal may make a call with a need. Errors: PermissionDenied.
+func (p *Principal) Authorize(n Need) error {
 	if p == nil {
 		return ErrUnknownClient
 	}

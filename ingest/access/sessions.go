@@ -19,9 +19,9 @@ const (
 type Sessions struct {
 	lifetime time.Duration
 
-	mu sync.Mutex
-	of map[[sha256.Size]byte]*session // by the hash of the cookie's text
-	by map[string][]*session          // by the principal's key, the oldest first
+	mu          sync.Mutex
+	of          map[[sha256.Size]byte]*session // by the hash of the cookie's text
+	byPrincipal map[string][]*session          // by the principal's key, the oldest first
 }
 
 type session struct {
@@ -29,12 +29,12 @@ type session struct {
 	principal *Principal // with the session's id
 	until     time.Time
 
-	listed, now *Principal // argument and result of the last call of As
+	listed, now *Principal // argument and result of the last call of InSession
 }
 
 // NewSessions returns sessions that are valid for lifetime.
 func NewSessions(lifetime time.Duration) *Sessions {
-	return &Sessions{lifetime: lifetime, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
+	return &Sessions{lifetime: lifetime, of: map[[sha256.Size]byte]*session{}, byPrincipal: map[string][]*session{}}
 }
 
 // Begin begins a session of a principal, and returns the text of the session's cookie. The session ends with the
@@ -42,13 +42,13 @@ func NewSessions(lifetime time.Duration) *Sessions {
 func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 	text := rand.Text()
 	one := &session{id: sha256.Sum256([]byte(text)), until: now.Add(s.lifetime)}
-	one.principal = p.In(string(one.id[:]))
+	one.principal = p.InSession(string(one.id[:]))
 	if !p.Expires.IsZero() && p.Expires.Before(one.until) {
 		one.until = p.Expires
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if own := s.by[p.Key]; len(own) >= maxOfOne {
+	if own := s.byPrincipal[p.Key]; len(own) >= maxOfOne {
 		s.remove(own[0])
 	}
 	if len(s.of) >= maxSessions {
@@ -63,7 +63,7 @@ func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 			"%d sessions are open: log out elsewhere, or wait until some have ended", maxSessions)
 	}
 	s.of[one.id] = one
-	s.by[p.Key] = append(s.by[p.Key], one)
+	s.byPrincipal[p.Key] = append(s.byPrincipal[p.Key], one)
 	return text, nil
 }
 
@@ -87,8 +87,8 @@ func (s *Sessions) Find(text string, now time.Time) (*Principal, time.Time) {
 	return one.principal, one.until
 }
 
-// As returns p with the id of a session; nil = the session has ended.
-func (s *Sessions) As(id string, p *Principal, now time.Time) *Principal {
+// InSession returns p with the id of a session; nil = the session has ended.
+func (s *Sessions) InSession(id string, p *Principal, now time.Time) *Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.of[[sha256.Size]byte([]byte(id))]
@@ -96,7 +96,7 @@ func (s *Sessions) As(id string, p *Principal, now time.Time) *Principal {
 		return nil
 	}
 	if one.listed != p {
-		one.listed, one.now = p, p.In(id)
+		one.listed, one.now = p, p.InSession(id)
 	}
 	return one.now
 }
@@ -116,7 +116,7 @@ func (s *Sessions) End(text string) *Principal {
 // remove is called with mu.
 func (s *Sessions) remove(one *session) {
 	delete(s.of, one.id)
-	own := s.by[one.principal.Key]
+	own := s.byPrincipal[one.principal.Key]
 	for i, other := range own {
 		if other == one {
 			own = append(own[:i:i], own[i+1:]...)
@@ -124,8 +124,8 @@ func (s *Sessions) remove(one *session) {
 		}
 	}
 	if len(own) == 0 {
-		delete(s.by, one.principal.Key)
+		delete(s.byPrincipal, one.principal.Key)
 	} else {
-		s.by[one.principal.Key] = own
+		s.byPrincipal[one.principal.Key] = own
 	}
 }

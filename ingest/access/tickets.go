@@ -27,14 +27,14 @@ type Tickets struct {
 
 // ticket is an unused ticket.
 type ticket struct {
-	until time.Time
-	of    *Principal // owner of the ticket; nil = clients need no credentials
-	by    *Account
+	until     time.Time
+	principal *Principal // owner of the ticket; nil = clients need no credentials
+	account   *Account
 }
 
-// Mint returns the text of a new ticket of a client: a principal, if clients need credentials, and an account.
+// Issue returns the text of a new ticket of a client: a principal, if clients need credentials, and an account.
 // Errors: FlowControl, Overloaded.
-func (t *Tickets) Mint(of *Principal, by *Account, now time.Time) (string, error) {
+func (t *Tickets) Issue(of *Principal, by *Account, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.valid) >= maxTickets || t.of[by] >= maxTicketsOfOne {
@@ -86,13 +86,13 @@ func (t *Tickets) Take(text string, now time.Time) (of *Principal, by *Account, 
 	if !ok || !now.Before(one.until) {
 		return nil, nil, false
 	}
-	return one.of, one.by, true
+	return one.principal, one.account, true
 }
 
 // remove is called with mu.
 func (t *Tickets) remove(k [sha256.Size]byte, one ticket) {
 	delete(t.valid, k)
-	if t.of[one.by]--; t.of[one.by] == 0 {
-		delete(t.of, one.by)
+	if t.of[one.account]--; t.of[one.account] == 0 {
+		delete(t.of, one.account)
 	}
 }

@@ -16,7 +16,7 @@ func TestTicketsExpire(t *testing.T) {
 		minted++
 		return &Principal{Key: strconv.Itoa(minted / maxTicketsOfOne)}
 	}
-	mintFor := func(p *Principal, at time.Time) (string, error) { return out.Mint(p, accounts.Of(p), at) }
+	mintFor := func(p *Principal, at time.Time) (string, error) { return out.Issue(p, accounts.Of(p), at) }
 	mint := func(at time.Time) string {
 		text, err := mintFor(anyone(), at)
 		if err != nil {
@@ -62,7 +62,7 @@ func TestTicketsOfOneClient(t *testing.T) {
 	var out Tickets
 	now := time.Now()
 	accounts, one, other := NewAccounts(Quotas{}), &Principal{Key: "one"}, &Principal{Key: "other"}
-	mint := func(p *Principal, at time.Time) (string, error) { return out.Mint(p, accounts.Of(p), at) }
+	mint := func(p *Principal, at time.Time) (string, error) { return out.Issue(p, accounts.Of(p), at) }
 	var texts []string
 	for range maxTicketsOfOne {
 		text, err := mint(one, now)

@@ -210,7 +210,7 @@ func TestSessions(t *testing.T) {
 		text = begin(eva, now)
 	}
 	if finds(first, now) != nil || finds(text, now) != eva || finds(foreign, now) != other ||
-		len(s.by["user:eva"]) != maxOfOne {
+		len(s.byPrincipal["user:eva"]) != maxOfOne {
 		t.Error("the oldest session of one principal does not end for the newest")
 	}
 	for i := 0; len(s.of) < maxSessions; i++ {
@@ -220,8 +220,8 @@ func TestSessions(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	begin(other, now.Add(time.Hour))
-	if len(s.of) != 1 || len(s.by) != 1 {
-		t.Errorf("%d sessions of %d are kept that have ended", len(s.of)-1, len(s.by))
+	if len(s.of) != 1 || len(s.byPrincipal) != 1 {
+		t.Errorf("%d sessions of %d are kept that have ended", len(s.of)-1, len(s.byPrincipal))
 	}
 }
 

@@ -200,10 +200,11 @@ func (a *Adapter) root(c *fiber.Ctx) error {
 func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 	s, err := a.requests.Begin()
 	if err != nil {
-		x := &Exchange{Ctx: c, Program: &Program{Name: name}, Alone: alone, Path: path, Began: c.Context().Time(), a: a}
+		x := &Exchange{Ctx: c, Program: &Program{Name: name}, AtRoot: alone, Path: path, Began: c.Context().Time(),
+			a: a}
 		return x.starting(err)
 	}
-	x := &Exchange{Ctx: c, Alone: alone, Began: c.Context().Time(), a: a, s: s}
+	x := &Exchange{Ctx: c, AtRoot: alone, Began: c.Context().Time(), a: a, s: s}
 	if !x.atProgramAddress() { // also of what the server answers in place of the program, which has texts of it
 		c.Set(fiber.HeaderContentSecurityPolicy, sandbox)
 	}
@@ -312,8 +313,8 @@ func (x *Exchange) other(wrong error) error {
 	return x.refuse(nil, wrong)
 }
 
-// Ran passes a run of a batch to the StageCounter of the program whose stage the model is.
-func (a *Adapter) Ran(model string, rows int, gathered, took time.Duration) {
+// CountRun passes a run of a batch to the StageCounter of the program whose stage the model is.
+func (a *Adapter) CountRun(model string, rows int, gathered, took time.Duration) {
 	i := strings.LastIndexByte(model, '.')
 	if i < 0 {
 		return
@@ -322,6 +323,6 @@ func (a *Adapter) Ran(model string, rows int, gathered, took time.Duration) {
 	state, ok := a.states[model[:i]].(StageCounter)
 	a.statesMu.Unlock()
 	if ok {
-		state.Ran(model[i+1:], rows, gathered, took)
+		state.CountRun(model[i+1:], rows, gathered, took)
 	}
 }

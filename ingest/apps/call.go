@@ -245,7 +245,7 @@ type body struct {
 	buf   *buf.Buf
 }
 
-// grow implements httpd.Room: it makes room for n bytes, of which the first at bytes are kept.
+// grow implements httpd.ReceiveBuffer: it makes room for n bytes, of which the first at bytes are kept.
 func (b *body) grow(n, at int) ([]byte, error) {
 	next, err := b.pool.Receive(b.share, b.buf, n, at)
 	if err != nil {

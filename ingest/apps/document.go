@@ -54,7 +54,7 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 
 // builtin answers what every program has besides its routes: a description of it.
 func (x *Exchange) builtin() (bool, error) {
-	if m := x.Ctx.Method(); x.Alone || m != "GET" && m != "HEAD" {
+	if m := x.Ctx.Method(); x.AtRoot || m != "GET" && m != "HEAD" {
 		return false, nil
 	}
 	switch x.Path {
@@ -74,7 +74,7 @@ func (x *Exchange) builtin() (bool, error) {
 // Document answers with the OpenAPI document of the program.
 func (x *Exchange) Document() error {
 	at := "/"
-	if !x.Alone {
+	if !x.AtRoot {
 		at = "/apps/" + url.PathEscape(x.Program.Name)
 	}
 	doc, err := Document(x.Program, httpd.Relative(x.Ctx, at))

@@ -150,7 +150,7 @@ func (x *Exchange) cookie(value string) string {
 		return ""
 	}
 	base, path := "/apps/"+url.PathEscape(x.Program.Name), "/"
-	if x.Alone {
+	if x.AtRoot {
 		base = ""
 	}
 	out := cookiePrefix(x.Program.Name) + name + "=" + strings.TrimSpace(content)

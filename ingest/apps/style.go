@@ -95,7 +95,7 @@ func byName(styles []*Style) map[string]*Style {
 type Exchange struct {
 	Ctx     *fiber.Ctx // nil once events are sent
 	Program *Program
-	Alone   bool          // the request came to the root, not to /apps/NAME/
+	AtRoot  bool          // the request came to the root, not to /apps/NAME/
 	Path    string        // relative to where the program is served, unescaped; begins with a slash
 	Route   *stream.Route // nil = none is declared at the path
 	Began   time.Time
@@ -110,8 +110,8 @@ type Exchange struct {
 
 // StageCounter is a State that counts the runs of the program's stages.
 type StageCounter interface {
-	// Ran counts a batch: its rows, the time to gather the rows, and the time of the run.
-	Ran(stage string, rows int, gathered, took time.Duration)
+	// CountRun counts a batch: its rows, the time to gather the rows, and the time of the run.
+	CountRun(stage string, rows int, gathered, took time.Duration)
 }
 
 // State returns what a style keeps for a program. make is called once for each.
@@ -143,7 +143,7 @@ func (x *Exchange) Configured(style string) bool {
 }
 
 // Serve answers the request anew, as the program is now.
-func (x *Exchange) Serve() error { return x.a.serve(x.Ctx, x.Program.Name, x.Path, x.Alone) }
+func (x *Exchange) Serve() error { return x.a.serve(x.Ctx, x.Program.Name, x.Path, x.AtRoot) }
 
 // Refused counts the request as refused because of err before it had a model.
 func (x *Exchange) Refused(err error) { x.a.noModel.Refuse("", err) }

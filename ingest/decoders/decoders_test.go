@@ -104,8 +104,8 @@ func (r *rig) open(codec stream.Codec, mode stream.Mode, o decoders.Options, mod
 		if s := r.mem.Stats(); s.Leases != 0 || s.Leased != 0 {
 			t.Errorf("%d leases of %d bytes left", s.Leases, s.Leased)
 		}
-		if r.pool.Running() != 0 || child.Live() != 0 {
-			t.Errorf("%d videos and %d children left", r.pool.Running(), child.Live())
+		if r.pool.Running() != 0 || child.LiveChildren() != 0 {
+			t.Errorf("%d videos and %d children left", r.pool.Running(), child.LiveChildren())
 		}
 	})
 	return r
@@ -329,7 +329,7 @@ func TestLateUpToAKeyFrame(t *testing.T) {
 	stuck(t)
 	r := newRig(t, stream.VP8, stream.Latest)
 	r.feed(0, append(slices.Clone(list[0]), make([]byte, 100<<10)...)) // more than a pipe holds
-	for end := time.Now().Add(patience); child.Live() == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(patience); child.LiveChildren() == 0 && time.Now().Before(end); {
 		runtime.Gosched() // until the chunk is taken
 	}
 	for i := 1; i < 10; i++ {
@@ -724,7 +724,7 @@ func TestDecodersGiveWay(t *testing.T) {
 	defer heap.Close()
 	whole := debug.SetMemoryLimit(-1)
 	r := newRig(t, stream.VP9, stream.Every)
-	r.mem.OnOutside(heap.Outside)
+	r.mem.OnOutside(heap.ReserveOutside)
 	r.feed(0, videotest.Chunks(t, "vp9", 64, 48, 1)[0])
 	r.ended(1)
 	if got, want := niceOf(t), min(20-own+video.ClientNice, 19); !slices.Equal(got, []int{want}) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Limits of the values a client may send besides trace ids. Longer text loses whole members at its end, and
-// Carried.Cut is set.
+// PropagatedContext.Truncated is set.
 const (
 	MaxTracestate    = 512  // bytes, the minimum required by W3C
 	MaxTracestates   = 32   // members
@@ -130,7 +130,7 @@ func (h *TraceHeaders) carry(c *stream.TraceContext, state bool) {
 	}
 	st, cutState := cut(h.tracestate, MaxTracestate, MaxTracestates)
 	bg, cutBaggage := cut(h.baggage, MaxBaggage, MaxBaggageLength)
-	c.Carried = &stream.Carried{State: st, Baggage: bg, Cut: cutState || cutBaggage}
+	c.Propagated = &stream.PropagatedContext{State: st, Baggage: bg, Truncated: cutState || cutBaggage}
 }
 
 // cut returns a copy of a list without the members that exceed a limit.

@@ -50,11 +50,11 @@ func FuzzTraceHeaders(f *testing.F) {
 		if (c.Trace == stream.TraceID{}) != (c.Parent == stream.SpanID{}) {
 			t.Errorf("half a context: %+v", c)
 		}
-		if c.Carried != nil && (len(c.Carried.State) > frames.MaxTracestate ||
-			len(c.Carried.Baggage) > frames.MaxBaggage) {
-			t.Errorf("carries %d and %d bytes", len(c.Carried.State), len(c.Carried.Baggage))
+		if c.Propagated != nil && (len(c.Propagated.State) > frames.MaxTracestate ||
+			len(c.Propagated.Baggage) > frames.MaxBaggage) {
+			t.Errorf("carries %d and %d bytes", len(c.Propagated.State), len(c.Propagated.Baggage))
 		}
-		if broken == "traceparent" && c.Carried != nil && c.Carried.State != "" {
+		if broken == "traceparent" && c.Propagated != nil && c.Propagated.State != "" {
 			t.Error("the tracestate of a malformed traceparent was taken")
 		}
 	})
@@ -170,9 +170,9 @@ func TestCarried(t *testing.T) {
 			h.Add([]byte(kv[0]), []byte(kv[1]))
 		}
 		got, _ := h.Context()
-		if got.Carried == nil || got.Carried.State != c.state || got.Carried.Baggage != c.baggage ||
-			got.Carried.Cut != c.cut {
-			t.Errorf("%s: %+v", name, got.Carried)
+		if got.Propagated == nil || got.Propagated.State != c.state || got.Propagated.Baggage != c.baggage ||
+			got.Propagated.Truncated != c.cut {
+			t.Errorf("%s: %+v", name, got.Propagated)
 		}
 	}
 }

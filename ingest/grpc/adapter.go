@@ -52,12 +52,12 @@ type Options struct {
 	Log            *slog.Logger  // default slog.Default()
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool
-	// Called is called after each call of a known method; nil = not called.
-	Called func(Called)
+	// CallSummary is called after each call of a known method; nil = not called.
+	OnCall func(CallSummary)
 }
 
-// Called describes an ended call.
-type Called struct {
+// CallSummary describes an ended call.
+type CallSummary struct {
 	Method  string // full name
 	Route   string // of a program's routes, which it names; "" = none
 	Version string // of the model, if the client named a version and the call succeeded
@@ -377,7 +377,7 @@ func memoryOf(ctx context.Context) *buf.ClientShare {
 	return accept.MemoryOf(connOf(ctx))
 }
 
-// unary calls Options.Called for calls with one reply except ModelInfer, and turns a panic into an error.
+// unary calls Options.OnCall for calls with one reply except ModelInfer, and turns a panic into an error.
 func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	next grpc.UnaryHandler) (reply any, err error) {
 	begun := time.Now()
@@ -404,7 +404,7 @@ func sizeOf(m any) int {
 	return 0
 }
 
-// stream does for calls with streams the work of unary. ModelStreamInfer calls Options.Called itself.
+// stream does for calls with streams the work of unary. ModelStreamInfer calls Options.OnCall itself.
 func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 	next grpc.StreamHandler) (err error) {
 	b, err := s.begin(ss.Context(), info.FullMethod, info.IsClientStream)

@@ -72,15 +72,15 @@ func isForApp(message []byte, app string) bool {
 // inferApp is the method ModelInfer for a program whose style has messages of its own. The call has begun at begun.
 func (s *service) inferApp(ctx context.Context, m *stream.Model, style *Style, in *inferencepb.ModelInferRequest,
 	begun time.Time) (out *inferencepb.ModelInferResponse, err error) {
-	called := Called{Method: inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, Route: "ModelInfer"}
+	called := CallSummary{Method: inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, Route: "ModelInfer"}
 	defer func() {
 		if v := recover(); v != nil {
 			out, err = nil, s.panicked(called.Method, v)
 		}
-		if s.Called != nil {
+		if s.OnCall != nil {
 			called.Code, called.Took, called.In, called.Out = int(status.Code(err)), time.Since(begun), proto.Size(in),
 				proto.Size(out)
-			s.Called(called)
+			s.OnCall(called)
 		}
 	}()
 	traced, f, err := s.context(ctx)

@@ -141,7 +141,7 @@ func (s *service) mayAskHealth(ctx context.Context, model string) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	client, err := s.gate.Identify(ctx, credentialsOf(ctx, md)) // a probe does not count in the quotas
 	if err == nil {
-		err = client.For(access.Need{Role: role.Infer, Model: model})
+		err = client.CheckRights(access.Need{Role: role.Infer, Model: model})
 	}
 	if err != nil {
 		return statusError(err)
@@ -243,7 +243,7 @@ func (s *service) mayManage(ctx context.Context) error {
 	if s.isElsewhere(ctx) {
 		return stream.Errorf(stream.Unsupported, "settings", "cannot be changed at this address")
 	}
-	return client(ctx).For(access.Need{Role: role.Manage, Scope: access.ClientScope})
+	return client(ctx).CheckRights(access.Need{Role: role.Manage, Scope: access.ClientScope})
 }
 
 // mayInfer returns an error if the client of an inference call may not use a model.

@@ -26,7 +26,7 @@ func TestRoomInSum(t *testing.T) {
 			done := make(chan error)
 			go func() { // the worker
 				for {
-					if err := f.Room(); err != nil {
+					if err := f.WaitForRoom(); err != nil {
 						done <- err
 						return
 					}

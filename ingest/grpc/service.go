@@ -38,10 +38,11 @@ type service struct {
 
 var _ inferencepb.GRPCInferenceServiceServer = (*service)(nil)
 
-// called calls Options.Called.
+// called calls Options.OnCall.
 func (s *service) called(method, version string, err error, begun time.Time, in, out int) {
-	if s.Called != nil {
-		s.Called(Called{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun), In: in,
+	if s.OnCall != nil {
+		s.OnCall(CallSummary{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun),
+			In:  in,
 			Out: out})
 	}
 }

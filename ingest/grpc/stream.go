@@ -178,7 +178,7 @@ func (x *session) options() error {
 
 // option sets an option of the stream. name is the client's name for the option.
 func (x *session) option(name, option, value string) error {
-	if err := setting.Of("", &x.policy).Set(option, value); err != nil {
+	if err := setting.TableOf("", &x.policy).Set(option, value); err != nil {
 		return coded.RenameFunc(err, func(string) string { return name })
 	}
 	x.declared = true
@@ -529,9 +529,9 @@ func (f *feed) Done(stream.CloseReason) {
 	f.x.mu.Unlock()
 }
 
-// Room implements stream.Pacer. After the end of the call there is always room, because the stream refuses further
-// results.
-func (f *feed) Room() error {
+// WaitForRoom implements stream.Pacer. After the end of the call there is always room, because the stream refuses
+// further results.
+func (f *feed) WaitForRoom() error {
 	x := f.x
 	for {
 		x.mu.Lock()

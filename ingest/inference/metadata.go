@@ -54,7 +54,7 @@ func Statistics(models ingest.Repository, name, version string) (*inferencepb.Mo
 
 // statisticsOf returns statistics in the form of the protocol.
 func statisticsOf(s *ingest.Statistics) *inferencepb.ModelStatistics {
-	spent := func(s ingest.Spent) *inferencepb.StatisticDuration {
+	spent := func(s ingest.DurationTotal) *inferencepb.StatisticDuration {
 		return &inferencepb.StatisticDuration{Count: s.Count, Ns: uint64(s.Time)}
 	}
 	out := &inferencepb.ModelStatistics{

@@ -94,7 +94,7 @@ func (c *Client) begin(s *service, n access.Need) (*ingest.Client, error) {
 	case c.known != nil:
 		return c.known.Call(n)
 	case c.of != nil:
-		return s.gate.Vouch(c.of).Call(n)
+		return s.gate.TrustedClient(c.of).Call(n)
 	}
 	return s.gate.Owner(), nil
 }

@@ -51,7 +51,7 @@ type call struct {
 	strict bool // the body is a request in JSON, with optional binary tensors
 
 	isBinary func(i int) bool // k.binary
-	room     httpd.Room
+	room     httpd.ReceiveBuffer
 	alloc    func(n int) []byte
 	turns    *processors.Turns // of long texts
 

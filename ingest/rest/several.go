@@ -92,7 +92,7 @@ func (q *multiRequest) named(err error) error {
 
 // generate makes a frame of a generate request.
 func (q *multiRequest) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
-	if name := q.opt.OfInfer(); name != "" {
+	if name := q.opt.InferOnly(); name != "" {
 		return f, stream.Errorf(stream.InvalidArgument, name,
 			"is not an option of generate, whose body and answer are JSON: leave it out, or use infer")
 	}
@@ -160,10 +160,10 @@ func (q *multiRequest) answer(r *stream.Result) (err error) {
 		return err
 	}
 	q.Response.NotFinite = true // events carry JSON
-	if q.turns.Begin(oip.TextSize(&q.Response, oip.Never)) {
+	if q.turns.Begin(oip.TextSize(&q.Response, oip.NeverBinary)) {
 		defer q.turns.End()
 	}
-	if n := oip.TextBound(&q.Response, oip.Never); n > maxUncharged {
+	if n := oip.TextBound(&q.Response, oip.NeverBinary); n > maxUncharged {
 		q.written()
 		if err := q.s.gate.Memory().Renew(&q.large, n); err != nil {
 			return err
@@ -173,7 +173,7 @@ func (q *multiRequest) answer(r *stream.Result) (err error) {
 	if q.fields != nil {
 		q.text, err = oip.AppendGenerated(q.text[:0], &q.Response)
 	} else {
-		q.text, err = oip.AppendResponse(q.text[:0], &q.Response, oip.Never)
+		q.text, err = oip.AppendResponse(q.text[:0], &q.Response, oip.NeverBinary)
 	}
 	if err != nil {
 		err = noEvent(unsendable(err), r.Model)

@@ -64,7 +64,7 @@ func (a *Adapter) onRegions(do func(c *fiber.Ctx, of *shm.Client, region string)
 		switch all := c.Query(allOption); all {
 		case "", "false":
 		case "true":
-			if err := client(c).For(access.Need{Role: role.Manage, Scope: access.ClientScope}); err != nil {
+			if err := client(c).CheckRights(access.Need{Role: role.Manage, Scope: access.ClientScope}); err != nil {
 				return err
 			}
 			of = nil

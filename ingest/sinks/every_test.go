@@ -17,10 +17,10 @@ import (
 // asked returns settings that enable a sink of the kind, with delivery into dir or to nobody.
 func asked(t *testing.T, k Kind, dir string) Settings {
 	t.Helper()
-	own, _ := setting.Of("", k.New()).Find(k.Name)
+	own, _ := setting.TableOf("", k.New()).Find(k.Name)
 	for _, value := range slices.Concat([]string{own.Example, filepath.Join(dir, "x"), "true", "2"}, own.Words) {
 		s := k.New()
-		table := setting.Of("", s)
+		table := setting.TableOf("", s)
 		if value != "" && table.Set(k.Name, value) == nil && s.Enabled() && s.Validate() == nil &&
 			len(table.Check()) == 0 {
 			return s
@@ -41,7 +41,7 @@ func TestEverySink(t *testing.T) {
 		for _, ended := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, ended=%v", k.Name, ended), func(t *testing.T) {
 				s := asked(t, k, t.TempDir())
-				set := setting.Of("", s).Object()
+				set := setting.TableOf("", s).Object()
 				synctest.Test(t, func(t *testing.T) {
 					sink := Open(s, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)})
 					ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +74,7 @@ func TestEverySink(t *testing.T) {
 						t.Errorf("%+v of %d", st, written)
 					}
 				})
-				if now := setting.Of("", s).Object(); fmt.Sprint(now) != fmt.Sprint(set) {
+				if now := setting.TableOf("", s).Object(); fmt.Sprint(now) != fmt.Sprint(set) {
 					t.Errorf("opening it has changed its settings from %v to %v", set, now)
 				}
 			})

@@ -45,7 +45,7 @@ const fileCost = 4096
 // link leads out of the folder. Files is safe for concurrent use.
 type Files struct {
 	root *os.Root
-	most int64 // bytes of one client
+	max  int64 // bytes of one client
 
 	mu     sync.Mutex
 	owners map[string]*owner // by the names of files
@@ -69,7 +69,7 @@ func OpenFiles(folder string, most int64) (*Files, error) {
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "sinks.folder", "%w", err)
 	}
-	return &Files{root: root, most: most, owners: map[string]*owner{}}, nil
+	return &Files{root: root, max: most, owners: map[string]*owner{}}, nil
 }
 
 // Make makes the file of a sink for a client, or, if has is set, changes the allowed size of the client's file. undo
@@ -105,10 +105,10 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 	if err != nil {
 		return bad(stream.Unavailable, "the folder sinks.folder cannot be read: %w", err)
 	}
-	if need := reserve(c.MaxSize); used+need > d.most {
+	if need := reserve(c.MaxSize); used+need > d.max {
 		return nil, stream.Errorf(stream.FlowControl, "sinks.max_size", "with %d bytes for this file and its %d old "+
 			"ones, the client's files may have %d bytes, but sinks.client_bytes is %d: give a smaller max_size, "+
-			"remove files, or raise the setting", need, keepFiles, used+need, d.most)
+			"remove files, or raise the setting", need, keepFiles, used+need, d.max)
 	}
 	if has {
 		before := own.size

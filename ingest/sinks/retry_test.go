@@ -252,7 +252,7 @@ func TestSinksAreOnByTheirAddress(t *testing.T) {
 			&Webhook{Secret: "s"}},
 		{&Socket{Path: strings.Repeat("x", socketPath)}, &Socket{}, &Socket{Path: strings.Repeat("x", socketPath+1)}},
 	} {
-		if k := Of(c.on); fmt.Sprintf("%T", k.New()) != fmt.Sprintf("%T", c.on) {
+		if k := KindOf(c.on); fmt.Sprintf("%T", k.New()) != fmt.Sprintf("%T", c.on) {
 			t.Errorf("%T is taken for a %s", c.on, k.Name)
 		}
 		if !c.on.Enabled() || c.on.Validate() != nil || c.off.Enabled() || c.off.Validate() != nil ||

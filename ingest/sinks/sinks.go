@@ -104,7 +104,7 @@ func Register(k Kind) {
 	if slices.ContainsFunc(kinds, func(o Kind) bool { return o.Name == k.Name }) {
 		panic(fmt.Sprintf("sinks: %s is registered twice", k.Name))
 	}
-	all := setting.Of("", k.New())
+	all := setting.TableOf("", k.New())
 	for _, o := range kinds {
 		all.Add("", o.New()) // panics when two kinds have one key
 	}
@@ -118,8 +118,8 @@ func Kinds() []Kind { return slices.Clone(kinds) }
 // Open makes a sink with the settings of its kind. Defaults are filled into a copy; s stays unchanged.
 func Open(s Settings, e Env) Sink { return setting.Filled(s).Open(e) }
 
-// Of returns the kind of the given settings.
-func Of(s Settings) Kind {
+// KindOf returns the kind of the given settings.
+func KindOf(s Settings) Kind {
 	for _, k := range kinds {
 		if fmt.Sprintf("%T", k.New()) == fmt.Sprintf("%T", s) {
 			return k

@@ -67,7 +67,7 @@ func endsWithContext(t *testing.T, k sources.Kind, address string, memory *buf.P
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := k.New()
-	before := setting.Of("", s).Object()
+	before := setting.TableOf("", s).Object()
 	o := sources.Options{
 		Address: address,
 		Open: func(ctx context.Context) (sources.Reader, error) {
@@ -88,7 +88,7 @@ func endsWithContext(t *testing.T, k sources.Kind, address string, memory *buf.P
 	if n := memory.Stats().Leases; n != 0 {
 		t.Errorf("%d leases left", n)
 	}
-	if after := setting.Of("", s).Object(); len(after) != len(before) {
+	if after := setting.TableOf("", s).Object(); len(after) != len(before) {
 		t.Errorf("opening it has set %v", after)
 	}
 }

@@ -73,7 +73,7 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.TargetS
 	return Options{
 		Address: i.Address,
 		reading: &h.reading,
-		May:     func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
+		Allow:   func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
 		Enter:   h.limit.enter,
 		Open: func(ctx context.Context) (Reader, error) {
 			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(),
@@ -98,7 +98,7 @@ func (h *Hub) join(key string, s *Subscription) (e *entry, gone chan struct{}) {
 	case e != nil && e.closing:
 		h.mu.Unlock()
 		return nil, e.gone
-	case e != nil && e.alone.Load():
+	case e != nil && e.exclusive.Load():
 		h.mu.Unlock()
 		return nil, nil
 	case e != nil:

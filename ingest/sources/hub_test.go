@@ -32,7 +32,7 @@ func hub(t *testing.T) *sources.Hub {
 		if n := memory.Stats().Leases; n != 0 {
 			t.Errorf("%d leases left", n)
 		}
-		if n := child.Live(); n != 0 {
+		if n := child.LiveChildren(); n != 0 {
 			t.Errorf("%d children left", n)
 		}
 	})
@@ -133,7 +133,7 @@ func TestShared(t *testing.T) {
 			t.Fatalf("%v", second.seqs)
 		}
 	}
-	if n := child.Live(); n != 0 {
+	if n := child.LiveChildren(); n != 0 {
 		t.Errorf("%d children after the last one has left", n)
 	}
 	again := subscribe(t, h, sources.Input{Address: c.URL}, sources.Options{})

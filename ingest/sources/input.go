@@ -33,7 +33,7 @@ func (i *Input) key() string {
 		Address    string
 		Settings   map[string]any
 		PublicOnly bool
-	}{i.Address, setting.Of("", settings).Object(), i.PublicOnly})
+	}{i.Address, setting.TableOf("", settings).Object(), i.PublicOnly})
 	if err != nil {
 		return ""
 	}

@@ -112,7 +112,7 @@ func Register(k Kind) {
 			panic(fmt.Sprintf("sources: %s and %s both open %s addresses", o.Name, k.Name, s))
 		}
 	}
-	all := setting.Of("", k.New())
+	all := setting.TableOf("", k.New())
 	for _, o := range kinds {
 		all.Add("", o.New()) // panics when two kinds have the same key
 	}

@@ -32,8 +32,8 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if child.Live() != 0 {
-			fmt.Fprintln(os.Stderr, "children left:", child.Live())
+		if child.LiveChildren() != 0 {
+			fmt.Fprintln(os.Stderr, "children left:", child.LiveChildren())
 			code = 1
 		}
 		os.Exit(code)
@@ -102,7 +102,7 @@ func supervise(t *testing.T, memory *buf.Pool, o sources.Options) *rig {
 		if st := r.memory.Stats(); st.Leases != 0 {
 			t.Errorf("%d leases left", st.Leases)
 		}
-		if n := child.Live(); n != 0 {
+		if n := child.LiveChildren(); n != 0 {
 			t.Errorf("%d children left", n)
 		}
 	})

@@ -45,7 +45,7 @@ func TestRates(t *testing.T) {
 	})
 	t.Run("240 a second, live", func(t *testing.T) {
 		r := run(t, video.Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i " + fast +
-			" -c:v mpeg2video -f mpegts -"}, sources.Options{May: once()})
+			" -c:v mpeg2video -f mpegts -"}, sources.Options{Allow: once()})
 		_ = r.wait()
 		if st := r.Status(); st.Frames != 480 || st.Lost != 0 {
 			t.Errorf("%+v", st)
@@ -119,7 +119,7 @@ func TestBadStreams(t *testing.T) {
 		})
 		for form, source := range map[string]string{"file": path, "http": url, "exec": "exec:cat " + path} {
 			t.Run(c.name+", "+form, func(t *testing.T) {
-				r := run(t, video.Options{URL: source}, sources.Options{May: once()})
+				r := run(t, video.Options{URL: source}, sources.Options{Allow: once()})
 				_ = r.wait()
 				st := r.Status()
 				if len(r.pts) < c.frames || len(r.sizes) != 1 || !slices.IsSorted(r.pts) {

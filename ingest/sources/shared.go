@@ -29,7 +29,7 @@ type shared struct {
 	over      chan struct{}     // closed when the source has ended, with err
 	err       error
 
-	alone atomic.Bool // the source has an end: only the owner gets frames
+	exclusive atomic.Bool // the source has an end: only the owner gets frames
 
 	mu    sync.Mutex
 	subs  []*Subscription
@@ -58,7 +58,7 @@ func (sh *shared) end(err error) {
 func (sh *shared) add(s *Subscription) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.alone.Load() {
+	if sh.exclusive.Load() {
 		s.usePrivate()
 		return
 	}
@@ -123,7 +123,7 @@ func (sh *shared) opened(i Info) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.info = &i
-	if i.Ends && !sh.alone.Load() {
+	if i.Ends && !sh.exclusive.Load() {
 		sh.choose()
 	}
 	for _, s := range sh.subs {
@@ -149,7 +149,7 @@ func (sh *shared) choose() {
 	} else {
 		sh.cancel()
 	}
-	sh.alone.Store(true)
+	sh.exclusive.Store(true)
 }
 
 func (sh *shared) failed(err error) {
@@ -164,7 +164,7 @@ func (sh *shared) failed(err error) {
 // call calls f for a subscription, and recovers from a panic, the owner's panics excepted. mu is held, unless s is the
 // owner.
 func (sh *shared) call(s *Subscription, f func(*Subscription)) {
-	if !sh.alone.Load() {
+	if !sh.exclusive.Load() {
 		defer func() {
 			if v := recover(); v != nil {
 				sh.recovered("source", v)
@@ -178,7 +178,7 @@ func (sh *shared) call(s *Subscription, f func(*Subscription)) {
 
 // each calls f for each subscription. The callbacks of the owner may block.
 func (sh *shared) each(f func(*Subscription)) {
-	if sh.alone.Load() {
+	if sh.exclusive.Load() {
 		if sh.owner != nil {
 			f(sh.owner)
 		}

@@ -34,9 +34,9 @@ type Options struct {
 	Unreadable func(f stream.Frame, err error)
 	// Lost is called for a frame lost for lack of memory, without payload; or nil.
 	Lost func(stream.Frame)
-	// May is called before each opening and may refuse the opening. A refusal counts as a failure; PermissionDenied
+	// Allow is called before each opening and may refuse the opening. A refusal counts as a failure; PermissionDenied
 	// and InvalidArgument are final. nil allows every opening.
-	May func(context.Context) error
+	Allow func(context.Context) error
 	// Enter waits until the source may be opened; leave is called after the first frame or the failure of the
 	// attempt. nil = open at once.
 	Enter func(context.Context) (leave func(), err error)
@@ -44,9 +44,9 @@ type Options struct {
 	// of the times causes no wait. nil = never paced.
 	Paced func() bool
 
-	MinWait time.Duration // before the second opening; default 0.5 s
-	MaxWait time.Duration // default 30 s
-	Steady  time.Duration // a source open for this time resets the wait to MinWait; default 10 s
+	MinWait    time.Duration // before the second opening; default 0.5 s
+	MaxWait    time.Duration // default 30 s
+	ResetAfter time.Duration // a source open for this time resets the wait to MinWait; default 10 s
 
 	reading                *atomic.Int64 // counts open sources and sources being opened; or nil
 	frames, lost, restarts uint64        // first values of the counts of Status
@@ -69,7 +69,7 @@ func New(o Options) *Source {
 	for _, d := range []struct {
 		p *time.Duration
 		v time.Duration
-	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.Steady, 10 * time.Second}} {
+	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.ResetAfter, 10 * time.Second}} {
 		if *d.p <= 0 {
 			*d.p = d.v
 		}
@@ -205,8 +205,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // runOnce opens the source and reads to the end or failure. steady says that the source worked for a while.
 func (s *Source) runOnce(ctx context.Context) (steady bool, err error) {
-	if s.opts.May != nil {
-		if err := s.opts.May(ctx); err != nil {
+	if s.opts.Allow != nil {
+		if err := s.opts.Allow(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -232,7 +232,7 @@ func (s *Source) runOnce(ctx context.Context) (steady bool, err error) {
 		// The source had not declared an end: the camera or a server ended the connection.
 		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Address), Detail: "its server ended it"}
 	}
-	return time.Since(begun) >= s.opts.Steady, err
+	return time.Since(begun) >= s.opts.ResetAfter, err
 }
 
 // open waits for Enter and opens a Reader with a context of its own. leave may be called several times.

@@ -177,7 +177,7 @@ func TestComesLater(t *testing.T) {
 
 func TestMay(t *testing.T) {
 	denied := stream.Errorf(stream.PermissionDenied, "source", "not there")
-	r := run(t, video.Options{URL: "http://10.0.0.1/"}, sources.Options{May: func(context.Context) error {
+	r := run(t, video.Options{URL: "http://10.0.0.1/"}, sources.Options{Allow: func(context.Context) error {
 		return denied
 	}})
 	if err := r.wait(); !errors.Is(err, denied) || r.Status().State != sources.Failed {

@@ -310,7 +310,7 @@ func (f *runner) applySinks(list []sinks.Settings, by sinkOrigin) {
 
 // target returns the target of a sink: the value of the setting that turns the sink on.
 func target(k sinks.Settings) string {
-	f, _ := setting.Of("", k).Find(sinks.Of(k).Name)
+	f, _ := setting.TableOf("", k).Find(sinks.KindOf(k).Name)
 	return f.String()
 }
 
@@ -334,7 +334,7 @@ func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 		return nil
 	}
 	for _, k := range c.Sinks {
-		name := sinks.Of(k).Name
+		name := sinks.KindOf(k).Name
 		to := target(k)
 		if name != "webhook" || slices.ContainsFunc(before, func(o sinks.Settings) bool {
 			return sameType(o, k) && target(o) == to

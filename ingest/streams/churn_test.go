@@ -41,7 +41,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return use{runtime.NumGoroutine(), len(fds), int(child.Live()), int(r.mem.Stats().Leases)}
+		return use{runtime.NumGoroutine(), len(fds), int(child.LiveChildren()), int(r.mem.Stats().Leases)}
 	}
 	visit := func(n int) {
 		path, read := r.url+"/v2/streams/door/", n%4 != 0

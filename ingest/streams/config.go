@@ -60,7 +60,7 @@ func (c Config) Validate() error {
 		errs = append(errs, k.Validate())
 		for _, o := range c.Sinks[:i] {
 			if sameType(k, o) {
-				bad("sinks."+sinks.Of(k).Name, "is given twice")
+				bad("sinks."+sinks.KindOf(k).Name, "is given twice")
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (c Config) settings() sources.Settings {
 func (c Config) sourceSettings() map[string]any {
 	out := map[string]any{}
 	if c.Settings != nil {
-		out = setting.Of("", c.Settings).Object()
+		out = setting.TableOf("", c.Settings).Object()
 	}
 	if c.FPS != 0 {
 		out["fps"] = c.FPS

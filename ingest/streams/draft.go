@@ -30,7 +30,7 @@ func NewDraft() *Draft { return draftOf(Config{}) }
 func draftOf(c Config) *Draft {
 	d := &Draft{config: c}
 	d.config.Models = slices.Clone(c.Models)
-	d.table = setting.Of("", &d.config)
+	d.table = setting.TableOf("", &d.config)
 	for _, k := range sources.Kinds() {
 		s := k.New()
 		if sameType(s, c.Settings) {
@@ -74,7 +74,7 @@ func (d *Draft) Config() (Config, error) {
 			}
 			continue
 		}
-		for _, f := range setting.Of("", s).Fields() {
+		for _, f := range setting.TableOf("", s).Fields() {
 			if f.String() != "" {
 				return c, stream.Errorf(stream.InvalidArgument, f.Path,
 					"is for %s sources, but this one is %s: leave it out", k.Name, scheme)
@@ -122,7 +122,7 @@ type Claim struct {
 func (c Config) Claims() (claims []Claim) {
 	table := draftOf(c).table
 	for _, k := range sinks.Kinds() {
-		for _, f := range setting.Of("sinks", k.New()).Fields() {
+		for _, f := range setting.TableOf("sinks", k.New()).Fields() {
 			own, _ := table.Find(f.Path)
 			value, exclusive := own.String(), k.Exclusive && f.Path == "sinks."+k.Name
 			switch {
@@ -174,8 +174,8 @@ func first(err error) error {
 	return nil
 }
 
-// OfModels are the settings of a model's policy. A change may give these settings for one of several models.
-var OfModels = []string{"policy", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
+// ModelSettings are the settings of a model's policy. A change may give these settings for one of several models.
+var ModelSettings = []string{"policy", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
 
 // changed returns c with all changes of a request, or an error. The field model makes the named model the only model;
 // the field models changes, adds and removes single models.

@@ -58,7 +58,7 @@ func (e *encoder) members(r *stream.Result) ([]byte, error) {
 		e.reply.Outputs = append(e.reply.Outputs, frames.Message(&r.Outputs[i]))
 	}
 	e.reply.Params = frames.AppendParams(e.reply.Params, r.Params)
-	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
+	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.NeverBinary)
 	e.outputs = out
 	if own := (*stream.Error)(nil); errors.Is(err, oip.ErrNotJSON) && errors.As(err, &own) {
 		return nil, stream.Errorf(stream.Unsupported, own.Field, "%scannot be written as JSON, as results of server "+

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 		// fasthttp's pools notice their end only at the next tick, 10 s later.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.Cleanup(func(code int) {
-			if child.Live() != 0 {
-				fmt.Fprintln(os.Stderr, "children left:", child.Live())
+			if child.LiveChildren() != 0 {
+				fmt.Fprintln(os.Stderr, "children left:", child.LiveChildren())
 				code = 1
 			}
 			os.Exit(code)
@@ -123,7 +123,7 @@ func start(t *testing.T, o streams.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := ingest.NewGate(r, access.Everybody(access.Quotas{}))
+	gate := ingest.NewGate(r, access.AllowEverybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
 		client, err := gate.Enter(c.UserContext(), access.Credentials{}, access.Need{Role: role.Manage})
 		if err != nil {
@@ -169,7 +169,7 @@ func start(t *testing.T, o streams.Options) *rig {
 		if n := mem.Stats().Leases; n != 0 {
 			t.Errorf("%d leases left", n)
 		}
-		if n := child.Live(); n != 0 {
+		if n := child.LiveChildren(); n != 0 {
 			t.Errorf("%d children left", n)
 		}
 	})

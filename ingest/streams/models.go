@@ -137,7 +137,7 @@ func (d *Draft) changeModel(v any) error {
 		}
 	}
 	return first(table.SetObject(change, func(f setting.Field, v any) error {
-		if f.Path != "version" && !slices.Contains(OfModels, f.Path) {
+		if f.Path != "version" && !slices.Contains(ModelSettings, f.Path) {
 			return stream.Errorf(stream.InvalidArgument, f.Path,
 				"is a setting of the whole stream: give it beside models")
 		}

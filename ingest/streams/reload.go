@@ -22,7 +22,7 @@ func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 	a.mu.Lock()
 	a.opts.Streams = list
 	a.mu.Unlock()
-	a.opts.Store.setOwn(list)
+	a.opts.Store.setConfigured(list)
 	for _, c := range before {
 		if named(list, c.Name) != nil {
 			continue

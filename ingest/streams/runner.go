@@ -151,7 +151,7 @@ func (f *runner) startPreview(p *preview) {
 
 // openSink opens a sink. startSink starts the sink's goroutine.
 func (f *runner) openSink(k sinks.Settings, by sinkOrigin) openSink {
-	s := openSink{name: sinks.Of(k).Name, settings: k, origin: by}
+	s := openSink{name: sinks.KindOf(k).Name, settings: k, origin: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
 	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log}
 	if by.public {

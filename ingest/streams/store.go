@@ -20,9 +20,9 @@ import (
 // again with the server. Each change replaces the whole file. Only its owner may read the file, since the file
 // contains passwords of cameras. A nil *Store keeps nothing.
 type Store struct {
-	path string
-	own  []Config // streams of the configuration
-	most int      // maximum of own and streams together, since the next start would run both
+	path       string
+	configured []Config // streams of the configuration
+	max        int      // maximum of own and streams together, since the next start would run both
 
 	mu      sync.Mutex
 	streams []*Config // in the order of addition
@@ -50,7 +50,7 @@ func OpenStore(path string, own []Config, most int) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, stream.Errorf(stream.InvalidArgument, "streams_file", "%w", err)
 	}
-	k := &Store{path: path, own: own, most: most}
+	k := &Store{path: path, configured: own, max: most}
 	if err == nil {
 		if k.streams, err = parseStore(text); err != nil {
 			return nil, fault(fmt.Errorf("%w (correct it, or move it away to start without its streams)", err))
@@ -96,14 +96,14 @@ func parseStore(text []byte) ([]*Config, error) {
 	return out, nil
 }
 
-// setOwn takes the streams of a configuration after a reload.
-func (k *Store) setOwn(own []Config) {
+// setConfigured takes the streams of a configuration after a reload.
+func (k *Store) setConfigured(own []Config) {
 	if k == nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.own = own
+	k.configured = own
 }
 
 // list returns the streams in the store.
@@ -127,13 +127,13 @@ func (k *Store) add(c Config) (*Config, error) {
 	switch {
 	case slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }):
 		return nil, taken(c.Name)
-	case slices.ContainsFunc(k.own, func(o Config) bool { return o.Name == c.Name }):
+	case slices.ContainsFunc(k.configured, func(o Config) bool { return o.Name == c.Name }):
 		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which "+
 			"starts again with the server: choose another, or bring that one back with `millrace streams reset %s`",
 			c.Name, c.Name)
-	case len(k.own)+len(k.streams) >= k.most:
+	case len(k.configured)+len(k.streams) >= k.max:
 		return nil, stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams start again with the server, "+
-			"and that is the limit: delete one that was added by a request, or raise the setting", k.most)
+			"and that is the limit: delete one that was added by a request, or raise the setting", k.max)
 	}
 	return &c, k.replace(append(slices.Clone(k.streams), &c))
 }

@@ -172,7 +172,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%v after %d bytes", err, len(rest))
 	}
 	r.want(404, "GET", "/v2/streams/door", "")
-	if n := child.Live(); n != 0 {
+	if n := child.LiveChildren(); n != 0 {
 		t.Errorf("%d children left", n)
 	}
 	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+url+`","model":"eyes"}`)
@@ -211,7 +211,7 @@ func TestModelComesBack(t *testing.T) {
 	}
 	r.until("door", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
 	r.until("door", "not found", func(s shown) bool { return s.Error != nil && s.Error.Code == "not_found" })
-	if n := child.Live(); n != 0 {
+	if n := child.LiveChildren(); n != 0 {
 		t.Errorf("%d children run without a model", n)
 	}
 	r.load(eyes)

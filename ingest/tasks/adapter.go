@@ -198,5 +198,5 @@ func sees(c *ingest.Client, t *tasks.Task) bool {
 	if t.Owner == ownerOf(c) {
 		return c.Known()
 	}
-	return c.For(access.Need{Role: role.Manage, Model: t.Model}) == nil
+	return c.CheckRights(access.Need{Role: role.Manage, Model: t.Model}) == nil
 }

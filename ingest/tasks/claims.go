@@ -191,7 +191,7 @@ func (w *claims) claim(c *fiber.Ctx) error {
 	}
 	defer release()
 	t, err := w.opts.Data.Take(ctx, r.Consumer, claimantOf(by), func(model string) bool {
-		return slices.Contains(r.Models, model) && by.For(access.Need{Role: role.Work, Model: model}) == nil
+		return slices.Contains(r.Models, model) && by.CheckRights(access.Need{Role: role.Work, Model: model}) == nil
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -258,7 +258,7 @@ func (w *claims) held(c *fiber.Ctx) (by *ingest.Client, held *tasks.StoreClaim, 
 	if err != nil {
 		return by, nil, w.lost(err)
 	}
-	if err := by.For(access.Need{Role: role.Work, Model: held.Task().Model}); err != nil {
+	if err := by.CheckRights(access.Need{Role: role.Work, Model: held.Task().Model}); err != nil {
 		held.Close()
 		return nil, nil, err
 	}

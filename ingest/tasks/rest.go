@@ -168,7 +168,7 @@ func (a *Adapter) retry(c *fiber.Ctx) error {
 	}
 	var room func(tasks.Use) error
 	if by := ingest.ClientOf(httpd.ClientOf(c)); by.Principal() != nil && ownerOf(by) == t.Owner {
-		room = func(u tasks.Use) error { return by.Core().Room(stream.QuotaTasks, int64(u.Waiting)) }
+		room = func(u tasks.Use) error { return by.Core().CheckRoom(stream.QuotaTasks, int64(u.Waiting)) }
 	}
 	t, err = a.opts.Data.Retry(c.UserContext(), t.ID, room)
 	return sendTask(c, t, err)

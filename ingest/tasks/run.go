@@ -92,7 +92,7 @@ func (a *Adapter) Run(c tasks.Claim) (tasks.File, error) {
 // route of the model, and the reply is the result.
 func (a *Adapter) runRequest(c tasks.Claim, in blob.Reader) (tasks.File, error) {
 	t := c.Task()
-	r := httpd.Inside{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in,
+	r := httpd.InternalRequest{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in,
 		Size: in.Size()}
 	if t.Input.Type != "" {
 		r.Header[fiber.HeaderContentType] = t.Input.Type

@@ -59,7 +59,7 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 // store stores a task of a client with the input that data writes.
 func (a *Adapter) store(c *fiber.Ctx, by *ingest.Client, t tasks.Task,
 	data func(io.Writer) error) (task tasks.Task, there bool, err error) {
-	if err := by.For(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
+	if err := by.CheckRights(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
 		return tasks.Task{}, false, err
 	}
 	if a.ctx.Err() != nil {
@@ -79,10 +79,10 @@ func admit(by *ingest.Client, u tasks.Use) error {
 	if by.Principal() == nil {
 		return nil
 	}
-	if err := by.Core().Room(stream.QuotaTasks, int64(u.Waiting)); err != nil {
+	if err := by.Core().CheckRoom(stream.QuotaTasks, int64(u.Waiting)); err != nil {
 		return err
 	}
-	return by.Core().Room(stream.QuotaTaskBytes, u.Bytes)
+	return by.Core().CheckRoom(stream.QuotaTaskBytes, u.Bytes)
 }
 
 // readSubmission reads the query and the headers of a submission.

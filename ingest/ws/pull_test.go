@@ -231,7 +231,7 @@ func TestQuotaOfACamera(t *testing.T) {
 		t.Errorf("the first frame: dropped %q, the second: %q; %d are denied", first, dropped,
 			account.Denied(stream.QuotaDecode))
 	}
-	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
+	r.until("ffmpeg has ended", func() bool { return child.LiveChildren() == 0 })
 	if st := r.ws.Stats(); st.Pulls != 1 || camera.Clients() != 1 {
 		t.Errorf("%d pulls, %d clients of the camera", st.Pulls, camera.Clients())
 	}
@@ -293,7 +293,7 @@ func TestStopWhileOverQuota(t *testing.T) {
 	if !m.Done || m.Frames < 1 || m.Frames >= 600 {
 		t.Errorf("%+v %+v", m, m.Error)
 	}
-	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
+	r.until("ffmpeg has ended", func() bool { return child.LiveChildren() == 0 })
 }
 
 // TestPullThatOnlyComputes: a video decoded without a picture ends with an error that names the setting, is counted,

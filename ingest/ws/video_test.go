@@ -460,7 +460,7 @@ func TestV1VideoEnds(t *testing.T) {
 			v.expectError("unloaded", "")
 		}
 		v.expect("closed")
-		r.until("its ffmpeg is gone", func() bool { return child.Live() == 0 })
+		r.until("its ffmpeg is gone", func() bool { return child.LiveChildren() == 0 })
 	})
 	t.Run("client gone", func(t *testing.T) {
 		r := start(t, ws.Options{Limits: ingest.Limits{Resume: 50 * time.Millisecond}})
@@ -468,7 +468,7 @@ func TestV1VideoEnds(t *testing.T) {
 		v.open(1, `,"model":"slow","policy":{"mode":"every","window":32}`)
 		send(v, 0, 10)
 		_ = v.NetConn().Close()
-		r.until("its ffmpeg is gone", func() bool { return child.Live() == 0 && r.ws.Stats().Decoders == 0 })
+		r.until("its ffmpeg is gone", func() bool { return child.LiveChildren() == 0 && r.ws.Stats().Decoders == 0 })
 	})
 	t.Run("resumed", func(t *testing.T) {
 		r := start(t, ws.Options{})
@@ -492,8 +492,8 @@ func TestV1VideoEnds(t *testing.T) {
 		v.open(1, `,"model":"slow","policy":{"mode":"every","window":32}`)
 		send(v, 0, 10)
 		r.stop()
-		if child.Live() != 0 {
-			t.Errorf("%d children left", child.Live())
+		if child.LiveChildren() != 0 {
+			t.Errorf("%d children left", child.LiveChildren())
 		}
 	})
 	t.Run("damaged", func(t *testing.T) {

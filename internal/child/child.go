@@ -109,8 +109,8 @@ type Process struct {
 
 var live atomic.Int64
 
-// Live returns the number of children started and not yet reaped, for leak tests and metrics.
-func Live() int { return int(live.Load()) }
+// LiveChildren returns the number of children started and not yet reaped, for leak tests and metrics.
+func LiveChildren() int { return int(live.Load()) }
 
 // Start starts a child. The end of ctx stops the child like Stop(Spec.Grace). The caller must call Stop even after
 // the child has ended by itself, because Stop closes Stdout.

@@ -283,8 +283,8 @@ func TestStartErrors(t *testing.T) {
 	if after := openFiles(t); after != before {
 		t.Errorf("%d descriptors before, %d after failed starts", before, after)
 	}
-	if child.Live() != 0 {
-		t.Errorf("Live = %d", child.Live())
+	if child.LiveChildren() != 0 {
+		t.Errorf("Live = %d", child.LiveChildren())
 	}
 }
 
@@ -459,13 +459,13 @@ func TestManyChildrenLeakNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if child.Live() != 1 {
-			t.Fatalf("Live = %d; want 1", child.Live())
+		if child.LiveChildren() != 1 {
+			t.Fatalf("Live = %d; want 1", child.LiveChildren())
 		}
 		_ = p.Stop(time.Duration(i%3) * time.Second)
 	}
-	if after := openFiles(t); after != before || child.Live() != 0 {
-		t.Errorf("descriptors %d before, %d after; Live = %d", before, after, child.Live())
+	if after := openFiles(t); after != before || child.LiveChildren() != 0 {
+		t.Errorf("descriptors %d before, %d after; Live = %d", before, after, child.LiveChildren())
 	}
 }
 
@@ -497,8 +497,8 @@ func TestManyAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if child.Live() != 0 {
-		t.Errorf("Live = %d", child.Live())
+	if child.LiveChildren() != 0 {
+		t.Errorf("Live = %d", child.LiveChildren())
 	}
 }
 

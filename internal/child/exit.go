@@ -25,13 +25,13 @@ type ExitError struct {
 
 func (e *ExitError) Error() string {
 	if e.LastLines == "" {
-		return e.Name + ": " + e.How()
+		return e.Name + ": " + e.Description()
 	}
-	return e.Name + ": " + e.How() + ": " + e.LastLines
+	return e.Name + ": " + e.Description() + ": " + e.LastLines
 }
 
-// How describes the end of the child, without the child's output.
-func (e *ExitError) How() string {
+// Description describes the end of the child, without the child's output.
+func (e *ExitError) Description() string {
 	switch {
 	case e.Err != nil:
 		return "waiting failed: " + e.Err.Error()

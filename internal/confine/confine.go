@@ -87,8 +87,8 @@ func (p *Programs) Check(ctx context.Context) error {
 	return c.Wait()
 }
 
-// Lacks returns the limits of access that this kernel cannot enforce; "" = none.
-func Lacks() string {
+// UnsupportedRestrictions returns the limits of access that this kernel cannot enforce; "" = none.
+func UnsupportedRestrictions() string {
 	if child.LandlockABI() < 6 {
 		return "programs can send signals to other processes of the server's user: that needs Linux 6.12"
 	}

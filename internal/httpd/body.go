@@ -35,9 +35,10 @@ const (
 	growth     = 4
 )
 
-// Room returns memory for a body of n bytes. The first at bytes are in the memory of the previous call, no longer
-// used afterwards; the new memory holds these bytes, and is longer than at. The method Receive of buf.Pool is a Room.
-type Room func(n, at int) ([]byte, error)
+// ReceiveBuffer returns memory for a body of n bytes. The first at bytes are in the memory of the previous call, no
+// longer used afterwards; the new memory holds these bytes, and is longer than at. The method Receive of buf.Pool is a
+// ReceiveBuffer.
+type ReceiveBuffer func(n, at int) ([]byte, error)
 
 // ErrIncomplete is wrapped by the error of a body that did not arrive completely: the body ended too soon or came too
 // slowly, or the connection failed.
@@ -52,7 +53,7 @@ var ErrIncomplete = errors.New("the body did not arrive completely")
 // for the body and the decoded text. The caller owns the memory, also after an error. An error of room is returned
 // unchanged. All other errors are coded: too_large (limits.max_body), invalid_argument for a short or malformed body,
 // timeout (status 408) for a body that takes too long; and the errors of Client.Err.
-func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
+func (s *Server) ReadBody(c *fiber.Ctx, max int, room ReceiveBuffer) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
 		max = s.cfg.MaxBody
 	}
@@ -65,7 +66,7 @@ func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 }
 
 // readBody is Server.ReadBody with no bound but max, and without Client.Err.
-func readBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
+func readBody(c *fiber.Ctx, max int, room ReceiveBuffer) ([]byte, error) {
 	body := bodyOf(c.Context())
 	if body == nil {
 		return nil, nil
@@ -77,7 +78,7 @@ func readBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 }
 
 // readAsSent is ReadBody for a body without a content coding.
-func readAsSent(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) {
+func readAsSent(c *fiber.Ctx, body io.Reader, max int, room ReceiveBuffer) ([]byte, error) {
 	n := c.Request().Header.ContentLength()
 	if n > max {
 		return nil, tooLarge(&c.Request().Header, n, max)
@@ -108,7 +109,7 @@ func readAsSent(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error
 }
 
 // readChunked is ReadBody for a body of unknown length. p is nil if the source of a decoded body limits the time.
-func readChunked(c *fiber.Ctx, body io.Reader, max int, room Room, p *pace) ([]byte, error) {
+func readChunked(c *fiber.Ctx, body io.Reader, max int, room ReceiveBuffer, p *pace) ([]byte, error) {
 	size, n := 0, 0
 	var mem []byte
 	for {

@@ -114,7 +114,7 @@ func (d *decoding) Read(b []byte) (int, error) {
 
 // readDecoded is ReadBody for a body with a content coding. The bound holds for the decoded body and for the body as
 // sent.
-func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room Room) ([]byte, error) {
+func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room ReceiveBuffer) ([]byte, error) {
 	n := c.Request().Header.ContentLength()
 	if n > max {
 		return nil, tooLarge(&c.Request().Header, n, max)
@@ -132,7 +132,7 @@ func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room Room
 
 // readZstd is readDecoded for zstd. Because a zstd decoder has much memory, decoding begins only after the whole body
 // has arrived, so that no silent client keeps a decoder.
-func readZstd(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) {
+func readZstd(c *fiber.Ctx, body io.Reader, max int, room ReceiveBuffer) ([]byte, error) {
 	mem, err := readAsSent(c, body, max, room)
 	if err != nil {
 		return nil, err

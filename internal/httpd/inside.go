@@ -11,8 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Inside is a request that the server makes to its own routes.
-type Inside struct {
+// InternalRequest is a request that the server makes to its own routes.
+type InternalRequest struct {
 	Method, Path string
 	Header       map[string]string
 	Body         io.Reader // nil = no body
@@ -20,9 +20,9 @@ type Inside struct {
 }
 
 // Handle answers a request of the server itself, without a connection: the rules for hosts and origins, and the
-// bounds of clients, do not apply, and ToInside is true. The request ends with ctx. The reply's body is valid until
+// bounds of clients, do not apply, and IsInternal is true. The request ends with ctx. The reply's body is valid until
 // release is called.
-func (s *Server) Handle(ctx context.Context, r Inside) (reply *fasthttp.Response, release func()) {
+func (s *Server) Handle(ctx context.Context, r InternalRequest) (reply *fasthttp.Response, release func()) {
 	at := newConn(nowhere{})
 	at.at = inside
 	at.ctx, at.cancel = context.WithCancelCause(ctx)
@@ -56,8 +56,8 @@ func (s *Server) finishInside(c *fasthttp.RequestCtx) {
 	}
 }
 
-// ToInside reports whether the server itself has made a request.
-func ToInside(c *fiber.Ctx) bool { return connOf(c.Context().Conn()).isInside() }
+// IsInternal reports whether the server itself has made a request.
+func IsInternal(c *fiber.Ctx) bool { return connOf(c.Context().Conn()).isInside() }
 
 // isInside reports whether the requests of the connection are of the server itself. c may be nil.
 func (c *conn) isInside() bool { return c != nil && c.at == inside }

@@ -30,7 +30,7 @@ func TestHandle(t *testing.T) {
 		path   string
 		status int
 	}{{"/kept", http.StatusOK}, {"/panic", http.StatusInternalServerError}} {
-		reply, release := s.Handle(t.Context(), Inside{Method: http.MethodGet, Path: want.path})
+		reply, release := s.Handle(t.Context(), InternalRequest{Method: http.MethodGet, Path: want.path})
 		if reply.StatusCode() != want.status || k.closed != i {
 			t.Errorf("%s: status %d, closed %d times before release", want.path, reply.StatusCode(), k.closed)
 		}

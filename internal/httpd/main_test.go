@@ -81,7 +81,7 @@ func echo(s *httpd.Server) {
 }
 
 // growing returns memory for one body.
-func growing() httpd.Room {
+func growing() httpd.ReceiveBuffer {
 	var mem []byte
 	return func(n, at int) ([]byte, error) {
 		grown := make([]byte, n)

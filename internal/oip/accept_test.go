@@ -103,11 +103,11 @@ func TestReuse(t *testing.T) {
 			if err := DecodeRequest(&r, []byte(b), -1, reusingNone, Limits{}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := AppendRequest(nil, &r, Never)
+			got, err := AppendRequest(nil, &r, NeverBinary)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := AppendRequest(nil, decode(t, b, -1), Never)
+			want, err := AppendRequest(nil, decode(t, b, -1), NeverBinary)
 			if err != nil || string(got) != string(want) {
 				t.Errorf("reused %s\nfresh  %s (%v)", got, want, err)
 			}

@@ -113,12 +113,12 @@ func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte
 	return append(dst, "]}"...), nil
 }
 
-// Always and Never are for the binary argument of AppendResponse, AppendRequest
+// AlwaysBinary and NeverBinary are for the binary argument of AppendResponse, AppendRequest
 // and BinaryParts.
-func Always(int) bool { return true }
+func AlwaysBinary(int) bool { return true }
 
-// Never is the opposite of Always: no tensor is sent as raw bytes.
-func Never(int) bool { return false }
+// NeverBinary is the opposite of AlwaysBinary: no tensor is sent as raw bytes.
+func NeverBinary(int) bool { return false }
 
 // BinaryParts appends the raw bytes of the tensors selected by binary, in the order of the JSON. The bytes are not
 // copied from the tensors' Data.

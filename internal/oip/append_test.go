@@ -230,8 +230,8 @@ func TestAllocations(t *testing.T) {
 	}}
 	dst, parts := make([]byte, 0, 4096), make([][]byte, 0, 4)
 	if n := testing.AllocsPerRun(20, func() {
-		out, err := AppendResponse(dst, &reply, Never)
-		if err != nil || len(BinaryParts(parts, reply.Outputs, Always)) != 3 {
+		out, err := AppendResponse(dst, &reply, NeverBinary)
+		if err != nil || len(BinaryParts(parts, reply.Outputs, AlwaysBinary)) != 3 {
 			t.Fatal(err, out)
 		}
 	}); n != 0 {

@@ -112,13 +112,13 @@ func BenchmarkAppendResponse(b *testing.B) {
 		})
 	}
 	_, pixels := imageRequest(",")
-	run("uint8", Tensor{Name: "y", Datatype: Uint8, Shape: []int{224, 224, 3}, Data: pixels}, Never)
+	run("uint8", Tensor{Name: "y", Datatype: Uint8, Shape: []int{224, 224, 3}, Data: pixels}, NeverBinary)
 	var floats []byte
 	for range 1000 {
 		floats = binary.LittleEndian.AppendUint32(floats, math.Float32bits(rng.Float32()))
 	}
-	run("float32x1000", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, Never)
-	run("binary", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, Always)
+	run("float32x1000", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, NeverBinary)
+	run("binary", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, AlwaysBinary)
 }
 
 // BenchmarkAppendReply is the JSON of a small result with raw data.
@@ -134,7 +134,7 @@ func BenchmarkAppendReply(b *testing.B) {
 	var err error
 	b.ReportAllocs()
 	for b.Loop() {
-		if dst, err = AppendResponse(dst[:0], &r, Always); err != nil {
+		if dst, err = AppendResponse(dst[:0], &r, AlwaysBinary); err != nil {
 			b.Fatal(err)
 		}
 	}

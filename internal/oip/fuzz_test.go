@@ -106,16 +106,16 @@ func FuzzDecodeRequest(f *testing.F) {
 			t.Fatalf("accepted what is not JSON: %q", text)
 		}
 		checkTensors(t, r.Inputs)
-		out, err := AppendRequest(nil, &r, Always)
+		out, err := AppendRequest(nil, &r, AlwaysBinary)
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole := bytes.Join(BinaryParts([][]byte{out}, r.Inputs, Always), nil)
+		whole := bytes.Join(BinaryParts([][]byte{out}, r.Inputs, AlwaysBinary), nil)
 		var again InferRequest
 		if err := DecodeRequest(&again, whole, len(out), reusingNone, lim); err != nil {
 			t.Fatalf("%v\n%q", err, out)
 		}
-		second, err := AppendRequest(nil, &again, Always)
+		second, err := AppendRequest(nil, &again, AlwaysBinary)
 		if err != nil || !bytes.Equal(out, second) {
 			t.Fatalf("%v\n%q\n%q", err, out, second)
 		}
@@ -131,7 +131,7 @@ func FuzzDecodeResponse(f *testing.F) {
 			return
 		}
 		checkTensors(t, r.Outputs)
-		out, err := AppendResponse(nil, &r, Always)
+		out, err := AppendResponse(nil, &r, AlwaysBinary)
 		if err != nil || !json.Valid(out) {
 			t.Fatalf("%v %q", err, out)
 		}

@@ -25,7 +25,7 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 	} {
 		tensor := Tensor{Name: "y", Datatype: datatype, Shape: []int{4}, Data: data}
 		got, err := AppendResponse(nil, &InferResponse{ModelName: "m", Outputs: []Tensor{tensor}, NotFinite: true},
-			Never)
+			NeverBinary)
 		if want := `{"model_name":"m","outputs":[{"name":"y","datatype":"` + datatype +
 			`","shape":[4],"data":[NaN,Infinity,-Infinity,1.5]}]}`; err != nil || string(got) != want {
 			t.Errorf("%s, %v, want %s", got, err, want)

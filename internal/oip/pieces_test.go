@@ -49,7 +49,7 @@ func TestPieces(t *testing.T) {
 			}
 			r.Outputs = append(r.Outputs, anyTensor(random, datatype, n))
 		}
-		binary := Never
+		binary := NeverBinary
 		if random.IntN(4) == 0 {
 			binary = func(i int) bool { return i == 0 }
 		}
@@ -88,7 +88,7 @@ func TestPieces(t *testing.T) {
 			several++
 		}
 		generated, err := AppendGenerated(nil, &r)
-		if bound := TextBound(&r, Never); err == nil && len(generated) > bound {
+		if bound := TextBound(&r, NeverBinary); err == nil && len(generated) > bound {
 			t.Errorf("a generated text of %d bytes, more than %d", len(generated), bound)
 		}
 	}

@@ -51,7 +51,7 @@ func checkFiles(t *testing.T, dir string, want ...string) {
 	if err != nil || len(list) != len(want) {
 		t.Errorf("%v, %v; want %v", list, err, want)
 	}
-	if n := child.Live(); n != 0 {
+	if n := child.LiveChildren(); n != 0 {
 		t.Errorf("%d children run", n)
 	}
 }

@@ -41,9 +41,9 @@ func OwnHeap(budget int64) *Heap {
 	return h
 }
 
-// Outside lowers the limit by n bytes of the memory budget that other processes use, such as decoders of videos;
+// ReserveOutside lowers the limit by n bytes of the memory budget that other processes use, such as decoders of videos;
 // negative: raises the limit again.
-func (h *Heap) Outside(n int64) {
+func (h *Heap) ReserveOutside(n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.outside += n; h.most != 0 {

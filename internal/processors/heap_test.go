@@ -26,7 +26,7 @@ func TestOwnHeap(t *testing.T) {
 	}
 	t.Setenv("GOMEMLIMIT", "12345678")
 	h := OwnHeap(1 << 30)
-	h.Outside(1 << 20)
+	h.ReserveOutside(1 << 20)
 	h.Close()
 	if got := debug.SetMemoryLimit(-1); got != before {
 		t.Errorf("the limit of the environment was replaced by %d", got)
@@ -41,13 +41,13 @@ func TestOutside(t *testing.T) {
 	whole := int64(5<<28 + 256<<20)
 	for _, c := range []struct{ more, want int64 }{{1 << 20, whole - 1<<20}, {3 << 20, whole - 4<<20},
 		{-2 << 20, whole - 2<<20}, {-2 << 20, whole}} {
-		if h.Outside(c.more); debug.SetMemoryLimit(-1) != c.want {
+		if h.ReserveOutside(c.more); debug.SetMemoryLimit(-1) != c.want {
 			t.Errorf("after %d bytes more the limit is %d, want %d", c.more, debug.SetMemoryLimit(-1), c.want)
 		}
 	}
 	all := OwnHeap(math.MaxInt64)
 	defer all.Close()
-	if all.Outside(1 << 20); debug.SetMemoryLimit(-1) != whole {
+	if all.ReserveOutside(1 << 20); debug.SetMemoryLimit(-1) != whole {
 		t.Errorf("a budget without a bound has set the limit to %d", debug.SetMemoryLimit(-1))
 	}
 }

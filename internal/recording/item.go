@@ -109,12 +109,12 @@ func (e *Ending) encode() (*record, [][]byte, error) {
 	var parts [][]byte
 	if e.Outcome == Result {
 		head, err := oip.AppendResponse(nil, &oip.InferResponse{ModelName: e.Model, Params: e.Params,
-			Outputs: e.Outputs}, oip.Always)
+			Outputs: e.Outputs}, oip.AlwaysBinary)
 		if err != nil {
 			return nil, nil, fmt.Errorf("recording: the outputs of frame %d: %w", e.Seq, err)
 		}
 		j.Outputs = len(head)
-		parts = oip.BinaryParts([][]byte{head}, e.Outputs, oip.Always)
+		parts = oip.BinaryParts([][]byte{head}, e.Outputs, oip.AlwaysBinary)
 	}
 	text, err := json.Marshal(j)
 	if err != nil {

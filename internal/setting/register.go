@@ -29,7 +29,7 @@ var registry = struct {
 // none. Register panics if tags are invalid or two parts have the same key. Call Register from init.
 func Register[T any](scope, at string) {
 	typ := reflect.TypeFor[T]()
-	all := Of(at, new(T))
+	all := TableOf(at, new(T))
 	registry.Lock()
 	defer registry.Unlock()
 	for _, s := range registry.sections[scope] {

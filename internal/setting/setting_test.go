@@ -94,7 +94,7 @@ func TestSet(t *testing.T) {
 		{"hosts", []string{"a", "b"}, func(a *all) any { return a.Shared.Hosts }, []string{"a", "b"}, "a,b"},
 	} {
 		var a all
-		table := setting.Of("", &a)
+		table := setting.TableOf("", &a)
 		if err := table.Set(c.path, c.values...); err != nil {
 			t.Errorf("%s: %v", c.path, err)
 			continue
@@ -140,7 +140,7 @@ func TestSetRefuses(t *testing.T) {
 		{"late", "1s", "late: is not a setting"},
 	} {
 		a, before := all{}, all{}
-		err := setting.Of("", &a).Set(c.path, c.value)
+		err := setting.TableOf("", &a).Set(c.path, c.value)
 		var e *coded.Error
 		if !errors.As(err, &e) || e.Field != c.path || e.Code != coded.InvalidArgument ||
 			!strings.Contains(err.Error(), c.want) {
@@ -150,10 +150,11 @@ func TestSetRefuses(t *testing.T) {
 			t.Errorf("%s=%s: was refused and changed %+v", c.path, c.value, a)
 		}
 	}
-	if err := setting.Of("", &all{}).Set("count", "1", "2"); err == nil || !strings.Contains(err.Error(), "is a list") {
+	if err := setting.TableOf("", &all{}).Set("count", "1", "2"); err == nil ||
+		!strings.Contains(err.Error(), "is a list") {
 		t.Errorf("two values for one: %v", err)
 	}
-	if err := setting.Of("", &all{}).Set("scale", "1", "2"); err == nil ||
+	if err := setting.TableOf("", &all{}).Set("scale", "1", "2"); err == nil ||
 		!strings.Contains(err.Error(), "has 2 numbers") {
 		t.Errorf("two numbers for three: %v", err)
 	}
@@ -162,7 +163,7 @@ func TestSetRefuses(t *testing.T) {
 // The unset text of a setting comes from its own tag or from its section's tag.
 func TestUnset(t *testing.T) {
 	of := func(of any, path string) string {
-		f, _ := setting.Of("", of).Find(path)
+		f, _ := setting.TableOf("", of).Find(path)
 		return f.Unset
 	}
 	var plain struct {
@@ -193,14 +194,14 @@ func TestFill(t *testing.T) {
 // Values set by a program have the same bounds, all checked at once.
 func TestCheck(t *testing.T) {
 	a := all{Count: 5000, Inner: inner{Fruit: "plum"}, Maybe: &optional{Ratio: 2}}
-	errs := setting.Of("top", &a).Check()
+	errs := setting.TableOf("top", &a).Check()
 	if len(errs) != 3 || !strings.HasPrefix(errs[0].Error(), "top.count: 5000") ||
 		!strings.HasPrefix(errs[1].Error(), "top.inner.fruit") ||
 		!strings.HasPrefix(errs[2].Error(), "top.maybe.ratio") {
 		t.Errorf("got %q", errs)
 	}
 	setting.Fill(&a.Inner)
-	if errs := setting.Of("", &all{}).Check(); len(errs) != 0 {
+	if errs := setting.TableOf("", &all{}).Check(); len(errs) != 0 {
 		t.Errorf("zero fields: %q", errs)
 	}
 }
@@ -216,7 +217,7 @@ func TestFilled(t *testing.T) {
 
 // The tags of a section apply to its settings.
 func TestInherit(t *testing.T) {
-	table := setting.Of("", &all{})
+	table := setting.TableOf("", &all{})
 	if f, _ := table.Find("maybe.ratio"); f.Request != "any" || f.Unset != "none" {
 		t.Errorf("got %q, %q", f.Request, f.Unset)
 	}
@@ -227,7 +228,7 @@ func TestInherit(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	var a all
-	table := setting.Of("", &a)
+	table := setting.TableOf("", &a)
 	if !table.Choose("maybe") || a.Maybe == nil || table.Choose("inner") || table.Choose("nothing") {
 		t.Errorf("got %+v", a)
 	}
@@ -240,7 +241,7 @@ func TestChoose(t *testing.T) {
 // Errors about requests name forbidden settings and the largest allowed values.
 func TestSetRequest(t *testing.T) {
 	a := all{Wait: 30 * time.Minute}
-	table := setting.Of("", &a)
+	table := setting.TableOf("", &a)
 	for _, c := range []struct {
 		name string
 		v    any
@@ -283,7 +284,7 @@ func TestSetRequest(t *testing.T) {
 func TestJSON(t *testing.T) {
 	a := all{Name: "x", Count: 5, Age: time.Second, Wait: time.Minute, Level: 1, Scale: [3]float32{1, 2, 3},
 		Inner: inner{Size: 2 << 10}, Maybe: &optional{Ratio: 0.25}, Shared: shared{Hosts: []string{"h"}}}
-	text, err := json.Marshal(setting.Of("", &a).Object())
+	text, err := json.Marshal(setting.TableOf("", &a).Object())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	var b all
-	if err := setting.Of("", &b).SetJSON(text, setting.Field.SetAny); err != nil || !reflect.DeepEqual(a, b) {
+	if err := setting.TableOf("", &b).SetJSON(text, setting.Field.SetAny); err != nil || !reflect.DeepEqual(a, b) {
 		t.Errorf("came back as %+v, %v", b, err)
 	}
 	for text, want := range map[string]string{
@@ -306,7 +307,7 @@ func TestJSON(t *testing.T) {
 		`{"count":"1"}`: "is not a whole number",
 		`{"name":1}`:    "is not a string",
 	} {
-		if err := setting.Of("", &b).SetJSON([]byte(text), setting.Field.SetAny); err == nil ||
+		if err := setting.TableOf("", &b).SetJSON([]byte(text), setting.Field.SetAny); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
@@ -327,7 +328,7 @@ func init() { setting.Register[part]("test", "engine") }
 // A request that exceeds the limit of a part not yet set leaves the part unset.
 func TestSetRequestOfAPart(t *testing.T) {
 	var h host
-	table := setting.Of("", &h)
+	table := setting.TableOf("", &h)
 	table.AddParts("test", &h.Parts)
 	f, _ := table.Find("engine.speed")
 	if err := f.SetRequest(int64(7)); err == nil || !strings.Contains(err.Error(), "more than the 6 that") ||
@@ -342,7 +343,7 @@ func TestSetRequestOfAPart(t *testing.T) {
 // Registered settings appear beside the settings of their scope; setting a value makes the struct.
 func TestRegister(t *testing.T) {
 	var h host
-	table := setting.Of("", &h)
+	table := setting.TableOf("", &h)
 	table.AddParts("test", &h.Parts)
 	var paths []string
 	for _, f := range table.Fields() {
@@ -427,7 +428,7 @@ func TestBadTags(t *testing.T) {
 					t.Errorf("%s: taken", name)
 				}
 			}()
-			setting.Of("", ptr)
+			setting.TableOf("", ptr)
 		}()
 	}
 }
@@ -467,7 +468,7 @@ func FuzzParseSize(f *testing.F) {
 // An accepted text is shown as a text with the same meaning.
 func FuzzSet(f *testing.F) {
 	var paths []string
-	for _, field := range setting.Of("", &all{}).Fields() {
+	for _, field := range setting.TableOf("", &all{}).Fields() {
 		paths = append(paths, field.Path)
 	}
 	for i, s := range []string{"1", "5ms", "true", "high", "64KiB", "1e9", "-0", "apple"} {
@@ -476,14 +477,14 @@ func FuzzSet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, text string) {
 		path := paths[int(which)%len(paths)]
 		var a, b all
-		if setting.Of("", &a).Set(path, text) != nil {
+		if setting.TableOf("", &a).Set(path, text) != nil {
 			return
 		}
-		field, _ := setting.Of("", &a).Find(path)
+		field, _ := setting.TableOf("", &a).Find(path)
 		if field.IsList() || strings.HasPrefix(field.String(), "[") || field.String() == "" {
 			return
 		}
-		if err := setting.Of("", &b).Set(path, field.String()); err != nil || !reflect.DeepEqual(a, b) {
+		if err := setting.TableOf("", &b).Set(path, field.String()); err != nil || !reflect.DeepEqual(a, b) {
 			t.Errorf("%s=%q is shown as %q, which is %+v, %v", path, text, field.String(), b, err)
 		}
 	})

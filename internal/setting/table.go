@@ -18,9 +18,9 @@ type Table struct {
 	sections map[string]func() // creates the section's struct
 }
 
-// Of returns the settings of the struct pointed to by ptr. at is the path of their section, "" = none. Of panics if
-// tags are invalid.
-func Of(at string, ptr any) *Table {
+// TableOf returns the settings of the struct pointed to by ptr. at is the path of their section, "" = none. TableOf
+// panics if tags are invalid.
+func TableOf(at string, ptr any) *Table {
 	t := &Table{sections: map[string]func(){}}
 	t.Add(at, ptr)
 	return t
@@ -252,7 +252,7 @@ func (t *Table) Check() (errs []error) {
 }
 
 // Fill sets the zero fields of the struct pointed to by ptr to the defaults.
-func Fill(ptr any) { Of("", ptr).Fill() }
+func Fill(ptr any) { TableOf("", ptr).Fill() }
 
 // Filled returns a pointer to a copy of the struct pointed to by ptr, with the defaults filled in.
 func Filled[T any](ptr T) T {

@@ -30,12 +30,12 @@ const (
 // Read returns the contents of a file of at most most bytes. After ReadTime, Read gives up, for example when the
 // writer of a FIFO keeps the FIFO open. A FIFO without a writer, or whose writer writes nothing, is an error.
 func Read(path string, most int64) ([]byte, error) {
-	return Within(ReadTime, path, func() ([]byte, error) { return read(path, most) })
+	return WithTimeout(ReadTime, path, func() ([]byte, error) { return read(path, most) })
 }
 
-// Within calls do, and returns an error about path when do takes longer than limit. Nothing can end a system call on
-// a hanging file system: do continues in its goroutine until the file system answers.
-func Within[T any](limit time.Duration, path string, do func() (T, error)) (T, error) {
+// WithTimeout calls do, and returns an error about path when do takes longer than limit. Nothing can end a system call
+// on a hanging file system: do continues in its goroutine until the file system answers.
+func WithTimeout[T any](limit time.Duration, path string, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -69,7 +69,7 @@ func read(path string, most int64) ([]byte, error) {
 	case st.IsDir():
 		return nil, fmt.Errorf("%s is a folder", path)
 	case !st.Mode().IsRegular():
-		_ = f.SetReadDeadline(time.Now().Add(ReadTime / 2)) // for other files Within limits the time
+		_ = f.SetReadDeadline(time.Now().Add(ReadTime / 2)) // for other files WithTimeout limits the time
 	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	switch {
@@ -156,7 +156,7 @@ func ReadChanged(ctx context.Context, path string, most int64, before Shape) ([]
 	}
 	var last state
 	for began := time.Now(); ; {
-		found, err := Within(ReadTime, path, func() (settledText, error) { return readSettled(path, most, last) })
+		found, err := WithTimeout(ReadTime, path, func() (settledText, error) { return readSettled(path, most, last) })
 		switch {
 		case err != nil:
 			return nil, err
@@ -202,14 +202,14 @@ type Guard struct {
 	hung atomic.Int32 // calls that exceeded their limit
 }
 
-// Guarded calls do like Within. While an earlier call of the guard still hangs, Guarded returns an error at once.
+// Guarded calls do like WithTimeout. While an earlier call of the guard still hangs, Guarded returns an error at once.
 func Guarded[T any](g *Guard, path string, do func() (T, error)) (T, error) {
 	if g.hung.Load() > 0 {
 		var none T
 		return none, fmt.Errorf("%s cannot be read: its file system does not answer", path)
 	}
 	var state atomic.Int32 // 1 = do has ended, 2 = do hangs
-	value, err := Within(ReadTime, path, func() (T, error) {
+	value, err := WithTimeout(ReadTime, path, func() (T, error) {
 		value, err := do()
 		if !state.CompareAndSwap(0, 1) {
 			g.hung.Add(-1)

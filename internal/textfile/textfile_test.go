@@ -40,7 +40,7 @@ func newRig(t *testing.T, text string) *rig {
 	r := &rig{path: filepath.Join(t.TempDir(), "f"), now: time.Now()}
 	file(t, r.path, text, r.now.Add(-time.Hour))
 	w, err := Open(Options[string]{
-		Paths: []string{r.path}, Most: 1 << 10, Every: time.Second,
+		Paths: []string{r.path}, MaxSize: 1 << 10, Every: time.Second,
 		Parse: func(texts [][]byte) (string, error) {
 			if strings.Contains(string(texts[0]), "bad") {
 				return "", errors.New("is bad")

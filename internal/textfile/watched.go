@@ -14,10 +14,10 @@ const patience = 250 * time.Millisecond
 
 // Options are the arguments of Open.
 type Options[T any] struct {
-	Paths []string
-	Most  int64         // the largest file, in bytes
-	Every time.Duration // between two looks
-	Parse func(texts [][]byte) (T, error)
+	Paths   []string
+	MaxSize int64         // the largest file, in bytes
+	Every   time.Duration // between two looks
+	Parse   func(texts [][]byte) (T, error)
 	// Failed is called when the files cannot be read again and the old value stays, once for each reason; and with
 	// nil when the files can be read again. Failed may be nil.
 	Failed func(error)
@@ -45,7 +45,7 @@ type Watched[T any] struct {
 // Open reads files for the first time.
 func Open[T any](o Options[T]) (*Watched[T], error) {
 	w := &Watched[T]{Options: o, checked: time.Now()}
-	_, err := Within(2*ReadTime, strings.Join(w.Paths, ", "), func() (struct{}, error) {
+	_, err := WithTimeout(2*ReadTime, strings.Join(w.Paths, ", "), func() (struct{}, error) {
 		states, err := w.states()
 		if err == nil {
 			err = w.take(states)
@@ -111,7 +111,7 @@ func (w *Watched[T]) Reread() error {
 		w.Recheck()
 		return fmt.Errorf("%s: the files are being read already", strings.Join(w.Paths, ", "))
 	}
-	_, err := Within(2*ReadTime, strings.Join(w.Paths, ", "), func() (struct{}, error) {
+	_, err := WithTimeout(2*ReadTime, strings.Join(w.Paths, ", "), func() (struct{}, error) {
 		return struct{}{}, w.look(time.Now(), true, looking)
 	})
 	return err
@@ -165,7 +165,7 @@ func (w *Watched[T]) take(states []state) error {
 	var texts [][]byte
 	var shapes []Shape
 	for i, path := range w.Paths {
-		text, err := read(path, w.Most)
+		text, err := read(path, w.MaxSize)
 		if err == nil && w.shapes != nil {
 			err = w.shapes[i].Check(path, text)
 		}

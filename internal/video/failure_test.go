@@ -43,8 +43,8 @@ func refuse(t *testing.T, o Options, kind Kind, words ...string) {
 	if strings.Contains(fmt.Sprintf("%v %+v", err, err), "geheim") {
 		t.Errorf("the error contains the password: %v", err)
 	}
-	if child.Live() != 0 {
-		t.Errorf("%d children left", child.Live())
+	if child.LiveChildren() != 0 {
+		t.Errorf("%d children left", child.LiveChildren())
 	}
 }
 

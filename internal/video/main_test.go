@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	clips.dir = dir
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
-		if child.Live() != 0 {
-			fmt.Fprintln(os.Stderr, "children left:", child.Live())
+		if child.LiveChildren() != 0 {
+			fmt.Fprintln(os.Stderr, "children left:", child.LiveChildren())
 			code = 1
 		}
 		os.Exit(code)

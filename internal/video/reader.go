@@ -571,7 +571,7 @@ func (r *Reader) classify(err error) error {
 	r.hardwareFailed = r.opts.Hardware.failed(r.hardware, stderr, r.src.red, exit)
 	if program != nil {
 		return r.src.failAfter(program.LastLines, EndedEarly, "after "+r.progress()+": the program ended: "+
-			program.How(), exit)
+			program.Description(), exit)
 	}
 	switch {
 	case killedFromOutside(exit):

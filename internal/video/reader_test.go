@@ -303,8 +303,8 @@ func TestExecSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = r.Close()
-	if child.Live() != 0 {
-		t.Errorf("%d children left", child.Live())
+	if child.LiveChildren() != 0 {
+		t.Errorf("%d children left", child.LiveChildren())
 	}
 
 	_, err := Open(t.Context(), Options{URL: "exec:sh -c 'echo no camera >&2; exit 4'", StartTimeout: time.Minute})
@@ -389,8 +389,8 @@ func TestFiftyReadersLeakNothing(t *testing.T) {
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
 	for i := range 50 {
 		cycle(i)
-		if child.Live() != 0 {
-			t.Fatalf("cycle %d: %d children left", i, child.Live())
+		if child.LiveChildren() != 0 {
+			t.Fatalf("cycle %d: %d children left", i, child.LiveChildren())
 		}
 	}
 	if now := openFiles(t); now != files {

@@ -190,8 +190,8 @@ func TestAllowed(t *testing.T) {
 	for _, u := range []string{"rtmp://127.0.0.1/x", sample(t), "/dev/video0", "exec:true"} {
 		refuse(t, Options{URL: u, Allow: allowPublic}, Unsupported, "Options.Allow")
 	}
-	if child.Live() != 0 {
-		t.Errorf("%d children left", child.Live())
+	if child.LiveChildren() != 0 {
+		t.Errorf("%d children left", child.LiveChildren())
 	}
 }
 

@@ -86,8 +86,8 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 				t.Errorf("%d connections", n)
 			}
 			_ = r.Close()
-			if child.Live() != 0 {
-				t.Errorf("%d children left", child.Live())
+			if child.LiveChildren() != 0 {
+				t.Errorf("%d children left", child.LiveChildren())
 			}
 		})
 	}

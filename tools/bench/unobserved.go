@@ -90,7 +90,7 @@ func startUnobserved() (*unobserved, error) {
 	if err != nil {
 		return nil, err
 	}
-	gate := ingest.NewGate(p, access.Everybody(access.Quotas{}))
+	gate := ingest.NewGate(p, access.AllowEverybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
 		client, err := gate.Enter(c.UserContext(), access.Credentials{Conn: c.Context().Conn()},
 			access.Need{Role: role.Infer})

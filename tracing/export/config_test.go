@@ -120,7 +120,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 
 // tracing.exporter takes a single exporter, and the error names the setting.
 func TestTwoExporters(t *testing.T) {
-	errs := setting.Of("tracing", &Config{Exporter: "otlp-grpc,jaeger-agent"}).Check()
+	errs := setting.TableOf("tracing", &Config{Exporter: "otlp-grpc,jaeger-agent"}).Check()
 	if err := setting.Join(errs...); err == nil || !strings.Contains(err.Error(), "tracing.exporter") {
 		t.Errorf("%v", err)
 	}

@@ -118,9 +118,9 @@ func (k *record) batchSpans(b *tree) {
 	ready := min(cmp.Or(at.Started, k.ended), k.ended) // the frame may have ended before its batch ran
 	if ready > prepare {
 		p := b.add("prepare", id, prepare, ready)
-		if d := &r.Decoding; d.Begun != 0 {
-			decoded := d.Begun.Add(d.Decode)
-			b.add("decode", p, d.Begun, decoded, attribute.String("millrace.codec", r.Codec.String()))
+		if d := &r.Decoding; d.Started != 0 {
+			decoded := d.Started.Add(d.Decode)
+			b.add("decode", p, d.Started, decoded, attribute.String("millrace.codec", r.Codec.String()))
 			if d.Resize > 0 {
 				b.add("resize", p, decoded, decoded.Add(d.Resize))
 			}
@@ -177,7 +177,7 @@ func (x *refusal) tree() *tree {
 	out = append(out, attribute.StringSlice("millrace.kept", x.why.names()))
 	root := span{
 		name: x.m.name(&x.options), id: res.Span, parent: f.Parent, from: cmp.Or(f.Arrived, x.at), to: x.at,
-		attributes: append(out, baggageAttributes(f.Carried)...),
+		attributes: append(out, baggageAttributes(f.Propagated)...),
 	}
 	return &tree{context: &f.TraceContext, result: res, options: &x.options, model: x.m, why: x.why,
 		spans: []span{root}}
@@ -288,17 +288,17 @@ func (k *record) attributes() []attribute.KeyValue {
 		add(attribute.Bool("millrace.window", true))
 	}
 	add(attribute.StringSlice("millrace.kept", k.why.names()))
-	return append(out, baggageAttributes(r.Carried)...)
+	return append(out, baggageAttributes(r.Propagated)...)
 }
 
 // baggageAttributes returns a client's baggage as attributes. Baggage is not passed on: the server calls no further
 // service.
-func baggageAttributes(c *stream.Carried) (out []attribute.KeyValue) {
-	if c == nil || c.Baggage == "" && !c.Cut {
+func baggageAttributes(c *stream.PropagatedContext) (out []attribute.KeyValue) {
+	if c == nil || c.Baggage == "" && !c.Truncated {
 		return nil
 	}
 	bag, err := baggage.Parse(c.Baggage)
-	if c.Cut || err != nil {
+	if c.Truncated || err != nil {
 		out = append(out, attribute.Bool("millrace.baggage.cut", true))
 	}
 	for _, m := range bag.Members() {
@@ -313,7 +313,7 @@ var scope = instrumentation.Scope{Name: "millrace"}
 // readOnly converts the spans of a frame to the SDK's.
 func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 	var state trace.TraceState
-	if c := b.context.Carried; c != nil && c.State != "" {
+	if c := b.context.Propagated; c != nil && c.State != "" {
 		state, _ = trace.ParseTraceState(c.State) // W3C: discard a malformed tracestate
 	}
 	context := func(id stream.SpanID, remote bool) trace.SpanContext {
@@ -376,7 +376,7 @@ func (t *Tracer) batchSpan(b *batchRun) sdktrace.ReadOnlySpan {
 	}
 	for _, m := range b.members {
 		flags := trace.TraceFlags(0)
-		if m.kept {
+		if m.listed {
 			flags = trace.FlagsSampled
 		}
 		stub.Links = append(stub.Links, sdktrace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{

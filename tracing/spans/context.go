@@ -23,7 +23,7 @@ func FromContext(ctx context.Context) (c stream.TraceContext) {
 	}
 	state, bag := sc.TraceState().String(), baggage.FromContext(ctx).String()
 	if state != "" || bag != "" {
-		c.Carried = &stream.Carried{State: state, Baggage: bag}
+		c.Propagated = &stream.PropagatedContext{State: state, Baggage: bag}
 	}
 	return c
 }

@@ -52,15 +52,15 @@ func (w why) first() int {
 // allowance is the number of frames that a rule may still keep in this second; the tracer's goroutine refills every
 // allowance once a second. So an exhausted rule costs one load for each frame, and no clock reading.
 type allowance struct {
-	left atomic.Int64
-	size int64 // 0 = the rule is off
-	over atomic.Uint64
+	remaining atomic.Int64
+	size      int64 // 0 = the rule is off
+	over      atomic.Uint64
 }
 
-func (a *allowance) fill() { a.left.Store(a.size) }
+func (a *allowance) fill() { a.remaining.Store(a.size) }
 
 func (a *allowance) take() bool {
-	if a.left.Load() > 0 && a.left.Add(-1) >= 0 {
+	if a.remaining.Load() > 0 && a.remaining.Add(-1) >= 0 {
 		return true
 	}
 	a.over.Add(1)
@@ -69,18 +69,18 @@ func (a *allowance) take() bool {
 
 // sampler is the head sampler: its decision does not depend on the frame's processing.
 type sampler struct {
-	kind   string
-	bound  atomic.Uint64 // of a trace id, by the ratio
-	ratio  atomic.Uint64 // the bits of the ratio in force
-	rate   allowance
-	remote sdktrace.Sampler
-	most   allowance
+	kind      string
+	bound     atomic.Uint64 // of a trace id, by the ratio
+	ratio     atomic.Uint64 // the bits of the ratio in force
+	rate      allowance
+	remote    sdktrace.Sampler
+	perSecond allowance
 }
 
 func newSampler(c *Config, remote sdktrace.Sampler) *sampler {
 	s := &sampler{kind: c.Sampler, remote: remote}
 	s.setRatio(*c.Ratio)
-	s.rate.size, s.most.size = int64(c.Rate), int64(c.MaxRate)
+	s.rate.size, s.perSecond.size = int64(c.Rate), int64(c.MaxRate)
 	return s
 }
 
@@ -95,12 +95,12 @@ func (s *sampler) setRatio(ratio float64) {
 
 func (s *sampler) fill() {
 	s.rate.fill()
-	s.most.fill()
+	s.perSecond.fill()
 }
 
 // keeps decides for a frame with a root span called name.
 func (s *sampler) keeps(c *stream.TraceContext, name string) bool {
-	return s.wants(c, name) && s.most.take()
+	return s.wants(c, name) && s.perSecond.take()
 }
 
 func (s *sampler) wants(c *stream.TraceContext, name string) bool {

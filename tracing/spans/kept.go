@@ -2,8 +2,8 @@ package spans
 
 import "millrace/stream"
 
-// Kept is a kept frame in the format of GET /v2/traces.
-type Kept struct {
+// KeptFrame is a kept frame in the format of GET /v2/traces.
+type KeptFrame struct {
 	TraceID    string     `json:"trace_id"`
 	SpanID     string     `json:"span_id"`             // of the root span
 	ParentID   string     `json:"parent_id,omitempty"` // the client's span

@@ -61,10 +61,10 @@ func (*Tracer) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
 func (*Tracer) Link(stream.TraceID) string { return "" }
 
 // List returns none.
-func (*Tracer) List(Query) []*Kept { return []*Kept{} }
+func (*Tracer) List(Query) []*KeptFrame { return []*KeptFrame{} }
 
 // Find returns none.
-func (*Tracer) Find(context.Context, string) *Kept { return nil }
+func (*Tracer) Find(context.Context, string) *KeptFrame { return nil }
 
 // Stats returns none.
 func (*Tracer) Stats() Stats { return Stats{} }

@@ -72,9 +72,9 @@ type batchRun struct {
 
 // member is a frame of a batch, kept or not.
 type member struct {
-	trace stream.TraceID
-	span  stream.SpanID
-	kept  bool
+	trace  stream.TraceID
+	span   stream.SpanID
+	listed bool
 }
 
 func newBatchRun(m *model, b workers.BatchRun) *batchRun {

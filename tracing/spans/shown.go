@@ -17,11 +17,11 @@ import (
 type shown struct {
 	size int
 	mu   sync.Mutex
-	all  [len(rules)][]*Kept
+	all  [len(rules)][]*KeptFrame
 	next [len(rules)]int
 }
 
-func (s *shown) add(rule int, k *Kept) {
+func (s *shown) add(rule int, k *KeptFrame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all[rule]) < s.size {
@@ -85,7 +85,7 @@ func (u *unbuilt) wait(ctx context.Context, id stream.TraceID) {
 
 // Find returns the newest kept frame of a trace, or nil. A kept frame is shown a moment after its answer was written;
 // Find waits for that moment, or until ctx ends.
-func (t *Tracer) Find(ctx context.Context, id string) *Kept {
+func (t *Tracer) Find(ctx context.Context, id string) *KeptFrame {
 	if t == nil {
 		return nil
 	}
@@ -101,14 +101,14 @@ func (t *Tracer) Find(ctx context.Context, id string) *Kept {
 	return nil
 }
 
-func (q *Query) matches(k *Kept) bool {
+func (q *Query) matches(k *KeptFrame) bool {
 	return (q.Model == "" || q.Model == k.Model) && (q.Trace == "" || q.Trace == k.TraceID) &&
 		(q.Reason == "" || q.Reason == k.Reason || q.Reason == k.Code || slices.Contains(k.Kept, q.Reason))
 }
 
 // List returns kept frames, the newest first. The frames are shared and must not be changed.
-func (t *Tracer) List(q Query) []*Kept {
-	out := []*Kept{}
+func (t *Tracer) List(q Query) []*KeptFrame {
+	out := []*KeptFrame{}
 	if t == nil {
 		return out
 	}
@@ -121,7 +121,7 @@ func (t *Tracer) List(q Query) []*Kept {
 		}
 	}
 	t.shown.mu.Unlock()
-	slices.SortStableFunc(out, func(a, b *Kept) int { return int(b.began - a.began) })
+	slices.SortStableFunc(out, func(a, b *KeptFrame) int { return int(b.began - a.began) })
 	if q.Limit > 0 && len(out) > q.Limit {
 		out = out[:q.Limit]
 	}
@@ -129,10 +129,10 @@ func (t *Tracer) List(q Query) []*Kept {
 }
 
 // summary describes the frame for List.
-func (b *tree) summary(c *Config) *Kept {
+func (b *tree) summary(c *Config) *KeptFrame {
 	res, root := b.result, &b.spans[0]
 	id := hex.EncodeToString(res.Trace[:])
-	out := &Kept{
+	out := &KeptFrame{
 		TraceID: id, SpanID: spanID(root.id), ParentID: spanID(root.parent),
 		Time:  root.from.Wall().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
 		Model: b.model.model.Name, Version: b.model.model.Version, Protocol: b.options.Protocol,

@@ -173,7 +173,8 @@ func (t *Tracer) Stats() Stats {
 	for i, name := range rules {
 		st.Kept[name] = t.kept[i].Load()
 	}
-	for i, a := range [...]*allowance{&t.sampler.most, &t.tail.slow, &t.tail.dropped, &t.tail.failed, &t.tail.gated} {
+	for i, a := range [...]*allowance{&t.sampler.perSecond, &t.tail.slow, &t.tail.dropped, &t.tail.failed,
+		&t.tail.gated} {
 		st.Over[rules[i]] = a.over.Load()
 	}
 	if t.exported != nil {

@@ -121,7 +121,7 @@ var always = Config{Sampler: "ratio", Ratio: new(1.0)}
 func TestSpans(t *testing.T) {
 	b := newBench(t, always, stream.Policy{Mode: stream.Every, Window: 8})
 	parent := stream.TraceContext{Trace: stream.NewTraceID(), Parent: stream.NewSpanID(), Decision: stream.Sampled,
-		Carried: &stream.Carried{State: "a=1", Baggage: "k=v"}}
+		Propagated: &stream.PropagatedContext{State: "a=1", Baggage: "k=v"}}
 	first, second := b.submit(stream.Frame{Seq: 1, Codec: stream.Opaque, Payload: []byte("abcd"),
 		TraceContext: parent}), b.submit(stream.Frame{Seq: 2})
 	b.run(answer, first, second)
@@ -224,7 +224,7 @@ func TestFindWaitsForSpans(t *testing.T) {
 			}
 		}
 		answer(r) // the client has the answer, and the batch has not ended
-		found := make(chan *Kept, 1)
+		found := make(chan *KeptFrame, 1)
 		go func() { found <- b.tracer.Find(ctx, id) }()
 		synctest.Wait()
 		if len(found) > 0 {
@@ -353,7 +353,7 @@ func BenchmarkKept(b *testing.B) {
 	x := newBench(b, Config{Sampler: "ratio", Ratio: new(1.0), MaxRate: 1000000}, stream.Policy{Mode: stream.Every})
 	x.tracer.Close() // the benchmark builds the spans itself
 	x.tracer.o.Exporter = discard{}
-	x.tracer.sampler.most.left.Store(1 << 40)
+	x.tracer.sampler.perSecond.remaining.Store(1 << 40)
 	b.ReportAllocs()
 	for b.Loop() {
 		r := x.submit(stream.Frame{Seq: 7, Codec: stream.JPEG})

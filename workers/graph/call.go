@@ -95,11 +95,11 @@ type partsOf struct {
 
 var _ stream.Pacer = (*exchange)(nil)
 
-// Room implements stream.Pacer: there is room when the graph's own client has room, and the steps after a decoupled
-// step have room.
-func (x *exchange) Room() error {
+// WaitForRoom implements stream.Pacer: there is room when the graph's own client has room, and the steps after a
+// decoupled step have room.
+func (x *exchange) WaitForRoom() error {
 	if r := x.call.Load(); r != nil {
-		return r.Room()
+		return r.WaitForRoom()
 	}
 	if to := x.target.Load(); to != nil {
 		return to.run.room()

@@ -78,7 +78,7 @@ type target struct {
 
 // room waits until one more answer of a step may wait, and the graph's client has room for the answer.
 func (n *run) room() error {
-	if err := n.r.Room(); err != nil {
+	if err := n.r.WaitForRoom(); err != nil {
 		return err
 	}
 	limit := time.NewTimer(maxPartWait)

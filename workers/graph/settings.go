@@ -218,7 +218,7 @@ func uses(settings any) (out []workers.Use) {
 
 // Params returns the parameters of a graph with these settings.
 func (s *Settings) Params() stream.Params {
-	t := setting.Of("", s)
+	t := setting.TableOf("", s)
 	p := stream.Params{}
 	for _, l := range t.Lists() {
 		p[l.Path] = l.Param()

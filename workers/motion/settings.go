@@ -20,7 +20,7 @@ type Settings struct {
 
 // withDefaults fills in zero fields, and returns an error for each field out of bounds.
 func (s Settings) withDefaults() (Settings, error) {
-	t := setting.Of("", &s)
+	t := setting.TableOf("", &s)
 	t.Fill()
 	return s, setting.Join(t.Check()...)
 }

@@ -132,7 +132,7 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 		return process.Spec{}, stream.Errorf(stream.Internal, "", "%w", err)
 	}
 	common := &process.Settings{}
-	setting.Of("", common).Fill()
+	setting.TableOf("", common).Fill()
 	common.MemoryLimit = set.Memory
 	if common.MaxResult = math.MaxUint32; memory > 0 { // memory limits the outputs
 		common.MaxResult = min(memory, common.MaxResult)

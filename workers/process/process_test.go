@@ -83,9 +83,9 @@ func tryLoad(t *testing.T, mode string, set ...func(*workers.Config)) (*rig, err
 			t.Errorf("memory was not given back: %+v", s)
 		}
 		// one may be ending
-		for limit := time.Now().Add(20 * time.Second); child.Live() != 0; time.Sleep(time.Millisecond) {
+		for limit := time.Now().Add(20 * time.Second); child.LiveChildren() != 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(limit) {
-				t.Fatalf("%d children are left", child.Live())
+				t.Fatalf("%d children are left", child.LiveChildren())
 			}
 		}
 		if t.Failed() {

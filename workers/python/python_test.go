@@ -71,7 +71,7 @@ func newRig(t *testing.T) *rig {
 		if s := mem.Stats(); s.Leases != 0 || s.Leased != 0 || s.Reserved != 0 {
 			t.Errorf("memory was not given back: %+v", s)
 		}
-		if n := child.Live(); n != 0 {
+		if n := child.LiveChildren(); n != 0 {
 			t.Errorf("%d children are left", n)
 		}
 		if t.Failed() {

@@ -224,9 +224,9 @@ func (c *rest) infer(ctx context.Context, k *call) error {
 		r.Inputs = append(r.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape,
 			Data: t.Data})
 	}
-	raw := oip.Never
+	raw := oip.NeverBinary
 	if c.binary {
-		raw = oip.Always
+		raw = oip.AlwaysBinary
 	}
 	head, err := oip.AppendRequest(nil, &r, raw)
 	if err != nil {

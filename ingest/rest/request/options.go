@@ -50,8 +50,8 @@ func (o *Options) Reset() { *o = Options{Shape: o.Shape[:0]} }
 // Names are the options.
 var Names = []string{"codec", "width", "height", "roi", "datatype", "shape", "deadline_ms", "outputs", "data"}
 
-// OfInfer returns the name of a set option that only infer supports, or "".
-func (o *Options) OfInfer() string {
+// InferOnly returns the name of a set option that only infer supports, or "".
+func (o *Options) InferOnly() string {
 	switch {
 	case o.HasCodec:
 		return "codec"

@@ -51,7 +51,7 @@ func (c *Conn) EndWith(of *ingest.Client) { c.of = of }
 // outboxes, only the reader may call Push.
 func (c *Conn) Push(e Entry) {
 	if !c.Outbox.Push(e) {
-		c.End(Ending{Why: EndSlow})
+		c.End(Ending{Reason: EndSlow})
 	}
 }
 
@@ -72,7 +72,7 @@ func (c *Conn) serve(r *http.Request, buffered []byte) {
 	defer c.of.OnEnd(func(err error) { c.End(Ending{EndRevoked, wire.CloseCodeOf(err), err}) })()
 	watchPeer(c.net, c.silence())
 	if err := c.upgrade(r, buffered); err != nil {
-		c.End(Ending{Why: EndRefused})
+		c.End(Ending{Reason: EndRefused})
 		return
 	}
 	if f := c.opts.Hooks.Opened; f != nil {
@@ -109,9 +109,9 @@ func (c *Conn) close() {
 	c.linger()
 	_ = c.net.Close()
 	if f := c.opts.Hooks.Closed; f != nil && c.ws != nil {
-		f(c.ending.Why, time.Since(c.started))
+		f(c.ending.Reason, time.Since(c.started))
 	}
-	c.ends.add(string(c.ending.Why))
+	c.ends.add(string(c.ending.Reason))
 }
 
 // Drain is for Protocol.Close: Drain calls closeStreams, which returns when every frame has ended, and then makes the

@@ -121,8 +121,8 @@ func (r *rig) connect() *websocket.Conn {
 func (r *rig) ended(begin time.Time, why End, after time.Duration) {
 	r.t.Helper()
 	<-r.echo.c.gone
-	if took := time.Since(begin); r.echo.ending.Why != why || took != after {
-		r.t.Errorf("ended as %s after %v, want %s after %v", r.echo.ending.Why, took, why, after)
+	if took := time.Since(begin); r.echo.ending.Reason != why || took != after {
+		r.t.Errorf("ended as %s after %v, want %s after %v", r.echo.ending.Reason, took, why, after)
 	}
 	if st := r.Stats(); st.Ends[why] != 1 || st.Conns != 0 || st.OutboxBytes != 0 {
 		r.t.Errorf("%+v", st)
@@ -399,8 +399,8 @@ func TestTrickledMessages(t *testing.T) {
 					if len(r.echo.got) != 2 || r.echo.c.Ended() {
 						t.Errorf("got %v", r.echo.got)
 					}
-				} else if r.echo.ending.Why != EndIdle || took != c.after {
-					t.Errorf("ended as %s after %v, want %s after %v", r.echo.ending.Why, took, EndIdle, c.after)
+				} else if r.echo.ending.Reason != EndIdle || took != c.after {
+					t.Errorf("ended as %s after %v, want %s after %v", r.echo.ending.Reason, took, EndIdle, c.after)
 				}
 				_ = ws.Close()
 				synctest.Wait()
@@ -535,7 +535,7 @@ func TestCodesOfEndings(t *testing.T) {
 		stream.Internal: wire.CloseInternal,
 	} {
 		err := stream.Errorf(code, "", "x")
-		if e := refusal(err); e.Code != want || e.Why != EndRefused || e.Err != err {
+		if e := refusal(err); e.Code != want || e.Reason != EndRefused || e.Err != err {
 			t.Errorf("%s: %+v", code, e)
 		}
 		if code == stream.Overloaded {
@@ -550,7 +550,7 @@ func TestCodesOfEndings(t *testing.T) {
 		EndDraining: stream.ByDrain,
 		EndUnloaded: stream.ByUnload, EndFault: stream.ByError, EndMalformed: stream.ByError,
 	} {
-		e := Ending{Why: why}
+		e := Ending{Reason: why}
 		if e.reason() != want || e.Gone() != (why == EndClient || why == EndGone || why == EndSlow) {
 			t.Errorf("%s: %s, gone %v", why, e.reason(), e.Gone())
 		}
@@ -562,7 +562,7 @@ func TestCodesOfEndings(t *testing.T) {
 		if why == stream.ByDrain {
 			err = ingest.ErrDraining
 		}
-		if e := StreamEnding(why, err); e.Why != want || e.Err != err {
+		if e := StreamEnding(why, err); e.Reason != want || e.Err != err {
 			t.Errorf("%s: %+v", why, e)
 		}
 	}

@@ -32,17 +32,19 @@ var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining,
 // Ending describes the end of a connection. Only the first Ending of a connection
 // counts.
 type Ending struct {
-	Why  End
-	Code wire.CloseCode // of the close frame; 0 = close without a close frame
-	Err  error          // sent in a message before the close frame, or nil
+	Reason End
+	Code   wire.CloseCode // of the close frame; 0 = close without a close frame
+	Err    error          // sent in a message before the close frame, or nil
 }
 
 // Gone reports whether the client does not read replies any more.
-func (e *Ending) Gone() bool { return e.Why == EndGone || e.Why == EndClient || e.Why == EndSlow }
+func (e *Ending) Gone() bool {
+	return e.Reason == EndGone || e.Reason == EndClient || e.Reason == EndSlow
+}
 
 // reason returns the close reason of the connection's streams.
 func (e *Ending) reason() stream.CloseReason {
-	switch e.Why {
+	switch e.Reason {
 	case EndClient, EndGone:
 		return stream.ClientGone
 	case EndSlow:
@@ -59,7 +61,7 @@ func (e *Ending) reason() stream.CloseReason {
 
 // CloseStream closes a stream of the connection, possibly with frames in flight.
 func (e *Ending) CloseStream(st *stream.Stream) {
-	if e.Why == EndDraining {
+	if e.Reason == EndDraining {
 		st.CloseWith(stream.ByDrain, e.Err)
 		return
 	}

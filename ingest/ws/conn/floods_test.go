@@ -96,7 +96,7 @@ func TestNoRoomAfterAFlood(t *testing.T) {
 					}
 					<-ended
 					<-r.echo.c.gone
-					if e := r.echo.ending; e.Why != EndRefused || e.Code != wire.ClosePolicy ||
+					if e := r.echo.ending; e.Reason != EndRefused || e.Code != wire.ClosePolicy ||
 						coded.RetryAfter(e.Err) != wait {
 						t.Errorf("flood %d: %+v, want to be told %v", n, e, wait)
 					}

@@ -223,8 +223,8 @@ func TestDeadlinesOfWrites(t *testing.T) {
 		r.echo.c.Push(Entry{Text: []byte("not read")})
 		<-r.echo.c.gone
 		if took := time.Since(begin); took < writeWait-writeWait/32 || took > writeWait ||
-			r.echo.ending.Why != EndSlow {
-			t.Errorf("%s after %v", r.echo.ending.Why, took)
+			r.echo.ending.Reason != EndSlow {
+			t.Errorf("%s after %v", r.echo.ending.Reason, took)
 		}
 		r.Stop()
 		_ = ws.Close()

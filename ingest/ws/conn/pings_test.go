@@ -63,8 +63,8 @@ func TestPings(t *testing.T) {
 				t.Errorf("%d pings, one every %v: %d answered, close code %d, want %d to %d and %d", c.n, c.every, got,
 					code, c.min, c.max, c.code)
 			}
-			if c.code != 0 && r.echo.ending.Why != EndRefused {
-				t.Errorf("ended as %s: %v", r.echo.ending.Why, r.echo.ending.Err)
+			if c.code != 0 && r.echo.ending.Reason != EndRefused {
+				t.Errorf("ended as %s: %v", r.echo.ending.Reason, r.echo.ending.Err)
 			}
 		})
 	}

@@ -191,11 +191,11 @@ func (in *reader) readFailed(err error) {
 		if closed.Code == websocket.CloseAbnormalClosure {
 			why = EndGone
 		}
-		in.socket.End(Ending{Why: why})
+		in.socket.End(Ending{Reason: why})
 	case isNetwork(err):
-		in.socket.End(Ending{Why: EndGone})
+		in.socket.End(Ending{Reason: EndGone})
 	default: // gorilla has sent the close frame, 1002
-		in.socket.End(Ending{Why: EndMalformed})
+		in.socket.End(Ending{Reason: EndMalformed})
 	}
 }
 

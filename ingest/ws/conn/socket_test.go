@@ -39,7 +39,7 @@ func TestLinger(t *testing.T) {
 		after time.Duration
 	}{
 		"told":                     {nil, Draining(), lingerTime},
-		"gone":                     {nil, Ending{Why: EndGone}, 0},
+		"gone":                     {nil, Ending{Reason: EndGone}, 0},
 		"cannot be closed in half": {syscall.ENOTCONN, Draining(), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestLinger(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, ws.NetConn()) }()
 				synctest.Wait()
 				r.echo.c.End(c.end)
-				r.ended(time.Now(), c.end.Why, c.after)
+				r.ended(time.Now(), c.end.Reason, c.after)
 				_ = ws.Close()
 			})
 		})
@@ -251,7 +251,7 @@ func TestCloseStream(t *testing.T) {
 		if err := st.Submit(stream.Frame{Seq: 1, Codec: stream.Opaque}); err != nil {
 			t.Fatal(err)
 		}
-		e := Ending{Why: why, Err: ingest.ErrDraining}
+		e := Ending{Reason: why, Err: ingest.ErrDraining}
 		e.CloseStream(st)
 		if k.log != want {
 			t.Errorf("%s: %q, want %q", why, k.log, want)

@@ -130,7 +130,7 @@ func (w *Writer) failed(err error) {
 	if timedOut(err) && !w.socket.form.Resumable {
 		why = EndSlow
 	}
-	w.socket.End(Ending{Why: why})
+	w.socket.End(Ending{Reason: why})
 	w.broken.Store(true)
 }
 
@@ -159,6 +159,6 @@ func (w *Writer) writeEnding() {
 		w.Text(w.socket.form.Error(e.Err, true))
 		w.giveBack()
 	}
-	_ = w.socket.link.control(websocket.CloseMessage, websocket.FormatCloseMessage(int(e.Code), string(e.Why)),
+	_ = w.socket.link.control(websocket.CloseMessage, websocket.FormatCloseMessage(int(e.Code), string(e.Reason)),
 		w.socket.opts.WriteWait)
 }

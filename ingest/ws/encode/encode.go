@@ -90,14 +90,14 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	e.fill(r)
 	e.params(r)
 	defer e.reply.Reset()
-	if e.turns.Begin(oip.TextSize(&e.reply, oip.Never)) {
+	if e.turns.Begin(oip.TextSize(&e.reply, oip.NeverBinary)) {
 		defer e.turns.End()
 	}
-	dst, err := e.room(dst, oip.TextBound(&e.reply, oip.Never)+added)
+	dst, err := e.room(dst, oip.TextBound(&e.reply, oip.NeverBinary)+added)
 	if err != nil {
 		return dst, err
 	}
-	return oip.AppendMembers(dst, &e.reply, oip.Never)
+	return oip.AppendMembers(dst, &e.reply, oip.NeverBinary)
 }
 
 // Begin sets the result for Reply or Binary, including the result's model and times. Int adds parameters after Begin.
@@ -127,12 +127,12 @@ func (e *Encoder) Trace(r *stream.Result) {
 func (e *Encoder) Reply(id string) error {
 	e.reply.ID = id
 	defer e.reply.Reset()
-	if e.turns.Begin(oip.TextSize(&e.reply, oip.Never)) {
+	if e.turns.Begin(oip.TextSize(&e.reply, oip.NeverBinary)) {
 		defer e.turns.End()
 	}
-	text, err := e.room(e.Text[:0], oip.TextBound(&e.reply, oip.Never))
+	text, err := e.room(e.Text[:0], oip.TextBound(&e.reply, oip.NeverBinary))
 	if err == nil {
-		e.Text, err = oip.AppendResponse(text, &e.reply, oip.Never)
+		e.Text, err = oip.AppendResponse(text, &e.reply, oip.NeverBinary)
 	}
 	return err
 }
@@ -142,7 +142,7 @@ func (e *Encoder) Reply(id string) error {
 // put in front of the tensors in the same lease, and nothing is copied.
 func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
 	var err error
-	e.Text, err = oip.AppendResponse(e.Text[:0], &e.reply, oip.Always)
+	e.Text, err = oip.AppendResponse(e.Text[:0], &e.reply, oip.AlwaysBinary)
 	e.reply.Reset()
 	if err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 // counted.
 func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
-		gate := ingest.NewGate(nil, access.Everybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
-		client := gate.Vouch(&access.Principal{Key: "one"})
+		gate := ingest.NewGate(nil, access.AllowEverybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
+		client := gate.TrustedClient(&access.Principal{Key: "one"})
 		account, v := client.Core(), &videoPull{puller: &Puller{Client: client}}
 		account.Decoded((owed+time.Second)/2, stream.Now())
 		if got := v.owes(); got != want || account.Denied(stream.QuotaDecode) != map[bool]uint64{true: 1}[want] {

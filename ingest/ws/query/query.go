@@ -54,7 +54,7 @@ func (o *Options) Set(key, value string) (err error) {
 	case "roi":
 		o.Region, err = stream.ParseRegion(value)
 	case "policy", "max_age_ms", "deadline_ms", "max_fps", "window":
-		err = setting.Of("", &o.Policy).Set(key, value)
+		err = setting.TableOf("", &o.Policy).Set(key, value)
 	case "outputs":
 		if value == "" {
 			return stream.Errorf(stream.InvalidArgument, key, "is empty: want json, binary or none")

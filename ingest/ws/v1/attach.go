@@ -50,7 +50,7 @@ func (s *session) resume(w *conn.Writer, attached *wire.Attached, channels []*ch
 // takenOver is the ending of a connection after another connection resumed the session.
 func takenOver() conn.Ending {
 	return conn.Ending{
-		Why: conn.EndTakenOver, Code: wire.CloseTakenOver,
+		Reason: conn.EndTakenOver, Code: wire.CloseTakenOver,
 		Err: stream.Errorf(stream.Conflict, "", "another connection has resumed this session"),
 	}
 }
@@ -76,7 +76,7 @@ func (p *protocol) attach(m *wire.Attach) error {
 		return nil
 	}
 	p.session, p.unconfirmed = s, true
-	p.sessions.end(own, conn.Ending{Why: conn.EndClient})
+	p.sessions.end(own, conn.Ending{Reason: conn.EndClient})
 	own.outbox.Close()
 	return nil
 }

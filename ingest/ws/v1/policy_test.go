@@ -12,7 +12,7 @@ import (
 // TestPolicyBounds checks that messages have the same bounds as the policy's settings.
 func TestPolicyBounds(t *testing.T) {
 	var p stream.Policy
-	table := setting.Of("", &p)
+	table := setting.TableOf("", &p)
 	for name, c := range map[string]struct {
 		greatest string // of the setting
 		beyond   string // a little more, in a message

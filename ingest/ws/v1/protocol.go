@@ -61,7 +61,7 @@ func (p *protocol) Close(e conn.Ending) {
 		p.link.Drain(func() {})
 		return
 	}
-	if e.Why == conn.EndGone || e.Why == conn.EndTakenOver {
+	if e.Reason == conn.EndGone || e.Reason == conn.EndTakenOver {
 		p.link.Cut()
 		if p.sessions.detach(p.session) {
 			return

@@ -95,10 +95,10 @@ func (ss *Sessions) confirm(s *session) {
 func (ss *Sessions) slow(s *session) {
 	ss.registry.Run("slow", func() {
 		if l := s.connection(); l != nil {
-			l.End(conn.Ending{Why: conn.EndSlow})
+			l.End(conn.Ending{Reason: conn.EndSlow})
 			return
 		}
-		ss.endWaiting(s, conn.Ending{Why: conn.EndSlow})
+		ss.endWaiting(s, conn.Ending{Reason: conn.EndSlow})
 	}, nil)
 }
 
@@ -171,7 +171,7 @@ func (ss *Sessions) notWaiting(s *session) {
 
 // expire ends a session that was not resumed in time.
 func (ss *Sessions) expire(s *session) {
-	ss.registry.Run("expiry", func() { ss.endWaiting(s, conn.Ending{Why: conn.EndGone}) }, nil)
+	ss.registry.Run("expiry", func() { ss.endWaiting(s, conn.Ending{Reason: conn.EndGone}) }, nil)
 }
 
 // MakeRoom is called before a connection opens a stream. Waiting sessions count towards limits.max_sessions like

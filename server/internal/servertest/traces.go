@@ -30,12 +30,12 @@ func TracedServer(t *testing.T, c spans.Config, models ...workers.Config) *serve
 func KeepAll() spans.Config { return spans.Config{Sampler: "ratio", Ratio: new(1.0)} }
 
 // Kept waits until a frame is listed, and returns the frame: the reply is sent before the spans are built.
-func Kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) bool) *spans.Kept {
+func Kept(t *testing.T, s *server.Server, query string, ok func(*spans.KeptFrame) bool) *spans.KeptFrame {
 	t.Helper()
 	until := time.Now().Add(20 * time.Second)
 	n := 0
 	for time.Now().Before(until) {
-		var list struct{ Traces []*spans.Kept } // a new value: decoding keeps omitted fields
+		var list struct{ Traces []*spans.KeptFrame } // a new value: decoding keeps omitted fields
 		r, err := http.Get("http://" + s.Addr("http") + "/v2/traces" + query)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func Kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) boo
 }
 
 // CheckTree checks that every span but the root has a parent before and within the times of the parent.
-func CheckTree(t *testing.T, k *spans.Kept) (names []string) {
+func CheckTree(t *testing.T, k *spans.KeptFrame) (names []string) {
 	t.Helper()
 	by := map[string]spans.KeptSpan{}
 	for i, s := range k.Spans {

@@ -97,7 +97,7 @@ func TestSoak(t *testing.T) {
 	if n := s.Memory().Stats().Leases; n != 0 {
 		t.Errorf("%d leases left", n)
 	}
-	if n := child.Live(); n != 0 {
+	if n := child.LiveChildren(); n != 0 {
 		t.Errorf("%d children left", n)
 	}
 	watched.lines(dir + "/door.jsonl")

@@ -55,7 +55,7 @@ func TestStepsAreObserved(t *testing.T) {
 			t.Errorf("%s: %s", c.value, r.Status)
 		}
 		isStep := func(sp spans.KeptSpan) bool { return strings.HasPrefix(sp.Name, "step ") }
-		k := servertest.Kept(t, s, "", func(k *spans.Kept) bool {
+		k := servertest.Kept(t, s, "", func(k *spans.KeptFrame) bool {
 			return k.TraceID == id && slices.ContainsFunc(k.Spans,
 				isStep)
 		})
@@ -74,7 +74,7 @@ func TestStepsAreObserved(t *testing.T) {
 			if outcome == "error" {
 				model = "fails"
 			}
-			of := servertest.Kept(t, s, "", func(k *spans.Kept) bool {
+			of := servertest.Kept(t, s, "", func(k *spans.KeptFrame) bool {
 				return k.TraceID == id && k.Spans[0].ParentID == sp.SpanID
 			})
 			if of.Spans[0].Attributes["millrace.model"] != model {

@@ -43,7 +43,7 @@ func TestEveryWorker(t *testing.T) {
 				if k.Settings() == k.Settings() {
 					t.Error("two instances share their settings")
 				}
-				for _, f := range setting.Of("", settings).Fields() {
+				for _, f := range setting.TableOf("", settings).Fields() {
 					if f.Default != "" && f.String() == "" {
 						t.Errorf("%s is not filled in", f.Path)
 					}

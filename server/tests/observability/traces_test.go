@@ -28,8 +28,8 @@ import (
 	"millrace/workers"
 )
 
-func ofTrace(id string) func(*spans.Kept) bool {
-	return func(k *spans.Kept) bool { return k.TraceID == id }
+func ofTrace(id string) func(*spans.KeptFrame) bool {
+	return func(k *spans.KeptFrame) bool { return k.TraceID == id }
 }
 
 const traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -101,7 +101,7 @@ func TestTracesOverPlainWebSocket(t *testing.T) {
 		if len(parts) != 4 || parts[1] != traceID || parts[3] != "01" {
 			t.Fatalf("%s: traceresponse %q", c.query, reply.Traceresponse)
 		}
-		k := servertest.Kept(t, s, "", func(k *spans.Kept) bool { return k.SpanID == parts[2] })
+		k := servertest.Kept(t, s, "", func(k *spans.KeptFrame) bool { return k.SpanID == parts[2] })
 		if k.ParentID != servertest.SpanID || k.Protocol != "ws" {
 			t.Errorf("%s: %+v", c.query, k)
 		}
@@ -133,7 +133,7 @@ func TestTracesOverV1(t *testing.T) {
 		}
 	}
 	first := servertest.Kept(t, s, "", ofTrace(traceID))
-	second := servertest.Kept(t, s, "", func(k *spans.Kept) bool { return k.Seq == first.Seq+1 })
+	second := servertest.Kept(t, s, "", func(k *spans.KeptFrame) bool { return k.Seq == first.Seq+1 })
 	if first.ParentID != servertest.SpanID || first.Protocol != "millrace.v1" || first.Stream == "" {
 		t.Errorf("%+v", first)
 	}
@@ -169,7 +169,7 @@ func TestTracesOfNativeCalls(t *testing.T) {
 	if err := open.Send(77, stream.Opaque, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if k := servertest.Kept(t, s, "", func(k *spans.Kept) bool { return k.Seq == 77 }); k.Protocol != "native" {
+	if k := servertest.Kept(t, s, "", func(k *spans.KeptFrame) bool { return k.Seq == 77 }); k.Protocol != "native" {
 		t.Errorf("a stream: %+v", k)
 	}
 }
@@ -192,7 +192,7 @@ func TestTracesOfServerStreams(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	k := servertest.Kept(t, s, "?model=find", func(k *spans.Kept) bool {
+	k := servertest.Kept(t, s, "?model=find", func(k *spans.KeptFrame) bool {
 		return k.Stream == "door" &&
 			k.Outcome == "result"
 	})
@@ -252,7 +252,7 @@ func TestTailRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if k := servertest.Kept(t, s, "?reason=superseded", func(*spans.Kept) bool {
+	if k := servertest.Kept(t, s, "?reason=superseded", func(*spans.KeptFrame) bool {
 		return true
 	}); k.Outcome != "drop" || k.Reason != "superseded" || !slices.Equal(k.Kept, []string{"dropped"}) {
 		t.Errorf("%+v", k)
@@ -274,7 +274,7 @@ func TestTracesOfABatch(t *testing.T) {
 		}
 		r.Release() // replies to a call of the Go API
 	}
-	k := servertest.Kept(t, s, "", func(k *spans.Kept) bool { return len(k.Batch) == 1 })
+	k := servertest.Kept(t, s, "", func(k *spans.KeptFrame) bool { return len(k.Batch) == 1 })
 	other := servertest.Kept(t, s, "", ofTrace(k.Batch[0].TraceID))
 	if len(other.Batch) != 1 || other.Batch[0].SpanID != k.SpanID || k.BatchRows != 2 || other.BatchRows != 2 {
 		t.Errorf("%+v and %+v", k, other)
@@ -290,7 +290,7 @@ func TestTracesOfAHungRun(t *testing.T) {
 	if stream.CodeOf(err) != stream.Timeout {
 		t.Fatal(err)
 	}
-	k := servertest.Kept(t, s, "?reason=failed", func(*spans.Kept) bool { return true })
+	k := servertest.Kept(t, s, "?reason=failed", func(*spans.KeptFrame) bool { return true })
 	names := servertest.CheckTree(t, k)
 	if k.Code != "timeout" || k.BatchRows != 1 || k.Spans[0].Attributes["error.type"] != "timeout" ||
 		names[len(names)-2] != "run" || k.Spans[len(k.Spans)-2].DurationUS < 30_000 {
@@ -307,7 +307,7 @@ func TestTracesAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Release()
-	k := servertest.Kept(t, s, "?model=echo&limit=1", func(*spans.Kept) bool { return true })
+	k := servertest.Kept(t, s, "?model=echo&limit=1", func(*spans.KeptFrame) bool { return true })
 	if k.URL != "http://jaeger.test/trace/"+k.TraceID {
 		t.Errorf("url %s", k.URL)
 	}

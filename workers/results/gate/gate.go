@@ -26,7 +26,8 @@ func (s Settings) On() bool { return s.Changed != 0 }
 // Validate refuses all other settings while the gate is off.
 func (s Settings) Validate() error {
 	// Refresh may be a filled-in default
-	if f, _ := setting.Of("gate", &s).Find("gate.refresh"); s.Changed == 0 && s.Refresh > 0 && f.String() != f.Default {
+	f, _ := setting.TableOf("gate", &s).Find("gate.refresh")
+	if s.Changed == 0 && s.Refresh > 0 && f.String() != f.Default {
 		return stream.Errorf(stream.InvalidArgument, "gate.refresh",
 			"is set without gate.changed, the share of the picture that must change for a run")
 	}

@@ -132,7 +132,7 @@ func (c Config) Kind() string {
 // Validate returns all errors, each with the path of the setting, such as
 // "output.boxes.threshold".
 func (c Config) Validate() error {
-	errs := setting.Of("output", &c).Check()
+	errs := setting.TableOf("output", &c).Check()
 	bad := func(field, format string, args ...any) {
 		errs = append(errs, stream.Errorf(stream.InvalidArgument, field, format, args...))
 	}

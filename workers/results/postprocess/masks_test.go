@@ -57,7 +57,7 @@ func TestMasks(t *testing.T) {
 }
 
 func TestMaskThresholdIsWhatItsSettingSays(t *testing.T) {
-	f, ok := setting.Of("", new(Masks)).Find("threshold")
+	f, ok := setting.TableOf("", new(Masks)).Find("threshold")
 	if !ok || f.Unset != fmt.Sprint(maskThreshold) {
 		t.Errorf("left out it is said to be %q, and is %v", f.Unset, maskThreshold)
 	}

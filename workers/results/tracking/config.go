@@ -26,7 +26,7 @@ const MaxTracks = 256
 
 // Validate returns an error that lists every field out of bounds.
 func (c Config) Validate() error {
-	errs := setting.Of("", &c).Check()
+	errs := setting.TableOf("", &c).Check()
 	if c.Max < 0 || c.Max > MaxTracks {
 		errs = append(errs, fmt.Errorf("max: %d is not between 1 and %d", c.Max, MaxTracks))
 	}

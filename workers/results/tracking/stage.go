@@ -23,7 +23,7 @@ func (s Settings) On() bool { return s.Track }
 // Validate refuses all other settings while tracking is off.
 func (s Settings) Validate() error {
 	var errs []error
-	for _, f := range setting.Of("output", &s).Fields() {
+	for _, f := range setting.TableOf("output", &s).Fields() {
 		if v := f.String(); !s.Track && v != "" && v != f.Default {
 			errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path,
 				"is set without output.track, which turns tracking on"))

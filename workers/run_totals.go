@@ -9,9 +9,9 @@ import (
 	"millrace/stream"
 )
 
-// Ran is the time taken by a model and version for answered frames run by a worker. A frame counts for the version of
-// its run.
-type Ran struct {
+// RunTotals is the time taken by a model and version for answered frames run by a worker. A frame counts for the
+// version of its run.
+type RunTotals struct {
 	Frames uint64        // answered
 	Rows   uint64        // of these frames
 	Queue  time.Duration // wait until bound to a batch
@@ -30,10 +30,10 @@ type SizeStat struct {
 	Input, Infer, Output time.Duration
 }
 
-// ran collects the values of Ran.
+// ran collects the values of RunTotals.
 type ran struct {
 	mu    sync.Mutex
-	all   Ran
+	all   RunTotals
 	sizes map[int]*SizeStat // at most MaxBatch
 }
 
@@ -79,7 +79,7 @@ func (x *ran) add(n answered, rows int, begun, started, done, ended stream.Insta
 	s.Output += output
 }
 
-func (x *ran) read() Ran {
+func (x *ran) read() RunTotals {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	out := x.all
