@@ -46,7 +46,8 @@ func (r *run) printProgress(since time.Duration, bytes uint64) {
 	var all Line
 	for _, a := range r.accounts {
 		l := a.line(served{})
-		all.Sent, all.Lost, all.Received.Result = all.Sent+l.Sent, all.Lost+l.Lost, all.Received.Result+l.Received.Result
+		all.Sent, all.Lost = all.Sent+l.Sent, all.Lost+l.Lost
+		all.Received.Result += l.Received.Result
 		all.Served.Accepted += sum(l.Received.Drops) // only for the sum
 		all.Served.InFlight += sum(l.Received.Errors)
 	}
