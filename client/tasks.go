@@ -182,6 +182,7 @@ func errNoTask() error {
 type TaskQuery struct {
 	States []string // nil = all
 	Model  string   // "" = all
+	Text   string   // a part of the id, of the name of the input, of the consumer or of the error; "" = all
 	Limit  int      // tasks of a page; 0 = 100
 	After  string   // next of the page before; "" = the first page
 }
@@ -189,7 +190,8 @@ type TaskQuery struct {
 // Tasks lists tasks, the newest first, and After of the next page; "" = this is the last page.
 func (c *Client) Tasks(ctx context.Context, q TaskQuery) (list []Task, next string, err error) {
 	v := url.Values{}
-	for k, text := range map[string]string{"state": strings.Join(q.States, ","), "model": q.Model, "after": q.After} {
+	for k, text := range map[string]string{"state": strings.Join(q.States, ","), "model": q.Model, "text": q.Text,
+		"after": q.After} {
 		if text != "" {
 			v.Set(k, text)
 		}

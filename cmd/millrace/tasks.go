@@ -63,6 +63,8 @@ func listTasks(use string) *cobra.Command {
 	c.Flags().StringSliceVar(&q.States, "state", nil,
 		"only tasks in these states: queued, running, finished, failed, cancelled, expired")
 	c.Flags().StringVar(&q.Model, "model", "", "only tasks of this model")
+	c.Flags().StringVar(&q.Text, "text", "",
+		"only tasks with this text in the id, the name of the input, the consumer or the error")
 	limit := c.Flags().Int("limit", 100, "list at most this many tasks")
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {

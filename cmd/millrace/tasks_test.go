@@ -52,6 +52,12 @@ func TestTasks(t *testing.T) {
 	}
 	want(1, "is failed: ", "submit", "echo", "--request", request, "--wait", "1m")
 	want(0, "inputs", "list", "--state", "failed")
+	if out := want(0, "", "list", "--text", "REQUEST", "--json"); !strings.Contains(out, "request.json") {
+		t.Errorf("tasks with the text: %s", out)
+	}
+	if out := want(0, "", "list", "--text", "nothing", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("tasks without the text: %s", out)
+	}
 	want(1, "is no state", "list", "--state", "lost")
 	want(2, "FILE: is missing", "submit", "echo")
 	want(2, "--out: needs --wait", "submit", "echo", "--request", request, "--out", "x")

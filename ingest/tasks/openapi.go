@@ -42,6 +42,8 @@ var Routes = []openapi.Route{
 		Query: []openapi.Param{
 			{Name: "state", Type: "string", Doc: "states, separated by commas"},
 			{Name: "model", Type: "string", Doc: "of this model"},
+			{Name: "text", Type: "string",
+				Doc: "a part of the id, of the name of the input, of the consumer or of the error"},
 			{Name: "limit", Type: "integer", Doc: "1 to 1000 tasks; default 100"},
 			{Name: "after", Type: "string", Doc: "next of the page before"},
 		},

@@ -82,11 +82,11 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	q := tasks.Query{Limit: 100}
-	err = options(c, func(name, text string) (known bool, err error) {
+	q, text := tasks.Query{Limit: 100}, ""
+	err = options(c, func(name, value string) (known bool, err error) {
 		switch name {
 		case "state":
-			for s := range strings.SplitSeq(text, ",") {
+			for s := range strings.SplitSeq(value, ",") {
 				if !slices.Contains(tasks.States, tasks.State(s)) {
 					return true, stream.Errorf(stream.InvalidArgument, name, "%.40q is no state: there are %v", s,
 						tasks.States)
@@ -94,12 +94,16 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 				q.States = append(q.States, tasks.State(s))
 			}
 		case "model":
-			q.Model = text
+			q.Model = value
+		case "text":
+			if text = strings.ToLower(value); len(text) > maxText {
+				err = stream.Errorf(stream.InvalidArgument, name, "is longer than %d bytes", maxText)
+			}
 		case "limit":
-			q.Limit, err = number(name, text, 1, 1000)
+			q.Limit, err = number(name, value, 1, 1000)
 		case "after":
-			if q.After = text; tasks.CheckID(text) != nil {
-				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no id of a task", text)
+			if q.After = value; tasks.CheckID(value) != nil {
+				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no id of a task", value)
 			}
 		default:
 			return false, nil
@@ -109,9 +113,23 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	q.Keep = func(t *tasks.Task) bool { return sees(by, t) }
+	q.Keep = func(t *tasks.Task) bool { return contains(t, text) && sees(by, t) }
 	found, next := a.opts.Data.List(q)
 	return c.JSON(listed{found, next})
+}
+
+// contains reports whether a text in lower case is in the id of a task, the name of the input, the name of the
+// consumer, or the message of the error, in any letter case.
+func contains(t *tasks.Task, text string) bool {
+	if text == "" || strings.Contains(t.ID, text) {
+		return true
+	}
+	for _, of := range []string{t.Input.Name, t.Consumer} {
+		if strings.Contains(strings.ToLower(of), text) {
+			return true
+		}
+	}
+	return t.Error != nil && strings.Contains(strings.ToLower(t.Error.Message), text)
 }
 
 func (a *Adapter) show(c *fiber.Ctx) error {
@@ -230,6 +248,9 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) error {
 	h := &c.Response().Header
 	h.SetContentType(f.Type)
+	// The file is of a client or a consumer: a page in the file would run with the server's origin.
+	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	h.Set(fiber.HeaderContentSecurityPolicy, "sandbox")
 	h.Set(fiber.HeaderAcceptRanges, "bytes")
 	h.Set(fiber.HeaderETag, `"`+f.SHA256+`"`)
 	if f.Head != "" {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,9 @@ func TestTask(t *testing.T) {
 	if a.StatusCode != 200 || got != want || a.Header.Get("Content-Type") != "application/json" ||
 		a.Header.Get("ETag") != `"`+task.Result.SHA256+`"` {
 		t.Errorf("the result: %d %v %s, want %s", a.StatusCode, a.Header, got, want)
+	}
+	if a.Header.Get("Content-Security-Policy") != "sandbox" || a.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("a result could run as a page of the server: %v", a.Header)
 	}
 	a, got = r.do("GET", path, map[string]string{"Range": "bytes=3-9"}, nil)
 	if a.StatusCode != 206 || got != want[3:10] || a.Header.Get("Content-Range") != fmt.Sprintf("bytes 3-9/%d",
@@ -268,6 +272,33 @@ func TestPages(t *testing.T) {
 		if seen[i] >= seen[i-1] {
 			t.Errorf("%s follows %s", seen[i], seen[i-1])
 		}
+	}
+}
+
+// TestText: the list has the tasks with a text in the id, the name of the input, the consumer or the error.
+func TestText(t *testing.T) {
+	r := start(t, t.TempDir(), nil)
+	named := r.wait(r.submit("model=echo&name=Beach.JPG", nil, jsonBody).ID, nil)
+	failed := r.wait(r.submit("model=echo&name=b.json", nil, `{"inputs":7}`).ID, nil)
+	for text, want := range map[string][]string{
+		"beach.jpg": {named.ID}, "BEACH": {named.ID}, failed.ID[20:]: {failed.ID}, "inputs": {failed.ID},
+		"server": {failed.ID, named.ID}, "echo": {}, "": {failed.ID, named.ID},
+	} {
+		var page struct{ Tasks []tasks.Task }
+		_, answer := r.do("GET", "/v2/tasks?text="+text, nil, nil)
+		if err := json.Unmarshal([]byte(answer), &page); err != nil {
+			t.Fatal(err, answer)
+		}
+		got := []string{}
+		for _, one := range page.Tasks {
+			got = append(got, one.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("tasks with %q: %v, want %v", text, got, want)
+		}
+	}
+	if a, _ := r.do("GET", "/v2/tasks?text="+strings.Repeat("x", 300), nil, nil); a.StatusCode != 400 {
+		t.Errorf("a text of 300 bytes: %d", a.StatusCode)
 	}
 }
 

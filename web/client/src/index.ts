@@ -36,5 +36,6 @@ export {
   screen,
 } from './sources.js';
 export {type Stream} from './stream.js';
+export * from './tasks.js';
 export {type Trace} from './trace.js';
 export {type Codec, type Params, type Region, type Tensor} from './wire.js';

@@ -2,6 +2,7 @@
 
 import {address, authorization, type Token} from './connection.js';
 import {type Code, MillraceError, aborted, ownText} from './errors.js';
+import type {Task, TaskOptions, TaskQuery} from './tasks.js';
 import type {Params, Tensor} from './wire.js';
 
 /** A model of the repository. */
@@ -243,6 +244,7 @@ export interface RESTOptions {
 
 interface Call {
   method?: string;
+  headers?: Record<string, string>;
   query?: Record<string, string | number | undefined>;
   body?: unknown;
   signal?: AbortSignal;
@@ -331,13 +333,47 @@ export class REST {
     await this.#json(['v2', 'streams', name], {method: 'DELETE', signal});
   }
 
-  async #json<T>(path: string[], {method = 'GET', query = {}, body, signal}: Call): Promise<T> {
+  /** Tasks, the newest first, and `after` of the next page; without `next`, this is the last page. */
+  tasks({signal, ...query}: TaskQuery & {signal?: AbortSignal} = {}): Promise<{tasks: Task[]; next?: string}> {
+    return this.#json(['v2', 'tasks'], {query: {...query}, signal});
+  }
+
+  task(id: string, signal?: AbortSignal): Promise<Task> {
+    return this.#json(['v2', 'tasks', id], {signal});
+  }
+
+  /** Stores an input, as in the body of a request to the model, as a new task. A File is not read into memory. */
+  submitTask(model: string, input: Blob, options: TaskOptions = {}, signal?: AbortSignal): Promise<Task> {
+    const {key, ...query} = options;
+    return this.#json(['v2', 'tasks'], {
+      method: 'POST',
+      query: {model, ...query},
+      headers: key ? {'Idempotency-Key': key} : {},
+      body: input,
+      signal,
+    });
+  }
+
+  cancelTask(id: string, signal?: AbortSignal): Promise<Task> {
+    return this.#json(['v2', 'tasks', id, 'cancel'], {method: 'POST', signal});
+  }
+
+  retryTask(id: string, signal?: AbortSignal): Promise<Task> {
+    return this.#json(['v2', 'tasks', id, 'retry'], {method: 'POST', signal});
+  }
+
+  async deleteTask(id: string, signal?: AbortSignal): Promise<void> {
+    await this.#json(['v2', 'tasks', id], {method: 'DELETE', signal});
+  }
+
+  async #json<T>(path: string[], {method = 'GET', query = {}, headers: own, body, signal}: Call): Promise<T> {
     const given = Object.entries(query).flatMap(([k, v]) => (v === undefined ? [] : [[k, String(v)]]));
     const url = this.url(...path) + (given.length > 0 ? `?${new URLSearchParams(given)}` : '');
     const headers = {
       Accept: 'application/json',
       ...(await authorization(this.#options.token)),
       ...this.#options.headers,
+      ...own,
       ...(body && !(body instanceof Blob) ? {'Content-Type': 'application/json'} : {}),
     };
     let reply: Response;

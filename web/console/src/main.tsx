@@ -9,9 +9,17 @@ import {Models} from './models';
 import {Login, User, useWho} from './session';
 import {begin} from './status';
 import {Streams} from './streams';
+import {Tasks} from './tasks';
 import {Traces} from './traces';
 
-const VIEWS = {live: 'Live', streams: 'Streams', models: 'Models', traces: 'Traces', metrics: 'Metrics'};
+const VIEWS = {
+  live: 'Live',
+  streams: 'Streams',
+  models: 'Models',
+  tasks: 'Tasks',
+  traces: 'Traces',
+  metrics: 'Metrics',
+};
 
 type View = keyof typeof VIEWS;
 
@@ -87,6 +95,7 @@ function Page() {
           <Live query={at.query} hidden={at.view !== 'live'} />
           {at.view === 'streams' && <Streams />}
           {at.view === 'models' && <Models />}
+          {at.view === 'tasks' && <Tasks query={at.query} />}
           {at.view === 'traces' && <Traces query={at.query} />}
           {at.view === 'metrics' && <Metrics />}
         </>

@@ -3,7 +3,7 @@
 import type {Histogram, Loaded, ModelEntry, ModelMetadata, ModelStatus, Params, Tensor} from '@millrace/client';
 import {useState} from 'preact/hooks';
 import {useAction, useManaged, usePolled} from './hooks';
-import {Bars, Elsewhere, Figure, State, View, number} from './parts';
+import {Bars, Elsewhere, Figure, State, View, number, pretty} from './parts';
 import {server} from './server';
 import {quantile, since, useStatus, type Sample} from './status';
 
@@ -281,17 +281,7 @@ function TryIt({of: m}: {of: ModelMetadata}) {
   const {busy, error, act} = useAction();
   const [body, setBody] = useState(() => example(m)),
     [reply, setReply] = useState('');
-  const show = (r: unknown) =>
-    setReply(
-      JSON.stringify(
-        r,
-        (_, v) =>
-          Array.isArray(v) && v.length > 200 && typeof v[0] !== 'object'
-            ? [...v.slice(0, 200), `… ${v.length - 200} more`]
-            : v,
-        1,
-      ),
-    );
+  const show = (r: object) => setReply(pretty(r));
   return (
     <details>
       <summary>Try it</summary>

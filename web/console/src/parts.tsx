@@ -25,7 +25,7 @@ export function Figure({name, unit, children}: {name: string; unit?: string; chi
   );
 }
 
-const GOOD = new Set(['READY', 'ready', 'running', 'result']),
+const GOOD = new Set(['READY', 'ready', 'running', 'result', 'finished']),
   BAD = new Set(['UNAVAILABLE', 'failed', 'error', 'degraded']);
 
 export function State({of}: {of: string}) {
@@ -47,6 +47,17 @@ export const number = (v: number | null | undefined, digits = 0) =>
 
 export const bytes = (n: number) =>
   n < 1e6 ? `${(n / 1e3).toFixed(0)} KB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(2)} GB`;
+
+/** JSON with indentation. Long lists of values are cut. */
+export const pretty = (json: string | object): string =>
+  JSON.stringify(
+    typeof json === 'string' ? JSON.parse(json) : json,
+    (_, v) =>
+      Array.isArray(v) && v.length > 200 && typeof v[0] !== 'object'
+        ? [...v.slice(0, 200), `… ${v.length - 200} more`]
+        : v,
+    1,
+  );
 
 const FEW = 6; // bars that are shown with a label each
 
