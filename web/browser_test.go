@@ -79,8 +79,8 @@ func TestConsole(t *testing.T) {
 	write(t, filepath.Join(dir, "png.jpg"), read(t, filepath.Join(dir, "one.png")))
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
-	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs",
-		"views.mjs"} {
+	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "tasks.mjs",
+		"test.mjs", "views.mjs"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
 	do(t, dir, testneeds.Program(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
@@ -165,6 +165,7 @@ func start(t *testing.T, addr, dir, model, clip string) running {
 		{Name: "wide", Source: filepath.Join(dir, "wide.mp4"), Model: "spotter", FPS: 2, Loop: true},
 	}
 	cfg.Sinks.Folder = t.TempDir()
+	cfg.Data = filepath.Join(dir, "data")
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(
 		"spotter="+digits,
@@ -242,6 +243,7 @@ func startGuarded(t *testing.T) guarded {
 	}
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Clip, cfg.Auth.Keys, cfg.Auth.Users = "127.0.0.1:0", server.Off, "error",
 		spotter.Clip, g.file, users
+	cfg.Data, cfg.Tasks.MaxInput = filepath.Join(t.TempDir(), "data"), 1<<20
 	if err := cfg.AddModels("motion=motion"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // Package web is the console: live streams of a camera, a file or the bundled clip with their results, server
-// streams, models, traces and figures; and the page of the server's OpenAPI document. The sources of the pages are in
-// console/, client/ and docs/; `npm run build` writes dist/, which is embedded.
+// streams, models, tasks, traces and figures; and the page of the server's OpenAPI document. The sources of the pages
+// are in console/, client/ and docs/; `npm run build` writes dist/, which is embedded.
 //
 // The package owns the pages and their routes, and must not know models or streams: the pages use the same public API
 // as any other client.

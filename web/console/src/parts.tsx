@@ -46,7 +46,13 @@ export const number = (v: number | null | undefined, digits = 0) =>
   v === null || v === undefined || !Number.isFinite(v) ? '–' : v.toFixed(digits);
 
 export const bytes = (n: number) =>
-  n < 1e6 ? `${(n / 1e3).toFixed(0)} KB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(2)} GB`;
+  n < 1e3
+    ? `${n.toFixed(0)} B`
+    : n < 1e6
+      ? `${(n / 1e3).toFixed(0)} KB`
+      : n < 1e9
+        ? `${(n / 1e6).toFixed(1)} MB`
+        : `${(n / 1e9).toFixed(2)} GB`;
 
 /** JSON with indentation. Long lists of values are cut. */
 export const pretty = (json: string | object): string =>

@@ -104,8 +104,9 @@ export function Details({id, close, changed}: {id: string; close: string; change
       {t && !gone && (
         <>
           <Now of={t} />
-          {t.error && (
+          {t.error && t.state !== 'finished' && (
             <p class="message">
+              {!taskEnded(t) && 'The attempt before failed: '}
               {t.error.message} ({t.error.code})
             </p>
           )}
@@ -174,6 +175,7 @@ const SECOND = 1000,
 
 function span(ms: number): string {
   const s = Math.max(0, ms) / SECOND;
+  if (s < 0.1) return `${(1000 * s).toFixed(0)} ms`;
   if (s < 10) return `${s.toFixed(1)} s`;
   if (ms < 2 * MINUTE) return `${s.toFixed(0)} s`;
   return ms < 2 * HOUR ? `${(ms / MINUTE).toFixed(0)} min` : `${(ms / HOUR).toFixed(1)} h`;

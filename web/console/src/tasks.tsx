@@ -121,15 +121,14 @@ function useDrop(on: boolean): {files: File[]; over: boolean; take: (files: File
   useEffect(() => {
     if (!on) return;
     const has = (e: DragEvent) => e.dataTransfer?.types.includes('Files') ?? false;
+    const hold = (e: DragEvent) => {
+      if (!has(e)) return;
+      e.preventDefault();
+      setOver(true);
+    };
     const handlers: [string, (e: DragEvent) => void][] = [
-      [
-        'dragover',
-        e => {
-          if (!has(e)) return;
-          e.preventDefault();
-          setOver(true);
-        },
-      ],
+      ['dragenter', hold],
+      ['dragover', hold],
       ['dragleave', e => e.relatedTarget === null && setOver(false)],
       [
         'drop',
@@ -259,7 +258,7 @@ function List({
                 <th>model</th>
                 <th>input</th>
                 <th>submitted</th>
-                <th class="n">attempt</th>
+                <th class="n">attempts</th>
                 <th>
                   <span class="hidden">what can be done</span>
                 </th>
@@ -302,16 +301,16 @@ function Row({of: t, place, open, refresh}: {of: Task; place: string; open: bool
   return (
     <tr data-task={t.id}>
       <th scope="row">
-        <a href={place} aria-current={open ? 'true' : undefined} aria-label={`Task ${t.id}`}>
+        <a href={place} aria-current={open ? 'true' : undefined} title={t.id}>
           <code>
             {t.id.slice(0, 8)}…{t.id.slice(-4)}
           </code>
         </a>
       </th>
-      <td>
+      <td class="state">
         <State of={t.state} />
         {t.state === 'running' && <Progress of={t} />}
-        {t.error && <p class="soft brief">{t.error.message}</p>}
+        {t.error && t.state !== 'finished' && <p class="soft brief">{t.error.message}</p>}
         {error && (
           <p class="wrong" role="alert">
             {error}
@@ -322,13 +321,13 @@ function Row({of: t, place, open, refresh}: {of: Task; place: string; open: bool
         {t.model}
         {t.version && ` ${t.version}`}
       </td>
-      <td>
+      <td class="name">
         {t.input.name && `${t.input.name} `}
         <small class="soft">{bytes(t.input.size)}</small>
       </td>
       <td>{new Date(t.created).toLocaleString()}</td>
       <td class="n">
-        {t.attempt} of {Math.max(t.last_attempt, t.attempts)}
+        {t.attempt} of {t.last_attempt || t.attempts}
       </td>
       <td class="n">
         {retriable(t) && (

@@ -9,6 +9,7 @@ import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
 import {Console, TIMEOUT, Way, given} from './page.mjs';
 import {prepare, session} from './session.mjs';
+import {tasks} from './tasks.mjs';
 import {check, until, views} from './views.mjs';
 
 const FLAGS = [
@@ -116,6 +117,7 @@ async function smaller(browser, codec) {
 
 const withCamera = {
   ...views,
+  ...tasks,
 
   async camera(browser) {
     const c = await Console.open(browser, 'model=spotter&source=camera&autostart=1');

@@ -393,6 +393,7 @@ export const views = {
     for (const [view, wait] of [
       ['streams', '#add'],
       ['models', '[data-model=motion]'],
+      ['tasks', '#submit-task'],
       ['traces', '#reason'],
       ['metrics', '#metrics .chart canvas'],
     ]) {
