@@ -28,16 +28,9 @@ function optionsOf(texts: Texts): TaskOptions {
 }
 
 /** The models of the server, and a field for another one: of a consumer on another host, or one that is loaded later. */
-function Model({name, put}: {name: string; put: (name: string) => void}) {
-  const {value: index} = usePolled(() => server.models(), 5000);
-  const [other, setOther] = useState(false),
-    names = [...new Set(index?.map(m => m.name))];
-  const listed = names.includes(name);
-  useEffect(() => {
-    if (!index || other) return;
-    if (!name && names[0]) put(names[0]);
-    else if (!listed) setOther(true); // the server has no model, or the list shows tasks of another one
-  }, [index]);
+function Model({name, names, put}: {name: string; names?: string[]; put: (name: string) => void}) {
+  const [another, setAnother] = useState(false),
+    other = another || (names !== undefined && !names.includes(name));
   return (
     <>
       <label>
@@ -46,11 +39,11 @@ function Model({name, put}: {name: string; put: (name: string) => void}) {
           id="submit-model"
           value={other ? '' : name}
           onChange={e => {
-            setOther(e.currentTarget.value === '');
+            setAnother(e.currentTarget.value === '');
             put(e.currentTarget.value);
           }}
         >
-          {names.map(n => (
+          {names?.map(n => (
             <option key={n}>{n}</option>
           ))}
           <option value="">another model</option>
@@ -79,8 +72,11 @@ export function Submit({
   model: string;
   done: () => void;
 }) {
-  const [model, setModel] = useState(first),
-    [texts, setTexts] = useState<Texts>({}),
+  const {value: index} = usePolled(() => server.models(), 5000),
+    names = index && [...new Set(index.map(m => m.name))];
+  const [chosen, setChosen] = useState(first || undefined),
+    model = chosen ?? names?.[0] ?? '';
+  const [texts, setTexts] = useState<Texts>({}),
     id = useId();
   const fields: Fields = {
     get: name => texts[name] ?? '',
@@ -99,7 +95,7 @@ export function Submit({
       }}
     >
       <div class="row">
-        <Model name={model} put={setModel} />
+        <Model name={model} names={names} put={setChosen} />
       </div>
       <div class={`drop${over ? ' over' : ''}`}>
         <label>
