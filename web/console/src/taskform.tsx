@@ -200,7 +200,7 @@ function Sending({of: u}: {of: Upload}) {
       <span class="row">
         {u.task && <a href={`#/tasks?id=${u.task.id}`}>Show</a>}
         {u.state === 'failed' && (
-          <button type="button" aria-label={`Send ${u.file.name} again`} onClick={() => again(u.id)}>
+          <button type="button" aria-label={`Send again ${u.file.name}`} onClick={() => again(u.id)}>
             Send again
           </button>
         )}
