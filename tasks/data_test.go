@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"millrace/stream/coded"
 )
 
@@ -22,6 +24,14 @@ func openData(t *testing.T, dir string) *Data {
 	}
 	t.Cleanup(d.Close)
 	return d
+}
+
+// TestClose: a closed data folder leaves no goroutine.
+func TestClose(t *testing.T) {
+	openData(t, t.TempDir()).Close()
+	before := goleak.IgnoreCurrent() // goroutines that the broker keeps for the process
+	openData(t, t.TempDir()).Close()
+	goleak.VerifyNone(t, before)
 }
 
 // TestDataFolder: a folder belongs to one process, and a folder of a later version is refused.

@@ -56,15 +56,22 @@ func Open(ctx context.Context, b *Broker, blobs blob.Store, o Options) (*Store, 
 		return nil, err
 	}
 	s := &Store{opts: o, kv: bounded{kv}, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
-	w, err := kv.WatchAll(context.WithoutCancel(ctx))
+	watching, end := context.WithCancel(context.WithoutCancel(ctx))
+	w, err := kv.WatchAll(watching)
 	if err != nil {
+		end()
 		return nil, err
 	}
 	if err := s.read(ctx, w); err != nil {
-		return nil, errors.Join(err, w.Stop())
+		err = errors.Join(err, w.Stop())
+		end()
+		return nil, err
 	}
 	s.index.counts.open = true
-	go s.follow(w)
+	go func() {
+		defer end() // a goroutine of the watcher waits for the end of watching
+		s.follow(w)
+	}()
 	return s, nil
 }
 
