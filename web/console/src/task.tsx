@@ -189,7 +189,10 @@ function Now({of: t}: {of: Task}) {
   const says = () => {
     switch (t.state) {
       case 'running':
-        return `for ${span(now - Date.parse(t.started ?? t.created))}, attempt ${t.attempt} of ${t.last_attempt} on ${t.consumer}`;
+        return (
+          `for ${span(now - Date.parse(t.started ?? t.created))}, ` +
+          `attempt ${t.attempt} of ${t.last_attempt} on ${t.consumer}`
+        );
       case 'queued':
         if (later > now) return `${t.error ? 'after a failed attempt ' : ''}until ${new Date(later).toLocaleString()}`;
         if (models && !models.some(m => m.name === t.model && m.state === 'READY'))

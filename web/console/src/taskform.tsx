@@ -27,7 +27,10 @@ function optionsOf(texts: Texts): TaskOptions {
   );
 }
 
-/** The models of the server, and a field for another one: of a consumer on another host, or one that is loaded later. */
+/**
+ * The models of the server, and a field for another model: a model of a consumer on another host, or a model that is
+ * loaded later.
+ */
 function Model({name, names, put}: {name: string; names?: string[]; put: (name: string) => void}) {
   const [another, setAnother] = useState(false),
     other = another || (names !== undefined && !names.includes(name));
@@ -179,6 +182,7 @@ export function Uploads({stored}: {stored: (t: Task) => void}) {
 }
 
 function Sending({of: u}: {of: Upload}) {
+  const over = u.state === 'stored' || u.state === 'failed';
   return (
     <li data-upload={u.state}>
       <span>
@@ -206,10 +210,10 @@ function Sending({of: u}: {of: Upload}) {
         )}
         <button
           type="button"
-          aria-label={`${u.state === 'stored' || u.state === 'failed' ? 'Dismiss' : 'Stop'} the upload of ${u.file.name}`}
+          aria-label={`${over ? 'Dismiss' : 'Stop'} the upload of ${u.file.name}`}
           onClick={() => dismiss(u.id)}
         >
-          {u.state === 'stored' || u.state === 'failed' ? 'Dismiss' : 'Stop'}
+          {over ? 'Dismiss' : 'Stop'}
         </button>
       </span>
     </li>

@@ -32,7 +32,10 @@ function change(id: number, to: Partial<Upload>): void {
   tell();
 }
 
-/** A fetch that reports how many bytes of the body are sent: XMLHttpRequest alone does, and reads a File as it sends. */
+/**
+ * A fetch that reports how many bytes of the body are sent. XMLHttpRequest alone reports the number, and reads a File
+ * piece by piece.
+ */
 const reporting =
   (report: (sent: number) => void): typeof fetch =>
   (input, init = {}) =>
