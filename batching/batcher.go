@@ -106,8 +106,8 @@ func lookup(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// of returns the kind of batcher with settings of the type of part, if any.
-func of(part any) (Kind, bool) {
+// kindOf returns the kind of batcher with settings of the type of part, if any.
+func kindOf(part any) (Kind, bool) {
 	for _, k := range Kinds() {
 		if reflect.TypeOf(part) == reflect.PointerTo(k.typ) {
 			return k, true
@@ -121,7 +121,7 @@ func of(part any) (Kind, bool) {
 func CheckParts(kind string, parts []any) error {
 	var errs []error
 	for _, p := range parts {
-		k, ok := of(p)
+		k, ok := kindOf(p)
 		if !ok || k.Name == kind {
 			continue
 		}
@@ -139,7 +139,7 @@ func CheckParts(kind string, parts []any) error {
 // PartsOf returns parts without the settings of kinds of batchers other than kind.
 func PartsOf(kind string, parts []any) []any {
 	return slices.DeleteFunc(slices.Clone(parts), func(p any) bool {
-		k, ok := of(p)
+		k, ok := kindOf(p)
 		return ok && k.Name != kind
 	})
 }

@@ -70,20 +70,20 @@ func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
 		for k := range all {
 			t := &all[k]
 			if t.request != nil {
-				nearest = sooner(nearest, t.deadline)
+				nearest = earlierDeadline(nearest, t.deadline)
 				continue
 			}
 			if head, ok := t.stream.Head(); ok {
-				t.deadline = sooner(t.deadline, head.Deadline)
+				t.deadline = earlierDeadline(t.deadline, head.Deadline)
 			}
-			nearest = sooner(nearest, t.deadline)
+			nearest = earlierDeadline(nearest, t.deadline)
 		}
 	}
 	return nearest
 }
 
-// sooner returns the earlier of two deadlines, where 0 means none.
-func sooner(a, b stream.Instant) stream.Instant {
+// earlierDeadline returns the earlier of two deadlines, where 0 means none.
+func earlierDeadline(a, b stream.Instant) stream.Instant {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

@@ -125,7 +125,7 @@ func (r *reader) documents(text []byte, read func(body ast.Node)) {
 	}
 	docs := 0
 	for _, d := range file.Docs {
-		left := another(d.Start)
+		left := hasFurtherDocument(d.Start)
 		if d.Body != nil {
 			docs++
 		}
@@ -137,9 +137,9 @@ func (r *reader) documents(text []byte, read func(body ast.Node)) {
 	}
 }
 
-// another reports whether a further document follows header: the parser leaves out a document after an empty
+// hasFurtherDocument reports whether a further document follows header: the parser leaves out a document after an empty
 // document.
-func another(header *token.Token) bool {
+func hasFurtherDocument(header *token.Token) bool {
 	for t := header; t != nil; t = t.Next {
 		if t != header && t.Type == token.DocumentHeaderType {
 			return true
@@ -270,7 +270,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		case strings.Count(name, ".") >= maxDepth:
 			r.fail(path, nil, "is nested too deeply")
 		case !isSection && (s.other == nil || m != nil && len(m.Values) == 0):
-			r.add(within(at, s.table.Unknown(name, s.lists...)))
+			r.add(prefixPath(at, s.table.Unknown(name, s.lists...)))
 		default:
 			s.table.Choose(name) // an empty section is given, too
 			r.section(s, at, name, node)
@@ -278,7 +278,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		return
 	case *ast.SequenceNode:
 		if !known && !isSection && s.other == nil {
-			r.add(within(at, s.table.Unknown(name, s.lists...)))
+			r.add(prefixPath(at, s.table.Unknown(name, s.lists...)))
 			return
 		}
 	}
@@ -292,7 +292,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		}
 	}
 	if err := s.set(name, values); err != nil {
-		r.add(within(at, err))
+		r.add(prefixPath(at, err))
 	}
 }
 
@@ -362,8 +362,8 @@ func (r *reader) names(n setting.Names, path string, node ast.Node) {
 	}
 }
 
-// within puts the path of an entry before the path in err.
-func within(at string, err error) error {
+// prefixPath puts the path of an entry before the path in err.
+func prefixPath(at string, err error) error {
 	if at == "" {
 		return err
 	}

@@ -15,14 +15,14 @@ import (
 // clients and charges the client's quotas. A zero Client and a nil Client may do nothing. A Client is
 // safe for concurrent use.
 type Client struct {
-	gate    *Gate
-	of      *access.Principal // nil = the owner, or a client without credentials
-	account *access.Account   // nil only for the owner and open
-	owner   bool
-	open    bool              // a call with role.Open, without credentials
-	vouched bool              // a Go program vouches for the client; there are no credentials
-	refused *access.Principal // the refused principal of a client that may do nothing
-	within  string            // the program whose models the client may use, too; "" = none
+	gate      *Gate
+	principal *access.Principal // nil = the owner, or a client without credentials
+	account   *access.Account   // nil only for the owner and open
+	owner     bool
+	open      bool              // a call with role.Open, without credentials
+	vouched   bool              // a Go program vouches for the client; there are no credentials
+	refused   *access.Principal // the refused principal of a client that may do nothing
+	program   string            // the program whose models the client may use, too; "" = none
 }
 
 var (
@@ -58,17 +58,17 @@ func (c *Client) CheckRights(n access.Need) error {
 			return access.ErrUnknownClient
 		}
 		return nil
-	case c.of == nil:
+	case c.principal == nil:
 		return nil
 	}
-	return c.of.Authorize(n)
+	return c.principal.Authorize(n)
 }
 
 // Authorize is CheckRights of a call that has entered with LaterScope. Authorize counts the call if the client's models
 // are limited; otherwise Gate.Enter has counted the call.
 func (c *Client) Authorize(n access.Need) error {
 	err := c.CheckRights(n)
-	if c.entered() == nil && c.of.Limited() && !c.vouched {
+	if c.entered() == nil && c.principal.Limited() && !c.vouched {
 		c.gate.count(err)
 	}
 	return err
@@ -93,22 +93,22 @@ func (c *Client) Renew(n access.Need) (*Client, error) {
 	switch {
 	case c.owner:
 		return c, nil
-	case c.of != nil && !c.vouched:
-		p, err := c.gate.access.Current(c.of)
+	case c.principal != nil && !c.vouched:
+		p, err := c.gate.access.Current(c.principal)
 		if err != nil {
 			c.gate.access.Count(access.Expired)
-			return &Client{refused: c.of}, err
+			return &Client{refused: c.principal}, err
 		}
 		now = c.gate.client(p, c.gate.access.AccountOf(p, access.Credentials{}))
 	case c.vouched:
-		now = c.gate.TrustedClient(c.of)
+		now = c.gate.TrustedClient(c.principal)
 	}
 	err := now.CheckRights(n)
-	if c.of != nil && !c.vouched {
+	if c.principal != nil && !c.vouched {
 		c.gate.count(err)
 	}
 	if err != nil {
-		return &Client{refused: c.of}, err
+		return &Client{refused: c.principal}, err
 	}
 	return now, nil
 }
@@ -116,11 +116,11 @@ func (c *Client) Renew(n access.Need) (*Client, error) {
 // ForProgram returns the client for a call of a permitted program: the client may also use the models of the program,
 // named PROGRAM.MODEL.
 func (c *Client) ForProgram(program string) *Client {
-	if c.entered() != nil || !c.of.Limited() || c.of.AllowsModel(program) != nil {
+	if c.entered() != nil || !c.principal.Limited() || c.principal.AllowsModel(program) != nil {
 		return c
 	}
 	in := *c
-	in.within = program
+	in.program = program
 	return &in
 }
 
@@ -130,23 +130,23 @@ func (c *Client) Err() error {
 	if err := c.entered(); err != nil {
 		return err
 	}
-	if c.of == nil || c.vouched {
+	if c.principal == nil || c.vouched {
 		return nil
 	}
-	now, err := c.gate.access.Current(c.of)
+	now, err := c.gate.access.Current(c.principal)
 	if err != nil {
 		return err
 	}
-	return c.of.Changed(now)
+	return c.principal.Changed(now)
 }
 
 // OnEnd calls end once, with the error of Err, when the credentials of the client end. end must not block.
 // stop must be called when the connection or call has ended; end is not called after stop.
 func (c *Client) OnEnd(end func(error)) (stop func()) {
-	if c.entered() != nil || c.of == nil || c.vouched {
+	if c.entered() != nil || c.principal == nil || c.vouched {
 		return func() {}
 	}
-	return c.gate.access.OnEnd(c.of, end)
+	return c.gate.access.OnEnd(c.principal, end)
 }
 
 // Ticket returns a new ticket, with which Gate.Redeem returns the client once. Errors: PermissionDenied; FlowControl;
@@ -158,7 +158,7 @@ func (c *Client) Ticket() (string, error) {
 	if c.account == nil {
 		return "", access.ErrUnknownClient
 	}
-	return c.gate.access.Ticket(c.of, c.account)
+	return c.gate.access.Ticket(c.principal, c.account)
 }
 
 // Principal returns the principal of the client, or the refused principal; nil where clients need no
@@ -170,7 +170,7 @@ func (c *Client) Principal() *access.Principal {
 	case c.refused != nil:
 		return c.refused
 	}
-	return c.of
+	return c.principal
 }
 
 // Name returns the name of the client in logs, which programs get as the user of a request; "" = no name.
@@ -194,7 +194,7 @@ func (c *Client) Core() *stream.Account { return c.Account().Core() }
 
 // SameAs reports whether two clients have the same identity and the same rights.
 func (c *Client) SameAs(other *Client) bool {
-	return c.entered() == nil && other.entered() == nil && c.of.Equal(other.of)
+	return c.entered() == nil && other.entered() == nil && c.principal.Equal(other.principal)
 }
 
 // Known reports whether a gate has let the client in by its credentials, or clients need none. A nil
@@ -318,10 +318,10 @@ func (m *models) may(name string) error {
 	if _, err := m.all(); err != nil {
 		return err
 	}
-	if m.within != "" && strings.HasPrefix(name, m.within+".") {
+	if m.program != "" && strings.HasPrefix(name, m.program+".") {
 		return nil
 	}
-	return m.of.AllowsModel(name)
+	return m.principal.AllowsModel(name)
 }
 
 // Model implements Repository. A call with role.Open may ask for a model, too: with auth.model_health: open,
@@ -361,13 +361,13 @@ func (m *models) Config(name, version string) ([]byte, error) {
 func (m *models) Statistics(name, version string) ([]Statistics, error) {
 	all, err := m.all()
 	if err == nil && name != "" {
-		err = m.of.AllowsModel(name)
+		err = m.principal.AllowsModel(name)
 	}
 	if err != nil {
 		return nil, err
 	}
 	rows, err := all.Statistics(name, version)
-	return slices.DeleteFunc(rows, func(s Statistics) bool { return m.of.AllowsModel(s.Model) != nil }), err
+	return slices.DeleteFunc(rows, func(s Statistics) bool { return m.principal.AllowsModel(s.Model) != nil }), err
 }
 
 // Index implements Repository.
@@ -376,7 +376,7 @@ func (m *models) Index() []Entry {
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(all.Index(), func(e Entry) bool { return m.of.AllowsModel(e.Name) != nil })
+	return slices.DeleteFunc(all.Index(), func(e Entry) bool { return m.principal.AllowsModel(e.Name) != nil })
 }
 
 // Load implements Repository. The load counts in quotas.loads, and a new endpoint in quotas.endpoints.
@@ -385,10 +385,10 @@ func (m *models) Load(ctx context.Context, name string, how Load) (Loaded, error
 		return Loaded{}, err
 	}
 	// params, config and files could name the files and steps of other models
-	if m.of.Limited() && (len(how.Params) > 0 || how.Config != nil || how.Files != nil) {
+	if m.principal.Limited() && (len(how.Params) > 0 || how.Config != nil || how.Files != nil) {
 		return Loaded{}, stream.Errorf(stream.PermissionDenied, "parameters",
-			"%s is limited to the models %s, and may load them only as they are configured", m.of.Name,
-			strings.Join(m.of.Models, ", "))
+			"%s is limited to the models %s, and may load them only as they are configured", m.principal.Name,
+			strings.Join(m.principal.Models, ", "))
 	}
 	if m.owner {
 		return m.gate.backend.Models().Load(ctx, name, how)
@@ -407,10 +407,10 @@ func (m *models) Unload(ctx context.Context, endpoint string, how Unload) error 
 	if err := m.may(endpoint); err != nil {
 		return err
 	}
-	if m.of.Limited() && how.Dependents {
+	if m.principal.Limited() && how.Dependents {
 		return stream.Errorf(stream.PermissionDenied, "unload_dependents",
-			"%s is limited to the models %s, and these may be used by others", m.of.Name,
-			strings.Join(m.of.Models, ", "))
+			"%s is limited to the models %s, and these may be used by others", m.principal.Name,
+			strings.Join(m.principal.Models, ", "))
 	}
 	if !m.owner {
 		defer m.account.ForgetUnloaded(m.gate.backend.Models())

@@ -101,7 +101,7 @@ func (g *Gate) client(p *access.Principal, a *access.Account) *Client {
 	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && !c.vouched {
 		return c
 	}
-	c := &Client{gate: g, of: p, account: a}
+	c := &Client{gate: g, principal: p, account: a}
 	p.Client.Store(c)
 	return c
 }
@@ -130,7 +130,7 @@ func (g *Gate) TrustedClient(p *access.Principal) *Client {
 	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && c.vouched {
 		return c
 	}
-	c := &Client{gate: g, of: p, account: a, vouched: true}
+	c := &Client{gate: g, principal: p, account: a, vouched: true}
 	p.Client.Store(c)
 	return c
 }

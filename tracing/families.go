@@ -115,7 +115,7 @@ var families = []section{
 	{"Queue, batches and workers, by model", []metricFamily{
 		{gauge, "millrace_model_ready", "1 when the model can serve.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 {
-				return is(g.State == workers.StateReady)
+				return boolValue(g.State == workers.StateReady)
 			}), nil},
 		{gauge, "millrace_streams", "Open streams.", model, ofLoaded(func(g *workers.GroupStats) float64 {
 			return float64(g.Streams)
@@ -397,7 +397,7 @@ var families = []section{
 				for i := range r.streams.listed {
 					for _, state := range sources.States {
 						if s := &r.streams.listed[i]; s.Name != "" {
-							put(is(s.State == state), s.Name, string(state))
+							put(boolValue(s.State == state), s.Name, string(state))
 						}
 					}
 				}
@@ -405,7 +405,7 @@ var families = []section{
 		{gauge, "millrace_stream_paused", "1 while the stream is paused.", ofStream, func(r *scrape, put put) {
 			for i := range r.streams.listed {
 				if s := &r.streams.listed[i]; s.Name != "" {
-					put(is(s.Paused), s.Name)
+					put(boolValue(s.Paused), s.Name)
 				}
 			}
 		}, nil},

@@ -251,7 +251,7 @@ func ofAdapters(value func(*scrape) float64) func(*scrape, put) {
 	return func(r *scrape, put put) { put(value(r)) }
 }
 
-func is(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -36,8 +36,9 @@ type BatchRun struct {
 // Then returns hooks that call the hooks of h, then the hooks of next.
 func (h Hooks) Then(next Hooks) Hooks {
 	return Hooks{
-		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run),
-		Step: both(h.Step, next.Step),
+		Ended: joinHooks(h.Ended, next.Ended), Skipped: joinHooks(h.Skipped, next.Skipped),
+		Run:  joinHooks(h.Run, next.Run),
+		Step: joinHooks(h.Step, next.Step),
 		Batch: func(rows int, prepare, run time.Duration) {
 			if h.Batch != nil {
 				h.Batch(rows, prepare, run)
@@ -57,7 +58,7 @@ func (h Hooks) Then(next Hooks) Hooks {
 	}
 }
 
-func both[T any](a, b func(T)) func(T) {
+func joinHooks[T any](a, b func(T)) func(T) {
 	switch {
 	case a == nil:
 		return b

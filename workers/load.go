@@ -183,7 +183,7 @@ func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 	var kept *SentFiles
 	var err error
 	if sent != nil {
-		def, err = e.with(*sent)
+		def, err = e.withSettings(*sent)
 	} else if def, kept = e.sentFiles(); def == nil {
 		def, err = m.find(name, how)
 	}

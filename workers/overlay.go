@@ -51,7 +51,7 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 			var isKind bool
 			if f, isKind = of.Find(name); !isKind {
 				var err error
-				if merged, err = kind.other(merged, name, params[name], t, of); err != nil {
+				if merged, err = kind.addUndeclaredParam(merged, name, params[name], t, of); err != nil {
 					errs = append(errs, err)
 				}
 				continue
@@ -68,9 +68,10 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 	return out, *opts.Share, opts.Swap, setting.Join(errs...)
 }
 
-// other returns params with a load parameter declared neither by the model nor by the kind. A name that resembles a
-// declared name, or is a path, is refused as a mistake.
-func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
+// addUndeclaredParam returns params with a load parameter declared neither by the model nor by the kind. A name that
+// resembles a declared name, or is a path, is refused as a mistake.
+func (k Kind) addUndeclaredParam(params stream.Params, name string, value any,
+	model, own *setting.Table) (stream.Params, error) {
 	if k.ExtraParams == "" || strings.ContainsAny(name, ".=") || name == "" ||
 		setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
 		return params, k.unknown(name, own, requestable(model)...)

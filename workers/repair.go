@@ -39,8 +39,8 @@ func (w *instance) enter() (started int, ok bool) {
 	return p.started, true
 }
 
-// leave is called after Run.
-func (w *instance) leave() {
+// endRun is called after Run.
+func (w *instance) endRun() {
 	if w.second == nil {
 		return
 	}

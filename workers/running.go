@@ -97,7 +97,7 @@ func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, ag
 	b.Extend = r.extend
 	r.beginWatched(b, t.started.Add(g.cfg.Limits.runBound(g.ahead)))
 	if r.gone.Load() {
-		defer r.leave()
+		defer r.endRun()
 		if r.endWatched() { // abandoned before the begin
 			g.giveBack(r, b)
 		} else {
@@ -109,7 +109,7 @@ func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, ag
 	t.ran = stream.Now()
 	interrupted := r.wasInterrupted()
 	kept := r.endWatched()
-	r.leave()
+	r.endRun()
 	if !kept {
 		g.leaveQuarantine(r)
 		return false, false

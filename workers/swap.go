@@ -12,16 +12,16 @@ import (
 // swappedEndpoint returns the running endpoint whose settings a swap without a configuration keeps; nil = none.
 func (m *Manager) swappedEndpoint(name string, how Load) *endpoint {
 	e := (*m.endpoints.Load())[name]
-	if e == nil || how.Config != nil || !asksSwap(how.Params) || how.Files == nil && (!e.known || e.of != name) {
+	if e == nil || how.Config != nil || !isSwap(how.Params) || how.Files == nil && (!e.known || e.of != name) {
 		return nil
 	}
 	return e
 }
 
-// with returns sent, the definition of a swap's files, with the settings of e: each version gets all settings of the
-// same version of e, or else of the version for requests without a version, except the choice of versions, which
+// withSettings returns sent, the definition of a swap's files, with the settings of e: each version gets all settings
+// of the same version of e, or else of the version for requests without a version, except the choice of versions, which
 // belongs to the files. e may be nil.
-func (e *endpoint) with(sent Definition) (*Definition, error) {
+func (e *endpoint) withSettings(sent Definition) (*Definition, error) {
 	if e == nil {
 		return &sent, nil
 	}
@@ -97,8 +97,8 @@ func (e *endpoint) swapped(params stream.Params) stream.Params {
 	return all
 }
 
-// asksSwap reports whether a load asks for a swap.
-func asksSwap(params stream.Params) bool {
+// isSwap reports whether a load asks for a swap.
+func isSwap(params stream.Params) bool {
 	var opts loadOptions
 	f, _ := setting.TableOf("", &opts).Find("swap")
 	value, given := params["swap"]

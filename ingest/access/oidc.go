@@ -116,7 +116,7 @@ func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p 
 	if t, ok := d.verified[id]; ok {
 		d.mu.Unlock()
 		if now.Before(t.until) {
-			return d.of(t), false
+			return d.principalOf(t), false
 		}
 		return nil, true
 	}
@@ -151,11 +151,11 @@ func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p 
 		}
 	}
 	d.verified[id] = good
-	return d.of(good), false
+	return d.principalOf(good), false
 }
 
-// of returns the principal of a token.
-func (d *OIDC) of(t token) *Principal {
+// principalOf returns the principal of a token.
+func (d *OIDC) principalOf(t token) *Principal {
 	p := d.o.Named(t.key, t.name, t.roles)
 	p.Expires = t.until
 	return p

@@ -101,7 +101,7 @@ func (p *Principal) Authorize(n Need) error {
 	case n.Model != "":
 		return p.AllowsModel(n.Model)
 	case n.Scope == ServerScope:
-		return p.notWhole()
+		return p.limitedToModels()
 	}
 	return nil
 }
@@ -114,8 +114,8 @@ var (
 		"the call has no role: its adapter says what it needs")
 )
 
-// notWhole returns the error of a request about the whole server, for a principal with a limited list of models.
-func (p *Principal) notWhole() error {
+// limitedToModels returns the error of a request about the whole server, for a principal with a limited list of models.
+func (p *Principal) limitedToModels() error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name,
 		strings.Join(p.Models, ", "))
 }

@@ -244,7 +244,7 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 	}
 	x.client = ingest.ClientOf(httpd.ClientOf(c)).ForProgram(name)
 	if x.Route == nil {
-		return x.other(err)
+		return x.answerUndeclared(err)
 	}
 	label := x.Route.Path
 	if !alone {
@@ -293,8 +293,8 @@ func (a *Adapter) starting(name string) (out []*Style) {
 	return out
 }
 
-// other answers a request for which no route is declared, because of wrong if it is not nil.
-func (x *Exchange) other(wrong error) error {
+// answerUndeclared answers a request for which no route is declared, because of wrong if it is not nil.
+func (x *Exchange) answerUndeclared(wrong error) error {
 	if x.style.Serve != nil {
 		if done, err := x.style.Serve(x); done {
 			return err

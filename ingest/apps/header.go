@@ -49,9 +49,9 @@ var isToken = func() (is [0x80]bool) {
 	return is
 }()
 
-// withheld reports whether the server removes a field because the field affects more than the reply.
+// isForbiddenHeader reports whether the server removes a field because the field affects more than the reply.
 // separateOrigin says that programs have an origin of their own, where a program may send CORS fields.
-func withheld(name string, separateOrigin bool) bool {
+func isForbiddenHeader(name string, separateOrigin bool) bool {
 	switch name {
 	case "Accept-Ch", "Alt-Svc", "Clear-Site-Data", "Critical-Ch", "Expect-Ct", "Nel", "Origin-Agent-Cluster",
 		"Public-Key-Pins", "Public-Key-Pins-Report-Only",
@@ -84,8 +84,8 @@ func (x *Exchange) guard(a *Answer) error {
 		}
 		key := http.CanonicalHeaderKey(own)
 		switch {
-		case withheld(key, x.atProgramAddress()):
-			x.a.withheld(name, key)
+		case isForbiddenHeader(key, x.atProgramAddress()):
+			x.a.logRemovedHeader(name, key)
 		case key == fiber.HeaderSetCookie:
 			if c := x.cookie(value); c != "" {
 				a.Cookies = append(a.Cookies, c)
@@ -117,8 +117,8 @@ func (x *Exchange) atProgramAddress() bool {
 	return x.Ctx != nil && httpd.ToPrograms(x.Ctx) || x.Ctx == nil && x.atOwn
 }
 
-// withheld logs once for a program that a field of its replies is not sent.
-func (a *Adapter) withheld(program, name string) {
+// logRemovedHeader logs once for a program that a field of its replies is not sent.
+func (a *Adapter) logRemovedHeader(program, name string) {
 	a.statesMu.Lock()
 	key := program + "\x00" + name
 	_, known := a.warned[key]

@@ -20,7 +20,7 @@ type places struct {
 func (p *places) free(of *stream.Account) error {
 	err := p.take(of)
 	if err == nil {
-		p.leave(of)
+		p.release(of)
 	}
 	return err
 }
@@ -40,8 +40,8 @@ func (p *places) take(of *stream.Account) error {
 	return nil
 }
 
-// leave gives a place back.
-func (p *places) leave(of *stream.Account) {
+// release gives a place back.
+func (p *places) release(of *stream.Account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--

@@ -19,7 +19,7 @@ func (d *Decoder) run() {
 	defer close(d.done)
 	defer func() {
 		if d.placed { // the place is free when Finished is closed
-			d.pool.places.leave(d.client.Account)
+			d.pool.places.release(d.client.Account)
 		}
 	}()
 	defer d.cancel() // also after a panic: the remaining frames end with the stream

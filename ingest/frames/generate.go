@@ -37,7 +37,7 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 			return nil, nil, notJSON(err)
 		}
 		if slices.Contains(seen, key) {
-			return nil, nil, twice(m, key)
+			return nil, nil, errRepeatedMember(m, key)
 		}
 		if seen = append(seen, key); len(seen) > 2*maxDims {
 			return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has more than %d members", 2*maxDims)
@@ -107,8 +107,8 @@ func notJSON(err error) error {
 	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
 }
 
-// twice returns the error of a second member with the name key.
-func twice(m *stream.Model, key string) error {
+// errRepeatedMember returns the error of a second member with the name key.
+func errRepeatedMember(m *stream.Model, key string) error {
 	if inputOf(m, key) == nil {
 		return stream.Errorf(stream.InvalidArgument, key, "is given twice: send it once")
 	}

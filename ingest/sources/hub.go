@@ -18,7 +18,8 @@ import (
 //
 //   - Hub.open has at most one entry for a key, and an entry's source runs at most once. A key's next source opens
 //     after the present source has ended (entry.gone): a camera may allow only one connection.
-//   - entry.members counts the subscriptions between join and leave. leave of the last member closes the entry;
+//   - entry.members counts the subscriptions between join and unsubscribe. unsubscribe of the last member closes
+//     the entry;
 //     a closing entry admits no member.
 //   - Hub.mu guards open, and the members and closing of each entry, and is held without any other lock.
 //
@@ -127,9 +128,9 @@ func (h *Hub) join(key string, s *Subscription) (e *entry, gone chan struct{}) {
 	return e, nil
 }
 
-// leave removes a subscription. After leave, the source does not call the subscription again. The last leave closes
-// the source, and so does the leave of the owner.
-func (h *Hub) leave(e *entry, s *Subscription) {
+// unsubscribe removes a subscription. After unsubscribe, the source does not call the subscription again. The last
+// unsubscribe closes the source, and so does the unsubscribe of the owner.
+func (h *Hub) unsubscribe(e *entry, s *Subscription) {
 	owner := e.remove(s)
 	h.mu.Lock()
 	e.members--
@@ -140,7 +141,7 @@ func (h *Hub) leave(e *entry, s *Subscription) {
 	h.mu.Unlock()
 	if owner || last {
 		e.cancel()
-		<-e.over
+		<-e.ended
 	}
 	s.detach()
 	if last {

@@ -13,11 +13,11 @@ import (
 // The invariants of a shared source:
 //
 //   - mu is held while subscriptions are called: after remove, the source does not call the subscription. The owner is
-//     called without mu, since its callbacks may block; leave of the owner waits for over instead.
-//   - alone is set once, by the source's goroutine, for a source with an end. From then on subs has at most the
+//     called without mu, since its callbacks may block; unsubscribe of the owner waits for over instead.
+//   - exclusive is set once, by the source's goroutine, for a source with an end. From then on subs has at most the
 //     owner, and add refuses subscriptions.
-//   - Once alone is set, owner is constant and only the source's goroutine changes fps: the source's goroutine reads
-//     both without mu.
+//   - Once exclusive is set, owner is constant and only the source's goroutine changes fps: the source's goroutine
+//     reads both without mu.
 //   - A panic of a subscription ends that subscription alone, and a panic of the owner ends the source.
 
 // shared is a source with its subscriptions.
@@ -26,7 +26,7 @@ type shared struct {
 	sizes     *sizes
 	cancel    context.CancelFunc
 	recovered func(string, any) // reports a panic of a callback
-	over      chan struct{}     // closed when the source has ended, with err
+	ended     chan struct{}     // closed when the source has ended, with err
 	err       error
 
 	exclusive atomic.Bool // the source has an end: only the owner gets frames
@@ -40,7 +40,7 @@ type shared struct {
 
 // newShared returns a shared source for an input. cancel ends the source.
 func newShared(h *Hub, in Input, cancel context.CancelFunc) *shared {
-	sh := &shared{cancel: cancel, recovered: h.tasks.Recovered, over: make(chan struct{})}
+	sh := &shared{cancel: cancel, recovered: h.tasks.Recovered, ended: make(chan struct{})}
 	o := h.options(&in, sh.rate, func() []video.TargetSize { return sh.source.Needs() }, false)
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed = sh.frame, sh.unreadable, sh.lost, sh.opened, sh.failed
 	sh.source = New(o)
@@ -51,7 +51,7 @@ func newShared(h *Hub, in Input, cancel context.CancelFunc) *shared {
 // end reports the end of the source.
 func (sh *shared) end(err error) {
 	sh.err = err
-	close(sh.over)
+	close(sh.ended)
 }
 
 // add adds a subscription, and reopens the source for a subscription with a higher rate.
@@ -88,12 +88,12 @@ func (sh *shared) tooSlow(fps float64) bool { return sh.fps != 0 && (fps == 0 ||
 func (sh *shared) remove(s *Subscription) (owner bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.subs = without(sh.subs, s)
+	sh.subs = withoutSubscription(sh.subs, s)
 	return sh.owner == s
 }
 
-// without returns new subscriptions without s: a loop over subs may go on.
-func without(subs []*Subscription, s *Subscription) []*Subscription {
+// withoutSubscription returns new subscriptions without s: a loop over subs may go on.
+func withoutSubscription(subs []*Subscription, s *Subscription) []*Subscription {
 	return slices.DeleteFunc(slices.Clone(subs), func(o *Subscription) bool { return o == s })
 }
 
@@ -168,7 +168,7 @@ func (sh *shared) call(s *Subscription, f func(*Subscription)) {
 		defer func() {
 			if v := recover(); v != nil {
 				sh.recovered("source", v)
-				sh.subs = without(sh.subs, s)
+				sh.subs = withoutSubscription(sh.subs, s)
 				s.breakOff()
 			}
 		}()

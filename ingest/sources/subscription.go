@@ -56,8 +56,8 @@ func (s *Subscription) Run(ctx context.Context) (err error) {
 			return s.runAlone(ctx)
 		}
 		select {
-		case <-e.over:
-			s.hub.leave(e, s)
+		case <-e.ended:
+			s.hub.unsubscribe(e, s)
 			select {
 			case <-s.private: // at the same time
 				return s.runAlone(ctx)
@@ -65,13 +65,13 @@ func (s *Subscription) Run(ctx context.Context) (err error) {
 			}
 			return s.ended(e.err)
 		case <-s.private:
-			s.hub.leave(e, s)
+			s.hub.unsubscribe(e, s)
 			return s.runAlone(ctx)
 		case <-s.broken:
-			s.hub.leave(e, s)
+			s.hub.unsubscribe(e, s)
 			return s.ended(errPanic)
 		case <-ctx.Done():
-			s.hub.leave(e, s)
+			s.hub.unsubscribe(e, s)
 			return s.ended(context.Cause(ctx))
 		}
 	}

@@ -227,11 +227,11 @@ func (f *runner) mayLeave(before, next Config) error {
 
 // sameModels reports whether two configurations have the same models, in the same modes.
 func sameModels(a, b Config) bool {
-	return slices.EqualFunc(a.models(), b.models(), ModelConfig.same)
+	return slices.EqualFunc(a.models(), b.models(), ModelConfig.sameSettings)
 }
 
-// same reports whether a model goes on with the settings of another entry.
-func (m ModelConfig) same(o ModelConfig) bool {
+// sameSettings reports whether a model goes on with the settings of another entry.
+func (m ModelConfig) sameSettings(o ModelConfig) bool {
 	return m.Model == o.Model && m.Version == o.Version && m.Policy.Mode == o.Policy.Mode
 }
 
@@ -241,7 +241,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 	removed := slices.Clone(f.consumers)
 	var next, added []*consumer
 	for _, m := range list {
-		i := slices.IndexFunc(removed, func(c *consumer) bool { return c.same(m) })
+		i := slices.IndexFunc(removed, func(c *consumer) bool { return c.sameSettings(m) })
 		if i < 0 {
 			c := f.newConsumer(m)
 			next, added = append(next, c), append(added, c)

@@ -38,8 +38,8 @@ func (h *fanout) watch(room int, newest bool, model string) (*watcher, bool) {
 	return w, true
 }
 
-// leave removes a watcher.
-func (h *fanout) leave(w *watcher) {
+// removeWatcher removes a watcher.
+func (h *fanout) removeWatcher(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs, w)

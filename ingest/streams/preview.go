@@ -66,7 +66,7 @@ func (m *preview) enter() (*watcher, bool) {
 	}
 	m.wake = make(chan struct{}, 1)
 	if m.rendering = m.start(m.render); !m.rendering {
-		m.fanout.leave(w)
+		m.fanout.removeWatcher(w)
 		return nil, false
 	}
 	return w, true
@@ -74,7 +74,7 @@ func (m *preview) enter() (*watcher, bool) {
 
 // leave removes a watcher.
 func (m *preview) leave(w *watcher) {
-	m.fanout.leave(w)
+	m.fanout.removeWatcher(w)
 	m.wakeRenderer()
 }
 

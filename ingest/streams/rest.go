@@ -111,7 +111,7 @@ func (a *Adapter) watchResults(c *fiber.Ctx) error {
 	if strings.Contains(c.Get(fiber.HeaderAccept), lines.mime) {
 		m = lines
 	}
-	return a.watched(c, m, f, enter, f.results.leave)
+	return a.watched(c, m, f, enter, f.results.removeWatcher)
 }
 
 func (a *Adapter) watchVideo(c *fiber.Ctx) error {

@@ -65,7 +65,7 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, client *ingest.Client,
 	enter func() (*watcher, bool)) {
 	defer conn.Close()
-	w, leave, err := a.addWatcher(client.Core(), enter, f.results.leave)
+	w, leave, err := a.addWatcher(client.Core(), enter, f.results.removeWatcher)
 	if err != nil {
 		httpd.ReplyError(conn, err)
 		return

@@ -103,7 +103,7 @@ func (f *runner) successor(ended *subscription) *subscription {
 	next := f.next
 	f.mu.Unlock()
 	if next != nil {
-		next.promote()
+		next.replacePrevious()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +125,8 @@ func (f *runner) replaceReading() {
 	f.next.start(f.readCtx)
 }
 
-// promote replaces the previous subscription by g.
-func (g *subscription) promote() {
+// replacePrevious replaces the previous subscription by g.
+func (g *subscription) replacePrevious() {
 	f := g.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +150,7 @@ func (g *subscription) take() bool {
 		return false
 	}
 	if f.current.Load() != g {
-		g.promote()
+		g.replacePrevious()
 	}
 	if f.current.Load() != g { // g was replaced
 		f.giving.Unlock()
@@ -179,7 +179,7 @@ func (g *subscription) opened(i sources.Info) {
 // failed reports a failure. A source that fails to open also replaces the previous source, so that the stream shows
 // the failure.
 func (g *subscription) failed(err error) {
-	g.promote()
+	g.replacePrevious()
 	if g.f.current.Load() == g {
 		g.f.failed("", err)
 	}

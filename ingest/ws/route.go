@@ -86,7 +86,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 	}
 	by := conn.Client{Account: client.Account(), Address: r.address(c)}
 	if rejected == nil {
-		rejected = r.room(by)
+		rejected = r.checkLimits(by)
 		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !explain) {
 			r.conns.Refused()
 			return rejected
@@ -100,8 +100,8 @@ func (r *router) handle(c *fiber.Ctx) error {
 	return nil
 }
 
-// room returns nil, or why there is no room for another connection of a client.
-func (r *router) room(of conn.Client) error {
+// checkLimits returns nil, or why there is no room for another connection of a client.
+func (r *router) checkLimits(of conn.Client) error {
 	if err := r.conns.Admit(of); err != nil {
 		return err
 	}

@@ -335,7 +335,7 @@ func (l *Limit) shed(of *list.List, now time.Time) bool {
 		return false
 	}
 	c.listener.stats.Shed++
-	c.leave()
+	c.uncount()
 	_, _ = c.of.CloseRead(), c.of.CloseWrite()
 	return true
 }

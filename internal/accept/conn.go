@@ -169,8 +169,8 @@ func (c *counted) lists(f func(of *list.List, in **list.Element)) {
 	}
 }
 
-// leave stops counting the connection. It is called with mu.
-func (c *counted) leave() {
+// uncount stops counting the connection. It is called with mu.
+func (c *counted) uncount() {
 	if c.gone {
 		return
 	}
@@ -192,7 +192,7 @@ func (c *counted) end() error {
 	m := c.listener.limit
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.leave()
+	c.uncount()
 	if m.reserve == nil && m.listening > 0 {
 		m.openReserve()
 	}

@@ -98,7 +98,7 @@ func (p *painter) draw(sh *shape, cx, cy float64) {
 	for y := y0; y < y1; y++ {
 		for x := x0; x < x1; x++ {
 			dx, dy := float64(x)+0.5-cx, float64(y)+0.5-cy
-			cover := min(max(inside(sh, corners, dx, dy)+0.5, 0), 1)
+			cover := min(max(edgeDistance(sh, corners, dx, dy)+0.5, 0), 1)
 			if cover == 0 {
 				continue
 			}
@@ -111,8 +111,8 @@ func (p *painter) draw(sh *shape, cx, cy float64) {
 	}
 }
 
-// inside is the distance to the shape's edge in pixels, positive inside the shape.
-func inside(sh *shape, corners [][2]float64, dx, dy float64) float64 {
+// edgeDistance is the distance to the shape's edge in pixels, positive inside the shape.
+func edgeDistance(sh *shape, corners [][2]float64, dx, dy float64) float64 {
 	if sh.kind == disc {
 		return sh.radius - math.Hypot(dx, dy)
 	}
@@ -152,7 +152,7 @@ func background(s Settings) []uint8 {
 		}
 		for x := range s.Width {
 			u := float64(x) / float64(s.Width)
-			g := 112 + floor + 34*coarse.at(u, v) + 18*middle.at(u, v) + 12*fine.at(u, v)
+			g := 112 + floor + 34*coarse.valueAt(u, v) + 18*middle.valueAt(u, v) + 12*fine.valueAt(u, v)
 			for c, tint := range [3]float64{4, 0, -5} {
 				out[(y*s.Width+x)*3+c] = uint8(min(max(g+tint, 0), 255))
 			}
@@ -175,8 +175,8 @@ func newLattice(rng *rand.Rand, n int) lattice {
 	return l
 }
 
-// at is the value at u, v (0 to 1), about -1 to 1.
-func (l lattice) at(u, v float64) float64 {
+// valueAt is the value at u, v (0 to 1), about -1 to 1.
+func (l lattice) valueAt(u, v float64) float64 {
 	x, y := u*float64(l.n), v*float64(l.n)
 	i, j := int(x), int(y)
 	fx, fy := smoothstep(x-float64(i)), smoothstep(y-float64(j))

@@ -139,7 +139,7 @@ func (j *job) place(w, h int) error {
 	if err := j.target.Validate(); err != nil {
 		return err
 	}
-	j.part = j.target.Region.orWhole(w, h)
+	j.part = j.target.Region.orFullPicture(w, h)
 	if err := j.part.check(w, h); err != nil {
 		return err
 	}

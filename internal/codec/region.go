@@ -14,8 +14,8 @@ type Region struct {
 	Width, Height int
 }
 
-// orWhole returns r, or the whole upright picture of w by h for the zero Region.
-func (r Region) orWhole(w, h int) Region {
+// orFullPicture returns r, or the whole upright picture of w by h for the zero Region.
+func (r Region) orFullPicture(w, h int) Region {
 	if r == (Region{}) {
 		return Region{Width: w, Height: h}
 	}

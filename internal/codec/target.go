@@ -185,7 +185,7 @@ func (t *Target) Validate() error {
 
 // Dims is the target's width and height for an upright picture of w by h.
 func (t *Target) Dims(w, h int) (tw, th int) {
-	part := t.Region.orWhole(w, h)
+	part := t.Region.orFullPicture(w, h)
 	tw, th = t.Width, t.Height
 	if tw == 0 {
 		tw = part.Width
@@ -226,7 +226,7 @@ func (t *Target) place(w, h int) (rect, Placed) {
 	tw, th := t.Dims(w, h)
 	r := rect{0, 0, tw, th}
 	frameW, frameH := w, h
-	part := t.Region.orWhole(w, h)
+	part := t.Region.orFullPicture(w, h)
 	w, h = part.Width, part.Height
 	if t.Fit == Letterbox {
 		if tw*h <= th*w { // the width is the limit

@@ -24,7 +24,7 @@ func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 		return fmt.Errorf("codec: webp: %w: its first frame %v reaches beyond the canvas %v", ErrCorrupt, at,
 			canvas.Max)
 	}
-	d.reader.Reset(still(body, at))
+	d.reader.Reset(stillContainer(body, at))
 	m, err := webp.Decode(&timedReader{&d.reader, d})
 	d.reader.Reset(nil)
 	if err != nil {
@@ -67,9 +67,9 @@ func firstFrame(b []byte) (body []byte, at image.Rectangle, err error) {
 	return nil, at, fmt.Errorf("codec: webp: %w: the animation has no complete frame", ErrTruncated)
 }
 
-// still wraps a frame's chunks in the container of a still picture. The container's header has the size, so the
-// library refuses a frame of another size before allocating memory.
-func still(body []byte, at image.Rectangle) []byte {
+// stillContainer wraps a frame's chunks in the container of a still picture. The container's header has the size, so
+// the library refuses a frame of another size before allocating memory.
+func stillContainer(body []byte, at image.Rectangle) []byte {
 	out := make([]byte, 0, 30+len(body))
 	out = append(out, "RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00"...)
 	flags := byte(0)

@@ -57,7 +57,7 @@ func Sandbox(files, private []string) *child.Sandbox {
 func (p *Programs) Validate() error {
 	for _, dir := range p.Write {
 		for _, file := range p.Private {
-			if inside(real(file), real(dir)) || inside(real(dir), real(file)) {
+			if isWithin(real(file), real(dir)) || isWithin(real(dir), real(file)) {
 				return fmt.Errorf("programs could change %s of the server by %s: name another folder", file, dir)
 			}
 		}
@@ -102,7 +102,7 @@ func Folder(path string) string {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		dir = real(filepath.Dir(path)) // for a link, the folder of the link itself
 	}
-	if home, err := os.UserHomeDir(); dir == "/" || err == nil && inside(real(home), dir) {
+	if home, err := os.UserHomeDir(); dir == "/" || err == nil && isWithin(real(home), dir) {
 		return ""
 	}
 	return dir
@@ -160,8 +160,8 @@ func without(paths, private []string) (read, list []string) {
 	add = func(path string) {
 		path = real(path)
 		switch {
-		case slices.ContainsFunc(hidden, func(h string) bool { return inside(path, h) }):
-		case slices.ContainsFunc(hidden, func(h string) bool { return inside(h, path) }):
+		case slices.ContainsFunc(hidden, func(h string) bool { return isWithin(path, h) }):
+		case slices.ContainsFunc(hidden, func(h string) bool { return isWithin(h, path) }):
 			list = append(list, path)
 			entries, _ := os.ReadDir(path)
 			for _, e := range entries {
@@ -181,8 +181,8 @@ func without(paths, private []string) (read, list []string) {
 	return read, list
 }
 
-// inside reports whether path is dir, or in dir.
-func inside(path, dir string) bool {
+// isWithin reports whether path is dir, or in dir.
+func isWithin(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 

@@ -20,11 +20,11 @@ const maxSize = 16
 // programs read differently, such as an LF within an extension, and turns trailers into headers. Here lines end with
 // CR LF, and extensions and trailers, not sent by any common client, are errors.
 type chunks struct {
-	head *fasthttp.RequestHeader
-	body io.Reader // fasthttp's stream
-	left int64     // unread bytes of the current chunk
-	err  error     // of the last read
-	one  [1]byte   // of next
+	head      *fasthttp.RequestHeader
+	body      io.Reader // fasthttp's stream
+	remaining int64     // unread bytes of the current chunk
+	err       error     // of the last read
+	one       [1]byte   // of next
 }
 
 // chunksKey is the key of a request's reader of chunks.
@@ -53,17 +53,17 @@ func (c *chunks) Read(p []byte) (n int, err error) {
 	// unchanged.
 	c.head.SetContentLength(math.MaxInt)
 	defer c.head.SetContentLength(-1)
-	if c.left == 0 {
-		if c.left, c.err = c.size(); c.err != nil {
+	if c.remaining == 0 {
+		if c.remaining, c.err = c.size(); c.err != nil {
 			return 0, c.err
 		}
 	}
-	n, c.err = c.body.Read(p[:min(int64(len(p)), c.left)])
-	c.left -= int64(n)
+	n, c.err = c.body.Read(p[:min(int64(len(p)), c.remaining)])
+	c.remaining -= int64(n)
 	switch {
 	case c.err == io.EOF:
 		c.err = io.ErrUnexpectedEOF
-	case c.err == nil && c.left == 0:
+	case c.err == nil && c.remaining == 0:
 		c.err = c.lineEnd("a chunk does not end with CR LF")
 	}
 	return n, c.err

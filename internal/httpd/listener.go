@@ -168,7 +168,7 @@ func (l *listener) arrived(w *waiting) {
 	} else {
 		w.reset()
 	}
-	l.leave(1)
+	l.subtractWaiting(1)
 }
 
 // expire closes the connections whose first byte is overdue.
@@ -191,11 +191,11 @@ func (l *listener) expire() {
 		l.arrivals.remove(w.number)
 		_ = w.Close()
 	}
-	l.leave(len(late))
+	l.subtractWaiting(len(late))
 }
 
-// leave subtracts n connections from the number of connections that wait or are being handed over.
-func (l *listener) leave(n int) {
+// subtractWaiting subtracts n connections from the number of connections that wait or are being handed over.
+func (l *listener) subtractWaiting(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open -= n; l.open == 0 {

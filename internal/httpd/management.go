@@ -11,16 +11,18 @@ import (
 // Config.Management. Elsewhere, a request to a reserved route is answered as if the route did not exist, also in the
 // methods allowed at its path and by handlers for requests without a route. All routes must be registered; Reserve
 // must be called before Serve, once at most.
-func (s *Server) Reserve(reserved func(method, path string) bool) { s.open = s.without(reserved) }
+func (s *Server) Reserve(reserved func(method, path string) bool) {
+	s.open = s.handlerWithout(reserved)
+}
 
 // OnlyPrograms restricts connections to Config.Programs to the routes with a path for which of returns true. The
 // rules for calling are those of Reserve.
 func (s *Server) OnlyPrograms(of func(path string) bool) {
-	s.programs = s.without(func(_, path string) bool { return !of(path) })
+	s.programs = s.handlerWithout(func(_, path string) bool { return !of(path) })
 }
 
-// without returns a handler for all routes except the routes for which leftOut returns true.
-func (s *Server) without(leftOut func(method, path string) bool) fasthttp.RequestHandler {
+// handlerWithout returns a handler for all routes except the routes for which leftOut returns true.
+func (s *Server) handlerWithout(leftOut func(method, path string) bool) fasthttp.RequestHandler {
 	// A separate application cannot call a route it lacks. The application shares the routes, their handlers, and
 	// their order.
 	open := fiber.New(s.config)

@@ -48,10 +48,10 @@ func (r Rules) CheckHost(host string, at net.Addr) error {
 	if r.of.anyHost || r.of.isOwn(strings.ToLower(host), at) {
 		return nil
 	}
-	return notOwn(host)
+	return errForeignHost(host)
 }
 
-func notOwn(host string) error {
+func errForeignHost(host string) error {
 	return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts",
 		host)
 }
@@ -119,7 +119,7 @@ func hostName(host string) string {
 
 func (r *rules) check(c *fasthttp.RequestCtx) error {
 	if !r.hostAllowed(c) && !r.isProbe(c) {
-		return notOwn(string(c.Request.Header.Host()))
+		return errForeignHost(string(c.Request.Header.Host()))
 	}
 	switch string(c.Method()) {
 	case "GET", "HEAD", "OPTIONS":

@@ -52,9 +52,9 @@ func strict(h *fasthttp.RequestHeader) error {
 		}
 		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
 		switch {
-		case is(name, "Host"):
+		case isHeader(name, "Host"):
 			hosts++
-		case is(name, "Content-Length"):
+		case isHeader(name, "Content-Length"):
 			lengths++
 			for _, c := range value {
 				if c < '0' || c > '9' {
@@ -64,7 +64,7 @@ func strict(h *fasthttp.RequestHeader) error {
 			if len(value) == 0 {
 				return bad("Content-Length is empty")
 			}
-		case is(name, "Transfer-Encoding"):
+		case isHeader(name, "Transfer-Encoding"):
 			codings++
 			if !bytes.EqualFold(value, []byte("chunked")) {
 				return WithStatus(fasthttp.StatusNotImplemented, bad("Transfer-Encoding is not chunked"))
@@ -88,8 +88,8 @@ func strict(h *fasthttp.RequestHeader) error {
 	return nil
 }
 
-// is reports whether name is the name of the header.
-func is(name []byte, header string) bool {
+// isHeader reports whether name is the name of the header.
+func isHeader(name []byte, header string) bool {
 	return len(name) == len(header) && bytes.EqualFold(name, []byte(header))
 }
 

@@ -22,10 +22,10 @@ type ChunkedEncoder struct {
 	words bool
 	turns *processors.Turns // of the pieces
 
-	at, next int // progress in head, and in cuts
-	now      cut // the tensor being made
-	open     bool
-	left     int // remaining bytes of a BYTES element; -1 = no element is begun
+	at, next  int // progress in head, and in cuts
+	now       cut // the tensor being made
+	open      bool
+	remaining int // remaining bytes of a BYTES element; -1 = no element is begun
 }
 
 // cut is where the elements of a tensor follow in a text.
@@ -90,7 +90,7 @@ func (p *ChunkedEncoder) Append(dst []byte) []byte {
 		if p.at < to || p.next == len(p.cuts) {
 			return dst
 		}
-		p.now, p.open, p.left = p.cuts[p.next], true, -1
+		p.now, p.open, p.remaining = p.cuts[p.next], true, -1
 		p.next++
 	}
 }
@@ -115,24 +115,24 @@ func (p *ChunkedEncoder) appendElements(dst []byte, end int) []byte {
 // appendTexts is appendElements for BYTES.
 func (p *ChunkedEncoder) appendTexts(dst []byte, end int) []byte {
 	for {
-		if p.left < 0 {
+		if p.remaining < 0 {
 			if end-len(dst) < len(`"\u0000",`) {
 				return dst
 			}
-			p.left = int(binary.LittleEndian.Uint32(p.now.data))
+			p.remaining = int(binary.LittleEndian.Uint32(p.now.data))
 			p.now.data = p.now.data[4:]
 			dst = append(dst, '"')
 		}
-		n := min(p.left, (end-len(dst)-len(`",`))/escaped)
-		for n > 0 && n < p.left && !utf8.RuneStart(p.now.data[n]) {
+		n := min(p.remaining, (end-len(dst)-len(`",`))/escaped)
+		for n > 0 && n < p.remaining && !utf8.RuneStart(p.now.data[n]) {
 			n--
 		}
 		dst = appendEscaped(dst, unsafeString(p.now.data[:n]))
 		p.now.data = p.now.data[n:]
-		if p.left -= n; p.left > 0 {
+		if p.remaining -= n; p.remaining > 0 {
 			return dst
 		}
-		dst, p.left = append(dst, '"'), -1
+		dst, p.remaining = append(dst, '"'), -1
 		if p.open = len(p.now.data) > 0; !p.open {
 			return dst
 		}

@@ -111,7 +111,8 @@ func (a *array) nested(level int) error {
 			return a.fail("has more than " + itoa(k) + " rows; expected that many for shape " + shapeText(a.shape))
 		}
 		if s.peek() != '[' {
-			return a.fail("found " + s.what(s.pos) + "; expected an array, as the data is nested and its shape is " +
+			return a.fail("found " + s.describe(s.pos) +
+				"; expected an array, as the data is nested and its shape is " +
 				shapeText(a.shape))
 		}
 		s.pos++
@@ -150,7 +151,7 @@ func (a *array) row(n int) error {
 	case 0:
 	default:
 		if n == 0 {
-			return a.fail("found " + s.what(s.pos) + "; expected no element for shape " + shapeText(a.shape))
+			return a.fail("found " + s.describe(s.pos) + "; expected no element for shape " + shapeText(a.shape))
 		}
 	}
 	return a.placed(s.unexpected("',' or ']'"))
@@ -166,7 +167,7 @@ func (a *array) explain(p problem, count, n int) error {
 		return a.placed(s.unexpected("',' or ']'"))
 	}
 	a.at = append(a.at, count)
-	found := s.what(s.pos)
+	found := s.describe(s.pos)
 	switch c := s.peek(); {
 	case p == tooBig:
 		return a.fail("is " + found + ", which is outside of " + a.datatype + a.rangeText())

@@ -58,11 +58,11 @@ func (s *scanner) fail(msg string, extra ...segment) error {
 
 // unexpected returns a syntax error at the scanner's position.
 func (s *scanner) unexpected(want string) error {
-	return s.fail("found " + s.what(s.pos) + " at byte " + itoa(s.pos) + "; expected " + want)
+	return s.fail("found " + s.describe(s.pos) + " at byte " + itoa(s.pos) + "; expected " + want)
 }
 
-// what describes the value or character at pos, for an error.
-func (s *scanner) what(pos int) string {
+// describe describes the value or character at pos, for an error.
+func (s *scanner) describe(pos int) string {
 	if pos >= len(s.buf) {
 		return "the end of the text"
 	}

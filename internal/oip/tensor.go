@@ -163,7 +163,7 @@ func (d *decoder) special(sp *special, where place) error {
 	if where != ofTensor {
 		sp.binarySet, sp.binary = true, d.literal("true")
 		if !sp.binary && !d.literal("false") {
-			return d.fail("is "+d.what(d.pos)+"; expected true or false", at)
+			return d.fail("is "+d.describe(d.pos)+"; expected true or false", at)
 		}
 		return nil
 	}
@@ -179,7 +179,7 @@ func (d *decoder) special(sp *special, where place) error {
 			return nil
 		}
 	}
-	return d.fail("is "+d.what(from)+"; expected the number of bytes, 0 or more", at)
+	return d.fail("is "+d.describe(from)+"; expected the number of bytes, 0 or more", at)
 }
 
 // sequenceID is the parameter with unsigned 64-bit values allowed.
@@ -234,7 +234,7 @@ func (d *decoder) param(p *Param) error {
 		p.Kind = Boolean
 		return nil
 	}
-	return d.fail("is "+d.what(d.pos)+"; expected a string, a number, or true or false", segment{key: p.Key})
+	return d.fail("is "+d.describe(d.pos)+"; expected a string, a number, or true or false", segment{key: p.Key})
 }
 
 // tensors reads the array of inputs or outputs with data.
@@ -434,14 +434,14 @@ func (d *decoder) shape(shape []int) ([]int, error) {
 		v, end, ok := scanDigits(d.buf, d.pos)
 		switch {
 		case d.peek() == '-':
-			return shape, d.fail("is "+d.what(from)+"; a dimension cannot be negative", at)
+			return shape, d.fail("is "+d.describe(from)+"; a dimension cannot be negative", at)
 		case ok && end < len(d.buf) && wordByte(d.buf[end]):
-			return shape, d.fail("is "+d.what(from)+"; expected an integer", at)
+			return shape, d.fail("is "+d.describe(from)+"; expected an integer", at)
 		case ok && v <= math.MaxInt:
 		case end > d.pos:
-			return shape, d.fail("is "+d.what(from)+", which is too large for a dimension", at)
+			return shape, d.fail("is "+d.describe(from)+", which is too large for a dimension", at)
 		default:
-			return shape, d.fail("is "+d.what(from)+"; expected an integer", at)
+			return shape, d.fail("is "+d.describe(from)+"; expected an integer", at)
 		}
 		shape = append(shape, int(v))
 		d.pos = end

@@ -187,7 +187,7 @@ func (d *document) content(of any) object {
 		}
 		return object{v.MediaType: media}
 	}
-	return object{"application/json": object{"schema": d.schemas.of(of)}}
+	return object{"application/json": object{"schema": d.schemas.schemaOf(of)}}
 }
 
 // operationID names an operation with letters, digits and underscores only.

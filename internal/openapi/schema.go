@@ -26,9 +26,9 @@ var (
 	texts      = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// of returns the schema of the JSON written by encoding/json for a value. A map with string keys and any values is a
-// schema already.
-func (s schemas) of(v any) object {
+// schemaOf returns the schema of the JSON written by encoding/json for a value. A map with string keys and any values
+// is a schema already.
+func (s schemas) schemaOf(v any) object {
 	if v, ok := v.(object); ok {
 		return v
 	}

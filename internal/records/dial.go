@@ -22,7 +22,7 @@ func Dialer(dial DialFunc, config *tls.Config) DialFunc {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{below: &below{Conn: inner}}
+		c := &conn{below: &plainConn{Conn: inner}}
 		c.Conn = tls.Client(c.below, named(config, addr))
 		if err := c.HandshakeContext(ctx); err != nil {
 			_ = inner.Close()
@@ -49,12 +49,12 @@ func named(config *tls.Config, addr string) *tls.Config {
 
 type conn struct {
 	*tls.Conn
-	below   *below
+	below   *plainConn
 	writing sync.Mutex // held while below is corked
 }
 
-// below is the connection below TLS.
-type below struct {
+// plainConn is the connection below TLS.
+type plainConn struct {
 	net.Conn
 	cork Cork
 }
@@ -77,7 +77,7 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (c *below) Write(p []byte) (int, error) {
+func (c *plainConn) Write(p []byte) (int, error) {
 	if n, taken, err := c.cork.Collect(p, c.Conn.Write); taken {
 		return n, err
 	}

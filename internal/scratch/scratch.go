@@ -82,14 +82,14 @@ func hold(path string) (*os.File, error) {
 // confirm locks an open folder, and returns errTaken when another process has removed the folder, or is about to.
 func confirm(lock *os.File, path string) error {
 	err := tryLock(lock)
-	if err == nil && !same(lock, path) || errors.Is(err, syscall.EWOULDBLOCK) {
+	if err == nil && !stillNames(lock, path) || errors.Is(err, syscall.EWOULDBLOCK) {
 		return errTaken
 	}
 	return nil
 }
 
-// same reports whether path still names the open folder.
-func same(f *os.File, path string) bool {
+// stillNames reports whether path still names the open folder.
+func stillNames(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {
 		return false

@@ -73,7 +73,7 @@ func Sweep(ctx context.Context) (removed []string, err error) {
 // remove removes a folder in root if the lock is available at once. gone is false for a folder that stays.
 func remove(ctx context.Context, root *os.Root, name string) (gone bool, err error) {
 	info, err := root.Lstat(name)
-	if err != nil || !ours(info) {
+	if err != nil || !isPrivateFolder(info) {
 		return false, nil // removed meanwhile, or something else
 	}
 	lock, err := root.OpenFile(name, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -104,8 +104,8 @@ func remove(ctx context.Context, root *os.Root, name string) (gone bool, err err
 	return true, nil
 }
 
-// ours reports whether info is a folder of this user, accessible to this user only.
-func ours(info fs.FileInfo) bool {
+// isPrivateFolder reports whether info is a folder of this user, accessible to this user only.
+func isPrivateFolder(info fs.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(owner.Uid) == os.Geteuid() && info.Mode() == fs.ModeDir|0o700
 }

@@ -51,7 +51,7 @@ func Python(t testing.TB, modules ...string) string {
 		}
 	}
 	Program(t, "python3")
-	if missing, err := lacks(strings.Join(modules, " ")); err != nil || missing != "" {
+	if missing, err := missingModules(strings.Join(modules, " ")); err != nil || missing != "" {
 		t.Fatalf("%s lacks %s, which scripts/deps.sh %s installs: %v", Interpreter, missing, target(testing.Short()),
 			err)
 	}
@@ -73,8 +73,8 @@ func WriteProgram(t testing.TB, path, text string) {
 
 var looked sync.Map // by modules: results of lacks
 
-// lacks returns the modules, separated by spaces, missing from the interpreter.
-func lacks(modules string) (missing string, err error) {
+// missingModules returns the modules, separated by spaces, missing from the interpreter.
+func missingModules(modules string) (missing string, err error) {
 	if known, ok := looked.Load(modules); ok {
 		return known.(string), nil
 	}

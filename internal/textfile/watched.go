@@ -38,7 +38,7 @@ type Watched[T any] struct {
 
 	// For the look at work.
 	seen, pending []state
-	since         time.Time // when pending was found
+	changedAt     time.Time // when pending was found
 	shapes        []Shape
 }
 
@@ -141,14 +141,14 @@ func (w *Watched[T]) change(now time.Time, settled bool) error {
 	if err != nil {
 		return err
 	}
-	if same(states, w.seen) {
+	if equalStates(states, w.seen) {
 		w.pending = nil
 		return nil
 	}
-	if !same(states, w.pending) {
-		w.pending, w.since = states, now
+	if !equalStates(states, w.pending) {
+		w.pending, w.changedAt = states, now
 	}
-	settled = settled || now.Sub(w.since) >= Settle
+	settled = settled || now.Sub(w.changedAt) >= Settle
 	for i, s := range states {
 		switch {
 		case !s.info.Mode().IsRegular(): // reading may block
@@ -178,7 +178,7 @@ func (w *Watched[T]) take(states []state) error {
 	if err != nil {
 		return err
 	}
-	if w.seen != nil && !same(states, after) {
+	if w.seen != nil && !equalStates(states, after) {
 		return errPending
 	}
 	value, err := w.Parse(texts)
@@ -203,7 +203,7 @@ func (w *Watched[T]) states() (out []state, err error) {
 	return out, nil
 }
 
-func same(a, b []state) bool {
+func equalStates(a, b []state) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -243,9 +243,9 @@ func (d *Decoder) fail(err error) error {
 	case (err == errProcessorTime || errors.Is(err, os.ErrDeadlineExceeded)) && d.ffmpeg.NearLimit():
 		return &Error{Kind: TooLarge, URL: d.codec, Detail: needsMemory, Err: err}
 	case err == errProcessorTime:
-		return &Error{Kind: TooSlow, URL: d.codec, Detail: d.waiting.tooMuch(), Err: err}
+		return &Error{Kind: TooSlow, URL: d.codec, Detail: d.waiting.processorTimeDetail(), Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		d.hardwareFailed = d.device.hung(d.hardware, d.ffmpeg)
+		d.hardwareFailed = d.device.detectHang(d.hardware, d.ffmpeg)
 		return err
 	case errors.Is(err, errNut):
 		return &Error{Kind: Unsupported, URL: d.codec, Detail: "ffmpeg's output cannot be read: " + err.Error(),

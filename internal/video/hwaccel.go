@@ -253,10 +253,10 @@ func (h *Hardware) failed(method, messages string, red redactor, exit error) boo
 	return true
 }
 
-// hung reports whether an ffmpeg with a hardware method, after a time-out without a frame, hangs in the device's
+// detectHang reports whether an ffmpeg with a hardware method, after a time-out without a frame, hangs in the device's
 // driver: a hanging ffmpeg does not end when told to end. An ffmpeg that waits for its source ends at the second
 // signal at the latest. After a hang, new decoders use software for a while.
-func (h *Hardware) hung(method string, p *child.Process) bool {
+func (h *Hardware) detectHang(method string, p *child.Process) bool {
 	if method == "" {
 		return false
 	}

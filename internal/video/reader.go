@@ -544,12 +544,12 @@ func (r *Reader) classify(err error) error {
 	case (err == errProcessorTime || errors.Is(err, os.ErrDeadlineExceeded)) && r.ffmpeg.NearLimit():
 		return r.src.fail(TooLarge, needsMemory, err)
 	case err == errProcessorTime:
-		return r.src.fail(TooSlow, r.waiting.tooMuch(), err)
+		return r.src.fail(TooSlow, r.waiting.processorTimeDetail(), err)
 	case errors.Is(err, os.ErrDeadlineExceeded) && r.index == 0:
-		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
+		r.hardwareFailed = r.opts.Hardware.detectHang(r.hardware, r.ffmpeg)
 		return r.src.failAfter(r.said.warnings(), Timeout, r.waited(r.opts.StartTimeout), err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
+		r.hardwareFailed = r.opts.Hardware.detectHang(r.hardware, r.ffmpeg)
 		return r.src.failAfter(r.said.warnings(), Stalled, r.waited(r.opts.StallTimeout), err)
 	case errors.Is(err, errNut):
 		return r.src.fail(Unsupported, "ffmpeg's output cannot be read: "+err.Error(), err)

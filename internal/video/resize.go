@@ -64,7 +64,7 @@ func (s *resizer) rebuilt(first size) bool {
 	defer s.mu.Unlock()
 	s.first = first
 	all := s.sizes(s.sent)
-	return !s.alike(all[:4]) // the remaining sizes are too rare
+	return !s.sameLength(all[:4]) // the remaining sizes are too rare
 }
 
 // resize asks for frames of another size.
@@ -114,15 +114,15 @@ func (s *resizer) sizes(sent size) [6]size {
 // distinct returns the size, or a slightly wider size if the length of a frame would not determine its size.
 func (s *resizer) distinct(to size) size {
 	for w := to.w; w <= s.full.w; w++ {
-		if all := s.sizes(size{w, to.h}); !s.alike(all[:4]) { // the remaining sizes are too rare for another width
+		if all := s.sizes(size{w, to.h}); !s.sameLength(all[:4]) { // the remaining sizes are too rare for another width
 			return size{w, to.h}
 		}
 	}
 	return s.full
 }
 
-// alike reports whether frames of two different sizes have the same length.
-func (s *resizer) alike(all []size) bool {
+// sameLength reports whether frames of two different sizes have the same length.
+func (s *resizer) sameLength(all []size) bool {
 	for i, a := range all {
 		for _, b := range all[:i] {
 			if a != b && s.format.size(a.w, a.h) == s.format.size(b.w, b.h) {

@@ -158,7 +158,7 @@ func (w *waiting) until(n *nutReader) error {
 		if left = w.from + w.max + w.start - w.report(); left <= 0 {
 			return errProcessorTime
 		}
-		if w.over() {
+		if w.expired() {
 			return err
 		}
 	}
@@ -176,8 +176,8 @@ func (w *waiting) checkAfter(left time.Duration) {
 	w.apply()
 }
 
-// over reports whether the deadline has passed.
-func (w *waiting) over() bool {
+// expired reports whether the deadline has passed.
+func (w *waiting) expired() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.deadline.IsZero() && !time.Now().Before(w.deadline)
@@ -204,8 +204,8 @@ func (w *waiting) report() time.Duration {
 	return all
 }
 
-// tooMuch is the detail of the error of a source for errProcessorTime.
-func (w *waiting) tooMuch() string {
+// processorTimeDetail is the detail of the error of a source for errProcessorTime.
+func (w *waiting) processorTimeDetail() string {
 	return fmt.Sprintf("ffmpeg has used %v of processor time without a picture, over limits.max_decode_time=%v: "+
 		"raise it, or use a video with fewer pixels", (w.report() - w.from).Round(time.Millisecond), w.setting)
 }

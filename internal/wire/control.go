@@ -97,7 +97,7 @@ func (k kinds) parse(v value) (Message, error) {
 			strings.Join(names, ", ")))
 	}
 	m := kind.empty()
-	return m, within(e.Type, kind.reader.read(v, reflect.ValueOf(m).Elem()))
+	return m, prefixField(e.Type, kind.reader.read(v, reflect.ValueOf(m).Elem()))
 }
 
 // attributed adds the stream of v to err, if the stream can be read.

@@ -99,7 +99,7 @@ func (r *structReader) read(v value, to reflect.Value) error {
 				return invalid(ErrTwice, f.name, "is given twice")
 			}
 			seen |= 1 << i
-			return within(f.name, f.set(member, to.Field(i)))
+			return prefixField(f.name, f.set(member, to.Field(i)))
 		}
 		if r.complete {
 			return invalid(ErrUnknown, clip(string(key)), "is no member of this message")

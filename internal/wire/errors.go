@@ -83,8 +83,8 @@ func fatal(rule error, code coded.Code, field, msg string) *Error {
 	return &Error{fault: fault{Code: code, Field: field, Msg: msg, Err: rule}, Fatal: true}
 }
 
-// within adds step before the field of err, which is nil or an *Error.
-func within(step string, err error) error {
+// prefixField adds step before the field of err, which is nil or an *Error.
+func prefixField(step string, err error) error {
 	if err == nil {
 		return nil // before errors.As makes e escape
 	}

@@ -27,10 +27,10 @@ func ParseParams(text []byte) (Params, error) {
 	v, fault := checkText(text, math.MaxUint16)
 	if fault != nil {
 		fault.Fatal = false
-		return nil, within("params", fault)
+		return nil, prefixField("params", fault)
 	}
 	var p Params
-	if err := within("params", p.read(v)); err != nil {
+	if err := prefixField("params", p.read(v)); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -54,7 +54,7 @@ func (p *Params) read(v value) error {
 		}
 		x, err := member.scalar()
 		if err != nil {
-			return within(clip(k), err)
+			return prefixField(clip(k), err)
 		}
 		(*p)[k] = x
 		return nil

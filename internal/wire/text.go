@@ -148,7 +148,7 @@ func (v value) items(each func(i int, item value) error) error {
 			return nil
 		}
 		if err := each(i, item); err != nil {
-			return within("["+strconv.Itoa(i)+"]", err)
+			return prefixField("["+strconv.Itoa(i)+"]", err)
 		}
 	}
 }

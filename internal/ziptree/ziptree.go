@@ -62,10 +62,10 @@ const maxDirectory = 8 << 20
 // Extract extracts the archive of size bytes in r into the folder, which must be empty and must change only by this
 // call. Folders get the mode 0755 and files 0644. After an error, the folder may have a part of the files.
 func Extract(ctx context.Context, folder *os.Root, r io.ReaderAt, size int64, l Limits) error {
-	directory := &bounded{r: r, left: maxDirectory}
+	directory := &bounded{r: r, remaining: maxDirectory}
 	z, err := zip.NewReader(directory, size)
 	switch {
-	case directory.left < 0:
+	case directory.remaining < 0:
 		return large("", "the archive lists more files than are read: its directory is larger than %d MiB",
 			maxDirectory>>20)
 	case err != nil:
@@ -74,7 +74,7 @@ func Extract(ctx context.Context, folder *os.Root, r io.ReaderAt, size int64, l 
 		return large("", "the archive has %d entries: at most %d are extracted", len(z.File), l.Files)
 	}
 	directory.open = true // from here on the archive is read without this bound
-	x := &extraction{folder: folder, limits: l, left: min(l.Bytes, max(size, 1<<20)*l.Ratio), byRatio: l.Bytes >
+	x := &extraction{folder: folder, limits: l, remaining: min(l.Bytes, max(size, 1<<20)*l.Ratio), byRatio: l.Bytes >
 		max(size, 1<<20)*l.Ratio, seen: map[string]string{}, buf: make([]byte, 64<<10)}
 	for _, f := range z.File {
 		if err := ctx.Err(); err != nil {
@@ -89,9 +89,9 @@ func Extract(ctx context.Context, folder *os.Root, r io.ReaderAt, size int64, l 
 
 // bounded reads at most left bytes until open is set.
 type bounded struct {
-	r    io.ReaderAt
-	left int64
-	open bool
+	r         io.ReaderAt
+	remaining int64
+	open      bool
 }
 
 var errDirectory = errors.New("the directory is too large")
@@ -99,7 +99,7 @@ var errDirectory = errors.New("the directory is too large")
 // ReadAt implements io.ReaderAt.
 func (b *bounded) ReadAt(p []byte, at int64) (int, error) {
 	if !b.open {
-		if b.left -= int64(len(p)); b.left < 0 {
+		if b.remaining -= int64(len(p)); b.remaining < 0 {
 			return 0, errDirectory
 		}
 	}
@@ -107,13 +107,13 @@ func (b *bounded) ReadAt(p []byte, at int64) (int, error) {
 }
 
 type extraction struct {
-	folder  *os.Root
-	limits  Limits
-	left    int64 // bytes that may follow
-	byRatio bool  // left is from the ratio
-	files   int
-	seen    map[string]string // paths by their folded form: of files "file", of folders their spelling
-	buf     []byte
+	folder    *os.Root
+	limits    Limits
+	remaining int64 // bytes that may follow
+	byRatio   bool  // left is from the ratio
+	files     int
+	seen      map[string]string // paths by their folded form: of files "file", of folders their spelling
+	buf       []byte
 }
 
 // Name checks the path of a file in an archive or folder: a relative path with slashes, without elements . and .., in
@@ -213,7 +213,7 @@ func (x *extraction) makeFolder(name string) error {
 
 // file extracts the contents of a file. The sizes in the archive are not trusted.
 func (x *extraction) file(ctx context.Context, name string, f *zip.File) (err error) {
-	if f.UncompressedSize64 > uint64(x.left) {
+	if f.UncompressedSize64 > uint64(x.remaining) {
 		return x.tooLarge(name)
 	}
 	in, err := f.Open()
@@ -231,7 +231,7 @@ func (x *extraction) file(ctx context.Context, name string, f *zip.File) (err er
 			return err
 		}
 		n, err := in.Read(x.buf)
-		if x.left -= int64(n); x.left < 0 {
+		if x.remaining -= int64(n); x.remaining < 0 {
 			return x.tooLarge(name)
 		}
 		if _, err := out.Write(x.buf[:n]); err != nil {

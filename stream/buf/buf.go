@@ -20,19 +20,19 @@ var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget",
 //
 // A holder owns one reference. Only Retain and Release may run concurrently with Resize or Prepend.
 type Buf struct {
-	mem       []byte // Headroom bytes, then the contents
-	off       int    // where the contents begin
-	end       int    // where the contents end
-	uncharged int    // bytes at the end of mem not charged to the budget: see Receive
-	class     int32  // index of the size class, or unpooled
-	refs      atomic.Int32
-	pool      *Pool        // nil: see Join
-	share     *ClientShare // client's share of the charged bytes, or nil
-	under     *under       // nil: the contents are memory of the pool
+	mem        []byte // Headroom bytes, then the contents
+	off        int    // where the contents begin
+	end        int    // where the contents end
+	uncharged  int    // bytes at the end of mem not charged to the budget: see Receive
+	class      int32  // index of the size class, or unpooled
+	refs       atomic.Int32
+	pool       *Pool        // nil: see Join
+	share      *ClientShare // client's share of the charged bytes, or nil
+	underlying *underlying  // nil: the contents are memory of the pool
 }
 
-// under is the memory behind a Buf whose contents are not pool memory.
-type under struct {
+// underlying is the memory behind a Buf whose contents are not pool memory.
+type underlying struct {
 	joined []*Buf
 	done   func() // of Pool.Lend
 }
@@ -47,7 +47,7 @@ func Join(held ...*Buf) *Buf {
 	case 1:
 		return held[0]
 	}
-	b := &Buf{under: &under{joined: held}}
+	b := &Buf{underlying: &underlying{joined: held}}
 	b.refs.Store(1)
 	return b
 }
@@ -55,7 +55,7 @@ func Join(held ...*Buf) *Buf {
 // Lend returns a Buf with the contents data, memory from outside the pool. The last Release calls done. The Buf
 // counts as a lease but not in the budget, and has no room for Prepend.
 func (p *Pool) Lend(data []byte, done func()) *Buf {
-	b := &Buf{mem: data, end: len(data), pool: p, under: &under{done: done}}
+	b := &Buf{mem: data, end: len(data), pool: p, underlying: &underlying{done: done}}
 	b.refs.Store(1)
 	p.leases.Add(1)
 	return b
@@ -107,8 +107,8 @@ func (b *Buf) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
-		mem, u, uncharged, share := b.mem, b.under, b.uncharged, b.share
-		b.mem, b.off, b.end, b.uncharged, b.under, b.share = nil, 0, 0, 0, nil, nil
+		mem, u, uncharged, share := b.mem, b.underlying, b.uncharged, b.share
+		b.mem, b.off, b.end, b.uncharged, b.underlying, b.share = nil, 0, 0, 0, nil, nil
 		if share != nil {
 			share.held.Add(int64(uncharged - len(mem)))
 		}

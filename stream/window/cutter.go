@@ -100,7 +100,7 @@ func (c *cutter) rowBytes() int {
 func (c *cutter) addRows(f *stream.Frame, n, windows int) (*stream.Assembled, error) {
 	size := c.rowBytes()
 	skip := int(min(max(c.next-c.seen, 0), int64(n))) // rows between two windows
-	dst, err := c.room((n-skip)*size, size)
+	dst, err := c.reserveRows((n-skip)*size, size)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ func (c *cutter) addRows(f *stream.Frame, n, windows int) (*stream.Assembled, er
 	return &stream.Assembled{Stride: hop * size}, nil
 }
 
-// room returns n bytes directly after the stored rows.
-func (c *cutter) room(n, rowBytes int) ([]byte, error) {
+// reserveRows returns n bytes directly after the stored rows.
+func (c *cutter) reserveRows(n, rowBytes int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}

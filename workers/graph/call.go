@@ -102,7 +102,7 @@ func (x *exchange) WaitForRoom() error {
 		return r.WaitForRoom()
 	}
 	if to := x.target.Load(); to != nil {
-		return to.run.room()
+		return to.run.waitForRoom()
 	}
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 
 // cropRun is a crop step of one run.
 type cropRun struct {
-	rows []*cropOutputs // by box
-	ids  []int64        // by box, of a crop with refresh
-	left int            // boxes without outputs
-	cut  int            // boxes beyond the step's bound
+	rows      []*cropOutputs // by box
+	ids       []int64        // by box, of a crop with refresh
+	cropsLeft int            // boxes without outputs
+	cut       int            // boxes beyond the step's bound
 }
 
 // cropOutputs are a step's outputs for one box, in the order of the step's ports.
@@ -52,7 +52,7 @@ func (n *run) crop(s *step) {
 	}
 	n.mu.Lock()
 	n.crops[s.index] = cr
-	left := cr.left
+	left := cr.cropsLeft
 	n.mu.Unlock()
 	switch {
 	case left == 0:
@@ -108,7 +108,7 @@ func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
 		parts = append(parts, part{i, n.region(set, float32At(box, 0), float32At(box, 1), float32At(box, 2),
 			float32At(box, 3))})
 	}
-	cr.left = len(parts)
+	cr.cropsLeft = len(parts)
 	return parts, cr, nil
 }
 
@@ -237,8 +237,8 @@ func (n *run) cropped(s *step, box int, res *stream.Result) {
 	n.mu.Lock()
 	cr := n.crops[s.index]
 	cr.rows[box] = o
-	cr.left--
-	last := cr.left == 0
+	cr.cropsLeft--
+	last := cr.cropsLeft == 0
 	if cr.ids != nil {
 		n.keep(s, cr.ids[box], o)
 	}
@@ -403,7 +403,7 @@ func (c *cutter) loop() {
 
 func (c *cutter) cut(x cutting) {
 	n := x.run
-	defer n.unbusy()
+	defer n.endWait()
 	defer n.recover()
 	n.mu.Lock()
 	failed := n.failed

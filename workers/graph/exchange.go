@@ -15,13 +15,13 @@ const maxIdle = 256
 // exchange is a stream to the model of a step, with one frame at a time. When the frame has ended, the exchange goes
 // on with the frame's run.
 type exchange struct {
-	stream *stream.Stream
-	own    bool // for one stream of the graph, with the model's state of the stream
-	ended  atomic.Bool
-	result atomic.Pointer[stream.Result]
-	parts  atomic.Bool                    // a part of a result came that cannot be passed on
-	target atomic.Pointer[target]         // of the parts of a decoupled step
-	call   atomic.Pointer[stream.Request] // the graph's request, if a Call
+	stream       *stream.Stream
+	singleStream bool // for one stream of the graph, with the model's state of the stream
+	ended        atomic.Bool
+	result       atomic.Pointer[stream.Result]
+	parts        atomic.Bool                    // a part of a result came that cannot be passed on
+	target       atomic.Pointer[target]         // of the parts of a decoupled step
+	call         atomic.Pointer[stream.Request] // the graph's request, if a Call
 
 	mu      sync.Mutex
 	waiting []partsOf // to be passed on
@@ -118,7 +118,7 @@ func (p *exchanges) close() {
 // open opens an exchange with a version of the model of a step. own is the graph's stream whose state the exchange
 // gets, or nil.
 func open(models workers.Models, s *step, version string, own *stream.Stream) (*exchange, error) {
-	x := &exchange{own: own != nil}
+	x := &exchange{singleStream: own != nil}
 	o := stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
 		OneShot: own == nil, OwnRefusals: true, Protocol: "graph", Version: s.set.Version,

@@ -76,8 +76,8 @@ type target struct {
 	step *step
 }
 
-// room waits until one more answer of a step may wait, and the graph's client has room for the answer.
-func (n *run) room() error {
+// waitForRoom waits until one more answer of a step may wait, and the graph's client has room for the answer.
+func (n *run) waitForRoom() error {
 	if err := n.r.WaitForRoom(); err != nil {
 		return err
 	}
@@ -139,14 +139,14 @@ func (n *run) nextPart() {
 	n.child = c
 	n.wakeRoom()
 	n.mu.Unlock()
-	defer c.unbusy()
+	defer c.endWait()
 	defer c.recover()
 	c.made(p.step, p.outputs, p.lease, stream.Answered)
 }
 
 // newChild makes, but does not begin, the run of the steps after s for one answer. mu is held.
 func (n *run) newChild(s *step) *run {
-	c := &run{w: n.w, r: n.r, parent: n, begun: stream.Now(), left: 1 + len(s.after), busy: 1, width: n.width,
+	c := &run{w: n.w, r: n.r, parent: n, begun: stream.Now(), stepsLeft: 1 + len(s.after), busy: 1, width: n.width,
 		height: n.height}
 	steps := n.w.plan.steps
 	c.values, c.waits, c.steps, c.active = slices.Clone(n.values), make([]int8, len(steps)),
@@ -179,7 +179,7 @@ func (n *run) partsEnded(s *step, res *stream.Result) {
 	if !failed {
 		st.To, st.Outcome = stream.Now(), stream.Answered
 	}
-	n.left, n.split = 0, true // every other step is before s, or has run for the answers of s
+	n.stepsLeft, n.split = 0, true // every other step is before s, or has run for the answers of s
 	n.mu.Unlock()
 	if !failed {
 		n.w.env.Step(st)

@@ -88,7 +88,8 @@ func newPlan(set *Settings, models []*stream.Model, declared workers.Declared) (
 		st := &set.Steps[i]
 		m := models[i]
 		b.p.steps = append(b.p.steps, &step{
-			index: i, at: at(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1, keeps: m.KeepsState(),
+			index: i, at: stepField(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1,
+			keeps: m.KeepsState(),
 			image: m.Image != nil && !m.AcceptsAnyInput,
 		})
 	}
@@ -531,7 +532,7 @@ func (b *builder) describe() (*stream.Model, error) {
 		m.MaxBatch = 16
 	}
 	m.NeedsFullSize = m.NeedsFullSize || b.severalImages()
-	if alike(m.PictureSteps) {
+	if samePicture(m.PictureSteps) {
 		m.PictureSteps = nil
 	}
 	for _, k := range b.p.inputs {
@@ -603,8 +604,8 @@ func (b *builder) pictureSteps(s *step, of *stream.Model) (list []stream.Picture
 	return list
 }
 
-// alike reports whether one picture describes the pictures of all steps.
-func alike(list []stream.PictureStep) bool {
+// samePicture reports whether one picture describes the pictures of all steps.
+func samePicture(list []stream.PictureStep) bool {
 	for _, s := range list {
 		if first := list[0]; s.Crop || s.Width != first.Width || s.Height != first.Height || s.Color != first.Color {
 			return false

@@ -19,18 +19,18 @@ type run struct {
 	state *streamState // or nil
 	begun stream.Instant
 
-	mu     sync.Mutex
-	values []value
-	waits  []int8 // by step: number of steps still to wait for
-	steps  []stream.Step
-	crops  []*cropRun // by step, of begun crops; nil in a graph without crops
-	left   int        // number of steps not yet ended
-	active []*exchange
-	busy   int   // crops being cut out
-	failed bool  // err, or a drop for reason, is the ending
-	err    error // nil = a drop, or the request has ended already
-	reason stream.Reason
-	over   bool // finish was called
+	mu        sync.Mutex
+	values    []value
+	waits     []int8 // by step: number of steps still to wait for
+	steps     []stream.Step
+	crops     []*cropRun // by step, of begun crops; nil in a graph without crops
+	stepsLeft int        // number of steps not yet ended
+	active    []*exchange
+	busy      int   // crops being cut out
+	failed    bool  // err, or a drop for reason, is the ending
+	err       error // nil = a drop, or the request has ended already
+	reason    stream.Reason
+	over      bool // finish was called
 
 	// Of a run with a decoupled step: the answers. The later steps run for each answer.
 	parent   *run // of the run for one answer
@@ -74,7 +74,7 @@ const (
 // start starts the run of r. r has a place.
 func (w *worker) start(r *stream.Request, f *flow) {
 	p := w.plan
-	n := &run{w: w, r: r, flow: f, begun: stream.Now(), left: len(p.steps)}
+	n := &run{w: w, r: r, flow: f, begun: stream.Now(), stepsLeft: len(p.steps)}
 	n.values = sized(n.values0[:], len(p.tensors))
 	n.waits, n.steps, n.active = sized(n.waits0[:], len(p.steps)), sized(n.steps0[:], len(p.steps)), n.active0[:0]
 	if p.crops {
@@ -88,7 +88,7 @@ func (w *worker) start(r *stream.Request, f *flow) {
 	w.active[n] = struct{}{}
 	w.mu.Unlock()
 	n.busy = 1 // for this call, so that the run does not finish before the first steps have begun
-	defer n.unbusy()
+	defer n.endWait()
 	defer n.recover()
 	n.state = stateOf(r, p)
 	if !r.OnEnd(func() { w.cancelLater(n) }) {
@@ -372,7 +372,7 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 			return nil
 		}
 		n.remove(x)
-		if x.own {
+		if x.singleStream {
 			n.state.exchanges[s.index] = nil
 		}
 		if used && stream.CodeOf(err) != stream.FlowControl { // the exchange's stream is from before an unload
@@ -415,7 +415,7 @@ func (w *worker) version(s *step) string {
 
 // giveBack makes an exchange available again.
 func (n *run) giveBack(x *exchange, stateful bool) {
-	if !x.own {
+	if !x.singleStream {
 		n.w.pools[x.step.index].put(x, stateful)
 	}
 }
@@ -442,7 +442,7 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 	failed, over := n.failed, x.over
 	n.busy++
 	n.mu.Unlock()
-	defer n.unbusy()
+	defer n.endWait()
 	defer n.recover()
 	parts := x.parts.Swap(false)
 	if !over { // otherwise the exchange's stream is being closed
@@ -543,7 +543,7 @@ func (n *run) complete(s *step, outcome stream.Outcome, values []value) {
 	for i, out := range s.out {
 		n.values[out.tensor] = values[i]
 	}
-	n.left--
+	n.stepsLeft--
 	failed := n.failed
 	var ready [maxSteps]*step
 	next := ready[:0]
@@ -571,8 +571,8 @@ func tensorNames(ts []stream.Tensor) string {
 	return strings.Join(names, ", ")
 }
 
-// unbusy ends a wait of the run, and finishes the run if nothing else is in progress.
-func (n *run) unbusy() {
+// endWait ends a wait of the run, and finishes the run if nothing else is in progress.
+func (n *run) endWait() {
 	n.mu.Lock()
 	n.busy--
 	n.mu.Unlock()
@@ -583,13 +583,13 @@ func (n *run) unbusy() {
 // request has ended. field names the step at fault, or is empty.
 func (n *run) fail(field string, err error) {
 	if field != "" {
-		err = within(field, err)
+		err = prefixStep(field, err)
 	}
 	n.end(field, err, "")
 }
 
-// within puts the step in front of an error.
-func within(field string, err error) error {
+// prefixStep puts the step in front of an error.
+func prefixStep(field string, err error) error {
 	var e *stream.Error
 	if !errors.As(err, &e) {
 		return stream.Errorf(stream.CodeOf(err), field, "%w", err)
@@ -622,7 +622,7 @@ func (n *run) endWith(field string, err error, why stream.Reason, early bool) {
 			continue
 		}
 		st.To = now
-		if at(st.Name) == field {
+		if stepField(st.Name) == field {
 			st.Err, st.Reason = err, why
 			switch st.Outcome = stream.Failed; {
 			case early:
@@ -642,7 +642,7 @@ func (n *run) endWith(field string, err error, why stream.Reason, early bool) {
 	if child != nil {
 		child.end("", nil, "")
 	}
-	n.abandon(func(x *exchange) bool { return !x.own })
+	n.abandon(func(x *exchange) bool { return !x.singleStream })
 	n.finishIfDone()
 }
 
@@ -712,7 +712,8 @@ func (n *run) expire(now stream.Instant) {
 // the failure.
 func (n *run) finishIfDone() {
 	n.mu.Lock()
-	if n.over || n.busy > 0 || len(n.active) > 0 || n.child != nil || (n.left > 0 || len(n.partials) > 0) && !n.failed {
+	if n.over || n.busy > 0 || len(n.active) > 0 || n.child != nil ||
+		(n.stepsLeft > 0 || len(n.partials) > 0) && !n.failed {
 		n.mu.Unlock()
 		return
 	}

@@ -85,8 +85,8 @@ func (s *Step) title() string {
 	return s.Model
 }
 
-// at is the field of errors about a step.
-func at(step string) string { return "steps." + step }
+// stepField is the field of errors about a step.
+func stepField(step string) string { return "steps." + step }
 
 // Validate checks the rules beyond the tags. The load of the graph checks the rules that depend on the models.
 func (s *Settings) Validate() error {
@@ -108,17 +108,17 @@ func (s *Settings) Validate() error {
 		}
 		name := st.title()
 		if names[name] {
-			errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".name",
+			errs = append(errs, coded.Errorf(coded.InvalidArgument, stepField(name)+".name",
 				"is the name of two steps: give each its own"))
 		}
 		names[name] = true
 		if c := st.Crop; c != nil {
 			if c.Boxes == "" {
-				errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".crop.boxes",
+				errs = append(errs, coded.Errorf(coded.InvalidArgument, stepField(name)+".crop.boxes",
 					"is missing: name the tensor of boxes"))
 			}
 			if (c.IDs == "") != (c.Refresh == Refresh{}) {
-				errs = append(errs, coded.Errorf(coded.InvalidArgument, at(name)+".crop",
+				errs = append(errs, coded.Errorf(coded.InvalidArgument, stepField(name)+".crop",
 					"ids and refresh need each other: set both or none"))
 			}
 		}
@@ -183,7 +183,7 @@ func circle(n int, before func(int) []int, name func(int) string) error {
 				for _, p := range path[slices.Index(path, k):] {
 					names = append(names, name(p))
 				}
-				return coded.Errorf(coded.InvalidArgument, at(name(k))+".input",
+				return coded.Errorf(coded.InvalidArgument, stepField(name(k))+".input",
 					"is part of a circle: each of %s waits for the next, and the last for the first",
 					strings.Join(names, ", "))
 			}
@@ -211,7 +211,7 @@ func uses(settings any) (out []workers.Use) {
 	s := settings.(*Settings)
 	for i := range s.Steps {
 		st := &s.Steps[i]
-		out = append(out, workers.Use{At: at(st.title()), Model: st.Model, Version: st.Version})
+		out = append(out, workers.Use{At: stepField(st.title()), Model: st.Model, Version: st.Version})
 	}
 	return out
 }

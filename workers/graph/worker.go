@@ -69,7 +69,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 		st := &set.Steps[i]
 		g, err := env.Models.Group(st.Model, st.Version)
 		if err != nil {
-			return nil, stream.Errorf(stream.NotFound, at(st.title())+".model", "%w", err)
+			return nil, stream.Errorf(stream.NotFound, stepField(st.title())+".model", "%w", err)
 		}
 		groups[i], models[i] = g, g.Model()
 	}

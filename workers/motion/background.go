@@ -137,14 +137,14 @@ func (b *background) relearn(i int, v byte, share int32) {
 	b.age[i] = 0
 }
 
-// absorb makes the present value of a pixel its background.
-func (b *background) absorb(i int, v byte) {
+// adopt makes the present value of a pixel its background.
+func (b *background) adopt(i int, v byte) {
 	b.before[i] = uint8(b.mean[i] / one)
 	b.mean[i] = uint16(v) * one
 	b.age[i] = 0
 }
 
-// restoreBefore removes pixels from the mask that look like the background before the last absorb: the absorbed
+// restoreBefore removes pixels from the mask that look like the background before the last adopt: the absorbed
 // object has left, or was no object.
 func (b *background) restoreBefore(gray []byte, m *mask, least int32) {
 	for y := range m.height {
@@ -156,7 +156,7 @@ func (b *background) restoreBefore(gray []byte, m *mask, least int32) {
 				i := at + x
 				d := int32(gray[i]) - int32(b.before[i])
 				if max(d, -d)*one <= least {
-					b.absorb(i, gray[i])
+					b.adopt(i, gray[i])
 					w &^= rest & -rest
 				}
 			}

@@ -31,9 +31,9 @@ func (s *search) removeGhosts(b *background, gray []byte) {
 		s.outline(&s.parts.list[r.label], b, gray, int(r.y), int(r.from), int(r.to))
 	}
 	for _, r := range s.parts.runs {
-		if p := &s.parts.list[r.label]; p.area >= s.minArea/2 && p.isGhost() {
+		if p := &s.parts.list[r.label]; p.area >= s.minArea/2 && p.isVacated() {
 			for x := max(int(r.from)-reach, 0); x < min(int(r.to)+reach, w); x++ {
-				b.absorb(int(r.y)*w+x, gray[int(r.y)*w+x])
+				b.adopt(int(r.y)*w+x, gray[int(r.y)*w+x])
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func (p *part) step(b *background, gray []byte, inner, outer int) {
 	p.free++
 }
 
-// isGhost reports whether an object has left the part.
-func (p *part) isGhost() bool {
+// isVacated reports whether an object has left the part.
+func (p *part) isVacated() bool {
 	return p.free*3 >= p.ends && float64(p.steps) > ghostShare*float64(p.edge)
 }

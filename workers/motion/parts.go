@@ -158,7 +158,7 @@ func (s *search) ageRun(b *background, gray []byte, i, end int) {
 		case max(c, -c) > stillStep:
 			b.age[i] = age / 2
 		case age >= s.old:
-			b.absorb(i, gray[i])
+			b.adopt(i, gray[i])
 		default:
 			b.age[i] = age + 1
 		}

@@ -36,7 +36,7 @@ func (w *worker) ClearInterrupt() {
 	w.interrupter.mu.Lock()
 	defer w.interrupter.mu.Unlock()
 	w.interrupter.interrupted = false
-	_ = w.interrupter.goOn() // otherwise begin tries again
+	_ = w.interrupter.reset() // otherwise begin tries again
 }
 
 func (e *interrupter) end() {
@@ -45,8 +45,8 @@ func (e *interrupter) end() {
 	}
 }
 
-// goOn makes runs not end early any more.
-func (e *interrupter) goOn() error {
+// reset makes runs not end early any more.
+func (e *interrupter) reset() error {
 	if !e.ended {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (e *interrupter) begin(ctx context.Context) (err error) {
 		e.end()
 		return nil
 	}
-	return e.goOn()
+	return e.reset()
 }
 
 // watch makes the end of ctx end the later runs. Usually all runs of a worker have one context, so watch is called

@@ -86,7 +86,7 @@ func sizeOf(ts []stream.Tensor) (n int) {
 // binding returns the reused binding for a batch's memory.
 func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
 	for _, b := range w.bound {
-		if b.rows == rows && b.over(inputs) {
+		if b.rows == rows && b.matches(inputs) {
 			return b, nil
 		}
 	}
@@ -100,8 +100,8 @@ func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
 	return b, err
 }
 
-// over reports whether the binding is for these inputs: their memory and shapes.
-func (b *binding) over(inputs []stream.Tensor) bool {
+// matches reports whether the binding is for these inputs: their memory and shapes.
+func (b *binding) matches(inputs []stream.Tensor) bool {
 	for i := range inputs {
 		if unsafe.SliceData(inputs[i].Data) != b.data[i] {
 			return false

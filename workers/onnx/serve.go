@@ -80,15 +80,15 @@ type incoming struct {
 	Options  struct{ ONNX string } `json:"options"`
 	Size     int                   `json:"size"`
 	Writable bool                  `json:"writable"`
-	Results  *at                   `json:"results"`
+	Results  *dataOffset           `json:"results"`
 	Inputs   []described           `json:"inputs"`
 	Requests []json.RawMessage     `json:"requests"`
 	fd       int                   // received with the message; -1 = none
 	data     []byte                // after the text
 }
 
-// at is a place of data.
-type at struct {
+// dataOffset is a place of data.
+type dataOffset struct {
 	Segment *int `json:"segment,omitempty"`
 	Offset  int  `json:"offset,omitempty"`
 	At      *int `json:"at,omitempty"`
@@ -100,7 +100,7 @@ type described struct {
 	Name     string          `json:"name"`
 	Datatype stream.Datatype `json:"datatype"`
 	Shape    []int           `json:"shape"`
-	at
+	dataOffset
 }
 
 func (p *isolated) next() error {
@@ -275,7 +275,7 @@ func (p *isolated) segment(m *incoming) error {
 }
 
 // bytesAt returns the data of a place.
-func (p *isolated) bytesAt(place at, data []byte) ([]byte, error) {
+func (p *isolated) bytesAt(place dataOffset, data []byte) ([]byte, error) {
 	from := place.Offset
 	if place.Segment != nil {
 		data = p.segments[*place.Segment]
@@ -316,7 +316,7 @@ func (p *isolated) run(m *incoming) (outputs []stream.Tensor, rows int, err erro
 	inputs := make([]stream.Tensor, len(m.Inputs))
 	for i, in := range m.Inputs {
 		inputs[i] = stream.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: in.Shape}
-		if inputs[i].Data, err = p.bytesAt(in.at, m.data); err != nil {
+		if inputs[i].Data, err = p.bytesAt(in.dataOffset, m.data); err != nil {
 			return nil, 0, err
 		}
 		if err = inputs[i].CheckSize("inputs."); err != nil || len(in.Shape) == 0 {
@@ -393,7 +393,7 @@ func (p *isolated) answer(m *incoming, outputs []stream.Tensor, rows int, room [
 		if t.Shape[0] > rows {
 			t.Data, t.Shape = batching.RowsOf(&t, 0, rows), slices.Concat([]int{rows}, t.Shape[1:])
 		}
-		out := described{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, at: at{Size: len(t.Data)}}
+		out := described{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, dataOffset: dataOffset{Size: len(t.Data)}}
 		if m.Results != nil && free+len(t.Data) <= len(room) {
 			copy(room[free:], t.Data)
 			out.Segment, out.Offset = m.Results.Segment, m.Results.Offset+free

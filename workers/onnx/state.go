@@ -69,8 +69,8 @@ func position(of []ort.InputOutputInfo, name string) int {
 	return slices.IndexFunc(of, func(t ort.InputOutputInfo) bool { return t.Name == name })
 }
 
-// without returns the tensors without the given positions.
-func without(of []ort.InputOutputInfo, positions []int) (kept []ort.InputOutputInfo) {
+// withoutPositions returns the tensors without the given positions.
+func withoutPositions(of []ort.InputOutputInfo, positions []int) (kept []ort.InputOutputInfo) {
 	for i := range of {
 		if !slices.Contains(positions, i) {
 			kept = append(kept, of[i])
@@ -341,7 +341,7 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 		return err
 	}
 	for i := range b.Requests {
-		w.leave(b, i, outputs, b.Offsets[i], rows)
+		w.storeState(b, i, outputs, b.Offsets[i], rows)
 	}
 	w.seen = w.seen[:0]
 	for _, i := range w.answered {
@@ -385,7 +385,7 @@ func (w *worker) runRow(ctx context.Context, b *batching.Batch, i int, last bool
 	if err != nil {
 		return err
 	}
-	w.leave(b, i, outputs, 0, 1)
+	w.storeState(b, i, outputs, 0, 1)
 	for k, at := range w.answered {
 		t, sum := outputs[at], &seen[k]
 		if sum.Shape == nil {
@@ -471,8 +471,8 @@ func (w *worker) checkStates(outputs []stream.Tensor, rows int) error {
 	return nil
 }
 
-// leave keeps the state computed by a run in a row with the stream of request i. A one-shot request keeps nothing.
-func (w *worker) leave(b *batching.Batch, i int, outputs []stream.Tensor, row, rows int) {
+// storeState keeps the state computed by a run in a row with the stream of request i. A one-shot request keeps nothing.
+func (w *worker) storeState(b *batching.Batch, i int, outputs []stream.Tensor, row, rows int) {
 	r := b.Requests[i]
 	if r.Stream.Options().OneShot || r.Outcome() != stream.Pending {
 		return

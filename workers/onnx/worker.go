@@ -123,13 +123,13 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 			return nil, err
 		}
 	}
-	inputs, outputs := without(s.inputs, w.stateInputs), without(s.outputs, w.stateOutputs)
+	inputs, outputs := withoutPositions(s.inputs, w.stateInputs), withoutPositions(s.outputs, w.stateOutputs)
 	rows := 1
 	if *set.BatchAxis {
 		w.axis, rows = batchAxis(inputs, outputs, s.scalars)
 	}
-	if w.text = takesText(without(s.inputs, append(slices.Clone(w.stateInputs), w.controlInputs...))); w.text &&
-		rows > 1 {
+	w.text = takesText(withoutPositions(s.inputs, append(slices.Clone(w.stateInputs), w.controlInputs...)))
+	if w.text && rows > 1 {
 		w.axis, rows = none, 1
 	}
 	w.max = max(rows, 1)
@@ -147,7 +147,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.describe(s); err != nil {
 		return nil, err
 	}
-	if err = w.widen(env, set.Session); err != nil {
+	if err = w.useFP32Outputs(env, set.Session); err != nil {
 		return nil, err
 	}
 	if err = w.findReshapes(env.Declared); err != nil {
@@ -237,8 +237,8 @@ func (w *worker) describe(s *session) error {
 	return nil
 }
 
-// widen replaces the session by a session that computes outputs as FP32, if needed.
-func (w *worker) widen(env *workers.Env, o Session) error {
+// useFP32Outputs replaces the session by a session that computes outputs as FP32, if needed.
+func (w *worker) useFP32Outputs(env *workers.Env, o Session) error {
 	var names []string
 	for i, wide := range w.castToFP32 {
 		if wide {

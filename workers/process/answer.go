@@ -44,11 +44,11 @@ func (w *Worker) data(s *slot, b *batching.Batch, m *message, t *tensor) (data [
 // output.
 func (s *slot) input(b *batching.Batch, t *tensor) []byte {
 	if s.in != nil && t.segment == s.in.id {
-		return within(s.in.bytes[:s.used], t.offset, t.size)
+		return bytesAt(s.in.bytes[:s.used], t.offset, t.size)
 	}
 	for k := range b.Inputs {
 		if o := b.Offset(k); o >= 0 && s.batch > 0 && t.segment == s.batch {
-			if data := within(b.Inputs[k].Data, t.offset-o, t.size); data != nil {
+			if data := bytesAt(b.Inputs[k].Data, t.offset-o, t.size); data != nil {
 				return data
 			}
 		}
@@ -56,8 +56,8 @@ func (s *slot) input(b *batching.Batch, t *tensor) []byte {
 	return nil
 }
 
-// within returns n bytes of data at at, or nil if data is too short.
-func within(data []byte, at, n int) []byte {
+// bytesAt returns n bytes of data at at, or nil if data is too short.
+func bytesAt(data []byte, at, n int) []byte {
 	if at < 0 || at > len(data) || n > len(data)-at {
 		return nil
 	}

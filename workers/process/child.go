@@ -46,23 +46,23 @@ type process struct {
 	head    [8]byte
 	parts   [][]byte
 
-	mu      sync.Mutex
-	queue   []*slot // batches sent and not answered, in their order
-	why     error   // set when the child is given up; nil: the child may end by itself
-	cause   string  // of the end, for counts
-	culprit uint64  // id of the batch that caused why; 0: the running batch
-	health  *health
-	counts  *workers.Processes
-	counted bool     // as running
-	memory  int64    // resident, as counted
-	leaving bool     // the replacement of the child is requested
-	begins  bool     // the child reports the begin of each batch
-	asked   bool     // ask waits for a reply
-	stopped bool     // the child was told to end
-	ordered bool     // the child has ended as told
-	release []uint64 // streams whose state the child can drop
-	oom     oom
-	checked chan *message
+	mu        sync.Mutex
+	queue     []*slot // batches sent and not answered, in their order
+	why       error   // set when the child is given up; nil: the child may end by itself
+	cause     string  // of the end, for counts
+	suspectID uint64  // id of the batch that caused why; 0: the running batch
+	health    *health
+	counts    *workers.Processes
+	counted   bool     // as running
+	memory    int64    // resident, as counted
+	leaving   bool     // the replacement of the child is requested
+	begins    bool     // the child reports the begin of each batch
+	asked     bool     // ask waits for a reply
+	stopped   bool     // the child was told to end
+	ordered   bool     // the child has ended as told
+	release   []uint64 // streams whose state the child can drop
+	oom       oom
+	checked   chan *message
 
 	routines sync.WaitGroup
 
@@ -162,15 +162,15 @@ func (p *process) giveUp(cause string, err error) { p.giveUpBy(0, cause, err) }
 func (p *process) giveUpBy(id uint64, cause string, err error) {
 	p.mu.Lock()
 	if p.why == nil {
-		p.why, p.cause, p.culprit = err, cause, id
+		p.why, p.cause, p.suspectID = err, cause, id
 	}
 	p.mu.Unlock()
 	p.once.Do(func() { close(p.lost) })
 	_ = p.proc.Signal(syscall.SIGKILL)
 }
 
-// because sets the cause of the child's end, unless a cause is already set.
-func (p *process) because(cause string) {
+// setCause sets the cause of the child's end, unless a cause is already set.
+func (p *process) setCause(cause string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cause = cmp.Or(p.cause, cause)

@@ -129,8 +129,8 @@ func (t *crashHistory) noteRetry(r *stream.Request, change func(*trial)) {
 	t.open.Store(int32(len(t.requests)))
 }
 
-// of returns why r is run again.
-func (t *crashHistory) of(r *stream.Request) trial {
+// trialOf returns why r is run again.
+func (t *crashHistory) trialOf(r *stream.Request) trial {
 	if t.open.Load() == 0 {
 		return trial{}
 	}

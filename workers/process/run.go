@@ -29,14 +29,14 @@ func (w *Worker) Run(ctx context.Context, b *batching.Batch) error {
 	}
 	defer w.history.settle(b.Requests)
 	if !w.refuse(b) {
-		return w.runSome(ctx, s, b, 0, len(b.Requests))
+		return w.runRange(ctx, s, b, 0, len(b.Requests))
 	}
 	for i, r := range b.Requests {
 		if r.Outcome() != stream.Pending {
 			continue
 		}
 		extend(b, w.env.Limit) // each has the limit of a run
-		switch err := w.runSome(ctx, s, b, i, i+1); {
+		switch err := w.runRange(ctx, s, b, i, i+1); {
 		case err == nil:
 		case errors.Is(err, workers.ErrNotStarted):
 			return err
@@ -75,7 +75,7 @@ func (w *Worker) refuse(b *batching.Batch) (alone bool) {
 			}
 			r.Fail(err)
 		}
-		alone = alone || r.Outcome() != stream.Pending || w.history.of(r).alone
+		alone = alone || r.Outcome() != stream.Pending || w.history.trialOf(r).alone
 	}
 	return alone && len(b.Requests) > 1 || allEnded(b.Requests)
 }
@@ -89,8 +89,8 @@ func allEnded(of []*stream.Request) bool {
 	return true
 }
 
-// runSome runs the requests from lo to hi.
-func (w *Worker) runSome(ctx context.Context, s *slot, b *batching.Batch, lo, hi int) error {
+// runRange runs the requests from lo to hi.
+func (w *Worker) runRange(ctx context.Context, s *slot, b *batching.Batch, lo, hi int) error {
 	s.lo, s.hi = lo, hi
 	if err := w.send(s, b); err != nil || len(s.sent) == 0 {
 		return err
@@ -192,7 +192,7 @@ func (w *Worker) compose(s *slot, b *batching.Batch) error {
 // inputs writes the inputs of a dense batch, for the slot's requests.
 func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 	s := x.s
-	seg, err := w.known(b.Segment())
+	seg, err := w.segmentID(b.Segment())
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (w *Worker) request(x *writer, r *stream.Request, dense bool, now stream.In
 	}
 	at := x.at
 	width, height = w.target.Dims(width, height)
-	dst, where, err := x.room(w.target.Size(width, height))
+	dst, where, err := x.allocate(w.target.Size(width, height))
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 			switch began := stream.Instant(s.began.Load()); {
 			case began == 0: // the time limit has not begun
 				extend(b, look)
-			case stream.Now().Sub(began)-s.waited > w.env.Limit+w.late() && w.env.Limit > 0:
+			case stream.Now().Sub(began)-s.waited > w.env.Limit+w.answerGrace() && w.env.Limit > 0:
 				p.giveUp("timeout", w.tooLong("did not answer a batch", w.env.Limit))
 			}
 			w.cancel(s, b)
@@ -333,8 +333,8 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 	}
 }
 
-// late returns how long after limits.run the child may answer.
-func (w *Worker) late() time.Duration {
+// answerGrace returns how long after limits.run the child may answer.
+func (w *Worker) answerGrace() time.Duration {
 	if w.spec.ServerProgram == nil {
 		return 0
 	}
@@ -407,7 +407,8 @@ func broken(err error) error {
 func (w *Worker) ended(s *slot, b *batching.Batch) error {
 	p := w.proc
 	p.mu.Lock()
-	runs := p.culprit == s.id || p.culprit == 0 && len(p.queue) > 0 && p.queue[0] == s && !(p.begins && s.notBegun())
+	runs := p.suspectID == s.id || p.suspectID == 0 && len(p.queue) > 0 && p.queue[0] == s &&
+		!(p.begins && s.notBegun())
 	cause := p.cause
 	p.mu.Unlock()
 	err := broken(p.err)
@@ -432,7 +433,7 @@ func (w *Worker) ended(s *slot, b *batching.Batch) error {
 		case r.Outcome() != stream.Pending:
 		case s.emitted[k]: // clients have seen a part
 			r.Fail(err)
-		case cause == "timeout" && w.spec.Settings.Idempotent && !w.history.of(r).retried:
+		case cause == "timeout" && w.spec.Settings.Idempotent && !w.history.trialOf(r).retried:
 			w.history.noteRetry(r, func(t *trial) { t.retried = true })
 			again++
 		case !byInput(cause):

@@ -16,9 +16,9 @@ type segments struct {
 	of   map[*batching.Segment]int // memory of batches mapped by the child
 }
 
-// known returns the child's id for the memory of a batch, and sends an unknown memory to the child; 0 = send the data
-// in another way.
-func (w *Worker) known(s *batching.Segment) (int, error) {
+// segmentID returns the child's id for the memory of a batch, and sends an unknown memory to the child; 0 = send the
+// data in another way.
+func (w *Worker) segmentID(s *batching.Segment) (int, error) {
 	if s == nil || !w.shared {
 		return 0, nil
 	}

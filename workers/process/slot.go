@@ -97,8 +97,8 @@ func (x *writer) put(data []byte) place {
 	return place{x.s.in.id, at, len(data)}
 }
 
-// room returns memory of n bytes to fill, read by the child.
-func (x *writer) room(n int) ([]byte, place, error) {
+// allocate returns memory of n bytes to fill, read by the child.
+func (x *writer) allocate(n int) ([]byte, place, error) {
 	if x.s.in == nil {
 		lease, err := x.w.env.Memory.Lease(n)
 		if err != nil {

@@ -101,7 +101,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	}
 	defer func() {
 		if err != nil {
-			w.proc.because("start")
+			w.proc.setCause("start")
 			w.proc.kill(0, w.remainingStopTime)
 			err = w.explained(err)
 		}

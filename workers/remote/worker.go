@@ -82,7 +82,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 // send sends requests from to to of the batch together, and ends the requests.
 func (w *worker) send(ctx context.Context, b *batching.Batch, from, to int) {
 	requests := b.Requests[from:to]
-	ctx, cancel := w.until(ctx, requests)
+	ctx, cancel := w.runContext(ctx, requests)
 	defer cancel()
 	c := &call{params: requests[0].Params, mem: w.mem}
 	defer c.free()
@@ -104,9 +104,9 @@ func (w *worker) send(ctx context.Context, b *batching.Batch, from, to int) {
 	}
 }
 
-// until returns a context that ends with the last deadline of the requests, somewhat before limits.run, and when all
-// requests have ended otherwise, since their clients have gone.
-func (w *worker) until(ctx context.Context, requests []*stream.Request) (context.Context, func()) {
+// runContext returns a context that ends with the last deadline of the requests, somewhat before limits.run, and when
+// all requests have ended otherwise, since their clients have gone.
+func (w *worker) runContext(ctx context.Context, requests []*stream.Request) (context.Context, func()) {
 	now := stream.Now()
 	last := stream.Instant(0)
 	left := new(atomic.Int32)

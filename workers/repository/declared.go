@@ -104,7 +104,7 @@ func (r *Repository) readLabels(d *workers.Declared, dir string) error {
 				out.LabelFile)
 		}
 		path := filepath.Join(dir, out.LabelFile)
-		if err := inside(r.Dir, path); err != nil {
+		if err := checkLinkTarget(r.Dir, path); err != nil {
 			return coded.PrefixField(at, err)
 		}
 		names, err := labels.Read(path)

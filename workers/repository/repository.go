@@ -517,7 +517,7 @@ func readConfig(root, path string) ([]byte, error) {
 	case st.Size() > maxConfig:
 		return nil, stream.Errorf(stream.InvalidArgument, "", "%s is larger than 1 MiB", path)
 	}
-	if err := inside(root, path); err != nil {
+	if err := checkLinkTarget(root, path); err != nil {
 		return nil, err
 	}
 	text, err := textfile.Read(path, maxConfig)
@@ -537,8 +537,8 @@ func readConfig(root, path string) ([]byte, error) {
 	return text, nil
 }
 
-// inside returns an error when a file is a link to a place outside of the repository.
-func inside(root, path string) error {
+// checkLinkTarget returns an error when a file is a link to a place outside of the repository.
+func checkLinkTarget(root, path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
@@ -567,7 +567,7 @@ func (r *Repository) version(c *configured, name, dir, version string) (cfg work
 			if err != nil {
 				return stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
 			}
-			return inside(r.Dir, path)
+			return checkLinkTarget(r.Dir, path)
 		})
 		if err != nil {
 			return cfg, nil, err

@@ -101,7 +101,7 @@ func (c *Conn) close() {
 		c.Fault()
 	}
 	<-c.closing
-	if now, used := time.Now(), c.used(); used.some(now) {
+	if now, used := time.Now(), c.used(); used.isSignificant(now) {
 		c.floods.keep(c.client, used, now)
 	}
 	c.link.release()

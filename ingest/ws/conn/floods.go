@@ -51,7 +51,7 @@ func (f *floodEntry) past(now time.Time) bool { return now.Sub(f.last) >= max(2*
 func (f *floods) note(by Client, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.at(by, now)
+	one := f.entryOf(by, now)
 	one.wait = min(max(2*one.wait, firstWait), longestWait)
 	one.until = now.Add(one.wait)
 	return one.wait
@@ -62,7 +62,7 @@ func (f *floods) note(by Client, now time.Time) time.Duration {
 func (f *floods) keep(by Client, used burstUse, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	kept := &f.at(by, now).used
+	kept := &f.entryOf(by, now).used
 	kept.update(now)
 	kept.pings.Used = max(kept.pings.Used, used.pings.Used)
 	kept.texts.Used = max(kept.texts.Used, used.texts.Used)
@@ -78,9 +78,9 @@ func (f *floods) used(of Client) burstUse {
 	return burstUse{}
 }
 
-// at returns the entry of a client, with last = now. A client quiet for long enough gets a new entry. The caller
+// entryOf returns the entry of a client, with last = now. A client quiet for long enough gets a new entry. The caller
 // holds mu.
-func (f *floods) at(by Client, now time.Time) *floodEntry {
+func (f *floods) entryOf(by Client, now time.Time) *floodEntry {
 	one := &floodEntry{by: by}
 	if e := f.of[by]; e != nil {
 		if last := f.remove(e); !last.past(now) {

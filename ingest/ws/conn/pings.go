@@ -22,8 +22,8 @@ func (b *burstUse) update(now time.Time) {
 	b.texts.Update(now, textRate)
 }
 
-// some reports whether the use at now is worth remembering: at least an eighth of a burst.
-func (b *burstUse) some(now time.Time) bool {
+// isSignificant reports whether the use at now is worth remembering: at least an eighth of a burst.
+func (b *burstUse) isSignificant(now time.Time) bool {
 	b.update(now)
 	return b.pings.Used > httpd.PingBurst/8 || b.texts.Used > textBurst/8
 }

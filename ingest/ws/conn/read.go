@@ -204,7 +204,7 @@ func (in *reader) readFailed(err error) {
 func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	most := in.socket.opts.MaxMessage
 	size := min(in.estimate, most)
-	lease, err := in.more(nil, &size, 0)
+	lease, err := in.growBuffer(nil, &size, 0)
 	n := 0
 	for err == nil {
 		var m int
@@ -212,13 +212,13 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 		case n < lease.Len():
 			m, err = r.Read(lease.Bytes()[n:])
 		case n < size:
-			lease, err = in.more(lease, &size, n)
+			lease, err = in.growBuffer(lease, &size, n)
 		default:
 			if m, err = r.Read(in.one[:]); m == 0 { // one more byte shows whether the message just fits or is larger
 				break
 			}
 			size = 2 * size
-			if lease, err = in.more(lease, &size, n); err != nil {
+			if lease, err = in.growBuffer(lease, &size, n); err != nil {
 				break
 			}
 			lease.Bytes()[n] = in.one[0]
@@ -244,9 +244,9 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 // Share returns the share in which messages count; nil = no share.
 func (in *reader) Share() *buf.ClientShare { return in.share }
 
-// more returns room for more of a message of about size bytes; old holds the first n bytes. Without memory, more
-// releases old and returns the error. A lease whose capacity is certain sets size to the capacity.
-func (in *reader) more(old *buf.Buf, size *int, n int) (*buf.Buf, error) {
+// growBuffer returns room for more of a message of about size bytes; old holds the first n bytes. Without memory,
+// growBuffer releases old and returns the error. A lease whose capacity is certain sets size to the capacity.
+func (in *reader) growBuffer(old *buf.Buf, size *int, n int) (*buf.Buf, error) {
 	lease, err := in.memory.Receive(in.share, old, *size, n)
 	if err != nil {
 		old.Release()

@@ -61,8 +61,8 @@ const (
 // Use sets the pool for leases of long messages (nil = no leases), and the turns of long messages.
 func (e *Encoder) Use(memory *buf.Pool, turns *processors.Turns) { e.memory, e.turns = memory, turns }
 
-// room returns dst, moved to leased memory when n more bytes exceed maxOwn.
-func (e *Encoder) room(dst []byte, n int) ([]byte, error) {
+// grow returns dst, moved to leased memory when n more bytes exceed maxOwn.
+func (e *Encoder) grow(dst []byte, n int) ([]byte, error) {
 	if n <= maxOwn || e.memory == nil {
 		return dst, nil
 	}
@@ -93,7 +93,7 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	if e.turns.Begin(oip.TextSize(&e.reply, oip.NeverBinary)) {
 		defer e.turns.End()
 	}
-	dst, err := e.room(dst, oip.TextBound(&e.reply, oip.NeverBinary)+added)
+	dst, err := e.grow(dst, oip.TextBound(&e.reply, oip.NeverBinary)+added)
 	if err != nil {
 		return dst, err
 	}
@@ -130,7 +130,7 @@ func (e *Encoder) Reply(id string) error {
 	if e.turns.Begin(oip.TextSize(&e.reply, oip.NeverBinary)) {
 		defer e.turns.End()
 	}
-	text, err := e.room(e.Text[:0], oip.TextBound(&e.reply, oip.NeverBinary))
+	text, err := e.grow(e.Text[:0], oip.TextBound(&e.reply, oip.NeverBinary))
 	if err == nil {
 		e.Text, err = oip.AppendResponse(text, &e.reply, oip.NeverBinary)
 	}
@@ -158,7 +158,7 @@ func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
 	for i := range r.Outputs {
 		n += len(r.Outputs[i].Data)
 	}
-	whole, err := e.room(e.whole[:0], n)
+	whole, err := e.grow(e.whole[:0], n)
 	if err != nil {
 		return nil, err
 	}

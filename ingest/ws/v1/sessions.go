@@ -185,7 +185,7 @@ func (ss *Sessions) MakeRoom(of *access.Account) {
 	ss.mu.Lock()
 	var out []*session
 	if most > 0 {
-		out = ss.cutOf(of, own+ss.waitingOf()[of]-most)
+		out = ss.removeOldest(of, own+ss.waitingOf()[of]-most)
 	}
 	out = append(out, ss.takeWaiting(conns+len(ss.waiting)-ss.opts.MaxSessions)...)
 	ss.mu.Unlock()
@@ -220,8 +220,8 @@ func (ss *Sessions) takeWaiting(n int) (out []*session) {
 	return out
 }
 
-// cutOf removes the n oldest waiting sessions of an account from the list. The caller holds ss.mu.
-func (ss *Sessions) cutOf(of *access.Account, n int) (out []*session) {
+// removeOldest removes the n oldest waiting sessions of an account from the list. The caller holds ss.mu.
+func (ss *Sessions) removeOldest(of *access.Account, n int) (out []*session) {
 	ss.waiting = slices.DeleteFunc(ss.waiting, func(s *session) bool {
 		if s.account != of || len(out) >= n {
 			return false

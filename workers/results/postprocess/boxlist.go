@@ -112,8 +112,8 @@ func (f *boxList) tensors(at Mapping) []stream.Tensor {
 			class := -1
 			if i < end {
 				h := &f.candidates[i]
-				x1, y1 = at.inside(h.x1, h.y1)
-				x2, y2 = at.inside(h.x2, h.y2)
+				x1, y1 = at.clampedPoint(h.x1, h.y1)
+				x2, y2 = at.clampedPoint(h.x2, h.y2)
 				score, class = h.score, int(h.class)
 			}
 			list = stream.AppendFloat32(list, x1, y1, x2, y2)

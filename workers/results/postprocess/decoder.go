@@ -71,8 +71,8 @@ func (p Mapping) point(x, y float32) (float32, float32) {
 	return float32(float64(x)*p.X[0] + p.X[1]), float32(float64(y)*p.Y[0] + p.Y[1])
 }
 
-// inside maps a point like point, and moves the point into the frame.
-func (p Mapping) inside(x, y float32) (float32, float32) {
+// clampedPoint maps a point like point, and moves the point into the frame.
+func (p Mapping) clampedPoint(x, y float32) (float32, float32) {
 	x, y = p.point(x, y)
 	if p.Width > 0 {
 		x, y = min(max(x, 0), float32(p.Width)), min(max(y, 0), float32(p.Height))

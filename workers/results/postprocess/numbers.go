@@ -11,10 +11,10 @@ import (
 
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// widen returns data as float32. FP32 data are not copied when their address is a
+// toFloat32 returns data as float32. FP32 data are not copied when their address is a
 // multiple of four, as in tensors of every runtime; all other data are converted into
 // scratch.
-func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
+func toFloat32(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	if len(data) == 0 {
 		return nil
 	}

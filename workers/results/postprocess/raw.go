@@ -22,7 +22,7 @@ func (r *raw) read(p *part) (values []float32, shape []int, err error) {
 		return nil, nil, err
 	}
 	size := len(t.Data) / t.Shape[0]
-	return widen(&r.wide, t.Datatype, t.Data[p.row*size:(p.row+p.rows)*size]), t.Shape[1:], nil
+	return toFloat32(&r.wide, t.Datatype, t.Data[p.row*size:(p.row+p.rows)*size]), t.Shape[1:], nil
 }
 
 func (r *raw) tensor(p *part) (*stream.Tensor, error) {

@@ -138,8 +138,8 @@ func (k *yolo) decode(p *part) ([]stream.Tensor, error) {
 	return out, nil
 }
 
-// at returns number j of box i of the row.
-func (k *yolo) at(i, j int) float32 {
+// value returns number j of box i of the row.
+func (k *yolo) value(i, j int) float32 {
 	if k.form.columns {
 		return k.row[j*k.n+i]
 	}
@@ -148,9 +148,9 @@ func (k *yolo) at(i, j int) float32 {
 
 // place adds box i, whose position begins at number from.
 func (k *yolo) place(i, from int, score float32, class int) {
-	a, b, c, d := k.at(i, from), k.at(i, from+1), k.at(i, from+2), k.at(i, from+3)
+	a, b, c, d := k.value(i, from), k.value(i, from+1), k.value(i, from+2), k.value(i, from+3)
 	if k.form.task == "obb" {
-		turn := k.at(i, k.form.width-1)
+		turn := k.value(i, k.form.width-1)
 		w, h := halfSides(c, d, turn)
 		a, b, c, d = a-w, b-h, a+w, b+h
 	}

@@ -69,8 +69,8 @@ func (f yoloForm) settings() string {
 	return text
 }
 
-// among returns the smallest set of settings that selects f among forms.
-func (f yoloForm) among(forms []yoloForm) string {
+// selectingSettings returns the smallest set of settings that selects f among forms.
+func (f yoloForm) selectingSettings(forms []yoloForm) string {
 	text := "task: " + f.name()
 	same := func(o yoloForm) bool { return o.name() == f.name() }
 	if slices.ContainsFunc(forms, func(o yoloForm) bool { return same(o) && o.layout() != f.layout() }) {
@@ -172,14 +172,15 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	case 1:
 		return forms[0], k.names, nil
 	case 0:
-		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] "+
-			"(v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 "+
-			"for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment%s",
-			describe([]stream.TensorSpec{s}), k.says(), k.usual())
+		return yoloForm{}, nil, f.bad(k.excludingSetting(c),
+			"%s fits no form of YOLO%s: the forms are [4+classes+extra, n] "+
+				"(v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 "+
+				"for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment%s",
+			describe([]stream.TensorSpec{s}), k.says(), k.usualBoxCount())
 	}
 	list := make([]string, len(forms))
 	for i, o := range forms {
-		list[i] = fmt.Sprintf("%s (%s)", o.among(forms), o.describe())
+		list[i] = fmt.Sprintf("%s (%s)", o.selectingSettings(forms), o.describe())
 	}
 	return yoloForm{}, nil, f.bad(k.missing(forms),
 		"is not set, and %s fits %d forms%s: set one of these under output.yolo: %s", describe([]stream.TensorSpec{s}),
@@ -199,8 +200,8 @@ func (k *yoloFacts) missing(forms []yoloForm) string {
 	return "kpt_shape"
 }
 
-// blamed returns the key of the setting that excludes all forms.
-func (k *yoloFacts) blamed(c *YOLO) string {
+// excludingSetting returns the key of the setting that excludes all forms.
+func (k *yoloFacts) excludingSetting(c *YOLO) string {
 	switch {
 	case c.Task != "":
 		return "task"
@@ -237,8 +238,8 @@ func (k *yoloFacts) says() string {
 	return " with " + strings.Join(list, ", ")
 }
 
-// usual says how many boxes most models of the input's size have, for an error.
-func (k *yoloFacts) usual() string {
+// usualBoxCount says how many boxes most models of the input's size have, for an error.
+func (k *yoloFacts) usualBoxCount() string {
 	if len(k.anchors) == 0 {
 		return ""
 	}
@@ -318,7 +319,7 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 		}
 		return false
 	})
-	least := k.least(max(columns, rows), top)
+	least := k.minLikelihood(max(columns, rows), top)
 	list = slices.DeleteFunc(list, func(o yoloForm) bool {
 		return certain(o) && likely(o) < best || !certain(o) && likely(o) < least
 	})
@@ -377,9 +378,9 @@ func (k *yoloFacts) likely(n, width int) int {
 	return 0
 }
 
-// least returns the least likelihood for a form, of a shape whose likelier dimension has likelihood most. top is the
-// highest likelihood of a form allowed by the settings and the metadata.
-func (k *yoloFacts) least(most, top int) int {
+// minLikelihood returns the least likelihood for a form, of a shape whose likelier dimension has likelihood most. top
+// is the highest likelihood of a form allowed by the settings and the metadata.
+func (k *yoloFacts) minLikelihood(most, top int) int {
 	floor := 0
 	if most > 1 {
 		floor = 1 // one of the two numbers is a number of boxes

@@ -22,9 +22,9 @@ func (k *yolo) keypoints(out []stream.Tensor, values []float32, size int, at Map
 				continue
 			}
 			j, box := from+i*k.form.dims, int(h.index)
-			x, y, score := k.at(box, j)*k.sx, k.at(box, j+1)*k.sy, float32(1)
+			x, y, score := k.value(box, j)*k.sx, k.value(box, j+1)*k.sy, float32(1)
 			if k.form.dims == 3 {
-				score = k.at(box, j+2)
+				score = k.value(box, j+2)
 				if !isScore(score) {
 					return stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name,
 						"box %d: the score of key point %d is %v, want 0 to 1: the output has perhaps another form "+
@@ -54,14 +54,14 @@ func (k *yolo) corners(out []stream.Tensor, values []float32, size int, at Mappi
 			return nil
 		}
 		i := int(h.index)
-		x, y := k.at(i, 0), k.at(i, 1)
-		sin, cos := math.Sincos(float64(k.at(i, k.form.width-1)))
-		w, h2 := float64(k.at(i, 2))/2, float64(k.at(i, 3))/2
+		x, y := k.value(i, 0), k.value(i, 1)
+		sin, cos := math.Sincos(float64(k.value(i, k.form.width-1)))
+		w, h2 := float64(k.value(i, 2))/2, float64(k.value(i, 3))/2
 		wx, wy, hx, hy := float32(w*cos), float32(w*sin), float32(-h2*sin), float32(h2*cos)
 		for _, c := range [4][2]float32{{x - wx - hx, y - wy - hy}, {x + wx - hx, y + wy - hy},
 			{x + wx + hx, y + wy + hy}, {x - wx + hx, y - wy + hy}} {
 			px, py := at.point(c[0]*k.sx, c[1]*k.sy)
-			k.points = stream.AppendFloat32(k.points, within(px), within(py))
+			k.points = stream.AppendFloat32(k.points, finiteCoordinate(px), finiteCoordinate(py))
 		}
 		return nil
 	})
@@ -70,8 +70,8 @@ func (k *yolo) corners(out []stream.Tensor, values []float32, size int, at Mappi
 		Shape: k.shapes.of(shape[0], shape[1], 4, 2), Data: k.points})
 }
 
-// within keeps a coordinate finite.
-func within(v float32) float32 { return min(max(v, -1e9), 1e9) }
+// finiteCoordinate keeps a coordinate finite.
+func finiteCoordinate(v float32) float32 { return min(max(v, -1e9), 1e9) }
 
 // eachBox calls f with each box of the result, as boxList.tensors writes the boxes: nil fills up the shorter rows.
 func (k *yolo) eachBox(values []float32, size int, f func(*candidate) error) error {
@@ -118,10 +118,11 @@ func (k *yolo) rotatedOverlap(a, b *candidate, iou float64) bool {
 
 // gaussian returns the centre and the covariance of box i.
 func (k *yolo) gaussian(i int) (x, y, xx, yy, xy float64) {
-	w, h := float64(k.at(i, 2)), float64(k.at(i, 3))
-	sin, cos := math.Sincos(float64(k.at(i, k.form.width-1)))
+	w, h := float64(k.value(i, 2)), float64(k.value(i, 3))
+	sin, cos := math.Sincos(float64(k.value(i, k.form.width-1)))
 	w, h = w*w/12, h*h/12
-	return float64(k.at(i, 0)), float64(k.at(i, 1)), w*cos*cos + h*sin*sin, w*sin*sin + h*cos*cos, (w - h) * cos * sin
+	return float64(k.value(i, 0)), float64(k.value(i, 1)), w*cos*cos + h*sin*sin,
+		w*sin*sin + h*cos*cos, (w - h) * cos * sin
 }
 
 // instanceMask makes the masks of the boxes of task segment.
@@ -199,7 +200,7 @@ func (k *yolo) instance(box *candidate, number byte, pixels []byte, protos []flo
 	clear(sums)
 	first := k.form.width - k.form.masks
 	for c := range k.form.masks {
-		coefficient, plane := k.at(int(box.index), first+c), protos[c*w*h:][:w*h]
+		coefficient, plane := k.value(int(box.index), first+c), protos[c*w*h:][:w*h]
 		for y := y1; y < y2; y++ {
 			sums := sums[(y-y1)*wide:][:wide]
 			for x, v := range plane[y*w+x1:][:wide] {
