@@ -30,14 +30,14 @@ type Config struct {
 	Hosts       []string      `yaml:"hosts" help:"further host names, accepted in the Host header of a request; *.example.org = all subdomains, * = any name"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any origin"`
 	Proxies     []string      `yaml:"trusted_proxies" example:"10.0.0.0/8" unset:"the loopback addresses" help:"addresses or ranges of reverse proxies. The quotas count the last address in X-Forwarded-For, which the proxies must append; limits.max_connections_per_address does not apply to the proxies"`
-	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"an API key with every role and no name, of 16 characters or more; file:PATH reads the key from a file. Named keys with roles: auth.keys. A flag is visible in the list of processes: use the variable or a file"`
+	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"an API key with every role and no name, of 16 characters or more, or file:PATH. Other users of the machine can read a flag: use the variable or a file"`
 	Auth        Auth          `yaml:"auth"`
-	Insecure    bool          `yaml:"insecure" help:"serve all machines without credentials. Without insecure, the commands refuse to listen beyond this machine until clients need credentials"`
+	Insecure    bool          `yaml:"insecure" help:"serve other machines without credentials, which the commands otherwise refuse"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
 	Quotas      access.Quotas `yaml:"quotas"`
 	Log         Log           `yaml:"log"`
-	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included: client, credentials, address, result. SIGHUP reopens the file"`
+	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included. SIGHUP reopens the file"`
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`
 	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md). One server at a time may use the folder, unless nats is set. Without the folder there are no tasks"`
 	NATS        NATS          `yaml:",inline"`
@@ -75,8 +75,8 @@ type Config struct {
 }
 
 type Auth struct {
-	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys and their roles, written by millrace keys add. Requests then need credentials. The file is read again after a change"`
-	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users, passwords and roles, written by millrace users add. The roles also apply to users named by auth.module, certificates and tokens. The file is read again after a change"`
+	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys and their roles, written by millrace keys add. Requests then need credentials"`
+	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users, passwords and roles, written by millrace users add, also for the users of auth.module, certificates and tokens"`
 	Module   string        `yaml:"module" path:"file" example:"users.py" advanced:"yes" help:"a Python file with a function authenticate_user(username, password), which returns the user's id, or None to refuse the login"`
 	Python   string        `yaml:"python" unset:"python3" advanced:"yes" help:"Python interpreter of auth.module: a path, or a name in PATH"`
 	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" advanced:"yes" help:"roles of users named by auth.module, a certificate or a token, for users who are not in auth.users: infer, watch, manage, metrics, work"`
@@ -103,7 +103,7 @@ type Memory struct {
 
 // Log configures the log.
 type Log struct {
-	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"lowest level of the log: messages below the level are left out"`
+	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"lowest level of the log"`
 	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines of the log"`
 	File   string `yaml:"file" advanced:"yes" help:"a file to which the log is also appended, beside standard error"`
 
@@ -270,7 +270,7 @@ type Containers struct {
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only
 // on pages with https or on localhost.
 type TLS struct {
-	Cert       string `yaml:"cert" help:"PEM file with the server's certificate; turns on TLS for http and grpc. The file is read again after a change"`
+	Cert       string `yaml:"cert" help:"PEM file with the server's certificate; turns on TLS for http and grpc"`
 	Key        string `yaml:"key" help:"PEM file with the certificate's private key"`
 	ClientCA   string `yaml:"client_ca" path:"file" example:"clients.pem" advanced:"yes" help:"PEM file with the authorities of client certificates. A client certificate is a credential, and the common name is the user's name. The file is read again after a change"`
 	SelfSigned bool   `yaml:"self_signed" help:"turn on TLS with a certificate that the server makes: for the cameras of phones on the same network"`
