@@ -130,7 +130,7 @@ func TestExtending(t *testing.T) {
 		{"-run", "^TestExtended", "./docs"},
 		{"-run", "^TestEveryBatcher$", "./batching", "-rapid.nofailfile"},
 		{"-run", "^TestEvery|^TestSettingsOfASection", "./config"},
-		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/models"},
+		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/service"},
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},
 		{"-run", "^(TestExtendedCommand|TestCommandsHaveExamples|TestSameFlags)$", "./cmd/millrace"},

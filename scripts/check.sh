@@ -36,7 +36,7 @@ compile() { go list -export -tags "$1,$tags" -f '{{""}}' ./... >/dev/null; }
 without_metrics() {
     parts=$(go list -tags "nometrics,$tags" -deps ./cmd/millrace | grep '^github.com/prometheus/')
     [ -z "$parts" ] || { printf 'the tag nometrics leaves in:\n%s\n' "$parts"; return 1; }
-    compile nometrics && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server/tests/observability
+    compile nometrics && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server/tests/service
 }
 
 # without_tracing checks the build with the tag notracing: it has no SDK, exporter, protocol or sampler of OpenTelemetry
@@ -44,7 +44,7 @@ without_metrics() {
 without_tracing() {
     parts=$(go list -tags "notracing,$tags" -deps ./cmd/millrace | grep -E 'opentelemetry.io/(otel/sdk|otel/exporters|proto|contrib/samplers)|opentracing|jaeger-client')
     [ -z "$parts" ] || { printf 'the tag notracing leaves in:\n%s\n' "$parts"; return 1; }
-    compile notracing && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server/tests/observability
+    compile notracing && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server/tests/service
 }
 
 # pure_go builds the program without a C compiler. `make release` does so for arm64, too.

@@ -9,7 +9,7 @@ SEED=${SEED:-$(date +%Y%m%d)000}
 export MILLRACE_TEST_SEED="$SEED"
 echo "soak: SEED=$SEED make soak repeats this run"
 
-step soak go test -race -count=1 -timeout 0 -tags "invariants,$tags" -run '^TestSoak$' -v ./server/tests/faults "$@" -args -soak "${SOAK:-30m}"
+step soak go test -race -count=1 -timeout 0 -tags "invariants,$tags" -run '^TestSoak$' -v ./server/tests/frames "$@" -args -soak "${SOAK:-30m}"
 step faults faults -for "${SOAK:-30m}" -seed "$SEED" -reloads 1000
 step stress go test -race -count=1 -timeout 0 -tags "invariants,$tags" -run '^TestStress$' -v ./workers "$@" -args -stress.rounds 300
 step simulations go test -count=1 -timeout 0 -tags "invariants,$tags" -v ./batching "$@"

@@ -1,9 +1,0 @@
-package faults_test
-
-import (
-	"testing"
-
-	"millrace/server/internal/servertest"
-)
-
-func TestMain(m *testing.M) { servertest.CheckLeaks(m) }

@@ -1,2 +1,0 @@
-// Package lifecycle tests how a server starts, listens, encrypts its listeners, drains and ends.
-package lifecycle

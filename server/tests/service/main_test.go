@@ -1,0 +1,9 @@
+package service_test
+
+import (
+	"testing"
+
+	"millrace/server/internal/servertest"
+)
+
+func TestMain(m *testing.M) { servertest.CheckLeaks(m) }
