@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"millrace/stream/coded"
@@ -77,15 +78,41 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
+// fieldKey has what the Field of a struct field depends on, except the struct that the Field is bound to.
+type fieldKey struct {
+	path  string
+	owner reflect.Type
+	index int
+	says  inherited
+}
+
+// knownFields has each Field without a struct, by fieldKey: the tags of a type are parsed once. A program starts, and
+// reads a configuration, by many tables of the same types.
+var knownFields sync.Map
+
+// boundField returns the setting of the field of a struct with an index.
+func boundField(path string, owner reflect.Type, index int, says inherited, at func(bool) reflect.Value) Field {
+	key := fieldKey{path, owner, index, says}
+	known, ok := knownFields.Load(key)
+	if !ok {
+		f := newField(path, owner.Field(index), says)
+		f.owner = owner
+		known, _ = knownFields.LoadOrStore(key, f)
+	}
+	f := known.(Field)
+	f.at = at
+	return f
+}
+
 // newField reads the tags. Invalid tags, a mistake of the program found by any test of the struct, cause a panic.
-func newField(path string, sf reflect.StructField, says inherited, at func(bool) reflect.Value) Field {
+func newField(path string, sf reflect.StructField, says inherited) Field {
 	tag := sf.Tag
 	f := Field{
 		Path: path, Help: tag.Get("help"), Example: tag.Get("example"), Default: tag.Get("default"), Unset: says.unset,
 		Request: says.request,
 		Words:   strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")),
 		File: tag.Get("path") == "file", Secret: tag.Get("secret") == "yes", Advanced: says.advanced,
-		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
+		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type,
 	}
 	if f.Default != "" {
 		f.Unset = ""

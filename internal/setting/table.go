@@ -72,9 +72,7 @@ func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create b
 				panic(fmt.Sprintf("setting: %s is a key of %v and of %v: begin one of them with the name of its kind",
 					path, other.owner, typ))
 			}
-			f := newField(path, sf, up.with(sf.Tag), field)
-			f.owner = typ
-			t.fields = append(t.fields, f)
+			t.fields = append(t.fields, boundField(path, typ, i, up.with(sf.Tag), field))
 		case sf.Type.Kind() == reflect.Struct && (named || sf.Anonymous):
 			if sf.Anonymous && !named || options == "inline" {
 				path = at
