@@ -101,7 +101,15 @@ func boundField(path string, owner reflect.Type, index int, says inherited, at f
 	}
 	f := known.(Field)
 	f.at = at
+	f.readWords()
 	return f
+}
+
+// readWords asks the type for its words, which packages may add to as the program starts.
+func (f *Field) readWords() {
+	if w, ok := reflect.Zero(f.typ).Interface().(interface{ Words() []string }); ok {
+		f.Words = w.Words()
+	}
 }
 
 // newField reads the tags. Invalid tags, a mistake of the program found by any test of the struct, cause a panic.
@@ -121,9 +129,7 @@ func newField(path string, sf reflect.StructField, says inherited) Field {
 		f.typ, f.isPointer = f.typ.Elem(), true
 	}
 	f.textMethod = reflect.PointerTo(f.typ).Implements(textType)
-	if w, ok := reflect.Zero(f.typ).Interface().(interface{ Words() []string }); ok {
-		f.Words = w.Words()
-	}
+	f.readWords()
 	if !f.settable() {
 		panic(fmt.Sprintf("setting: %s: no setting is read into a %v", path, sf.Type))
 	}

@@ -489,3 +489,25 @@ func FuzzSet(f *testing.F) {
 		}
 	})
 }
+
+var systems = []string{"one"}
+
+type system string
+
+func (system) Words() []string { return systems }
+
+// The words of a type are those that packages have registered when the table is made, after an earlier table too.
+func TestWordsAreRegisteredLater(t *testing.T) {
+	type host struct {
+		System system `yaml:"system" help:"a system"`
+	}
+	first := setting.TableOf("", &host{})
+	systems = append(systems, "two")
+	second := setting.TableOf("", &host{})
+	if err := first.Set("system", "two"); err == nil {
+		t.Error("the first table has a word that was registered later")
+	}
+	if err := second.Set("system", "two"); err != nil {
+		t.Error(err)
+	}
+}
