@@ -48,7 +48,8 @@ type Task struct {
 	Ended       time.Time    `json:"ended,omitzero"`
 	Input       TaskFile     `json:"input"`
 	Result      *TaskFile    `json:"result,omitempty"`
-	Error       *TaskFailure `json:"error,omitempty"` // of the newest failed attempt
+	Error       *TaskFailure `json:"error,omitempty"`     // of the newest failed attempt
+	LogBytes    int64        `json:"log_bytes,omitempty"` // of the kept logs, at the end of the newest attempt
 }
 
 // Over reports whether the task has ended.
@@ -154,7 +155,7 @@ func (c *Client) RetryTask(ctx context.Context, id string) (Task, error) {
 	return c.task(ctx, http.MethodPost, id, "retry", nil)
 }
 
-// DeleteTask deletes a task that does not run, with input and result.
+// DeleteTask deletes a task that does not run, with input, result and logs.
 func (c *Client) DeleteTask(ctx context.Context, id string) error {
 	if id == "" {
 		return errNoTask()
@@ -212,19 +213,12 @@ func (c *Client) TaskResult(ctx context.Context, id string, offset int64) (io.Re
 	if id == "" {
 		return nil, errNoTask()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(nil, "v2", "tasks", id, "result").String(), nil)
-	if err != nil {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "%w", err)
-	}
+	header := http.Header{}
 	if offset > 0 {
-		req.Header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
+		header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
 	}
-	resp, err := c.begin(req)
+	resp, err := c.openTask(ctx, header, nil, id, "result")
 	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode/100 != 2 {
-		_, err := c.finish(resp)
 		return nil, err
 	}
 	if offset > 0 && resp.StatusCode != http.StatusPartialContent {
@@ -232,4 +226,39 @@ func (c *Client) TaskResult(ctx context.Context, id string, offset int64) (io.Re
 		return nil, stream.Errorf(stream.Unsupported, "", "the server does not send a part of the result: begin at 0")
 	}
 	return resp.Body, nil
+}
+
+// TaskLogs opens what the model has written for people while a task ran: the end of the log of each of the newest
+// attempts. With follow, the reader waits for further bytes until the task has ended. The caller closes the reader.
+func (c *Client) TaskLogs(ctx context.Context, id string, follow bool) (io.ReadCloser, error) {
+	if id == "" {
+		return nil, errNoTask()
+	}
+	q := url.Values{}
+	if follow {
+		q.Set("follow", "true")
+	}
+	resp, err := c.openTask(ctx, http.Header{}, q, id, "logs")
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// openTask opens a file of a task.
+func (c *Client) openTask(ctx context.Context, header http.Header, q url.Values, id, what string) (*http.Response,
+	error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(q, "v2", "tasks", id, what).String(), nil)
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%w", err)
+	}
+	req.Header = header
+	resp, err := c.begin(req)
+	if err == nil && resp.StatusCode/100 != 2 {
+		_, err = c.finish(resp)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
 }

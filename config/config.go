@@ -253,7 +253,7 @@ type Tasks struct {
 	Retention  time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`
 	MaxInput   int64         `yaml:"max_input" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"largest input of a task"`
 	MaxWaiting int           `yaml:"max_waiting" default:"100000" min:"1" max:"10000000" advanced:"yes" help:"tasks that wait or run, at most; further tasks are refused as overloaded"`
-	MaxBytes   int64         `yaml:"max_bytes" default:"64GiB" min:"1" unit:"bytes" advanced:"yes" help:"stored bytes of inputs and results from which further tasks are refused as overloaded"`
+	MaxBytes   int64         `yaml:"max_bytes" default:"64GiB" min:"1" unit:"bytes" advanced:"yes" help:"stored bytes of inputs, results and logs from which further tasks are refused as overloaded"`
 	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" advanced:"yes" help:"a task whose consumer sends no sign of life for this time is queued again"`
 
 	Webhooks      string `yaml:"webhooks" default:"off" words:"off on" advanced:"yes" help:"on: a submission may name an address that is told of the end of the task; a private address only with sources.allow_private"`

@@ -22,7 +22,7 @@ type Metrics struct {
 	Goroutines    map[string]int    // by starting group
 	Contexts      uint64            // malformed trace contexts, ignored
 	Tasks         map[string]int    // stored, by state; nil without a data folder
-	TaskBytes     int64             // of inputs and results of tasks
+	TaskBytes     int64             // of inputs, results and logs of tasks
 	TasksQueued   map[string]uint64 // by origin
 	TasksEnded    map[string]uint64 // by state
 	TaskAttempts  uint64            // claims of tasks by consumers

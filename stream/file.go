@@ -10,6 +10,7 @@ type FileRun struct {
 	Type  string // media type of the input; "" = unknown
 	Size  int64  // of the input
 	Input io.ReaderAt
+	Log   io.Writer // gets what the model writes for people; nil = nobody reads the log
 	// Create begins the result. The model calls Create at most once, and only when it has a result.
 	Create func(name, mediaType string) (io.Writer, error)
 }

@@ -253,6 +253,7 @@ func (c *StoreClaim) Report(p Progress) error { return c.change(func(t *Task) { 
 func (c *StoreClaim) Finish(result File) error {
 	err := c.change(func(t *Task) {
 		t.State, t.Ended, t.Result, t.Error = Finished, time.Now().UTC(), &result, nil
+		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
 	if errors.Is(err, ErrClaimLost) {
 		key := resultKey(c.id, c.attempt)
@@ -265,7 +266,7 @@ func (c *StoreClaim) Finish(result File) error {
 func (c *StoreClaim) Fail(f Failure, again bool) error {
 	return c.change(func(t *Task) {
 		now := time.Now().UTC()
-		t.Error = &f
+		t.Error, t.LogBytes = &f, c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 		if again && t.Attempt < t.LastAttempt {
 			t.State, t.NotBefore = Queued, now.Add(waitBefore(t.Attempt+1))
 			return
@@ -279,6 +280,7 @@ func (c *StoreClaim) Release() error {
 	return c.change(func(t *Task) {
 		t.State, t.Consumer, t.Claimant, t.Started = Queued, "", "", time.Time{}
 		t.LastAttempt++
+		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
 }
 

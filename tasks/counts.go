@@ -5,7 +5,7 @@ import "maps"
 // Use is what the tasks of one owner take up.
 type Use struct {
 	Waiting int   // tasks that have not ended
-	Bytes   int64 // of the records, inputs and results of all tasks
+	Bytes   int64 // of the records, inputs, results and logs of all tasks
 }
 
 // Stats counts the tasks of a Store since Open. Of changes by other processes that follow on one another quickly, a
@@ -14,7 +14,7 @@ type Use struct {
 //	Submitted + Found + Retried = the sum of Ended + Stored[Queued] + Stored[Running].
 type Stats struct {
 	Stored    map[State]int    // present tasks
-	Bytes     int64            // of the inputs and results of all tasks
+	Bytes     int64            // of the inputs, results and logs of all tasks
 	Submitted uint64           // new tasks
 	Found     uint64           // tasks that had not ended at Open
 	Retried   uint64           // ended tasks that Retry queued again

@@ -33,6 +33,7 @@ type entry struct {
 	at      time.Time
 	place   [3]int // in ready, due and hooks; -1 = not there
 	watched chan struct{}
+	logged  chan struct{} // closed when the log grows; nil = nobody waits
 }
 
 // The heaps of an entry.

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"io"
 
 	"millrace/tasks/blob"
 )
@@ -33,6 +34,9 @@ type Claim interface {
 	Input() (blob.Reader, error)
 	// Create begins the result of this attempt.
 	Create() (blob.Writer, error)
+	// Log returns the log of this attempt, for what the model writes for people. The log keeps the last bytes. A log
+	// that cannot be kept fails no task: Write returns no error. Log is safe for concurrent use.
+	Log() io.Writer
 	// Report renews the claim and stores the progress.
 	Report(p Progress) error
 	// Finish ends the task with the result that Create has made.

@@ -21,7 +21,7 @@ type Options struct {
 	Lease      time.Duration // a running task without a renewal for this time is queued again; default 30 s
 	Retention  time.Duration // from the end of a task to its deletion; default 7 days
 	MaxWaiting int           // tasks that have not ended, at most; default 100,000
-	MaxBytes   int64         // stored bytes of inputs and results from which tasks are refused; default 64 GiB
+	MaxBytes   int64         // stored bytes of inputs, results and logs from which tasks are refused; default 64 GiB
 	NATS       *NATS         // keeps the records, and other processes share the data folder; nil = embedded
 	Log        *slog.Logger
 }
@@ -41,15 +41,22 @@ func (o Options) filled() Options {
 type Store struct {
 	opts  Options
 	kv    jetstream.KeyValue
-	blobs blob.Store
+	blobs Blobs
 
+	logging    sync.Mutex // held while a log grows
 	mu         sync.Mutex
 	index      index
 	submitting map[string]int // submissions in progress, by owner
 }
 
+// Blobs keep the files of a Store.
+type Blobs interface {
+	blob.Store
+	blob.Growing
+}
+
 // Open opens the tasks of a broker and their files, and returns when the index holds every task.
-func Open(ctx context.Context, b *Broker, blobs blob.Store, o Options) (*Store, error) {
+func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error) {
 	o = o.filled()
 	kv, err := b.bucket(ctx)
 	if err != nil {
@@ -216,7 +223,7 @@ func (s *Store) admit(n *Submission) (release func(), err error) {
 	}
 	if s.index.bytes >= s.opts.MaxBytes {
 		return nil, coded.Errorf(coded.Overloaded, "tasks.max_bytes",
-			"inputs and results have as many bytes as allowed: delete tasks, or submit again later")
+			"inputs, results and logs have as many bytes as allowed: delete tasks, or submit again later")
 	}
 	s.submitting[n.Owner]++
 	return func() {
@@ -393,7 +400,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
 		if t.State.Ended() {
 			return coded.Errorf(coded.Conflict, "", "the task has ended: it is %s", t.State)
 		}
-		t.State, t.Ended = Cancelled, time.Now().UTC()
+		t.State, t.Ended, t.LogBytes = Cancelled, time.Now().UTC(), s.logBytes(ctx, id)
 		return nil
 	})
 }

@@ -61,6 +61,7 @@ type Task struct {
 	Result   *File    `json:"result,omitempty"`
 	Error    *Failure `json:"error,omitempty"` // of the newest failed attempt
 	Progress Progress `json:"progress,omitzero"`
+	LogBytes int64    `json:"log_bytes,omitempty"` // of the kept logs, at the end of the newest attempt
 }
 
 // recordBytes is what the record of a task counts as, beside the files.
@@ -68,7 +69,7 @@ const recordBytes = 1 << 10
 
 // bytes returns the bytes of the record and the files of the task.
 func (t *Task) bytes() int64 {
-	n := recordBytes + t.Input.Size
+	n := recordBytes + t.Input.Size + t.LogBytes
 	if t.Result != nil {
 		n += t.Result.Size
 	}

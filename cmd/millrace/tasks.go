@@ -34,7 +34,7 @@ func tasksCommand() *cobra.Command {
 	c.Long = `List the tasks of a running server, the newest first: inferences whose answers the server keeps until they are
 fetched. The server needs the setting data.`
 	c.Example = tasksExamples
-	c.AddCommand(listTasks("list"), submitTask(), showTask(), waitForTask(), taskResult(),
+	c.AddCommand(listTasks("list"), submitTask(), showTask(), waitForTask(), taskResult(), taskLogs(),
 		eachTask("cancel", "Cancel tasks that have not ended", func(ctx context.Context, cl *client.Client,
 			id string) error {
 			_, err := cl.CancelTask(ctx, id)
@@ -45,7 +45,7 @@ fetched. The server needs the setting data.`
 				_, err := cl.RetryTask(ctx, id)
 				return err
 			}),
-		eachTask("delete", "Delete tasks that do not run, with inputs and results",
+		eachTask("delete", "Delete tasks that do not run, with inputs, results and logs",
 			func(ctx context.Context, cl *client.Client, id string) error { return cl.DeleteTask(ctx, id) }))
 	return c
 }

@@ -43,9 +43,14 @@ func TestTasks(t *testing.T) {
 	want(0, task.ID+" finished", "wait", task.ID)
 	want(0, `"data":[7,8]`, "result", task.ID)
 	want(0, "request.json 69 application/json", "show", task.ID)
+	if out := want(0, "", "logs", task.ID); out != "" { // identity writes nothing for people
+		t.Errorf("the log: %q", out)
+	}
+	want(0, "", "logs", "--follow", task.ID)
 	want(1, "it has a result", "retry", task.ID)
 	want(0, "", "delete", task.ID)
 	want(1, "there is no task", "show", task.ID)
+	want(1, "there is no task", "logs", task.ID)
 
 	if err := os.WriteFile(request, []byte(`{"inputs":7}`), 0o600); err != nil {
 		t.Fatal(err)

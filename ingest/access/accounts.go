@@ -31,7 +31,7 @@ type Quotas struct {
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" advanced:"yes" help:"most endpoints created by one client's load requests at once"`
 	Regions   *int    `yaml:"regions" unset:"three quarters of limits.max_regions" example:"64" min:"0" max:"65536" advanced:"yes" help:"most shared memory regions of one client at once"`
 	Tasks     *int    `yaml:"tasks" unset:"three quarters of tasks.max_waiting" example:"10000" min:"0" max:"10000000" advanced:"yes" help:"most tasks of one client that have not ended"`
-	TaskBytes *int64  `yaml:"task_bytes" unset:"three quarters of tasks.max_bytes" example:"8GiB" min:"0" unit:"bytes" advanced:"yes" help:"bytes of inputs and results of one client from which further tasks of the client are refused"`
+	TaskBytes *int64  `yaml:"task_bytes" unset:"three quarters of tasks.max_bytes" example:"8GiB" min:"0" unit:"bytes" advanced:"yes" help:"bytes of inputs, results and logs of one client from which further tasks of the client are refused"`
 
 	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" advanced:"yes" help:"a client may use the quota of this time at once"`
 }

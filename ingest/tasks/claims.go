@@ -35,6 +35,7 @@ const claimPath = claimsRoot + "/:id/:attempt"
 // Bounds of the requests of consumers.
 const (
 	maxClaimBody = 1 << 20
+	maxLogBody   = 256 << 10
 	maxModels    = 10000
 	maxClaimWait = time.Minute
 	maxMessage   = 4 << 10 // bytes of the message of a failure that are kept
@@ -81,6 +82,7 @@ func (w *claims) routes(app fiber.Router) {
 	app.Get(claimPath+"/input", w.input)
 	app.Put(claimPath+"/result", w.result)
 	app.Post(claimPath+"/renew", w.renew)
+	app.Post(claimPath+"/log", w.log)
 	app.Post(claimPath+"/fail", w.fail)
 	app.Post(claimPath+"/release", w.release)
 }
@@ -412,6 +414,32 @@ func (w *claims) renew(c *fiber.Ctx) error {
 		k, _ := keyOf(c)
 		w.giveBack(k, claimantOf(by))
 		return cause
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// offsetHeader has the offset of the first byte of a body in the log.
+const offsetHeader = "Upload-Offset"
+
+// log appends to the log of the attempt.
+func (w *claims) log(c *fiber.Ctx) error {
+	_, held, err := w.held(c)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	at, err := strconv.ParseInt(c.Get(offsetHeader), 10, 64)
+	if err != nil || at < 0 {
+		return stream.Errorf(stream.InvalidArgument, offsetHeader, "%.40q is no offset in the log",
+			c.Get(offsetHeader))
+	}
+	body, err := w.http.ReadSmall(c, maxLogBody)
+	if err != nil {
+		return err
+	}
+	t := held.Task()
+	if err := w.opts.Data.AppendLog(c.UserContext(), t.ID, t.Attempt, at, body); err != nil {
+		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
 }

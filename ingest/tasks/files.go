@@ -16,7 +16,7 @@ func (a *Adapter) runFile(c tasks.Claim, in blob.Reader) (result tasks.File, err
 	var out blob.Writer
 	f := &stream.FileRun{
 		ID: fmt.Sprintf("%s-%d", t.ID, t.Attempt), Name: t.Input.Name, Type: t.Input.Type,
-		Size: in.Size(), Input: in,
+		Size: in.Size(), Input: in, Log: c.Log(),
 		Create: func(name, mediaType string) (w io.Writer, err error) {
 			result.Name, result.Type = name, mediaType
 			out, err = c.Create()

@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -37,6 +38,7 @@ func (upper) RunFile(ctx context.Context, f *stream.FileRun) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(f.Log, "read %d bytes of %s\n", len(b), f.Name)
 	switch text := string(b); {
 	case text == "hang":
 		<-ctx.Done()

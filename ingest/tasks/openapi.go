@@ -62,6 +62,15 @@ var Routes = []openapi.Route{
 		Answer: openapi.Raw{MediaType: "*/*", Doc: "the result, as the model answered"},
 	},
 	{
+		Method: "GET", Path: root + "/:id/logs", Role: role.Infer, Tag: tagTasks, Limited: true,
+		Summary: "What the model has written for people while the task ran",
+		Doc: "The last MiB of the newest three attempts that wrote something. The log of each attempt but the first " +
+			"begins with the line === attempt N ===.",
+		Query: []openapi.Param{{Name: "follow", Type: "boolean",
+			Doc: "send further bytes as they come, until the task has ended; default false"}},
+		Answer: openapi.Raw{MediaType: "text/plain", Doc: "the logs"},
+	},
+	{
 		Method: "GET", Path: root + "/:id/events", Role: role.Infer, Tag: tagTasks, Limited: true,
 		Summary: "The changes of a task as server-sent events, until the task has ended",
 		Answer:  openapi.Raw{MediaType: "text/event-stream"},
@@ -104,6 +113,13 @@ var Routes = []openapi.Route{
 		Doc: "The claim is renewed at once. The answer follows after the wait, or with 409 when the task is no " +
 			"longer the consumer's.",
 		Body: renewal{},
+	},
+	{
+		Method: "POST", Path: claimPath + "/log", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
+		Summary: "Append to the log of the attempt of a claimed task",
+		Doc: "The body has at most 256 KiB, and the header Upload-Offset has the offset of the body in the log. " +
+			"Bytes that the log has already are left out, so that the request may be repeated.",
+		Body: openapi.Raw{MediaType: "*/*", Doc: "bytes of the log"},
 	},
 	{
 		Method: "POST", Path: claimPath + "/fail", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,

@@ -33,6 +33,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Get(root, a.list)
 	app.Get(root+"/:id", a.show)
 	app.Get(root+"/:id/result", a.result)
+	app.Get(root+"/:id/logs", a.logs)
 	app.Get(root+"/:id/events", a.events)
 	app.Post(root+"/:id/cancel", a.change((*tasks.Store).Cancel))
 	app.Post(root+"/:id/retry", a.retry)

@@ -25,6 +25,23 @@ type Store interface {
 	Usage() int64
 }
 
+// Growing keeps blobs that grow while readers read the blobs, such as logs. All methods are safe for concurrent use.
+// Calls of Append for one key must not overlap.
+type Growing interface {
+	// Append adds bytes to the end of a blob, and makes a missing blob. Readers see the bytes at once. The bytes are
+	// durable when the operating system has written the file. Errors: NotFound, when the folder of the key does not
+	// exist: the log of a deleted task makes no folder.
+	Append(ctx context.Context, key string, b []byte) error
+	// List returns the blobs directly in a folder, sorted by name. A missing folder has none.
+	List(ctx context.Context, folder string) ([]Entry, error)
+}
+
+// Entry is a blob of a folder.
+type Entry struct {
+	Name string // the last element of the key
+	Size int64
+}
+
 // Writer writes one blob. Exactly one of Commit and Discard ends the writing.
 type Writer interface {
 	io.Writer

@@ -35,6 +35,11 @@ type FilesOptions struct {
 // unfinishedAge is the age from which no process of a shared folder still writes a temporary file.
 const unfinishedAge = 24 * time.Hour
 
+var (
+	_ Store   = (*Files)(nil)
+	_ Growing = (*Files)(nil)
+)
+
 // temporary is the folder of unfinished blobs. Keys cannot begin with a dot.
 const temporary = ".writing"
 
@@ -252,6 +257,45 @@ func (f *Files) Open(_ context.Context, key string) (Reader, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return fileReader{file, info.Size()}, nil
+}
+
+// Append implements Growing.
+func (f *Files) Append(ctx context.Context, key string, b []byte) error {
+	if err := errors.Join(checkKey(key), ctx.Err()); err != nil {
+		return err
+	}
+	file, err := f.root.OpenFile(key, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return stream.Errorf(stream.NotFound, "", "the folder of the stored file %s does not exist", key)
+	}
+	if err != nil {
+		return err
+	}
+	n, err := file.Write(b)
+	f.bytes.Add(int64(n))
+	return errors.Join(err, file.Close())
+}
+
+// List implements Growing.
+func (f *Files) List(_ context.Context, folder string) ([]Entry, error) {
+	if err := checkKey(folder); err != nil {
+		return nil, err
+	}
+	all, err := fs.ReadDir(f.root.FS(), folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var found []Entry
+	for _, d := range all {
+		info, failed := d.Info()
+		switch {
+		case failed == nil && info.Mode().IsRegular():
+			found = append(found, Entry{d.Name(), info.Size()})
+		case failed != nil && !errors.Is(failed, fs.ErrNotExist):
+			err = errors.Join(err, failed)
+		}
+	}
+	return found, err
 }
 
 // fileReader reads one blob of Files.

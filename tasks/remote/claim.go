@@ -38,6 +38,8 @@ type claim struct {
 	ending atomic.Bool // a request that ends the claim is on the way: its answer says whether the claim was lost
 	closed sync.Once
 
+	log *logSender
+
 	mu       sync.Mutex
 	progress tasks.Progress
 }
@@ -48,6 +50,7 @@ func (s *Source) begin(work context.Context, g *given) *claim {
 	c := &claim{of: s, task: g.Task, lease: max(time.Duration(g.LeaseMS)*time.Millisecond, 100*time.Millisecond),
 		path: claimsRoot + "/" + name, folder: filepath.Join(s.folder.path, filepath.FromSlash(name))}
 	c.ctx, c.end = context.WithCancelCause(work)
+	c.log = newLogSender(c)
 	go c.keep()
 	return c
 }
@@ -211,6 +214,9 @@ func (c *claim) fetchFrom(f *os.File, sum hash.Hash, at int64) (int64, error) {
 	return n, stalled(ctx, err)
 }
 
+// Log implements tasks.Claim.
+func (c *claim) Log() io.Writer { return c.log }
+
 // Create implements tasks.Claim.
 func (c *claim) Create() (blob.Writer, error) {
 	if err := context.Cause(c.ctx); err != nil {
@@ -246,7 +252,10 @@ func (c *claim) last(send func(context.Context) error) error {
 		if err := context.Cause(c.ctx); err != nil {
 			return err
 		}
-		err := send(c.ctx)
+		err := c.log.flush(c.ctx)
+		if err == nil {
+			err = send(c.ctx)
+		}
 		switch {
 		case err == nil:
 			c.close(context.Canceled)
@@ -303,6 +312,7 @@ func (c *claim) Release() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), releaseTime)
 	defer cancel()
 	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	_ = c.log.flush(ctx) // a log without its last lines is no reason to keep the task
 	for {
 		err := c.of.post(ctx, c.path+"/release", nil, nil)
 		switch {

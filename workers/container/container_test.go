@@ -35,6 +35,9 @@ func TestTasks(t *testing.T) {
 		!strings.HasPrefix(task.Result.Type, "text/plain") {
 		t.Errorf("a file: %+v, error %+v, result %+v %q", task.State, task.Error, task.Result, text)
 	}
+	if _, log := r.do("GET", "/v2/tasks/"+task.ID+"/logs", "", nil); log != "the input: [/input/a.txt]\n" {
+		t.Errorf("the log: %q", log)
+	}
 	var in bytes.Buffer
 	z := zip.NewWriter(&in)
 	w, _ := z.Create("a/b.txt")

@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -82,7 +83,11 @@ func (j *job) runContainer(ctx context.Context) error {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		_, _ = stdcopy.StdCopy(&j.lines, &j.lines, attached.Reader)
+		var to io.Writer = &j.lines
+		if j.run.Log != nil {
+			to = io.MultiWriter(to, j.run.Log)
+		}
+		_, _ = stdcopy.StdCopy(to, to, attached.Reader)
 	}()
 	defer func() { attached.Close(); <-read }()
 	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
