@@ -48,6 +48,7 @@ type Task struct {
 	Ended       time.Time    `json:"ended,omitzero"`
 	Input       TaskFile     `json:"input"`
 	Result      *TaskFile    `json:"result,omitempty"`
+	Progress    TaskProgress `json:"progress,omitzero"`   // of the newest attempt
 	Error       *TaskFailure `json:"error,omitempty"`     // of the newest failed attempt
 	LogBytes    int64        `json:"log_bytes,omitempty"` // of the kept logs, at the end of the newest attempt
 }
@@ -61,6 +62,13 @@ type TaskFile struct {
 	SHA256 string `json:"sha256"`
 	Type   string `json:"type,omitempty"`
 	Name   string `json:"name,omitempty"`
+}
+
+// TaskProgress is how far an attempt is.
+type TaskProgress struct {
+	Done  int64  `json:"done"`
+	Total int64  `json:"total,omitempty"` // 0 = unknown
+	Unit  string `json:"unit,omitempty"`  // of both numbers, such as frames
 }
 
 // TaskFailure is the reason of a failed attempt.

@@ -11,6 +11,8 @@ type FileRun struct {
 	Size  int64  // of the input
 	Input io.ReaderAt
 	Log   io.Writer // gets what the model writes for people; nil = nobody reads the log
+	// Progress shows how far the run is, in a unit such as frames; total 0 = unknown. nil = nobody reads the progress.
+	Progress func(done, total int64, unit string)
 	// Create begins the result. The model calls Create at most once, and only when it has a result.
 	Create func(name, mediaType string) (io.Writer, error)
 }

@@ -199,6 +199,7 @@ func (c *StoreClaim) change(f func(*Task)) error {
 	ctx := context.WithoutCancel(c.ctx)
 	for !c.ended {
 		t := c.task
+		t.Progress = c.store.shown(&t)
 		f(&t)
 		next, err := c.store.write(ctx, t, c.revision)
 		if errors.Is(err, errLost) {
@@ -247,7 +248,10 @@ func (c *StoreClaim) stop(ended bool, cause error) {
 }
 
 // Report implements Claim.
-func (c *StoreClaim) Report(p Progress) error { return c.change(func(t *Task) { t.Progress = p }) }
+func (c *StoreClaim) Report(p Progress) error { return c.store.show(c.id, c.attempt, p) }
+
+// Renew renews the claim of a consumer on another host.
+func (c *StoreClaim) Renew() error { return c.change(func(*Task) {}) }
 
 // Finish implements Claim. The result of a lost claim is deleted.
 func (c *StoreClaim) Finish(result File) error {
@@ -268,7 +272,7 @@ func (c *StoreClaim) Fail(f Failure, again bool) error {
 		now := time.Now().UTC()
 		t.Error, t.LogBytes = &f, c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 		if again && t.Attempt < t.LastAttempt {
-			t.State, t.NotBefore = Queued, now.Add(waitBefore(t.Attempt+1))
+			t.State, t.NotBefore, t.Progress = Queued, now.Add(waitBefore(t.Attempt+1)), Progress{}
 			return
 		}
 		t.State, t.Ended = Failed, now
@@ -278,7 +282,7 @@ func (c *StoreClaim) Fail(f Failure, again bool) error {
 // Release implements Claim.
 func (c *StoreClaim) Release() error {
 	return c.change(func(t *Task) {
-		t.State, t.Consumer, t.Claimant, t.Started = Queued, "", "", time.Time{}
+		t.State, t.Consumer, t.Claimant, t.Started, t.Progress = Queued, "", "", time.Time{}, Progress{}
 		t.LastAttempt++
 		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})

@@ -73,7 +73,7 @@ func (s *Store) settle(ctx context.Context, t Task, revision uint64, now time.Ti
 		t.State, t.Ended = Failed, now
 		t.Error = lostConsumer(t)
 	default:
-		t.State, t.Error = Queued, lostConsumer(t)
+		t.State, t.Error, t.Progress = Queued, lostConsumer(t), Progress{}
 	}
 	if _, err := s.write(ctx, t, revision); err == errLost {
 		_, _, err = s.newest(ctx, t.ID)

@@ -34,6 +34,9 @@ type entry struct {
 	place   [3]int // in ready, due and hooks; -1 = not there
 	watched chan struct{}
 	logged  chan struct{} // closed when the log grows; nil = nobody waits
+	told    time.Time     // when watchers were last told of progress
+	telling bool          // watchers will be told after progressPause
+	live    bool          // Progress is newer than the progress in the record
 }
 
 // The heaps of an entry.
@@ -76,15 +79,17 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 		old = &e.Task
 	}
 	x.counts.change(old, t)
-	if e.watched != nil {
-		close(e.watched)
-		e.watched = nil
-	}
+	e.tell()
 	if t == nil {
 		x.remove(id, e)
 		return
 	}
+	progress := t.Progress
+	if e.live = e.live && t.State == Running && t.Attempt == e.Attempt; e.live {
+		progress = e.Progress
+	}
 	e.Task, e.revision = *t, revision
+	e.Progress = progress
 	x.use(t, 1)
 	x.place(e, now)
 	x.hook(e)
@@ -271,7 +276,15 @@ func (x *index) wait() <-chan struct{} {
 	return x.more
 }
 
-// changed returns a channel that is closed at the next revision of the task.
+// tell wakes those who wait for a change of the task.
+func (e *entry) tell() {
+	if e.watched != nil {
+		close(e.watched)
+		e.watched = nil
+	}
+}
+
+// changed returns a channel that is closed at the next revision or progress of the task.
 func (e *entry) changed() <-chan struct{} {
 	if e.watched == nil {
 		e.watched = make(chan struct{})

@@ -37,7 +37,7 @@ type Claim interface {
 	// Log returns the log of this attempt, for what the model writes for people. The log keeps the last bytes. A log
 	// that cannot be kept fails no task: Write returns no error. Log is safe for concurrent use.
 	Log() io.Writer
-	// Report renews the claim and stores the progress.
+	// Report shows the progress to clients. The record of the task has the progress of the newest renewal.
 	Report(p Progress) error
 	// Finish ends the task with the result that Create has made.
 	Finish(result File) error

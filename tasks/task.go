@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
@@ -96,10 +97,23 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// Progress is how far the newest attempt is, in units of the consumer such as frames. Total 0 = unknown.
+// Progress is how far the newest attempt is.
 type Progress struct {
-	Done  int64 `json:"done"`
-	Total int64 `json:"total,omitempty"`
+	Done  int64  `json:"done"`
+	Total int64  `json:"total,omitempty"` // 0 = unknown
+	Unit  string `json:"unit,omitempty"`  // of both numbers, such as frames
+}
+
+// maxUnit is the longest unit.
+const maxUnit = 32
+
+// Check refuses a progress that no client should get.
+func (p Progress) Check() error {
+	if p.Done < 0 || p.Total < 0 || len(p.Unit) > maxUnit || strings.ContainsFunc(p.Unit, unicode.IsControl) {
+		return coded.Errorf(coded.InvalidArgument, "progress",
+			"has a negative number, or a unit that is longer than %d bytes or has control characters", maxUnit)
+	}
+	return nil
 }
 
 // newID returns an id for a task submitted at a time. Ids sort by the time of the submission.

@@ -273,37 +273,6 @@ func endOfTask(t *client.Task) error {
 	return fmt.Errorf("the task %s is %s", t.ID, t.State)
 }
 
-// waitTask waits for the end of a task, and writes each change of the state to w.
-func waitTask(ctx context.Context, cl *client.Client, id string, w io.Writer) (client.Task, error) {
-	shown := ""
-	for {
-		t, err := cl.TaskWithin(ctx, id, time.Second)
-		if err != nil {
-			return t, err
-		}
-		if state := stateOfTask(&t); state != shown && !t.Over() {
-			fmt.Fprintln(w, state)
-			shown = state
-		}
-		if t.Over() {
-			return t, nil
-		}
-	}
-}
-
-// stateOfTask returns the state for people.
-func stateOfTask(t *client.Task) string {
-	switch {
-	case t.State == "running":
-		return fmt.Sprintf("running on %s, attempt %d of %d", t.Consumer, t.Attempt, t.LastAttempt)
-	case t.Error != nil && !t.Over():
-		return "waiting after a failed attempt: " + oneLine(t.Error.Message)
-	case t.State == "queued":
-		return "waiting"
-	}
-	return t.State
-}
-
 func showTask() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "show ID",

@@ -82,6 +82,7 @@ func (w *claims) routes(app fiber.Router) {
 	app.Get(claimPath+"/input", w.input)
 	app.Put(claimPath+"/result", w.result)
 	app.Post(claimPath+"/renew", w.renew)
+	app.Post(claimPath+"/progress", w.progress)
 	app.Post(claimPath+"/log", w.log)
 	app.Post(claimPath+"/fail", w.fail)
 	app.Post(claimPath+"/release", w.release)
@@ -394,7 +395,11 @@ func (w *claims) renew(c *fiber.Ctx) error {
 	if err := checkWait(r.WaitMS); err != nil {
 		return err
 	}
-	if err := held.Report(r.Progress); err != nil {
+	err = held.Renew()
+	if err == nil && r.Progress != (tasks.Progress{}) {
+		err = held.Report(r.Progress)
+	}
+	if err != nil {
 		return w.lost(err)
 	}
 	if r.WaitMS == 0 {
@@ -414,6 +419,23 @@ func (w *claims) renew(c *fiber.Ctx) error {
 		k, _ := keyOf(c)
 		w.giveBack(k, claimantOf(by))
 		return cause
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// progress shows the progress of a claimed task.
+func (w *claims) progress(c *fiber.Ctx) error {
+	_, held, err := w.held(c)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	var p tasks.Progress
+	if err := w.read(c, &p); err != nil {
+		return err
+	}
+	if err := held.Report(p); err != nil {
+		return w.lost(err)
 	}
 	return c.SendStatus(http.StatusNoContent)
 }

@@ -17,6 +17,9 @@ func (a *Adapter) runFile(c tasks.Claim, in blob.Reader) (result tasks.File, err
 	f := &stream.FileRun{
 		ID: fmt.Sprintf("%s-%d", t.ID, t.Attempt), Name: t.Input.Name, Type: t.Input.Type,
 		Size: in.Size(), Input: in, Log: c.Log(),
+		Progress: func(done, total int64, unit string) {
+			_ = c.Report(tasks.Progress{Done: done, Total: total, Unit: unit}) // the context says when the claim ends
+		},
 		Create: func(name, mediaType string) (w io.Writer, err error) {
 			result.Name, result.Type = name, mediaType
 			out, err = c.Create()

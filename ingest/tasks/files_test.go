@@ -39,6 +39,7 @@ func (upper) RunFile(ctx context.Context, f *stream.FileRun) error {
 		return err
 	}
 	fmt.Fprintf(f.Log, "read %d bytes of %s\n", len(b), f.Name)
+	f.Progress(3, 10, "words")
 	switch text := string(b); {
 	case text == "hang":
 		<-ctx.Done()

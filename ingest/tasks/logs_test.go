@@ -137,3 +137,39 @@ func TestLogsOfConsumers(t *testing.T) {
 	}
 	r.do("POST", "/v2/tasks/"+task.ID+"/cancel", header["eva"], nil)
 }
+
+// TestProgress: the progress of a running task is in the task, in lists and in events, whether the server or another
+// host runs the task.
+func TestProgress(t *testing.T) {
+	const want = `"progress":{"done":3,"total":10,"unit":"words"}`
+	for _, where := range []string{"server", "other host"} {
+		t.Run(where, func(t *testing.T) {
+			r := start(t, t.TempDir(), func(c *server.Config) {
+				if c.Models = upperModels; where != "server" {
+					c.Models, c.Tasks.Consume = nil, server.Off
+				}
+			})
+			if where != "server" {
+				work(t, r, "")
+			}
+			task := r.submit("model=up", nil, "hang")
+			events, err := http.Get(r.URL("http") + "/v2/tasks/" + task.ID + "/events")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer events.Body.Close()
+			lines := bufio.NewScanner(events.Body)
+			for lines.Scan() && !strings.Contains(lines.Text(), want) {
+			}
+			if !strings.Contains(lines.Text(), want) {
+				t.Fatalf("no event has %s: %v", want, lines.Err())
+			}
+			for _, path := range []string{"/v2/tasks", "/v2/tasks/" + task.ID} {
+				if _, text := r.do("GET", path, nil, nil); !strings.Contains(text, want) {
+					t.Errorf("%s: %s", path, text)
+				}
+			}
+			r.do("POST", "/v2/tasks/"+task.ID+"/cancel", nil, nil)
+		})
+	}
+}

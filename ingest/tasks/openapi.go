@@ -115,6 +115,10 @@ var Routes = []openapi.Route{
 		Body: renewal{},
 	},
 	{
+		Method: "POST", Path: claimPath + "/progress", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
+		Summary: "Show the progress of a claimed task", Doc: "The claim is not renewed.", Body: tasks.Progress{},
+	},
+	{
 		Method: "POST", Path: claimPath + "/log", Role: role.Work, Tag: tagWork, Limited: true, Status: 204,
 		Summary: "Append to the log of the attempt of a claimed task",
 		Doc: "The body has at most 256 KiB, and the header Upload-Offset has the offset of the body in the log. " +

@@ -40,8 +40,9 @@ type claim struct {
 
 	log *logSender
 
-	mu       sync.Mutex
-	progress tasks.Progress
+	mu        sync.Mutex
+	progress  tasks.Progress
+	reporting bool // sendProgress runs
 }
 
 // begin returns the claim of an answer.
@@ -116,19 +117,45 @@ func (c *claim) renew(ctx context.Context, wait time.Duration) error {
 	return c.of.post(ctx, c.path+"/renew", map[string]any{"progress": p, "wait_ms": wait.Milliseconds()}, nil)
 }
 
-// Report implements tasks.Claim.
+// Report implements tasks.Claim. At most one request in sendPause tells the server of progress.
 func (c *claim) Report(p tasks.Progress) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	c.progress = p
+	first := !c.reporting
+	c.reporting = true
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(c.ctx, answerTime)
-	defer cancel()
-	err := c.renew(ctx, 0)
-	if err != nil && isLost(err) {
-		c.lose(err)
+	if first {
+		go c.sendProgress()
+	}
+	if c.ctx.Err() != nil {
 		return tasks.ErrClaimLost
 	}
-	return err
+	return nil
+}
+
+// sendProgress sends the newest progress until no further progress was reported.
+func (c *claim) sendProgress() {
+	var sent tasks.Progress
+	for {
+		c.mu.Lock()
+		p := c.progress
+		if p == sent || c.ctx.Err() != nil {
+			c.reporting = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(c.ctx, answerTime)
+		if err := c.of.post(ctx, c.path+"/progress", p, nil); err != nil { // the next renewal sends the progress
+			c.of.opts.Log.Debug("the progress of a task cannot be sent", "task", c.task.ID, "error", err)
+		}
+		cancel()
+		sent = p
+		pause(c.ctx, sendPause)
+	}
 }
 
 // Input implements tasks.Claim. The input is fetched as a whole into a file, and its digest is checked, before the

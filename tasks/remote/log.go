@@ -13,10 +13,10 @@ import (
 const (
 	maxPending = 256 << 10   // bytes of a log that wait for the server
 	maxSent    = 128 << 10   // bytes of a request
-	logPause   = time.Second // between two requests with bytes of a log
+	sendPause  = time.Second // between two requests with bytes of a log, or with progress
 )
 
-// logSender sends the log of an attempt to the server: at most one request in logPause, and the rest before the end of
+// logSender sends the log of an attempt to the server: at most one request in sendPause, and the rest before the end of
 // the attempt. While the server does not answer, the newest bytes are kept.
 type logSender struct {
 	claim *claim
@@ -82,7 +82,7 @@ func (l *logSender) run() {
 			default:
 			}
 		}
-		pause(l.claim.ctx, logPause)
+		pause(l.claim.ctx, sendPause)
 	}
 }
 

@@ -54,6 +54,9 @@ func TestTasks(t *testing.T) {
 	r.fails("task", "memory", "internal", "container.memory")
 	r.fails("small", "fill", "too_large", "container.output")
 	r.fails("short", "hang", "timeout", "container.time", "it was asked to end")
+	if p := r.last.Progress; p != (tasks.Progress{Done: 1, Total: 3, Unit: "pages"}) {
+		t.Errorf("the progress: %+v", p)
+	}
 	r.fails("short", "stubborn", "timeout", "container.time")
 	task, text = r.run("small", "a", []byte("fork"))
 	if n := 0; task.State != tasks.Finished || text == "" {

@@ -165,6 +165,7 @@ type rig struct {
 	*server.Server
 	t    *testing.T
 	data string
+	last tasks.Task // of fails
 	end  func()
 }
 
@@ -261,6 +262,7 @@ func (r *rig) run(model, name string, body []byte) (tasks.Task, string) {
 func (r *rig) fails(model, text, code string, words ...string) {
 	r.t.Helper()
 	t, result := r.run(model, "a.txt", []byte(text))
+	r.last = t
 	if t.State != tasks.Failed || t.Error.Code != code {
 		r.t.Errorf("%s: %s, error %+v, result %.100q, want the code %s", text, t.State, t.Error, result, code)
 		return

@@ -87,7 +87,11 @@ func (j *job) runContainer(ctx context.Context) error {
 		if j.run.Log != nil {
 			to = io.MultiWriter(to, j.run.Log)
 		}
-		_, _ = stdcopy.StdCopy(to, to, attached.Reader)
+		out := to
+		if j.run.Progress != nil {
+			out = io.MultiWriter(to, &progressLines{report: j.run.Progress})
+		}
+		_, _ = stdcopy.StdCopy(out, to, attached.Reader)
 	}()
 	defer func() { attached.Close(); <-read }()
 	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))

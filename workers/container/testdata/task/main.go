@@ -34,6 +34,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "a reason:", rest)
 		os.Exit(3)
 	case "hang":
+		fmt.Println("progress 1/3 pages")
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		fmt.Println("it hangs")
