@@ -203,11 +203,10 @@ func (c *StoreClaim) change(f func(*Task)) error {
 		f(&t)
 		next, err := c.store.write(ctx, t, c.revision)
 		if errors.Is(err, errLost) {
-			err = c.adopt(ctx, t.State)
-			if err == nil {
-				continue
+			if err = c.adopt(ctx, t.State); err != nil || c.ended {
+				return err
 			}
-			return err
+			continue
 		}
 		if err == nil {
 			c.task, c.revision = t, next
@@ -259,6 +258,9 @@ func (c *StoreClaim) Finish(result File) error {
 		t.State, t.Ended, t.Result, t.Error = Finished, time.Now().UTC(), &result, nil
 		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
+	if err == nil {
+		c.store.keepRecord(context.WithoutCancel(c.ctx), c.Task())
+	}
 	if errors.Is(err, ErrClaimLost) {
 		key := resultKey(c.id, c.attempt)
 		return errors.Join(err, c.store.blobs.Delete(context.WithoutCancel(c.ctx), key))

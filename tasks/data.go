@@ -81,6 +81,11 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
 		return err
 	}
+	if o.NATS == nil { // NATS servers have copies of the records
+		if err := d.restore(ctx, o.Log); err != nil {
+			return err
+		}
+	}
 	return d.sweep(ctx, ids, o)
 }
 
@@ -154,12 +159,17 @@ func checkVersion(folder string) error {
 const sharedAge = 24 * time.Hour
 
 // sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted. In a
-// shared folder, another process may be submitting a young task.
+// shared folder, another process may be submitting a young task. The files of finished tasks get the file with the
+// record where that file is missing.
 func (d *Data) sweep(ctx context.Context, ids []string, o Options) error {
 	n := 0
 	for _, key := range ids {
 		id := key[strings.LastIndex(key, "/")+1:]
-		if _, err := d.Get(id); err == nil || o.NATS != nil && time.Since(submitted(id)) < sharedAge {
+		t, err := d.Get(id)
+		if err == nil && o.NATS == nil && t.State == Finished && !d.hasRecord(ctx, id) {
+			d.keepRecord(ctx, t)
+		}
+		if err == nil || o.NATS != nil && time.Since(submitted(id)) < sharedAge {
 			continue
 		}
 		if err := d.files.Delete(ctx, key); err != nil {

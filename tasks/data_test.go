@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -205,5 +206,101 @@ func TestServed(t *testing.T) {
 	r.Served()
 	if c := <-got; c.Task().ID != task.ID {
 		t.Errorf("claimed %s", c.Task().ID)
+	}
+}
+
+// lostStream opens a data folder after the loss of the records, and returns what the start has logged.
+func lostStream(t *testing.T, dir string) (*Data, string) {
+	t.Helper()
+	if err := os.RemoveAll(storeFolder(dir)); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	d, err := OpenData(t.Context(), dir, true, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d, log.String()
+}
+
+// TestLostStream: after the loss of the JetStream folder, finished tasks are there with their results and idempotency
+// keys, and the number of lost tasks is logged. A task that is deleted then stays deleted.
+func TestLostStream(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	task := r.submit(Task{Model: "m", Owner: "eva", Key: "order 7"}, "hello")
+	if err := finish(t, claim(t, d.Store)); err != nil {
+		t.Fatal(err)
+	}
+	damaged := r.submit(Task{Model: "m"}, "x")
+	if err := finish(t, claim(t, d.Store)); err != nil {
+		t.Fatal(err)
+	}
+	waits := r.submit(Task{Model: "m"}, "waits")
+	want, _ := d.Get(task.ID)
+	d.Close()
+	name := filepath.Join(dir, "files", filepath.FromSlash(recordKey(damaged.ID)))
+	if err := os.Truncate(name, 10); err != nil {
+		t.Fatal(err)
+	}
+
+	d, log := lostStream(t, dir)
+	r.Store = d.Store
+	if got, err := d.Get(task.ID); err != nil || !bytes.Equal(encode(got), encode(want)) {
+		t.Errorf("the finished task: %+v, %v, want %+v", got, err, want)
+	}
+	if got := r.result(task.ID); got != "hello!" {
+		t.Errorf("the result: %q", got)
+	}
+	if !strings.Contains(log, "restored=1 lost=2") {
+		t.Errorf("the log: %s", log)
+	}
+	if list, _ := d.List(Query{Limit: 10}); len(list) != 1 {
+		t.Errorf("%d tasks are listed", len(list))
+	}
+	if st := d.Stats(); st.Submitted != 0 || st.Stored[Finished] != 1 {
+		t.Errorf("the counts: %+v", st)
+	}
+	for _, id := range []string{damaged.ID, waits.ID} {
+		if _, err := d.files.Open(t.Context(), inputKey(id)); coded.CodeOf(err) != coded.NotFound {
+			t.Errorf("the input of a lost task: %v", err)
+		}
+	}
+	again, there, err := d.Submit(t.Context(), Submission{Task: Task{Model: "m", Owner: "eva", Key: "order 7"},
+		Data: text("hello")})
+	if err != nil || !there || again.ID != task.ID {
+		t.Errorf("the idempotency key: %s, there %v, %v", again.ID, there, err)
+	}
+
+	// The process ends in the middle of a deletion.
+	if err := d.kv.Purge(t.Context(), taskPrefix+task.ID); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	d = openData(t, dir)
+	if _, err := d.Get(task.ID); coded.CodeOf(err) != coded.NotFound || d.files.Usage() != 0 {
+		t.Errorf("the deleted task: %v, %d bytes", err, d.files.Usage())
+	}
+}
+
+// TestMissingRecords: the start writes files with records that are missing.
+func TestMissingRecords(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	task := r.submit(Task{Model: "m"}, "x")
+	if err := finish(t, claim(t, d.Store)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.files.Delete(t.Context(), recordKey(task.ID)); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	openData(t, dir).Close()
+	d, _ = lostStream(t, dir)
+	if got, err := d.Get(task.ID); err != nil || got.State != Finished {
+		t.Errorf("the task: %+v, %v", got, err)
 	}
 }

@@ -1,0 +1,132 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"path"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/stream/coded"
+)
+
+// The record of a finished task is also a file next to the result, so that a bucket that was lost loses no result.
+// The bucket alone counts as long as the bucket has restoredKey: files of an interrupted deletion restore no task.
+const (
+	recordName  = "task.json"
+	restoredKey = "restored" // the key of the bucket after restore
+	maxRecord   = 1 << 20    // bytes of a file with a record
+)
+
+func recordKey(id string) string { return folder(id) + "/" + recordName }
+
+// keepRecord writes the file of a finished task. The file is not synced: the next start writes a missing file again.
+func (s *Store) keepRecord(ctx context.Context, t Task) {
+	if err := s.blobs.Append(ctx, recordKey(t.ID), encode(t)); err != nil && coded.CodeOf(err) != coded.NotFound {
+		s.opts.Log.Warn("the file with the record of a task cannot be written: the next start tries again", "task",
+			t.ID, "error", err)
+	}
+}
+
+// hasRecord reports whether a task has the file with the record. An empty file, as after a power failure, is none.
+func (s *Store) hasRecord(ctx context.Context, id string) bool {
+	r, err := s.blobs.Open(ctx, recordKey(id))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = r.Close() }()
+	return r.Size() > 0
+}
+
+// readRecord returns the finished task of a folder from the file. Errors: NotFound; Internal, for a file that is
+// damaged or without the result.
+func (s *Store) readRecord(ctx context.Context, id string) (t Task, err error) {
+	r, err := s.blobs.Open(ctx, recordKey(id))
+	if err != nil {
+		return t, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxRecord))
+	err = errors.Join(err, r.Close())
+	if err == nil {
+		err = json.Unmarshal(text, &t)
+	}
+	if err != nil {
+		return t, err
+	}
+	if t.ID != id || t.State != Finished || t.Result == nil {
+		return t, coded.Errorf(coded.Internal, "", "%s is not the record of the finished task %s", recordName, id)
+	}
+	result, err := s.blobs.Open(ctx, resultKey(id, t.Attempt))
+	if err != nil {
+		return t, err
+	}
+	if result.Size() != t.Result.Size {
+		err = coded.Errorf(coded.Internal, "", "the result of %s has %d bytes, not %d", id, result.Size(),
+			t.Result.Size)
+	}
+	return t, errors.Join(err, result.Close())
+}
+
+// restore makes the records of finished tasks from their files in a new bucket.
+func (d *Data) restore(ctx context.Context, log *slog.Logger) error {
+	if _, err := d.kv.Get(ctx, restoredKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return unavailable(ctx, err)
+	}
+	folders, err := d.files.Folders(2)
+	if err != nil {
+		return err
+	}
+	d.setOpen(false) // a restored task was not submitted now: the bucket may report the record before Create returns
+	defer d.setOpen(true)
+	list, _ := d.List(Query{Limit: 1})
+	restored, lost := 0, 0
+	for _, key := range folders {
+		id := path.Base(key)
+		if _, err := d.Get(id); err == nil {
+			continue
+		}
+		t, err := d.readRecord(ctx, id)
+		if err != nil {
+			if len(list) == 0 { // otherwise the bucket is there, of a version without these files
+				lost++
+			}
+			continue
+		}
+		if err := d.restoreTask(ctx, t); err != nil {
+			return err
+		}
+		restored++
+	}
+	if restored > 0 || lost > 0 {
+		log.Warn("the records of tasks were lost: finished tasks were restored from their files, and all other tasks "+
+			"are lost", "restored", restored, "lost", lost)
+	}
+	_, err = d.kv.Put(ctx, restoredKey, nil)
+	return unavailable(ctx, err)
+}
+
+// setOpen says whether a new task counts as submitted.
+func (s *Store) setOpen(open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.counts.open = open
+}
+
+// restoreTask makes the record of a finished task.
+func (d *Data) restoreTask(ctx context.Context, t Task) error {
+	revision, err := d.kv.Create(ctx, taskPrefix+t.ID, encode(t))
+	if err != nil {
+		return unavailable(ctx, err)
+	}
+	d.apply(t.ID, &t, revision)
+	if t.Key == "" {
+		return nil
+	}
+	if _, err = d.kv.Create(ctx, idempotencyKey(t.Owner, t.Key), []byte(t.ID)); errors.Is(err, jetstream.ErrKeyExists) {
+		return nil
+	}
+	return unavailable(ctx, err)
+}
