@@ -87,6 +87,7 @@ func newRoot() *cobra.Command {
 		streamCommand(),
 		streamsCommand(),
 		tasksCommand(),
+		dataCommand(),
 		workCommand(),
 		recordCommand(),
 		replayCommand(),

@@ -1,0 +1,169 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+
+	"millrace/stream/coded"
+	"millrace/tasks/blob"
+)
+
+// Problem is a fault of a data folder.
+type Problem struct {
+	Task    string `json:"task,omitempty"` // id
+	Model   string `json:"model,omitempty"`
+	State   State  `json:"state,omitempty"`
+	File    string `json:"file,omitempty"` // below the folder
+	Problem string `json:"problem"`
+	Next    string `json:"next"` // what to do
+}
+
+// CheckReport is the result of CheckData.
+type CheckReport struct {
+	Tasks    int       `json:"tasks"`
+	Files    int       `json:"files"` // whose SHA-256 was computed
+	Bytes    int64     `json:"bytes"` // of these files
+	Problems []Problem `json:"problems"`
+}
+
+// CheckData reads the data folder of a stopped server: the records, and each input and result. A folder without the
+// records is not changed. Errors: the folder is none of a server, is of a later version, another process uses the
+// folder, or NATS servers keep the records.
+func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport, error) {
+	if _, err := os.Stat(filepath.Join(dir, "version")); err != nil {
+		return nil, fmt.Errorf("%s is not the data folder of a server: %w", dir, err)
+	}
+	d := &Data{}
+	defer d.Close()
+	var err error
+	if d.lock, err = lockFolder(dir, false); err != nil {
+		return nil, err
+	}
+	if err := checkVersion(dir); err != nil {
+		return nil, err
+	}
+	if err := checkRecords(dir, false); err != nil {
+		return nil, err
+	}
+	if d.files, err = blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{}); err != nil {
+		return nil, err
+	}
+	k := &check{d: d, report: &CheckReport{Problems: []Problem{}}}
+	if _, err := os.Stat(storeFolder(dir)); errors.Is(err, fs.ErrNotExist) {
+		k.report.Problems = append(k.report.Problems, Problem{File: "jetstream", Problem: "the records are missing",
+			Next: "restore the folder from a copy, or start the server, which restores finished tasks only"})
+		d.Store = &Store{opts: Options{Log: log}, blobs: d.files, index: newIndex(Options{})}
+	} else {
+		o := Options{Log: log}.filled()
+		if d.broker, err = Embed(storeFolder(dir), false, o.Log); err != nil {
+			return nil, err
+		}
+		if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
+			return nil, err
+		}
+	}
+	return k.report, errors.Join(k.tasks(ctx), k.folders(ctx))
+}
+
+// check is one check of a data folder.
+type check struct {
+	d      *Data
+	report *CheckReport
+}
+
+func (k *check) add(t Task, key, problem, next string) {
+	p := Problem{Task: t.ID, Model: t.Model, State: t.State, Problem: problem, Next: next}
+	if key != "" {
+		p.File = path.Join("files", key)
+	}
+	k.report.Problems = append(k.report.Problems, p)
+}
+
+// tasks checks the files of each record.
+func (k *check) tasks(ctx context.Context) error {
+	q := Query{Limit: 1000}
+	for {
+		list, next := k.d.List(q)
+		for _, t := range list {
+			k.report.Tasks++
+			again := "the task will fail: submit the task again"
+			if t.State.Ended() {
+				again = "the task cannot be queued again: submit the task again if needed"
+			}
+			if err := k.file(ctx, t, inputKey(t.ID), t.Input.Info, again); err != nil {
+				return err
+			}
+			if t.State == Finished && t.Result != nil {
+				if err := k.file(ctx, t, resultKey(t.ID, t.Attempt), t.Result.Info,
+					"delete the task, and submit the task again"); err != nil {
+					return err
+				}
+			}
+		}
+		if q.After = next; next == "" {
+			return nil
+		}
+	}
+}
+
+// file compares one file with its record.
+func (k *check) file(ctx context.Context, t Task, key string, info blob.Info, next string) error {
+	r, err := k.d.files.Open(ctx, key)
+	if coded.CodeOf(err) == coded.NotFound {
+		k.add(t, key, "the file is missing", next)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	k.report.Files++
+	k.report.Bytes += r.Size()
+	err = errors.Join(info.Check(ctxReader{ctx, r}), r.Close())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		k.add(t, key, err.Error(), next)
+	}
+	return nil
+}
+
+// folders looks for files without a record.
+func (k *check) folders(ctx context.Context) error {
+	all, err := k.d.files.Folders(2)
+	if err != nil {
+		return err
+	}
+	for _, key := range all {
+		id := path.Base(key)
+		if _, err := k.d.Get(id); err == nil {
+			continue
+		}
+		next := "the next start of the server removes the files"
+		if _, err := k.d.readRecord(ctx, id); err == nil && k.d.broker == nil {
+			next = "the next start of the server restores the finished task"
+		}
+		k.add(Task{ID: id}, key, "the files have no record", next)
+	}
+	return nil
+}
+
+// ctxReader reads until ctx ends.
+type ctxReader struct {
+	ctx context.Context
+	blob.Reader
+}
+
+// Read implements io.Reader.
+func (r ctxReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
