@@ -361,7 +361,7 @@ type slow struct {
 	each time.Duration
 }
 
-func (s slow) Room() error {
+func (s slow) WaitForRoom() error {
 	time.Sleep(s.each)
 	return nil
 }
@@ -407,13 +407,15 @@ func TestSlowClientIsNoHang(t *testing.T) {
 	<-in.done
 }
 
+var _, _ stream.Pacer = slow{}, blocked{}
+
 // blocked is a client that takes no part of an answer until a channel is closed.
 type blocked struct {
 	sink
 	until chan struct{}
 }
 
-func (b blocked) Room() error {
+func (b blocked) WaitForRoom() error {
 	<-b.until
 	return nil
 }
