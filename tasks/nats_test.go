@@ -264,7 +264,7 @@ func TestBrokerAway(t *testing.T) {
 		t.Errorf("a task without the broker: %v", err)
 	}
 	n.start()
-	repeat(t, func(context.Context) error { return running.Report(Progress{Done: 1}) })
+	repeat(t, func(context.Context) error { return running.Renew() })
 	w, err := running.Create()
 	if err != nil {
 		t.Fatal(err)
