@@ -251,10 +251,13 @@ test('the camera, in each codec', async () => {
       [],
       codec,
     );
+    // When the machine is busy, the server advises smaller pictures.
+    assert.deepEqual(saw.found[0].slice(0, 2), [640, 480]);
     assert.ok(
-      saw.found.every(([width, height]) => width === 640 && height === 480),
+      saw.found.every(([width, height]) => width <= 640 && width * 3 === height * 4),
       JSON.stringify(saw.found),
     );
+    const whole = saw.found.every(([width]) => width === 640);
     assert.ok(
       saw.found.some(([, , n]) => n > 0),
       'nothing moved',
@@ -268,9 +271,11 @@ test('the camera, in each codec', async () => {
       );
     }
     // The middle one: after frames that were discarded, the server asks for key frames, which are larger.
-    sizes[codec] = saw.sizes.sort((a, b) => a - b)[saw.sizes.length >> 1];
+    if (whole) sizes[codec] = saw.sizes.sort((a, b) => a - b)[saw.sizes.length >> 1];
   }
-  for (const codec of codecs) assert.ok(sizes[codec] < sizes.jpeg / 2, JSON.stringify(sizes));
+  for (const codec of codecs.filter(codec => sizes[codec] && sizes.jpeg)) {
+    assert.ok(sizes[codec] < sizes.jpeg / 2, JSON.stringify(sizes));
+  }
 });
 
 test('the screen', async () => {
