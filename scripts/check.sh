@@ -91,7 +91,9 @@ long() {
     list=$(asking "$@") && names=$(asking_tests $list) && tests "$list" -run "$names" -p 4 -vet=off -timeout 20m -tags "$tags"
 }
 # shellcheck disable=SC2046 # a list of words
-step long long $(packages "$programs|$clips")
+step long long $(packages "$programs")
+# shellcheck disable=SC2046
+step long-clips long $(packages "$clips") # not beside the browsers, whose frames would be late
 step long-tools in_tools long ./...
 step computing tests "$(packages "$computing")" -p 4 -vet=off -gcflags=-d=checkptr -timeout 20m -tags "invariants,$tags"
 step race tests "$(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing|$clips)(/|\$)")" -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags"
