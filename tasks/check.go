@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -124,7 +125,7 @@ func (k *check) file(ctx context.Context, t Task, key string, info blob.Info, ne
 	}
 	k.report.Files++
 	k.report.Bytes += r.Size()
-	err = errors.Join(info.Check(ctxReader{ctx, r}), r.Close())
+	err = errors.Join(info.Check(ctxio.Reader(ctx, r)), r.Close())
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -152,18 +153,4 @@ func (k *check) folders(ctx context.Context) error {
 		k.add(Task{ID: id}, key, "the files have no record", next)
 	}
 	return nil
-}
-
-// ctxReader reads until ctx ends.
-type ctxReader struct {
-	ctx context.Context
-	blob.Reader
-}
-
-// Read implements io.Reader.
-func (r ctxReader) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(b)
 }

@@ -1,20 +1,16 @@
 package inferenceserver_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"encoding/json"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"millrace/compat/inferenceserver"
+	"millrace/internal/podmantest"
 	"millrace/internal/testneeds"
 	"millrace/server"
 )
@@ -25,76 +21,18 @@ const (
 	imageModel   = "localhost/model:1"
 )
 
-// startPodman starts a Podman service with storage of its own and the images, and returns the socket.
+// startPodman starts a Podman service with the images, and returns the socket.
 func startPodman(t *testing.T) (socket string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("make check runs the tests with podman")
-	}
-	podman := testneeds.Program(t, "podman")
-	testneeds.Program(t, "runc")
-	if os.Getuid() != 0 {
-		t.Skip("podman with runc needs root here")
-	}
-	dir, err := os.MkdirTemp("", "millrace-pod-") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := []string{"--root", dir + "/root", "--runroot", dir + "/run", "--storage-driver", "vfs",
-		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc", "--log-level", "error",
-		"--tmpdir", dir + "/tmp"}
-	t.Cleanup(func() {
-		if left, err := exec.Command(podman, append(flags, "ps", "--all", "--quiet")...).Output(); err != nil ||
-			len(left) > 0 {
-			t.Errorf("containers are left: %s, %v", left, err)
-		}
-		_ = exec.Command(podman, append(flags, "rm", "--all", "--force")...).Run()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	build := exec.Command("go", "build", "-o", dir+"/copy", "./testdata/copy")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	program, err := os.ReadFile(dir + "/copy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	_ = w.WriteHeader(&tar.Header{Name: "copy", Mode: 0o755, Size: int64(len(program))})
-	if _, err := w.Write(program); err != nil || w.Close() != nil {
-		t.Fatal(err)
-	}
+	podman := podmantest.Start(t)
+	program := podmantest.Build(t, "./testdata/copy", "copy")
 	for image, entry := range map[string]string{
 		"docker.io/" + imageExample: `["/copy", "/input", "/model"]`, imageModel: `["/copy", "/model"]`,
 		"localhost/input:1": `["/copy", "/input"]`,
 	} {
-		load := exec.Command(podman, append(flags, "import", "--change", "ENTRYPOINT "+entry, "-", image)...)
-		load.Stdin = bytes.NewReader(layer.Bytes())
-		if out, err := load.CombinedOutput(); err != nil {
-			t.Fatalf("import: %v: %s", err, out)
-		}
+		podman.Import(image, program, "ENTRYPOINT "+entry)
 	}
-	service := exec.Command(podman, append(flags, "system", "service", "--time", "0", "unix://"+dir+"/s")...)
-	service.Dir = dir // conmon writes files to its folder
-	if err := service.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = service.Process.Signal(syscall.SIGTERM); _ = service.Wait() })
-	for {
-		c, err := net.Dial("unix", dir+"/s")
-		if err == nil {
-			_ = c.Close()
-			return "unix://" + dir + "/s"
-		}
-		if t.Context().Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	return "unix://" + podman.Socket
 }
 
 // readme has the requests in the README of InferenceServer (commit 36ffca8aef0fb2612268eef149f38d452e275ec5), with

@@ -1,20 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"millrace/config"
-	"millrace/internal/testneeds"
+	"millrace/internal/podmantest"
 	"millrace/server"
 	"millrace/tasks"
 	"millrace/workers"
@@ -22,61 +16,12 @@ import (
 
 // TestExample: the README's way from the program to the result, with storage and a socket of the test.
 func TestExample(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make check runs the tests with podman")
-	}
-	podman := testneeds.Program(t, "podman")
-	testneeds.Program(t, "runc")
-	if os.Getuid() != 0 {
-		t.Skip("podman with runc needs root here")
-	}
-	dir, err := os.MkdirTemp("", "millrace-pod-") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := []string{"--root", dir + "/root", "--runroot", dir + "/run", "--storage-driver", "vfs", "--cgroup-manager",
-		"cgroupfs", "--events-backend", "file", "--runtime", "runc", "--log-level", "error", "--tmpdir", dir + "/tmp"}
-	t.Cleanup(func() {
-		_ = exec.Command(podman, append(flags, "rm", "--all", "--force")...).Run()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	do := func(cmd *exec.Cmd) {
-		t.Helper()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v %s", cmd.Args, err, out)
-		}
-	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "count"), ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	do(build)
-	layer, err := exec.Command(testneeds.Program(t, "tar"), "-C", dir, "-c", "count").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	load := exec.Command(podman, append(flags, "import", "--change", `ENTRYPOINT ["/count"]`, "-",
-		"localhost/count:1")...)
-	load.Stdin = bytes.NewReader(layer)
-	do(load)
-	socket := dir + "/s"
-	service := exec.Command(podman, append(flags, "system", "service", "--time", "0", "unix://"+socket)...)
-	service.Dir = dir
-	if err := service.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = service.Process.Signal(os.Interrupt); _ = service.Wait() })
-	for {
-		if c, err := net.Dial("unix", socket); err == nil {
-			_ = c.Close()
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	podman := podmantest.Start(t)
+	podman.Import("localhost/count:1", podmantest.Build(t, ".", "count"), `ENTRYPOINT ["/count"]`)
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Data: t.TempDir(),
 		Log:        config.Log{Level: "error"},
 		Models:     []workers.Config{{Name: "count", Source: "container://localhost/count:1"}},
-		Containers: config.Containers{Host: "unix://" + socket, Images: []string{"localhost/count"}}})
+		Containers: config.Containers{Host: "unix://" + podman.Socket, Images: []string{"localhost/count"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

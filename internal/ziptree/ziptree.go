@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"millrace/internal/ctxio"
 )
 
 // Limits bound an archive or a folder. Each limit must be above 0.
@@ -345,23 +347,9 @@ func Copy(ctx context.Context, to io.Writer, folder *os.Root, name string, size 
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	n, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{&reader{ctx, io.LimitReader(f, size+1)}}, buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, ctxio.Reader(ctx, io.LimitReader(f, size+1)), buf)
 	if err == nil && n != size {
 		return bad(name, "has changed while it was read")
 	}
 	return err
-}
-
-// reader reads until ctx ends.
-type reader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-// Read implements io.Reader.
-func (r *reader) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(b)
 }

@@ -20,7 +20,7 @@ import (
 func (p *podman) awaitContainer() string {
 	p.t.Helper()
 	for p.t.Context().Err() == nil {
-		out, err := p.do("ps", "--quiet", "--no-trunc")
+		out, err := p.Do("ps", "--quiet", "--no-trunc")
 		if err != nil {
 			p.t.Fatalf("%v: %s", err, out)
 		}
@@ -47,13 +47,13 @@ func TestCancel(t *testing.T) {
 	if next.State != tasks.Finished || text != "NEXT" {
 		t.Errorf("after the cancelled task: %s %+v", next.State, next.Error)
 	}
-	if left := p.containers(); left != "" {
+	if left := p.Containers(); left != "" {
 		t.Errorf("the container of the cancelled task is left: %s", left)
 	}
 	task = r.submit("task", "a", []byte("stubborn"))
 	p.awaitContainer()
 	r.end()
-	if left := p.containers(); left != "" {
+	if left := p.Containers(); left != "" {
 		t.Errorf("a container is left after the shutdown: %s", left)
 	}
 	r = start(t, p, data)
@@ -92,7 +92,7 @@ func TestKill(t *testing.T) {
 	r := start(t, p, data)
 	task := r.submit("task", "a", []byte("stubborn")) // waits for the model
 	r.end()
-	other, err := p.do("run", "--detach", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit",
+	other, err := p.Do("run", "--detach", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit",
 		"nproc=1024:1024", "--label", "millrace.data=other", testImage, "wait")
 	if err != nil {
 		t.Fatalf("%v: %s", err, other)
@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), serveEnv+"="+p.socket+","+data)
+	cmd.Env = append(os.Environ(), serveEnv+"="+p.Socket+","+data)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -111,21 +111,21 @@ func TestKill(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if n := len(strings.Fields(p.containers())); n != 2 {
+	if n := len(strings.Fields(p.Containers())); n != 2 {
 		t.Fatalf("%d containers after SIGKILL", n)
 	}
 	if left, _ := filepath.Glob(filepath.Join(data, "containers", "runs", "*")); len(left) != 1 {
 		t.Errorf("working folders after SIGKILL: %v", left)
 	}
 	r = start(t, p, data)
-	if left := p.containers(); left != other[strings.LastIndex(other, "\n")+1:] {
+	if left := p.Containers(); left != other[strings.LastIndex(other, "\n")+1:] {
 		t.Errorf("containers after the next start: %q, want %q", left, other)
 	}
 	if left, _ := filepath.Glob(filepath.Join(data, "containers", "runs", "*")); len(left) != 0 {
 		t.Errorf("working folders after the next start: %v", left)
 	}
 	r.do("POST", "/v2/tasks/"+task.ID+"/cancel", "", nil)
-	if out, err := p.do("rm", "--force", "--time", "0", other); err != nil {
+	if out, err := p.Do("rm", "--force", "--time", "0", other); err != nil {
 		t.Error(out)
 	}
 }
@@ -160,7 +160,7 @@ func TestLoads(t *testing.T) {
 			cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Data: t.TempDir(),
 				Log:    config.Log{Level: "error"},
 				Models: []workers.Config{{Name: "task", Source: "container", Params: params}},
-				Containers: config.Containers{Host: "unix://" + p.socket,
+				Containers: config.Containers{Host: "unix://" + p.Socket,
 					Images: []string{"localhost/task", "127.0.0.1:1/task"}}}
 			if c.change != nil {
 				c.change(&cfg)

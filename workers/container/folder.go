@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"millrace/internal/ctxio"
 	"millrace/internal/ziptree"
 	"millrace/stream"
 )
@@ -67,7 +68,7 @@ func (f *folder) fill(ctx context.Context, r *stream.FileRun) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{to}, &reader{ctx, io.NewSectionReader(r.Input, 0, r.Size)},
+	_, err = io.CopyBuffer(struct{ io.Writer }{to}, ctxio.Reader(ctx, io.NewSectionReader(r.Input, 0, r.Size)),
 		make([]byte, 64<<10))
 	return errors.Join(err, to.Chmod(0o644), to.Close())
 }
@@ -130,18 +131,4 @@ func coded(err error, code stream.Code, field, what string) error {
 		code = stream.TooLarge
 	}
 	return stream.Errorf(code, field, "%s: %w", what, err)
-}
-
-// reader reads until ctx ends.
-type reader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-// Read implements io.Reader.
-func (r *reader) Read(b []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.r.Read(b)
 }

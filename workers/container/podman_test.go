@@ -1,25 +1,18 @@
 package container_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"millrace/config"
-	"millrace/internal/testneeds"
+	"millrace/internal/podmantest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/tasks"
@@ -29,135 +22,23 @@ import (
 // testImage is the image with the program testdata/task.
 const testImage = "localhost/task:1"
 
-// podman is a Podman service with storage of its own.
+// podman is a Podman service with the image testImage.
 type podman struct {
-	t      *testing.T
-	dir    string
-	socket string
-	flags  []string
-	path   string
+	*podmantest.Service
+	t       *testing.T
+	program string // path of the program of the image
 }
 
-// program is the static program of the image, built once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "millrace-task-")
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "task"), "./testdata/task")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return filepath.Join(dir, "task"), nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
-
-// startPodman starts the service. At the end of the test, no container may be left.
 func startPodman(t *testing.T) *podman {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("make check runs the tests with podman")
-	}
-	path := testneeds.Program(t, "podman")
-	testneeds.Program(t, "runc")
-	if os.Getuid() != 0 {
-		t.Skip("podman with runc needs root here")
-	}
-	dir, err := os.MkdirTemp("", "millrace-pod-") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &podman{t: t, dir: dir, socket: filepath.Join(dir, "s"), path: path, flags: []string{
-		"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs",
-		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc", "--log-level", "error",
-		"--tmpdir", filepath.Join(dir, "tmp"),
-	}}
-	t.Cleanup(func() {
-		p.do("rm", "--all", "--force", "--time", "0")
-		p.do("unshare", "true")
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	p := &podman{Service: podmantest.Start(t), t: t, program: podmantest.Build(t, "./testdata/task", "task")}
 	p.importImage(testImage)
-	cmd := exec.Command(path, append(p.flags, "system", "service", "--time", "0", "unix://"+p.socket)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Dir = dir // conmon writes files to its folder
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if left := p.containers(); left != "" {
-			t.Errorf("containers are left: %s", left)
-		}
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("podman: %s", log.String())
-		}
-	})
-	for {
-		c, err := net.Dial("unix", p.socket)
-		if err == nil {
-			_ = c.Close()
-			return p
-		}
-		if t.Context().Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	return p
 }
 
-// do runs a command of podman and returns the output.
-func (p *podman) do(args ...string) (string, error) {
-	out, err := exec.Command(p.path, append(p.flags, args...)...).CombinedOutput()
-	return strings.TrimSpace(string(out)), err
-}
-
-func (p *podman) containers() string {
-	out, err := p.do("ps", "--all", "--quiet", "--no-trunc")
-	if err != nil {
-		p.t.Fatalf("%v: %s", err, out)
-	}
-	return out
-}
-
-func (p *podman) importImage(name string, changes ...string) {
+func (p *podman) importImage(name string) {
 	p.t.Helper()
-	task, err := program()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	b, err := os.ReadFile(task)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	_ = w.WriteHeader(&tar.Header{Name: "task", Mode: 0o755, Size: int64(len(b))})
-	if _, err := w.Write(b); err != nil || w.Close() != nil {
-		p.t.Fatal(err)
-	}
-	args := []string{"import", "--change", `ENTRYPOINT ["/task"]`}
-	for _, c := range changes {
-		args = append(args, "--change", c)
-	}
-	cmd := exec.Command(p.path, append(p.flags, append(args, "-", name)...)...)
-	cmd.Stdin = &layer
-	if out, err := cmd.CombinedOutput(); err != nil {
-		p.t.Fatalf("import: %v: %s", err, out)
-	}
+	p.Import(name, p.program, `ENTRYPOINT ["/task"]`)
 }
 
 // rig is a running server with models of the kind container.
@@ -182,7 +63,7 @@ func start(t *testing.T, p *podman, data string, models ...workers.Config) *rig 
 	t.Helper()
 	s, err := server.New(server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Data: data, Log: config.Log{Level: "error"}, Models: models,
-		Containers: config.Containers{Host: "unix://" + p.socket, Images: []string{"localhost/task"}},
+		Containers: config.Containers{Host: "unix://" + p.Socket, Images: []string{"localhost/task"}},
 	})
 	if err != nil {
 		t.Fatal(err)
