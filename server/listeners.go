@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"maps"
 	"net"
@@ -216,10 +217,10 @@ func OpenData(ctx context.Context, cfg *Config, log *slog.Logger) (*durable.Data
 			CA: n.CA}
 	}
 	data, err := durable.OpenData(ctx, cfg.Data, c.Sync == "always", o)
-	if err != nil {
-		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
+	if named := (*stream.Error)(nil); err != nil && !(errors.As(err, &named) && named.Field != "") {
+		err = stream.Errorf(stream.Unavailable, "data", "%w", err)
 	}
-	return data, nil
+	return data, err
 }
 
 func openTasks(s *Server) (ingest.Interface, error) {

@@ -57,7 +57,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if d.files, err = blob.OpenFiles(filepath.Join(folder, "files"), files); err != nil {
 		return err
 	}
-	ids, err := d.files.Folders(2)
+	folders, err := d.files.Folders(2)
 	if err != nil {
 		return err
 	}
@@ -69,24 +69,18 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err != nil {
 		return err
 	}
-	if shared {
-		kv, err := d.broker.bucket(ctx)
-		if err == nil {
-			err = pair(ctx, kv, folder, len(ids) > 0)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
 		return err
 	}
-	if o.NATS == nil { // NATS servers have copies of the records
-		if err := d.restore(ctx, o.Log); err != nil {
-			return err
-		}
+	if shared { // NATS servers have copies of the records: restore is for embedded records
+		err = pair(ctx, d.kv, folder, len(folders) > 0)
+	} else {
+		err = d.restore(ctx, folders, o.Log)
 	}
-	return d.sweep(ctx, ids, o)
+	if err != nil {
+		return err
+	}
+	return d.sweep(ctx, folders, o)
 }
 
 // checkRecords refuses a data folder whose records are in NATS servers if shared is false, and a folder with embedded
@@ -161,9 +155,9 @@ const sharedAge = 24 * time.Hour
 // sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted. In a
 // shared folder, another process may be submitting a young task. The files of finished tasks get the file with the
 // record where that file is missing.
-func (d *Data) sweep(ctx context.Context, ids []string, o Options) error {
+func (d *Data) sweep(ctx context.Context, folders []string, o Options) error {
 	n := 0
-	for _, key := range ids {
+	for _, key := range folders {
 		id := key[strings.LastIndex(key, "/")+1:]
 		t, err := d.Get(id)
 		if err == nil && o.NATS == nil && t.State == Finished && !d.hasRecord(ctx, id) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,6 +26,26 @@ func openData(t *testing.T, dir string) *Data {
 	}
 	t.Cleanup(d.Close)
 	return d
+}
+
+// stored returns the bytes of all files of tasks in a data folder.
+func stored(t *testing.T, dir string) int64 {
+	t.Helper()
+	var n int64
+	err := filepath.WalkDir(filepath.Join(dir, "files"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // TestClose: a closed data folder leaves no goroutine.
@@ -78,7 +99,7 @@ func TestSweep(t *testing.T) {
 	if _, err := d.files.Open(t.Context(), inputKey(id)); coded.CodeOf(err) != coded.NotFound {
 		t.Errorf("the file without a task: %v", err)
 	}
-	if n := d.files.Usage(); n != kept.Input.Size {
+	if n := stored(t, dir); n != kept.Input.Size {
 		t.Errorf("%d bytes are left, want %d", n, kept.Input.Size)
 	}
 }
@@ -280,8 +301,8 @@ func TestLostStream(t *testing.T) {
 	}
 	d.Close()
 	d = openData(t, dir)
-	if _, err := d.Get(task.ID); coded.CodeOf(err) != coded.NotFound || d.files.Usage() != 0 {
-		t.Errorf("the deleted task: %v, %d bytes", err, d.files.Usage())
+	if _, err := d.Get(task.ID); coded.CodeOf(err) != coded.NotFound || stored(t, dir) != 0 {
+		t.Errorf("the deleted task: %v, %d bytes", err, stored(t, dir))
 	}
 }
 

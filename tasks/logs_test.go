@@ -47,18 +47,18 @@ func TestLogs(t *testing.T) {
 	if got := r.logs(task.ID); got != "one\n=== attempt 2 ===\ntwo\n" {
 		t.Errorf("after the end: %q", got)
 	}
-	const stored = int64(len("input") + len("input!") + len("one\ntwo\n"))
+	const want = int64(len("input") + len("input!") + len("one\ntwo\n"))
 	now, _ = r.Get(task.ID)
-	if used := r.blobs.Usage() - int64(len(encode(now))); now.LogBytes != 8 || used != stored ||
-		r.index.uses["eva"].Bytes != stored+recordBytes {
-		t.Errorf("%d bytes of logs, %d stored, want 8 and %d; the owner has %d", now.LogBytes, r.blobs.Usage(), stored,
+	if used := stored(t, r.dir) - int64(len(encode(now))); now.LogBytes != 8 || used != want ||
+		r.index.uses["eva"].Bytes != want+recordBytes {
+		t.Errorf("%d bytes of logs, %d stored, want 8 and %d; the owner has %d", now.LogBytes, stored(t, r.dir), want,
 			r.index.uses["eva"].Bytes)
 	}
 	if err := r.Delete(t.Context(), task.ID); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(c.Log(), "late") // as a container that ends after the cancellation and the deletion
-	if n := r.blobs.Usage(); n != 0 {
+	if n := stored(t, r.dir); n != 0 {
 		t.Errorf("%d bytes are left after the deletion", n)
 	}
 }
@@ -76,7 +76,7 @@ func TestLogBounds(t *testing.T) {
 	}
 	fmt.Fprint(w, "the last line\n")
 	n += len("the last line\n")
-	if used := r.blobs.Usage(); used > 2*logPiece {
+	if used := stored(t, r.dir); used > 2*logPiece {
 		t.Errorf("%d bytes are kept, more than %d", used, 2*logPiece)
 	}
 	got := r.logs(task.ID)

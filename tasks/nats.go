@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"millrace/stream/coded"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -24,8 +26,10 @@ type NATS struct {
 	CA          string // path of a PEM file with the authorities of the servers; "" = the authorities of this machine
 }
 
-// connectPause is the wait before another try to reach NATS servers at the start.
-const connectPause = time.Second
+const (
+	connectPause = time.Second // the wait before another try to reach NATS servers at the start
+	infoTime     = time.Second // how long one try waits for the answer about JetStream
+)
 
 // Connect connects to NATS servers, and waits for them startTime at most. A connection that breaks later is made
 // again, for as long as it takes; calls fail meanwhile.
@@ -60,22 +64,25 @@ func Connect(ctx context.Context, n NATS, log *slog.Logger) (*Broker, error) {
 			return reached(ctx, conn)
 		}
 		if refused(err) {
-			return nil, fmt.Errorf("the NATS servers %s refuse the connection: %w", addresses, err)
+			return nil, unusable("the NATS servers %s refuse the connection: %w", addresses, err)
 		}
 		if try == 0 {
 			log.Warn("no NATS server answers yet: trying again", "servers", addresses, "error", err)
 		}
 		if sleep(ctx, connectPause); ctx.Err() != nil {
-			return nil, fmt.Errorf("no NATS server at %s answers: %w", addresses, err)
+			return nil, unusable("no NATS server at %s answers: %w", addresses, err)
 		}
 	}
 }
 
+// unusable returns an error about the setting nats.
+func unusable(format string, args ...any) error {
+	return coded.Errorf(coded.Unavailable, "nats", format, args...)
+}
+
 // refused reports whether another try would have the same error.
 func refused(err error) bool {
-	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
-		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) ||
-		!errors.Is(err, nats.ErrNoServers) && !errors.Is(err, nats.ErrTimeout)
+	return !errors.Is(err, nats.ErrNoServers) && !errors.Is(err, nats.ErrTimeout)
 }
 
 // reached returns the broker of a connection whose servers have JetStream.
@@ -85,14 +92,14 @@ func reached(ctx context.Context, conn *nats.Conn) (*Broker, error) {
 		return nil, err
 	}
 	for { // servers of a cluster that has no leader yet do not answer
-		try, cancel := context.WithTimeout(ctx, connectPause)
+		try, cancel := context.WithTimeout(ctx, infoTime)
 		_, err := b.js.AccountInfo(try)
 		cancel()
 		switch {
 		case err == nil:
 			return b, nil
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-			err = fmt.Errorf("the NATS server %s has no JetStream for this client: %w", conn.ConnectedUrlRedacted(),
+			err = unusable("the NATS server %s has no JetStream for this client: %w", conn.ConnectedUrlRedacted(),
 				err)
 			conn.Close()
 			return nil, err
@@ -128,7 +135,7 @@ func pair(ctx context.Context, kv jetstream.KeyValue, folder string, files bool)
 	e, err := kv.Get(ctx, folderKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		if files {
-			return fmt.Errorf("the NATS servers have no records of the files in the data folder %s: name the NATS "+
+			return unusable("the NATS servers have no records of the files in the data folder %s: name the NATS "+
 				"servers of the folder, or an empty folder", folder)
 		}
 		if _, err = kv.Create(ctx, folderKey, []byte(id)); err == nil {
@@ -137,10 +144,10 @@ func pair(ctx context.Context, kv jetstream.KeyValue, folder string, files bool)
 		e, err = kv.Get(ctx, folderKey) // another process may have been faster
 	}
 	if err != nil {
-		return fmt.Errorf("the NATS servers do not answer: %w", err)
+		return unusable("the NATS servers do not answer: %w", err)
 	}
 	if string(e.Value()) != id {
-		return fmt.Errorf("the NATS servers have the records of another data folder than %s: all servers and "+
+		return unusable("the NATS servers have the records of another data folder than %s: all servers and "+
 			"consumers of one NATS share one folder", folder)
 	}
 	return nil

@@ -71,13 +71,9 @@ func (s *Store) readRecord(ctx context.Context, id string) (t Task, err error) {
 }
 
 // restore makes the records of finished tasks from their files in a new bucket.
-func (d *Data) restore(ctx context.Context, log *slog.Logger) error {
+func (d *Data) restore(ctx context.Context, folders []string, log *slog.Logger) error {
 	if _, err := d.kv.Get(ctx, restoredKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return unavailable(ctx, err)
-	}
-	folders, err := d.files.Folders(2)
-	if err != nil {
-		return err
 	}
 	d.setOpen(false) // a restored task was not submitted now: the bucket may report the record before Create returns
 	defer d.setOpen(true)
@@ -104,7 +100,7 @@ func (d *Data) restore(ctx context.Context, log *slog.Logger) error {
 		log.Warn("the records of tasks were lost: finished tasks were restored from their files, and all other tasks "+
 			"are lost", "restored", restored, "lost", lost)
 	}
-	_, err = d.kv.Put(ctx, restoredKey, nil)
+	_, err := d.kv.Put(ctx, restoredKey, nil)
 	return unavailable(ctx, err)
 }
 

@@ -277,7 +277,9 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
 	e, err := s.kv.Get(ctx, taskPrefix+id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		s.forget(id)
+		if time.Since(submitted(id)) > replicaLag {
+			s.forget(id)
+		}
 		return Task{}, 0, Missing(id)
 	}
 	if err != nil {
@@ -291,6 +293,9 @@ func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
 	}
 	return Task{}, 0, Missing(id)
 }
+
+// replicaLag is the age from which every NATS server that answers a read has the record of a submitted task.
+const replicaLag = time.Minute
 
 // forget removes a task that the bucket no longer has: the deletion by another process may be too old to be reported.
 func (s *Store) forget(id string) {

@@ -157,7 +157,7 @@ func TestTask(t *testing.T) {
 	if _, err := r.Get(task.ID); coded.CodeOf(err) != coded.NotFound {
 		t.Errorf("after the deletion: %v", err)
 	}
-	if n := r.blobs.Usage(); n != 0 {
+	if n := stored(t, r.dir); n != 0 {
 		t.Errorf("%d bytes are left", n)
 	}
 }
@@ -356,8 +356,8 @@ func TestFailedSubmission(t *testing.T) {
 	if _, _, err := r.Submit(t.Context(), n); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatal(err)
 	}
-	if keys, err := r.kv.Keys(t.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) || r.blobs.Usage() != 0 {
-		t.Errorf("keys %v, %v; %d bytes", keys, err, r.blobs.Usage())
+	if keys, err := r.kv.Keys(t.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) || stored(t, r.dir) != 0 {
+		t.Errorf("keys %v, %v; %d bytes", keys, err, stored(t, r.dir))
 	}
 }
 
@@ -389,7 +389,7 @@ func TestKeyAtOnce(t *testing.T) {
 	if err := first.Input.Check(in); err != nil {
 		t.Error(err)
 	}
-	if n := r.blobs.Usage(); n != first.Input.Size {
+	if n := stored(t, r.dir); n != first.Input.Size {
 		t.Errorf("%d bytes are stored, want %d", n, first.Input.Size)
 	}
 }

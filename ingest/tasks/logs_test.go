@@ -26,7 +26,16 @@ func (r *rig) logs(id string, header map[string]string) string {
 	if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		r.t.Fatalf("logs: %d %v %s", a.StatusCode, a.Header, text)
 	}
+	cannotRun(r.t, a.Header)
 	return text
+}
+
+// cannotRun checks that a browser does not run what was answered as a page of the server.
+func cannotRun(t *testing.T, h http.Header) {
+	t.Helper()
+	if h.Get("Content-Security-Policy") != "sandbox" || h.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("the answer could run as a page of the server: %v", h)
+	}
 }
 
 // TestLogs: what a model writes for people is there while the task runs, when the task has ended, and until the task is
@@ -39,6 +48,7 @@ func TestLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer follow.Body.Close()
+	cannotRun(t, follow.Header)
 	lines := bufio.NewReader(follow.Body)
 	if line, err := lines.ReadString('\n'); err != nil || line != "read 4 bytes of a\n" {
 		t.Fatalf("following: %q, %v", line, err)

@@ -249,9 +249,6 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) error {
 	h := &c.Response().Header
 	h.SetContentType(f.Type)
-	// The file is of a client or a consumer: a page in the file would run with the server's origin.
-	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	h.Set(fiber.HeaderContentSecurityPolicy, "sandbox")
 	h.Set(fiber.HeaderAcceptRanges, "bytes")
 	h.Set(fiber.HeaderETag, `"`+f.SHA256+`"`)
 	if f.Head != "" {
@@ -284,9 +281,18 @@ func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) erro
 // Send sends r as the body of the reply until the client's credentials end, and closes r. Each piece has a time limit
 // of its own. A negative size is unknown.
 func Send(c *fiber.Ctx, by *ingest.Client, r io.ReadCloser, size int) error {
+	forbidScripts(c)
 	d := &download{ReadCloser: r, conn: c.Context().Conn()}
 	d.stop = by.OnEnd(func(err error) { d.ended.Store(&err) })
 	return c.SendStream(d, size)
+}
+
+// forbidScripts keeps a browser from running a body that a client or a consumer has written: a page in the body would
+// have the server's origin.
+func forbidScripts(c *fiber.Ctx) {
+	h := &c.Response().Header
+	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	h.Set(fiber.HeaderContentSecurityPolicy, "sandbox")
 }
 
 // downloadWait is the longest time in which a client must take a piece of a result.

@@ -21,8 +21,6 @@ type Store interface {
 	// Delete deletes the blobs whose keys begin with prefix + "/", and the blob with the key prefix. Missing blobs
 	// are no error.
 	Delete(ctx context.Context, prefix string) error
-	// Usage returns the bytes of all blobs.
-	Usage() int64
 }
 
 // Growing keeps blobs that grow while readers read the blobs, such as logs. All methods are safe for concurrent use.

@@ -22,7 +22,6 @@ type Files struct {
 	root    *os.Root
 	sync    bool
 	process string // begins the names of temporary files
-	bytes   atomic.Int64
 	next    atomic.Uint64
 }
 
@@ -58,9 +57,6 @@ func OpenFiles(folder string, o FilesOptions) (*Files, error) {
 	} else {
 		err = errors.Join(root.RemoveAll(temporary), root.Mkdir(temporary, 0o700))
 	}
-	if err == nil {
-		err = f.measure()
-	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -85,20 +81,6 @@ func (f *Files) removeUnfinished(before time.Time) error {
 	return err
 }
 
-// measure adds up the sizes of all blobs.
-func (f *Files) measure() error {
-	return fs.WalkDir(f.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return present(err)
-		}
-		info, err := d.Info()
-		if err == nil {
-			f.bytes.Add(info.Size())
-		}
-		return present(err)
-	})
-}
-
 // present returns err, and nil for a file that another process has removed meanwhile.
 func present(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,9 +91,6 @@ func present(err error) error {
 
 // Close closes the folder.
 func (f *Files) Close() error { return f.root.Close() }
-
-// Usage implements Store.
-func (f *Files) Usage() int64 { return f.bytes.Load() }
 
 // checkKey refuses keys that are no path below the folder.
 func checkKey(key string) error {
@@ -171,7 +150,7 @@ func (w *fileWriter) Commit() (Info, error) {
 	if err := w.file.Close(); err != nil {
 		return Info{}, err
 	}
-	if err := w.of.place(w.name, w.key, w.size); err != nil {
+	if err := w.of.place(w.name, w.key); err != nil {
 		return Info{}, err
 	}
 	w.ended = true
@@ -189,21 +168,14 @@ func (w *fileWriter) Discard() {
 }
 
 // place renames a complete file to its key.
-func (f *Files) place(name, key string, size int64) error {
+func (f *Files) place(name, key string) error {
 	dir := path.Dir(key)
 	if err := f.makeFolders(dir); err != nil {
-		return err
-	}
-	old, err := f.root.Lstat(key)
-	if err == nil {
-		size -= old.Size()
-	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := f.root.Rename(name, key); err != nil {
 		return err
 	}
-	f.bytes.Add(size)
 	return f.syncFolder(dir)
 }
 
@@ -271,8 +243,7 @@ func (f *Files) Append(ctx context.Context, key string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	n, err := file.Write(b)
-	f.bytes.Add(int64(n))
+	_, err = file.Write(b)
 	return errors.Join(err, file.Close())
 }
 
@@ -312,22 +283,7 @@ func (f *Files) Delete(_ context.Context, prefix string) error {
 	if err := checkKey(prefix); err != nil {
 		return err
 	}
-	var size int64
-	err := fs.WalkDir(f.root.FS(), prefix, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return present(err)
-		}
-		info, err := d.Info()
-		if err == nil {
-			size += info.Size()
-		}
-		return present(err)
-	})
-	if err := errors.Join(err, f.root.RemoveAll(prefix)); err != nil {
-		return err
-	}
-	f.bytes.Add(-size)
-	return nil
+	return f.root.RemoveAll(prefix)
 }
 
 // Folders lists the keys of the folders with a number of path elements, such as 2 for "7f/7f3a...".
