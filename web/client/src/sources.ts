@@ -244,6 +244,10 @@ class PictureSource implements Source {
   }
 }
 
+/** A copy of a picture with the time of now, as encoders need it. */
+const stamped = (picture: CanvasImageSource | VideoFrame): VideoFrame =>
+  new VideoFrame(picture, {timestamp: Math.round(performance.now() * 1000)});
+
 /** A playing video: a camera, a screen, a file. */
 export class VideoSource implements Source {
   readonly codec = 'auto';
@@ -329,7 +333,14 @@ export class VideoSource implements Source {
         : f => requestAnimationFrame(() => f(performance.now(), (element as HTMLVideoElement).currentTime));
     const frame = (captured: number, media: number): void => {
       if (this.#stopped) return;
-      target.frame({captured, media, picture: () => this.picture()});
+      // The element may show a later picture by now. The time of a file's picture is in the picture.
+      const shown = element.srcObject ? null : this.#shown();
+      const picture = (): VideoFrame | null => (shown?.codedWidth ? stamped(shown) : this.picture());
+      try {
+        target.frame({captured, media: shown ? shown.timestamp / 1e6 : media, picture});
+      } finally {
+        shown?.close();
+      }
       next(frame);
     };
     next(frame);
@@ -345,9 +356,16 @@ export class VideoSource implements Source {
 
   /** The current frame, which the caller closes; null = no frame yet. */
   picture(): VideoFrame | null {
-    return this.element.readyState < HTMLMediaElement.HAVE_CURRENT_DATA
-      ? null
-      : new VideoFrame(this.element, {timestamp: Math.round(performance.now() * 1000)});
+    return this.#ready ? stamped(this.element) : null;
+  }
+
+  get #ready(): boolean {
+    return this.element.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA;
+  }
+
+  /** The current frame with its time in the file; null = no frame yet, or the browser has no VideoFrame. */
+  #shown(): VideoFrame | null {
+    return this.#ready && 'VideoFrame' in globalThis ? new VideoFrame(this.element) : null;
   }
 
   stop(): void {
@@ -385,7 +403,7 @@ export function canvas(
       new Promise(done => {
         end = done;
         const started = performance.now();
-        const picture = (): VideoFrame => new VideoFrame(element, {timestamp: Math.round(performance.now() * 1000)});
+        const picture = (): VideoFrame => stamped(element);
         timer = setInterval(
           () => target.frame({captured: performance.now(), media: (performance.now() - started) / 1000, picture}),
           1000 / fps,
