@@ -16,6 +16,7 @@ import (
 // Broker is a connection to JetStream: of a server inside this process, or of servers elsewhere.
 type Broker struct {
 	embedded *server.Server // nil = servers elsewhere
+	always   bool           // the embedded server has each change on the disk before the acknowledgement
 	conn     *nats.Conn
 	js       jetstream.JetStream
 }
@@ -50,7 +51,7 @@ func Embed(folder string, always bool, log *slog.Logger) (*Broker, error) {
 		s.Shutdown()
 		return nil, err
 	}
-	b.embedded = s
+	b.embedded, b.always = s, always
 	return b, nil
 }
 
@@ -81,7 +82,14 @@ func (b *Broker) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	}
 	kv, err := b.js.KeyValue(ctx, bucketName)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return b.js.CreateOrUpdateKeyValue(ctx, c)
+		kv, err = b.js.CreateOrUpdateKeyValue(ctx, c)
+		if err != nil || b.embedded == nil {
+			return kv, err
+		}
+	}
+	if err == nil && b.always {
+		err = syncFolders(filepath.Dir(b.embedded.JetStreamConfig().StoreDir))
+		return &durable{KeyValue: kv, folder: b.blocksFolder()}, err
 	}
 	if err != nil || b.embedded != nil {
 		return kv, err

@@ -40,7 +40,7 @@ func OpenData(ctx context.Context, folder string, always bool, o Options) (*Data
 }
 
 func (d *Data) open(ctx context.Context, folder string, always bool, o Options) (err error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if err := makeFolder(folder); err != nil {
 		return fmt.Errorf("the data folder cannot be made: %w", err)
 	}
 	shared := o.NATS != nil
@@ -61,12 +61,20 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err != nil {
 		return err
 	}
+	if !shared {
+		if err := makeFolder(storeFolder(folder)); err != nil {
+			return err
+		}
+	}
 	if shared {
 		d.broker, err = Connect(ctx, *o.NATS, o.Log)
 	} else {
 		d.broker, err = Embed(storeFolder(folder), always, o.Log)
 	}
 	if err != nil {
+		return err
+	}
+	if err := syncFolder(folder); err != nil { // the folders above were made here, or by a process that was killed
 		return err
 	}
 	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
@@ -132,8 +140,8 @@ func lockFolder(folder string, shared bool) (*os.File, error) {
 func checkVersion(folder string) error {
 	name := filepath.Join(folder, "version")
 	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return os.WriteFile(name, fmt.Appendln(nil, formVersion), 0o600)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 { // empty as a power failure leaves the file
+		return writeFile(name, fmt.Appendln(nil, formVersion))
 	}
 	if err != nil {
 		return err

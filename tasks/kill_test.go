@@ -3,6 +3,7 @@ package tasks
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,11 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/testseed"
 	"millrace/tasks/blob"
 )
 
 // victimFolder is the variable with the folder of the process that TestKill kills.
 const victimFolder = "MILLRACE_TEST_TASKS"
+
+var kills = flag.Int("tasks.kills", 0, "kills of TestKill; 0 = as many as fit its time")
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimFolder); dir != "" {
@@ -103,22 +107,28 @@ func victim(dir string) error {
 // TestKill kills a process with SIGKILL again and again while it submits and runs tasks. No acknowledged task or
 // result is lost, and no deleted task returns.
 func TestKill(t *testing.T) {
-	rounds := 40
-	if testing.Short() {
+	rounds := *kills
+	switch {
+	case rounds > 0:
+	case testing.Short():
 		rounds = 4
+	default:
+		rounds = 40
 	}
+	seed := testseed.First()
+	r := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	known := map[string]string{} // the newest acknowledged state of each task
 	for round := range rounds {
-		wait := time.Duration(20+rand.IntN(400)) * time.Millisecond
+		wait := time.Duration(20+r.IntN(400)) * time.Millisecond
 		killOne(t, dir, wait, known)
 		if t.Failed() {
 			t.Fatalf("in round %d, %v after the start", round, wait)
 		}
 	}
-	r := open(t, dir, Options{})
+	s := open(t, dir, Options{})
 	for id, state := range known {
-		task, err := r.Get(id)
+		task, err := s.Get(id)
 		switch {
 		case state == "deleted" && err == nil:
 			t.Errorf("%s was deleted, and is %s", id, task.State)
@@ -128,7 +138,7 @@ func TestKill(t *testing.T) {
 		case state == "finished" && task.State != Finished:
 			t.Errorf("%s was finished, and is %s", id, task.State)
 		case task.State == Finished:
-			if got := r.result(id); got != "result of "+id {
+			if got := s.result(id); got != "result of "+id {
 				t.Errorf("the result of %s is %q", id, got)
 			}
 		}
@@ -136,7 +146,7 @@ func TestKill(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d acknowledged tasks after %d kills", len(known), rounds)
+	t.Logf("%d acknowledged tasks after %d kills, seed %d", len(known), rounds, seed)
 	if len(known) < 5*rounds {
 		t.Errorf("only %d tasks were submitted", len(known))
 	}

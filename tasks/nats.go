@@ -153,20 +153,30 @@ func pair(ctx context.Context, kv jetstream.KeyValue, folder string, files bool)
 	return nil
 }
 
-// pairID returns the id in the file, which is made when missing.
+// pairID returns the id in the file, which is made when missing. Of processes that make the file at once, all get one
+// id, and a power failure leaves the whole file or none.
 func pairID(name string) (string, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		b, err := os.ReadFile(name)
-		if id := strings.TrimSpace(string(b)); err != nil || CheckID(id) == nil {
-			return id, err
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makePair(name, newID(time.Now())); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
 		}
-		return "", fmt.Errorf("%s has no id: start again, or copy the file from a backup", name)
+		b, err = os.ReadFile(name)
 	}
-	if err != nil {
-		return "", err
+	if id := strings.TrimSpace(string(b)); err != nil || CheckID(id) == nil {
+		return id, err
 	}
-	id := newID(time.Now())
-	_, err = f.WriteString(id + "\n")
-	return id, errors.Join(err, f.Sync(), f.Close())
+	return "", fmt.Errorf("%s has no id: copy the file from a backup", name)
+}
+
+// makePair writes a new file with an id. Errors: fs.ErrExist, when another process was faster.
+func makePair(name, id string) error {
+	next := name + "." + id
+	if err := writeFile(next, []byte(id+"\n")); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Link(next, name), os.Remove(next)); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(name))
 }

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type Files struct {
 	sync    bool
 	process string // begins the names of temporary files
 	next    atomic.Uint64
+	durable sync.Map // folders of the first level whose names are durable
 }
 
 // FilesOptions configure Files.
@@ -180,12 +182,21 @@ func (f *Files) place(name, key string) error {
 }
 
 // makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder
-// above.
+// above. Many keys share a folder of the first level, which another goroutine or an earlier process may have made and
+// not yet synced.
 func (f *Files) makeFolders(dir string) error {
+	first := !strings.Contains(dir, "/")
+	if _, known := f.durable.Load(dir); known {
+		return nil
+	}
 	err := f.root.Mkdir(dir, 0o700)
 	switch {
-	case err == nil:
-		return f.syncFolder(path.Dir(dir))
+	case err == nil, first && errors.Is(err, fs.ErrExist):
+		if err := f.syncFolder(path.Dir(dir)); err != nil || !first {
+			return err
+		}
+		f.durable.Store(dir, nil)
+		return nil
 	case errors.Is(err, fs.ErrExist):
 		return nil
 	case !errors.Is(err, fs.ErrNotExist) || dir == ".":
