@@ -111,9 +111,6 @@ func (d *Data) Close() {
 	if d.broker != nil {
 		d.broker.Close()
 	}
-	if d.files != nil {
-		_ = d.files.Close()
-	}
 	if d.lock != nil {
 		_ = d.lock.Close()
 	}

@@ -115,6 +115,9 @@ func (s *Store) see(e jetstream.KeyValueEntry) {
 	if !ok {
 		return
 	}
+	if s.knows(id, e.Revision()) {
+		return // a change by this process
+	}
 	var t *Task
 	if e.Operation() == jetstream.KeyValuePut {
 		t = new(Task)
@@ -124,6 +127,14 @@ func (s *Store) see(e jetstream.KeyValueEntry) {
 		}
 	}
 	s.apply(id, t, e.Revision())
+}
+
+// knows reports whether the index has this revision of a task or a later one.
+func (s *Store) knows(id string, revision uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.index.tasks[id]
+	return e != nil && e.revision >= revision
 }
 
 // apply puts a revision of a task into the index; nil = the task is deleted.

@@ -43,7 +43,6 @@ func (r *rig) another(o Options) *Store {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = files.Close() })
 	s, err := Open(r.t.Context(), r.broker, files, o)
 	if err != nil {
 		r.t.Fatal(err)

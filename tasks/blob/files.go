@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,9 +19,10 @@ import (
 	"millrace/stream"
 )
 
-// Files is a Store in a folder. A blob is written to a temporary file, synced, and renamed.
+// Files is a Store in a folder. A blob is written to a temporary file, synced, and renamed. The folder belongs to the
+// servers that use it: keys cannot leave the folder, and Files makes no links.
 type Files struct {
-	root    *os.Root
+	folder  string
 	sync    bool
 	process string // begins the names of temporary files
 	next    atomic.Uint64
@@ -49,32 +51,27 @@ func OpenFiles(folder string, o FilesOptions) (*Files, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(folder)
+	folder, err := filepath.Abs(folder)
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{root: root, sync: o.Sync, process: rand.Text()}
+	f := &Files{folder: folder, sync: o.Sync, process: rand.Text()}
 	if o.Shared {
-		err = f.removeUnfinished(time.Now().Add(-unfinishedAge))
-	} else {
-		err = errors.Join(root.RemoveAll(temporary), root.Mkdir(temporary, 0o700))
+		return f, f.removeUnfinished(time.Now().Add(-unfinishedAge))
 	}
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return f, nil
+	return f, errors.Join(os.RemoveAll(f.path(temporary)), os.Mkdir(f.path(temporary), 0o700))
 }
 
 // removeUnfinished removes the temporary files from before a time.
 func (f *Files) removeUnfinished(before time.Time) error {
-	if err := f.root.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(f.path(temporary), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	list, err := fs.ReadDir(f.root.FS(), temporary)
+	list, err := os.ReadDir(f.path(temporary))
 	for _, e := range list {
 		info, err := e.Info()
 		if err == nil && info.ModTime().Before(before) {
-			err = f.root.Remove(path.Join(temporary, e.Name()))
+			err = os.Remove(f.path(path.Join(temporary, e.Name())))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -91,8 +88,8 @@ func present(err error) error {
 	return err
 }
 
-// Close closes the folder.
-func (f *Files) Close() error { return f.root.Close() }
+// path returns the path of a key that checkKey has accepted.
+func (f *Files) path(key string) string { return f.folder + "/" + key }
 
 // checkKey refuses keys that are no path below the folder.
 func checkKey(key string) error {
@@ -109,7 +106,7 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 		return nil, err
 	}
 	name := path.Join(temporary, f.process+strconv.FormatUint(f.next.Add(1), 10))
-	file, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(f.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +163,7 @@ func (w *fileWriter) Discard() {
 	}
 	w.ended = true
 	_ = w.file.Close()
-	_ = w.of.root.Remove(w.name)
+	_ = os.Remove(w.file.Name())
 }
 
 // place renames a complete file to its key.
@@ -175,7 +172,7 @@ func (f *Files) place(name, key string) error {
 	if err := f.makeFolders(dir); err != nil {
 		return err
 	}
-	if err := f.root.Rename(name, key); err != nil {
+	if err := os.Rename(f.path(name), f.path(key)); err != nil {
 		return err
 	}
 	return f.syncFolder(dir)
@@ -189,7 +186,7 @@ func (f *Files) makeFolders(dir string) error {
 	if _, known := f.durable.Load(dir); known {
 		return nil
 	}
-	err := f.root.Mkdir(dir, 0o700)
+	err := os.Mkdir(f.path(dir), 0o700)
 	switch {
 	case err == nil, first && errors.Is(err, fs.ErrExist):
 		if err := f.syncFolder(path.Dir(dir)); err != nil || !first {
@@ -213,7 +210,7 @@ func (f *Files) syncFolder(dir string) error {
 	if !f.sync {
 		return nil
 	}
-	d, err := f.root.Open(dir)
+	d, err := os.Open(f.path(dir))
 	if err != nil {
 		return err
 	}
@@ -225,7 +222,7 @@ func (f *Files) Open(_ context.Context, key string) (Reader, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	file, err := f.root.Open(key)
+	file, err := os.Open(f.path(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, stream.Errorf(stream.NotFound, "", "the stored file %s does not exist", key)
 	}
@@ -247,7 +244,7 @@ func (f *Files) Append(ctx context.Context, key string, b []byte) error {
 	if err := errors.Join(checkKey(key), ctx.Err()); err != nil {
 		return err
 	}
-	file, err := f.root.OpenFile(key, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(f.path(key), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return stream.Errorf(stream.NotFound, "", "the folder of the stored file %s does not exist", key)
 	}
@@ -263,7 +260,7 @@ func (f *Files) List(_ context.Context, folder string) ([]Entry, error) {
 	if err := checkKey(folder); err != nil {
 		return nil, err
 	}
-	all, err := fs.ReadDir(f.root.FS(), folder)
+	all, err := os.ReadDir(f.path(folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -294,13 +291,13 @@ func (f *Files) Delete(_ context.Context, prefix string) error {
 	if err := checkKey(prefix); err != nil {
 		return err
 	}
-	return f.root.RemoveAll(prefix)
+	return os.RemoveAll(f.path(prefix))
 }
 
 // Folders lists the keys of the folders with a number of path elements, such as 2 for "7f/7f3a...".
 func (f *Files) Folders(depth int) ([]string, error) {
 	var found []string
-	err := fs.WalkDir(f.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(f.folder), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || !d.IsDir() || name == ".":
 			return present(err)

@@ -34,7 +34,6 @@ func openFiles(t *testing.T, dir string) *Files {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
 
