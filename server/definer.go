@@ -32,7 +32,7 @@ func (d definer) Define(name, source, settings string) error {
 	}
 	m.Name, m.Source = name, source
 	if image, is := strings.CutPrefix(source, "container://"); is {
-		if err := d.s.containers.Allowed(image); err != nil {
+		if err := d.s.containers.CheckImage(image); err != nil {
 			return err
 		}
 	}

@@ -40,9 +40,9 @@ type Engine struct {
 	images []reference.Named
 	client *client.Client
 
-	mu    sync.Mutex
-	id    string // of the data folder; "" until Open
-	swept bool   // containers of an earlier process were removed
+	mu             sync.Mutex
+	id             string // of the data folder; "" until Open
+	orphansRemoved bool   // containers of an earlier process were removed
 
 	models models
 }
@@ -110,8 +110,8 @@ func (e *Engine) Close() {
 	}
 }
 
-// usable returns why no model of the kind can be loaded, or nil.
-func (e *Engine) usable() error {
+// checkConfigured returns why no model of the kind can be loaded, or nil.
+func (e *Engine) checkConfigured() error {
 	switch {
 	case e == nil || e.client == nil:
 		return stream.Errorf(stream.Unsupported, "containers.host",
@@ -138,7 +138,7 @@ const openTime = 30 * time.Second
 // containers. The caller holds the lock of the data folder. Without an answer of the engine, the first load of a model
 // tries again.
 func (e *Engine) Open(ctx context.Context) error {
-	if e.usable() != nil {
+	if e.checkConfigured() != nil {
 		return nil
 	}
 	e.mu.Lock()
@@ -149,7 +149,7 @@ func (e *Engine) Open(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	if err := e.ready(ctx); err != nil {
+	if err := e.removeOrphans(ctx); err != nil {
 		e.opts.Log.Warn("the container engine does not answer: models of the kind container cannot run", "setting",
 			"containers.host", "error", err)
 	}
@@ -179,14 +179,14 @@ func (e *Engine) open() error {
 	return err
 }
 
-// ready removes the containers of an earlier process, once.
-func (e *Engine) ready(ctx context.Context) error {
+// removeOrphans removes the containers of an earlier process, once.
+func (e *Engine) removeOrphans(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.id == "" {
 		return stream.Errorf(stream.Unavailable, "", "the data folder is not open yet: try again")
 	}
-	if e.swept {
+	if e.orphansRemoved {
 		return nil
 	}
 	found, err := e.client.ContainerList(ctx, client.ContainerListOptions{All: true,
@@ -201,7 +201,7 @@ func (e *Engine) ready(ctx context.Context) error {
 		e.opts.Log.Info("a container of an earlier process was removed", "container", c.ID, "model",
 			c.Labels[labelModel], "run", c.Labels[labelRun])
 	}
-	e.swept = true
+	e.orphansRemoved = true
 	return nil
 }
 
@@ -219,18 +219,18 @@ func unavailable(err error) error {
 	return stream.Errorf(stream.Unavailable, "", "the container engine fails: %w", err)
 }
 
-// Allowed returns nil for an image that models may have. Errors: of a load of a model with the image.
-func (e *Engine) Allowed(image string) error {
-	if err := e.usable(); err != nil {
+// CheckImage returns nil for an image that models may have. Errors: of a load of a model with the image.
+func (e *Engine) CheckImage(image string) error {
+	if err := e.checkConfigured(); err != nil {
 		return err
 	}
-	_, err := e.allowed(image)
+	_, err := e.allowedImage(image)
 	return err
 }
 
-// allowed returns the name of an image for the engine. Errors: PermissionDenied, when containers.images has no entry
-// for the image: an entry without tag and digest allows all of the name.
-func (e *Engine) allowed(name string) (string, error) {
+// allowedImage returns the name of an image for the engine. Errors: PermissionDenied, when containers.images has no
+// entry for the image: an entry without tag and digest allows all of the name.
+func (e *Engine) allowedImage(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return "", stream.Errorf(stream.InvalidArgument, "container.image", "%.100q is no name of an image: %w", name,
@@ -253,9 +253,9 @@ type image struct {
 	health  bool     // the image has a health check
 }
 
-// find returns an image that may run. With pull, the image may come from its registry.
-func (e *Engine) find(ctx context.Context, name, pull string, log *slog.Logger) (image, error) {
-	full, err := e.allowed(name)
+// resolveImage returns an image that may run. With pull, the image may come from its registry.
+func (e *Engine) resolveImage(ctx context.Context, name, pull string, log *slog.Logger) (image, error) {
+	full, err := e.allowedImage(name)
 	if err != nil {
 		return image{}, err
 	}

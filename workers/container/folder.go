@@ -52,8 +52,8 @@ func (f *folder) output() string { return filepath.Join(f.path, "output") }
 
 func (f *folder) remove() { _ = os.RemoveAll(f.path) }
 
-// fill writes the input of a run: the files of a zip, or one file with the name of the client's file.
-func (f *folder) fill(ctx context.Context, r *stream.FileRun) error {
+// writeInput writes the input of a run: the files of a zip, or one file with the name of the client's file.
+func (f *folder) writeInput(ctx context.Context, r *stream.FileRun) error {
 	root, err := os.OpenRoot(f.input())
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (f *folder) fill(ctx context.Context, r *stream.FileRun) error {
 	if isZip(r) {
 		err := ziptree.Extract(ctx, root, r.Input, r.Size, ziptree.Limits{Bytes: f.limits.Input, Files: f.limits.Files,
 			Ratio: maxRatio})
-		return coded(err, stream.InvalidArgument, "", "the input")
+		return zipError(err, stream.InvalidArgument, "", "the input")
 	}
 	to, err := root.OpenFile(fileName(r.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -88,8 +88,9 @@ func fileName(name string) string {
 	return name
 }
 
-// deliver writes the result of a run: the only file in output, or a zip of all files, with container.zip in any case.
-func (f *folder) deliver(ctx context.Context, r *stream.FileRun) error {
+// writeResult writes the result of a run: the only file in output, or a zip of all files, with container.zip in any
+// case.
+func (f *folder) writeResult(ctx context.Context, r *stream.FileRun) error {
 	root, err := os.OpenRoot(f.output())
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (f *folder) deliver(ctx context.Context, r *stream.FileRun) error {
 	infos, names, err := ziptree.List(root, l)
 	switch {
 	case err != nil:
-		return coded(err, stream.InvalidArgument, "", "/output")
+		return zipError(err, stream.InvalidArgument, "", "/output")
 	case len(names) == 0:
 		return stream.Errorf(stream.InvalidArgument, "",
 			"the container has ended with status 0, and wrote no file to /output")
@@ -118,11 +119,11 @@ func (f *folder) deliver(ctx context.Context, r *stream.FileRun) error {
 	if err == nil {
 		err = ziptree.Pack(ctx, to, root, l)
 	}
-	return coded(err, stream.InvalidArgument, "", "/output")
+	return zipError(err, stream.InvalidArgument, "", "/output")
 }
 
-// coded gives an error of ziptree a code: TooLarge for limits, otherwise code.
-func coded(err error, code stream.Code, field, what string) error {
+// zipError gives an error of ziptree a code: TooLarge for limits, otherwise code.
+func zipError(err error, code stream.Code, field, what string) error {
 	var rule *ziptree.Error
 	if !errors.As(err, &rule) {
 		return err

@@ -9,15 +9,15 @@ import (
 
 // Bounds of the output of a container to stdout and stderr.
 const (
-	keptLog  = 64 << 10 // the last bytes that are kept
-	shownLog = 2 << 10  // the last bytes that are in an error message
+	maxKeptLog  = 64 << 10 // the last bytes that are kept
+	maxErrorLog = 2 << 10  // the last bytes that are in an error message
 )
 
 // tail keeps the last bytes written. Its methods are safe for concurrent use.
 type tail struct {
-	mu   sync.Mutex
-	buf  []byte // at most 2*keptLog
-	lost int64
+	mu      sync.Mutex
+	buf     []byte // at most 2*maxKeptLog
+	dropped int64
 }
 
 // Write implements io.Writer.
@@ -25,20 +25,20 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(b)
-	if over := len(b) - keptLog; over > 0 {
-		t.lost += int64(over)
+	if over := len(b) - maxKeptLog; over > 0 {
+		t.dropped += int64(over)
 		b = b[over:]
 	}
-	if over := len(t.buf) + len(b) - keptLog; over > 0 && len(t.buf)+len(b) > 2*keptLog {
-		t.lost += int64(over)
+	if over := len(t.buf) + len(b) - maxKeptLog; over > 0 && len(t.buf)+len(b) > 2*maxKeptLog {
+		t.dropped += int64(over)
 		t.buf = t.buf[:copy(t.buf, t.buf[over:])]
 	}
 	t.buf = append(t.buf, b...)
 	return n, nil
 }
 
-// last returns the last lines of at most n bytes, in printable characters; "" = the container has written nothing.
-func (t *tail) last(n int) string {
+// lastLines returns the last lines of at most n bytes, in printable characters; "" = the container has written nothing.
+func (t *tail) lastLines(n int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := bytes.TrimSpace(t.buf)
@@ -63,7 +63,7 @@ func (t *tail) last(n int) string {
 
 // explain adds the last lines to the reason of a failure.
 func (t *tail) explain(reason string) string {
-	if text := t.last(shownLog); text != "" {
+	if text := t.lastLines(maxErrorLog); text != "" {
 		return fmt.Sprintf("%s; its last lines: %s", reason, text)
 	}
 	return reason + ", and wrote no lines"

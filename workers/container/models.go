@@ -18,7 +18,7 @@ import (
 // models has the extracted zip files of container.model. Workers of the same zip file share one folder.
 type models struct {
 	mu    sync.Mutex
-	known map[modelKey]*modelFiles
+	byKey map[modelKey]*modelFiles
 }
 
 // modelKey names the contents of a zip file, and the limits of their extraction.
@@ -35,9 +35,9 @@ type modelFiles struct {
 	folder string
 	remove func() // nil for a folder of the administrator
 
-	users int        // under models.mu
-	mu    sync.Mutex // held during the extraction
-	done  bool
+	refs      int        // under models.mu
+	mu        sync.Mutex // held during the extraction
+	extracted bool
 }
 
 // modelFiles returns the folder of container.model: a folder as it is, or the files of a zip file. Each call needs a
@@ -54,55 +54,55 @@ func (e *Engine) modelFiles(ctx context.Context, p *parameters) (*modelFiles, er
 	case err != nil:
 		return nil, err
 	case st.IsDir():
-		return &modelFiles{folder: name, done: true}, nil
+		return &modelFiles{folder: name, extracted: true}, nil
 	case !st.Mode().IsRegular():
 		return nil, stream.Errorf(stream.InvalidArgument, "container.model", "%s is no folder and no zip file", name)
 	}
-	m := e.useModel(modelKey{name, st.Size(), st.ModTime(), p.Input, p.Files})
+	m := e.acquireModel(modelKey{name, st.Size(), st.ModTime(), p.Input, p.Files})
 	m.mu.Lock() // another worker of the model may extract the files
 	defer m.mu.Unlock()
-	if !m.done {
+	if !m.extracted {
 		if err := e.extractModel(ctx, name, m.folder, p); err != nil {
 			e.releaseModel(m)
 			return nil, err
 		}
-		m.done = true
+		m.extracted = true
 	}
 	return m, nil
 }
 
-// useModel returns the files of a key for one more user.
-func (e *Engine) useModel(k modelKey) *modelFiles {
+// acquireModel returns the files of a key for one more user.
+func (e *Engine) acquireModel(k modelKey) *modelFiles {
 	e.models.mu.Lock()
 	defer e.models.mu.Unlock()
-	m := e.models.known[k]
+	m := e.models.byKey[k]
 	if m == nil {
 		m = &modelFiles{folder: filepath.Join(e.folder, "models", rand.Text())}
 		m.remove = func() {
-			delete(e.models.known, k)
+			delete(e.models.byKey, k)
 			_ = os.RemoveAll(m.folder)
 		}
-		if e.models.known == nil {
-			e.models.known = map[modelKey]*modelFiles{}
+		if e.models.byKey == nil {
+			e.models.byKey = map[modelKey]*modelFiles{}
 		}
-		e.models.known[k] = m
+		e.models.byKey[k] = m
 	}
-	m.users++
+	m.refs++
 	return m
 }
 
-// holdModel adds a user: a run, which may take longer than the worker of the run.
-func (e *Engine) holdModel(m *modelFiles) {
+// retainModel adds a user: a run, which may take longer than the worker of the run.
+func (e *Engine) retainModel(m *modelFiles) {
 	e.models.mu.Lock()
 	defer e.models.mu.Unlock()
-	m.users++
+	m.refs++
 }
 
 // releaseModel removes the files after their last user.
 func (e *Engine) releaseModel(m *modelFiles) {
 	e.models.mu.Lock()
 	defer e.models.mu.Unlock()
-	if m.users--; m.users == 0 && m.remove != nil {
+	if m.refs--; m.refs == 0 && m.remove != nil {
 		m.remove()
 	}
 }
@@ -134,5 +134,5 @@ func (e *Engine) extractModel(ctx context.Context, file, folder string, p *param
 	}
 	defer func() { _ = root.Close() }()
 	err = ziptree.Extract(ctx, root, f, st.Size(), ziptree.Limits{Bytes: p.Input, Files: p.Files, Ratio: maxRatio})
-	return coded(err, stream.InvalidArgument, "container.model", "the zip file")
+	return zipError(err, stream.InvalidArgument, "container.model", "the zip file")
 }

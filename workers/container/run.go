@@ -31,20 +31,20 @@ type job struct {
 	folder *folder
 	log    *slog.Logger
 
-	id    string // of the container
-	lines tail
+	id      string // of the container
+	logTail tail
 }
 
 // Times of the calls of the engine that end a run, and the time between two looks at the size of /output.
 const (
-	endTime    = 30 * time.Second
-	killTime   = 10 * time.Second
-	drainGrace = 500 * time.Millisecond // in place of the grace when the server shuts down
-	lookEvery  = 200 * time.Millisecond
+	removeTimeout      = 30 * time.Second
+	killTimeout        = 10 * time.Second
+	drainGrace         = 500 * time.Millisecond // in place of the grace when the server shuts down
+	outputPollInterval = 200 * time.Millisecond
 )
 
-// openFiles and processes are the limits of open files of a process, and of processes of the user.
-const openFiles, processes = 1024, 1024
+// maxOpenFiles and maxProcesses are the limits of open files of a process, and of processes of the user.
+const maxOpenFiles, maxProcesses = 1024, 1024
 
 // runFile runs the image with the files of r, and writes the result. The container and the working folder are removed
 // in any case.
@@ -56,13 +56,13 @@ func (j *job) runFile(ctx context.Context) (err error) {
 		return err
 	}
 	defer j.folder.remove()
-	if err := j.folder.fill(ctx, j.run); err != nil {
+	if err := j.folder.writeInput(ctx, j.run); err != nil {
 		return err
 	}
 	if err := j.runContainer(ctx); err != nil {
 		return err
 	}
-	return j.folder.deliver(ctx, j.run)
+	return j.folder.writeResult(ctx, j.run)
 }
 
 // runContainer runs the container to its end, and removes the container.
@@ -70,7 +70,7 @@ func (j *job) runContainer(ctx context.Context) error {
 	c := j.engine.client
 	made, err := c.ContainerCreate(ctx, j.options())
 	if err != nil {
-		return j.failed(ctx, err)
+		return j.engineError(ctx, err)
 	}
 	j.id = made.ID
 	defer j.removeContainer(ctx)
@@ -78,12 +78,12 @@ func (j *job) runContainer(ctx context.Context) error {
 	attached, err := c.ContainerAttach(ctx, j.id, client.ContainerAttachOptions{Stream: true, Stdout: true,
 		Stderr: true})
 	if err != nil {
-		return j.failed(ctx, err)
+		return j.engineError(ctx, err)
 	}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		var to io.Writer = &j.lines
+		var to io.Writer = &j.logTail
 		if j.run.Log != nil {
 			to = io.MultiWriter(to, j.run.Log)
 		}
@@ -97,7 +97,7 @@ func (j *job) runContainer(ctx context.Context) error {
 	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if _, err := c.ContainerStart(ctx, j.id, client.ContainerStartOptions{}); err != nil {
-		return j.failed(ctx, err)
+		return j.engineError(ctx, err)
 	}
 	ended := c.ContainerWait(waiting, j.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	status, err := j.await(ctx, ended)
@@ -106,13 +106,13 @@ func (j *job) runContainer(ctx context.Context) error {
 		case <-read:
 		case <-time.After(time.Second):
 		}
-		return j.outcome(ctx, status)
+		return j.exitError(ctx, status)
 	}
 	return err
 }
 
-// failed returns the error of a call of the engine, or the reason why ctx has ended.
-func (j *job) failed(ctx context.Context, err error) error {
+// engineError returns the error of a call of the engine, or the reason why ctx has ended.
+func (j *job) engineError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -126,30 +126,30 @@ func (j *job) await(ctx context.Context, ended client.ContainerWaitResult) (stat
 		return 0, err
 	}
 	defer func() { _ = output.Close() }()
-	look := time.NewTimer(lookEvery)
+	look := time.NewTimer(outputPollInterval)
 	defer look.Stop()
 	for {
 		select {
 		case w := <-ended.Result:
-			return w.StatusCode, j.full(output)
+			return w.StatusCode, j.checkOutputSize(output)
 		case err := <-ended.Error:
-			return 0, j.failed(ctx, err)
+			return 0, j.engineError(ctx, err)
 		case <-ctx.Done():
-			j.end(ctx, ended)
+			j.terminate(ctx, ended)
 			cause := context.Cause(ctx)
-			return 0, stream.Errorf(stream.CodeOf(cause), "", "%s", j.lines.explain(cause.Error()))
+			return 0, stream.Errorf(stream.CodeOf(cause), "", "%s", j.logTail.explain(cause.Error()))
 		case <-look.C:
 			begun := time.Now()
-			if err := j.full(output); err != nil {
+			if err := j.checkOutputSize(output); err != nil {
 				return 0, err // the removal of the container kills its processes
 			}
-			look.Reset(max(lookEvery, 10*time.Since(begun))) // at most a tenth of a processor
+			look.Reset(max(outputPollInterval, 10*time.Since(begun))) // at most a tenth of a processor
 		}
 	}
 }
 
-// full returns an error when /output has more bytes or files than allowed.
-func (j *job) full(output *os.Root) error {
+// checkOutputSize returns an error when /output has more bytes or files than allowed.
+func (j *job) checkOutputSize(output *os.Root) error {
 	bytes, files, err := ziptree.Size(output, ziptree.Limits{Bytes: j.set.Output, Files: j.set.Files})
 	switch {
 	case err != nil:
@@ -164,14 +164,14 @@ func (j *job) full(output *os.Root) error {
 	return nil
 }
 
-// end ends the container: SIGTERM, and after the grace SIGKILL.
-func (j *job) end(ctx context.Context, ended client.ContainerWaitResult) {
+// terminate ends the container: SIGTERM, and after the grace SIGKILL.
+func (j *job) terminate(ctx context.Context, ended client.ContainerWaitResult) {
 	grace := *j.set.Grace
 	if stream.CodeOf(context.Cause(ctx)) == stream.Draining {
 		grace = min(grace, drainGrace)
 	}
 	kill := func(signal string, wait time.Duration) (gone bool) {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+killTime)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+killTimeout)
 		defer cancel()
 		_, err := j.engine.client.ContainerKill(within, j.id, client.ContainerKillOptions{Signal: signal})
 		if err != nil {
@@ -189,13 +189,13 @@ func (j *job) end(ctx context.Context, ended client.ContainerWaitResult) {
 		}
 	}
 	if !kill("SIGTERM", grace) {
-		kill("SIGKILL", killTime)
+		kill("SIGKILL", killTimeout)
 	}
 }
 
 // removeContainer removes the container, with its processes.
 func (j *job) removeContainer(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	if err := j.engine.remove(ctx, j.id); err != nil {
 		j.log.Error("a container cannot be removed: the next start of the server tries again", "container", j.id,
@@ -203,11 +203,11 @@ func (j *job) removeContainer(ctx context.Context) {
 	}
 }
 
-// killed is the status of a process that SIGKILL has ended.
-const killed = 128 + 9
+// statusKilled is the status of a process that SIGKILL has ended.
+const statusKilled = 128 + 9
 
-// outcome returns the error of a container that has ended by itself.
-func (j *job) outcome(ctx context.Context, status int64) error {
+// exitError returns the error of a container that has ended by itself.
+func (j *job) exitError(ctx context.Context, status int64) error {
 	if status == 0 {
 		return nil
 	}
@@ -216,11 +216,11 @@ func (j *job) outcome(ctx context.Context, status int64) error {
 	switch {
 	case err == nil && about.Container.State != nil && about.Container.State.OOMKilled:
 		reason = fmt.Sprintf("the container needed more than %d bytes of memory (container.memory)", j.set.Memory)
-	case status == killed: // Podman 4 does not say why
+	case status == statusKilled: // Podman 4 does not say why
 		reason += fmt.Sprintf(": it was killed, perhaps because it needed more than %d bytes of memory "+
 			"(container.memory)", j.set.Memory)
 	}
-	return stream.Errorf(stream.Internal, "", "%s", j.lines.explain(reason))
+	return stream.Errorf(stream.Internal, "", "%s", j.logTail.explain(reason))
 }
 
 // options returns the container to create. Nothing in the options is from a client, except the id of the run.
@@ -259,18 +259,18 @@ func (j *job) options() client.ContainerCreateOptions {
 			Resources: container.Resources{
 				Memory: p.Memory, MemorySwap: p.Memory, NanoCPUs: int64(p.CPUs * 1e9), PidsLimit: &p.PIDs,
 				Ulimits: []*units.Ulimit{
-					{Name: "nofile", Soft: openFiles, Hard: openFiles},
-					{Name: "nproc", Soft: processes, Hard: processes},
+					{Name: "nofile", Soft: maxOpenFiles, Hard: maxOpenFiles},
+					{Name: "nproc", Soft: maxProcesses, Hard: maxProcesses},
 					{Name: "fsize", Soft: p.Output, Hard: p.Output}, {Name: "core"},
 				},
-				DeviceRequests: gpus(p.GPUs),
+				DeviceRequests: deviceRequests(p.GPUs),
 			},
 		},
 	}
 }
 
-// gpus returns the request for GPUs.
-func gpus(text string) []container.DeviceRequest {
+// deviceRequests returns the request for GPUs.
+func deviceRequests(text string) []container.DeviceRequest {
 	if text == "" {
 		return nil
 	}

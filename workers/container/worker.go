@@ -29,20 +29,20 @@ var _ workers.FileWorker = (*worker)(nil)
 func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
 	w.engine, _ = env.Containers.(*Engine)
 	w.set, w.name, w.log = env.Settings.(*settings).Container, env.Name, env.Log
-	if err := w.engine.usable(); err != nil {
+	if err := w.engine.checkConfigured(); err != nil {
 		return nil, err
 	}
 	name, err := w.set.image(env.Source)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.engine.allowed(name); err != nil { // before the first call of the engine
+	if _, err := w.engine.allowedImage(name); err != nil { // before the first call of the engine
 		return nil, err
 	}
-	if err := w.engine.ready(ctx); err != nil {
+	if err := w.engine.removeOrphans(ctx); err != nil {
 		return nil, err
 	}
-	if w.image, err = w.engine.find(ctx, name, w.set.Pull, env.Log); err != nil {
+	if w.image, err = w.engine.resolveImage(ctx, name, w.set.Pull, env.Log); err != nil {
 		return nil, err
 	}
 	if w.set.Model != "" {
@@ -71,7 +71,7 @@ func (w *worker) RunFile(ctx context.Context, f *stream.FileRun) error {
 	w.mu.Lock()
 	files := w.model
 	if files != nil {
-		w.engine.holdModel(files)
+		w.engine.retainModel(files)
 		defer w.engine.releaseModel(files)
 	}
 	w.mu.Unlock()
