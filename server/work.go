@@ -8,7 +8,7 @@ import (
 )
 
 // Work says how a server runs tasks of another host.
-type Work = tasks.Work
+type Work = tasks.RunOptions
 
 // Work runs tasks of a source on the models of the server until ctx ends, and then ends as tasks.Consumer does. The
 // server needs the address http, or Config.Inside. Work may be called once Ready is closed.

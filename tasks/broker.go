@@ -21,8 +21,8 @@ type Broker struct {
 	js       jetstream.JetStream
 }
 
-// startTime bounds the start of the embedded server, in which it reads its files.
-const startTime = 30 * time.Second
+// startTimeout bounds the start of the embedded server, in which it reads its files.
+const startTimeout = 30 * time.Second
 
 // Embed starts a JetStream server in this process, which has no port and keeps its files in folder. With always, each
 // write is on the disk before it is acknowledged; otherwise once a minute at the latest.
@@ -37,7 +37,7 @@ func Embed(folder string, always bool, log *slog.Logger) (*Broker, error) {
 	}
 	s.SetLogger(brokerLog{log}, false, false)
 	s.Start()
-	if !s.ReadyForConnections(startTime) || !s.JetStreamEnabled() {
+	if !s.ReadyForConnections(startTimeout) || !s.JetStreamEnabled() {
 		s.Shutdown()
 		return nil, fmt.Errorf("the task store in %s cannot be opened: the log has the reason", folder)
 	}
@@ -100,32 +100,32 @@ func (b *Broker) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	return b.js.UpdateKeyValue(ctx, c) // servers were added
 }
 
-// answerTime bounds the wait for the answer to a change: servers without a leader do not answer.
-const answerTime = 5 * time.Second
+// replyTimeout bounds the wait for the answer to a change: servers without a leader do not answer.
+const replyTimeout = 5 * time.Second
 
-// bounded is a bucket whose calls take answerTime at most.
-type bounded struct{ jetstream.KeyValue }
+// boundedKV is a bucket whose calls take replyTimeout at most.
+type boundedKV struct{ jetstream.KeyValue }
 
-func (b bounded) Create(ctx context.Context, key string, value []byte, o ...jetstream.KVCreateOpt) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (b boundedKV) Create(ctx context.Context, key string, value []byte, o ...jetstream.KVCreateOpt) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	return b.KeyValue.Create(ctx, key, value, o...)
 }
 
-func (b bounded) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (b boundedKV) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	return b.KeyValue.Update(ctx, key, value, revision)
 }
 
-func (b bounded) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (b boundedKV) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	return b.KeyValue.Get(ctx, key)
 }
 
-func (b bounded) Purge(ctx context.Context, key string, o ...jetstream.KVDeleteOpt) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (b boundedKV) Purge(ctx context.Context, key string, o ...jetstream.KVDeleteOpt) error {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	return b.KeyValue.Purge(ctx, key, o...)
 }

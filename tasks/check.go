@@ -147,7 +147,7 @@ func (k *check) folders(ctx context.Context) error {
 			continue
 		}
 		next := "the next start of the server removes the files"
-		if _, err := k.d.readRecord(ctx, id); err == nil && k.d.broker == nil {
+		if _, err := k.d.readRecordFile(ctx, id); err == nil && k.d.broker == nil {
 			next = "the next start of the server restores the finished task"
 		}
 		k.add(Task{ID: id}, key, "the files have no record", next)

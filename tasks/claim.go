@@ -31,34 +31,35 @@ var ErrClaimLost error = coded.Errorf(coded.Canceled, "",
 	"the task was cancelled, or another consumer has taken the task")
 
 // Claim waits for a queued task of the models for which serves is true, until ctx ends, and claims the task for a
-// consumer, whose name is for people. Claim looks at serves again when a task becomes ready, and after Store.Served.
+// consumer, whose name is for people. Claim looks at serves again when a task becomes ready, and after
+// Store.ModelsChanged.
 func (s *Store) Claim(ctx context.Context, consumer string, serves func(model string) bool) (*StoreClaim, error) {
-	return s.keepNext(ctx, ctx, consumer, serves)
+	return s.nextRenewing(ctx, ctx, consumer, serves)
 }
 
 // ClaimFor implements Source.
 func (s *Store) ClaimFor(ctx, work context.Context, consumer string, m Models) (Claim, error) {
-	c, err := s.keepNext(ctx, work, consumer, m.Serves)
+	c, err := s.nextRenewing(ctx, work, consumer, m.Serves)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// keepNext is next for a claim that renews itself.
-func (s *Store) keepNext(ctx, work context.Context, consumer string, serves func(model string) bool) (*StoreClaim,
+// nextRenewing is next for a claim that renews itself.
+func (s *Store) nextRenewing(ctx, work context.Context, consumer string, serves func(model string) bool) (*StoreClaim,
 	error) {
 	c, err := s.next(ctx, work, claimant{consumer: consumer}, serves)
 	if err == nil {
-		go c.keep()
+		go c.renewLoop()
 	}
 	return c, err
 }
 
 // claimant is the consumer of a claim.
 type claimant struct {
-	consumer string // for people
-	by       string // see Task.Claimant
+	consumer    string // for people
+	credentials string // see Task.Claimant
 }
 
 // next is Claim without renewals. The context of the claim ends with work.
@@ -67,7 +68,7 @@ func (s *Store) next(ctx, work context.Context, by claimant, serves func(model s
 		s.mu.Lock()
 		e := s.index.next(serves)
 		if e == nil {
-			more := s.index.wait()
+			more := s.index.readyChan()
 			s.mu.Unlock()
 			select {
 			case <-more:
@@ -79,13 +80,13 @@ func (s *Store) next(ctx, work context.Context, by claimant, serves func(model s
 		t, revision := e.Task, e.revision
 		s.mu.Unlock()
 		c, err := s.claim(work, by, t, revision)
-		if c != nil || err != nil && !errors.Is(err, errLost) {
+		if c != nil || err != nil && !errors.Is(err, errStale) {
 			return c, err
 		}
 	}
 }
 
-// claim claims one revision of a queued task. When the write fails, the task is offered again.
+// claim claims one revision of a queued task. When the write fails, the task is queued again.
 func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64) (*StoreClaim, error) {
 	now := time.Now().UTC()
 	if !t.Expires.IsZero() && !now.Before(t.Expires) {
@@ -93,18 +94,18 @@ func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64)
 		_, err := s.write(ctx, t, revision)
 		return nil, err
 	}
-	t.State, t.Attempt, t.Consumer, t.Claimant = Running, t.Attempt+1, by.consumer, by.by
+	t.State, t.Attempt, t.Consumer, t.Claimant = Running, t.Attempt+1, by.consumer, by.credentials
 	t.Started, t.Progress = now, Progress{}
 	next, err := s.write(ctx, t, revision)
-	if errors.Is(err, errLost) {
-		_, _, err := s.newest(ctx, t.ID)
+	if errors.Is(err, errStale) {
+		_, _, err := s.refresh(ctx, t.ID)
 		if coded.CodeOf(err) == coded.NotFound {
 			err = nil
 		}
 		return nil, err
 	}
 	if err != nil {
-		s.offer(t.ID, revision)
+		s.requeue(t.ID, revision)
 		return nil, err
 	}
 	return s.newClaim(ctx, t, next), nil
@@ -117,19 +118,19 @@ func (s *Store) newClaim(ctx context.Context, t Task, revision uint64) *StoreCla
 	return c
 }
 
-// Served implements Source.
-func (s *Store) Served() {
+// ModelsChanged implements Source.
+func (s *Store) ModelsChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.index.wake()
+	s.index.wakeConsumers()
 }
 
-// offer makes a task ready again that a claim has taken from the queue, unless the task has changed since.
-func (s *Store) offer(id string, revision uint64) {
+// requeue makes a task ready again that a claim has taken from the queue, unless the task has changed since.
+func (s *Store) requeue(id string, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.index.tasks[id]; e != nil && e.revision == revision && e.State == Queued && e.place[inReady] < 0 {
-		s.index.makeReady(e)
+	if e := s.index.tasks[id]; e != nil && e.revision == revision && e.State == Queued && e.heapIndex[inReady] < 0 {
+		s.index.enqueue(e)
 	}
 }
 
@@ -151,13 +152,13 @@ func (c *StoreClaim) Create() (blob.Writer, error) {
 	return c.store.blobs.Create(c.ctx, resultKey(c.id, c.attempt))
 }
 
-// keep renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.
-func (c *StoreClaim) keep() {
+// renewLoop renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.
+func (c *StoreClaim) renewLoop() {
 	every := time.NewTicker(c.store.opts.Lease / 3)
 	defer every.Stop()
 	for {
-		changed := c.store.changed(c.id)
-		if !c.held() {
+		changed := c.store.changeChan(c.id)
+		if !c.checkHeld() {
 			return
 		}
 		select {
@@ -165,13 +166,13 @@ func (c *StoreClaim) keep() {
 			return
 		case <-changed:
 		case <-every.C:
-			_ = c.change(func(*Task) {}) // without the broker the lease runs out, and keep sees the next change
+			_ = c.change(func(*Task) {}) // without the broker the lease runs out, and renewLoop sees the next change
 		}
 	}
 }
 
-// held reports whether the newest known revision is the claim's own, and ends the context otherwise.
-func (c *StoreClaim) held() bool {
+// checkHeld reports whether the newest known revision is the claim's own, and ends the context otherwise.
+func (c *StoreClaim) checkHeld() bool {
 	t, err := c.store.Get(c.id)
 	if err == nil && t.State == Running && t.Attempt == c.attempt {
 		return true
@@ -180,12 +181,12 @@ func (c *StoreClaim) held() bool {
 	return false
 }
 
-// changed returns a channel that is closed at the next revision of a task; closed already for a deleted task.
-func (s *Store) changed(id string) <-chan struct{} {
+// changeChan returns a channel that is closed at the next revision of a task; closed already for a deleted task.
+func (s *Store) changeChan(id string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.index.tasks[id]; e != nil {
-		return e.changed()
+		return e.changeChan()
 	}
 	closed := make(chan struct{})
 	close(closed)
@@ -199,11 +200,11 @@ func (c *StoreClaim) change(f func(*Task)) error {
 	ctx := context.WithoutCancel(c.ctx)
 	for !c.ended {
 		t := c.task
-		t.Progress = c.store.shown(&t)
+		t.Progress = c.store.latestProgress(&t)
 		f(&t)
 		next, err := c.store.write(ctx, t, c.revision)
-		if errors.Is(err, errLost) {
-			if err = c.adopt(ctx, t.State); err != nil || c.ended {
+		if errors.Is(err, errStale) {
+			if err = c.reconcile(ctx, t.State); err != nil || c.ended {
 				return err
 			}
 			continue
@@ -217,11 +218,11 @@ func (c *StoreClaim) change(f func(*Task)) error {
 	return ErrClaimLost
 }
 
-// adopt looks for the reason why a change was refused. When an earlier change of this claim has arrived although its
-// answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors:
+// reconcile looks for the reason why a change was refused. When an earlier change of this claim has arrived although
+// its answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors:
 // ErrClaimLost, unless the task is in the wanted state by this attempt.
-func (c *StoreClaim) adopt(ctx context.Context, wanted State) error {
-	t, revision, err := c.store.newest(ctx, c.id)
+func (c *StoreClaim) reconcile(ctx context.Context, wanted State) error {
+	t, revision, err := c.store.refresh(ctx, c.id)
 	switch {
 	case coded.CodeOf(err) == coded.NotFound:
 	case err != nil:
@@ -247,7 +248,7 @@ func (c *StoreClaim) stop(ended bool, cause error) {
 }
 
 // Report implements Claim.
-func (c *StoreClaim) Report(p Progress) error { return c.store.show(c.id, c.attempt, p) }
+func (c *StoreClaim) Report(p Progress) error { return c.store.setProgress(c.id, c.attempt, p) }
 
 // Renew renews the claim of a consumer on another host.
 func (c *StoreClaim) Renew() error { return c.change(func(*Task) {}) }
@@ -259,7 +260,7 @@ func (c *StoreClaim) Finish(result File) error {
 		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
 	if err == nil {
-		c.store.keepRecord(context.WithoutCancel(c.ctx), c.Task())
+		c.store.writeRecordFile(context.WithoutCancel(c.ctx), c.Task())
 	}
 	if errors.Is(err, ErrClaimLost) {
 		key := resultKey(c.id, c.attempt)
@@ -274,7 +275,7 @@ func (c *StoreClaim) Fail(f Failure, again bool) error {
 		now := time.Now().UTC()
 		t.Error, t.LogBytes = &f, c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 		if again && t.Attempt < t.LastAttempt {
-			t.State, t.NotBefore, t.Progress = Queued, now.Add(waitBefore(t.Attempt+1)), Progress{}
+			t.State, t.NotBefore, t.Progress = Queued, now.Add(retryDelay(t.Attempt+1)), Progress{}
 			return
 		}
 		t.State, t.Ended = Failed, now
@@ -290,8 +291,8 @@ func (c *StoreClaim) Release() error {
 	})
 }
 
-// waitBefore returns the wait before an attempt after a failed one: 1 s, doubled each time, at most 5 minutes.
-func waitBefore(attempt int) time.Duration {
+// retryDelay returns the wait before an attempt after a failed one: 1 s, doubled each time, at most 5 minutes.
+func retryDelay(attempt int) time.Duration {
 	b := backoff.Backoff{Min: time.Second, Max: 5 * time.Minute}
 	var wait time.Duration
 	for range min(attempt-1, 16) {

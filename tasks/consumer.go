@@ -24,7 +24,7 @@ type Consumer struct {
 	Models  Models // of the handler
 	Handler Handler
 	Log     *slog.Logger
-	Ended   func(End) // called at the end of each attempt, by several goroutines; nil = nothing is called
+	OnEnd   func(End) // called at the end of each attempt, by several goroutines; nil = nothing is called
 }
 
 // End is the end of an attempt.
@@ -35,8 +35,8 @@ type End struct {
 	Took    time.Duration
 }
 
-// retryClaim is the wait after a claim that has failed, as without the broker.
-const retryClaim = time.Second
+// claimRetryDelay is the wait after a claim that has failed, as without the broker.
+const claimRetryDelay = time.Second
 
 // Run claims and runs tasks until ctx ends. Tasks that run then are run to their end for the time of grace, and given
 // back to the queue afterwards.
@@ -48,7 +48,7 @@ func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
 	for range max(1, k.Slots) {
 		slots.Go(func() {
 			for ctx.Err() == nil {
-				k.one(ctx, work)
+				k.runOne(ctx, work)
 			}
 		})
 	}
@@ -58,19 +58,19 @@ func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
 // errDrained is the cause of the end of a task whose consumer has no more time.
 var errDrained = coded.Errorf(coded.Draining, "", "the consumer ends")
 
-// one claims and runs one task. The task outlives waiting, the context of the claiming, until work ends.
-func (k *Consumer) one(waiting, work context.Context) {
+// runOne claims and runs one task. The task outlives waiting, the context of the claiming, until work ends.
+func (k *Consumer) runOne(waiting, work context.Context) {
 	c, err := k.Source.ClaimFor(waiting, work, k.Name, k.Models)
 	if err != nil {
 		if waiting.Err() == nil {
 			k.Log.Warn("no task can be claimed: trying again", "error", err)
-			sleep(waiting, retryClaim)
+			sleep(waiting, claimRetryDelay)
 		}
 		return
 	}
 	end := End{Task: c.Task()}
 	begun := time.Now()
-	err = k.end(c, &end)
+	err = k.runClaim(c, &end)
 	if err != nil {
 		end.Outcome, end.Err = "lost", err
 	}
@@ -78,13 +78,13 @@ func (k *Consumer) one(waiting, work context.Context) {
 		k.Log.Warn("the end of a task cannot be stored: the task is queued again when its lease is over",
 			"task", end.Task.ID, "error", err)
 	}
-	if end.Took = time.Since(begun); k.Ended != nil {
-		k.Ended(end)
+	if end.Took = time.Since(begun); k.OnEnd != nil {
+		k.OnEnd(end)
 	}
 }
 
-// end runs a claimed task, and ends the claim.
-func (k *Consumer) end(c Claim, end *End) error {
+// runClaim runs a claimed task, and ends the claim.
+func (k *Consumer) runClaim(c Claim, end *End) error {
 	file, err := k.Handler.Run(c)
 	cause := context.Cause(c.Context())
 	end.Outcome, end.Err = "finished", err
@@ -104,7 +104,7 @@ func (k *Consumer) end(c Claim, end *End) error {
 	}
 	end.Outcome = "failed"
 	k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
-	return c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Again(err))
+	return c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Retryable(err))
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -119,8 +119,8 @@ func sleep(ctx context.Context, d time.Duration) {
 // ErrDamaged is wrapped by the error of an input with other bytes than the client has sent.
 var ErrDamaged error = coded.Errorf(coded.Internal, "", "the stored input is damaged")
 
-// Again reports whether another attempt may succeed after an error: errors about the request itself stay.
-func Again(err error) bool {
+// Retryable reports whether another attempt may succeed after an error: errors about the request itself stay.
+func Retryable(err error) bool {
 	if errors.Is(err, ErrDamaged) {
 		return false
 	}

@@ -2,8 +2,8 @@ package tasks
 
 import "maps"
 
-// Use is what the tasks of one owner take up.
-type Use struct {
+// Usage is what the tasks of one owner take up.
+type Usage struct {
 	Waiting int   // tasks that have not ended
 	Bytes   int64 // of the records, inputs, results and logs of all tasks
 }

@@ -116,38 +116,39 @@ func checkStats(t *testing.T, got, want Stats, states map[string]State) {
 	}
 }
 
-// TestAdmit: a submission asks Admit with the use of the owner's own tasks, which falls when tasks end and are deleted.
+// TestAdmit: a submission asks Admit with the usage of the owner's own tasks, which falls when tasks end and are
+// deleted.
 func TestAdmit(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
 	other := r.submit(Task{Model: "m", Owner: "other"}, "not counted")
-	use := func() (got Use) {
+	use := func() (got Usage) {
 		t.Helper()
 		refused := coded.Errorf(coded.FlowControl, "quotas.tasks", "no")
 		_, _, err := r.Submit(t.Context(), Submission{Task: Task{Model: "m", Owner: "o"}, Data: text("x"),
-			Admit: func(u Use) error { got = u; return refused }})
+			Admit: func(u Usage) error { got = u; return refused }})
 		if err != refused {
 			t.Fatalf("Submit returns %v, not the error of Admit", err)
 		}
 		return got
 	}
-	if u := use(); u != (Use{}) {
+	if u := use(); u != (Usage{}) {
 		t.Errorf("without tasks: %+v", u)
 	}
 	a := r.submit(Task{Model: "m", Owner: "o"}, "four")
 	r.submit(Task{Model: "m", Owner: "o"}, "four")
-	if u := use(); u != (Use{Waiting: 2, Bytes: 2*recordBytes + 8}) {
+	if u := use(); u != (Usage{Waiting: 2, Bytes: 2*recordBytes + 8}) {
 		t.Errorf("with two tasks: %+v", u)
 	}
 	if _, err := r.Cancel(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if u := use(); u != (Use{Waiting: 1, Bytes: 2*recordBytes + 8}) {
+	if u := use(); u != (Usage{Waiting: 1, Bytes: 2*recordBytes + 8}) {
 		t.Errorf("with a cancelled task: %+v", u)
 	}
 	if err := r.Delete(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if u := use(); u != (Use{Waiting: 1, Bytes: recordBytes + 4}) {
+	if u := use(); u != (Usage{Waiting: 1, Bytes: recordBytes + 4}) {
 		t.Errorf("with a deleted task: %+v", u)
 	}
 	if _, err := r.Get(other.ID); err != nil {
@@ -163,7 +164,7 @@ func TestRetryIsAdmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := coded.Errorf(coded.FlowControl, "quotas.tasks", "no")
-	if _, err := r.Retry(t.Context(), task.ID, func(Use) error { return refused }); err != refused {
+	if _, err := r.Retry(t.Context(), task.ID, func(Usage) error { return refused }); err != refused {
 		t.Errorf("Retry returns %v, not the error of admit", err)
 	}
 	r.submit(Task{Model: "m"}, "x")

@@ -23,8 +23,8 @@ type Data struct {
 	files  *blob.Files
 }
 
-// formVersion is the version of the form of a data folder. A folder with a later version is refused.
-const formVersion = 1
+// formatVersion is the version of the form of a data folder. A folder with a later version is refused.
+const formatVersion = 1
 
 // OpenData opens the data folder, which is created when missing, and locks the folder until Close. With always, every
 // change is on the disk before it is acknowledged; with Options.NATS, the NATS servers decide when records are on the
@@ -81,7 +81,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 		return err
 	}
 	if shared { // NATS servers have copies of the records: restore is for embedded records
-		err = pair(ctx, d.kv, folder, len(folders) > 0)
+		err = bindFolder(ctx, d.kv, folder, len(folders) > 0)
 	} else {
 		err = d.restore(ctx, folders, o.Log)
 	}
@@ -94,7 +94,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 // checkRecords refuses a data folder whose records are in NATS servers if shared is false, and a folder with embedded
 // records if shared is true: sweep would delete the files.
 func checkRecords(folder string, shared bool) error {
-	name, advice := pairFile, "NATS servers keep the records of the data folder %s: name the servers (nats)"
+	name, advice := folderIDFile, "NATS servers keep the records of the data folder %s: name the servers (nats)"
 	if shared {
 		name, advice = filepath.Base(storeFolder(folder)), "the data folder %s has the records of its tasks itself: "+
 			"name another folder (data), or no NATS servers (nats)"
@@ -133,12 +133,12 @@ func lockFolder(folder string, shared bool) (*os.File, error) {
 	return f, nil
 }
 
-// checkVersion compares the version of the folder with formVersion, and writes formVersion into a new folder.
+// checkVersion compares the version of the folder with formatVersion, and writes formatVersion into a new folder.
 func checkVersion(folder string) error {
 	name := filepath.Join(folder, "version")
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 { // empty as a power failure leaves the file
-		return writeFile(name, fmt.Appendln(nil, formVersion))
+		return writeFile(name, fmt.Appendln(nil, formatVersion))
 	}
 	if err != nil {
 		return err
@@ -146,16 +146,16 @@ func checkVersion(folder string) error {
 	switch n, err := strconv.Atoi(strings.TrimSpace(string(b))); {
 	case err != nil:
 		return fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
-	case n > formVersion:
+	case n > formatVersion:
 		return fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version reads "+
 			"form %d: "+
-			"install the later version", folder, n, formVersion)
+			"install the later version", folder, n, formatVersion)
 	}
 	return nil
 }
 
-// sharedAge is the age from which a task without a record in NATS servers has no submission in progress.
-const sharedAge = 24 * time.Hour
+// orphanAge is the age from which a task without a record in NATS servers has no submission in progress.
+const orphanAge = 24 * time.Hour
 
 // sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted. In a
 // shared folder, another process may be submitting a young task. The files of finished tasks get the file with the
@@ -165,10 +165,10 @@ func (d *Data) sweep(ctx context.Context, folders []string, o Options) error {
 	for _, key := range folders {
 		id := key[strings.LastIndex(key, "/")+1:]
 		t, err := d.Get(id)
-		if err == nil && o.NATS == nil && t.State == Finished && !d.hasRecord(ctx, id) {
-			d.keepRecord(ctx, t)
+		if err == nil && o.NATS == nil && t.State == Finished && !d.hasRecordFile(ctx, id) {
+			d.writeRecordFile(ctx, t)
 		}
-		if err == nil || o.NATS != nil && time.Since(submitted(id)) < sharedAge {
+		if err == nil || o.NATS != nil && time.Since(submitted(id)) < orphanAge {
 			continue
 		}
 		if err := d.files.Delete(ctx, key); err != nil {

@@ -222,9 +222,9 @@ func TestServed(t *testing.T) {
 		c, _ := r.Claim(t.Context(), "tester", func(string) bool { return serves.Load() })
 		got <- c
 	}()
-	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.more != nil })
+	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.readySignal != nil })
 	serves.Store(true)
-	r.Served()
+	r.ModelsChanged()
 	if c := <-got; c.Task().ID != task.ID {
 		t.Errorf("claimed %s", c.Task().ID)
 	}

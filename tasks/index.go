@@ -10,19 +10,19 @@ import (
 
 // index holds all tasks in memory. It has no lock of its own.
 type index struct {
-	opts   Options
-	tasks  map[string]*entry
-	ids    []string // sorted, and so in the order of the submissions
-	counts counts
-	uses   map[string]*Use       // by owner; owners without tasks are absent
-	bytes  int64                 // of the inputs and results of all tasks
-	gone   map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
-	ready  map[string]*entryHeap // queued tasks that may begin, by model: the next task first
-	due    entryHeap             // all tasks with a time at which something happens: the earliest first
-	hooks  entryHeap             // ended tasks with a message to post to the webhook: the earliest next attempt first
-	hooked chan struct{}         // gets a value when the earliest time of hooks has changed
-	more   chan struct{}         // closed when a task becomes ready; nil = nobody waits
-	sooner chan struct{}         // gets a value when the earliest time of due has changed
+	opts           Options
+	tasks          map[string]*entry
+	ids            []string // sorted, and so in the order of the submissions
+	counts         counts
+	usage          map[string]*Usage     // by owner; owners without tasks are absent
+	bytes          int64                 // of the inputs and results of all tasks
+	tombstones     map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
+	ready          map[string]*entryHeap // queued tasks that may begin, by model: the next task first
+	deadlines      entryHeap             // all tasks with a time at which something happens: the earliest first
+	webhooks       entryHeap             // ended tasks whose webhook waits for a post: the earliest next post first
+	webhookSignal  chan struct{}         // gets a value when the earliest time of webhooks has changed
+	readySignal    chan struct{}         // closed when a task becomes ready; nil = nobody waits
+	deadlineSignal chan struct{}         // gets a value when the earliest time of deadlines has changed
 }
 
 // entry is a task in the index.
@@ -30,27 +30,28 @@ type entry struct {
 	Task
 	revision uint64
 	// when something happens without a change: NotBefore, Expires, the end of a lease or of the retention
-	at      time.Time
-	place   [3]int // in ready, due and hooks; -1 = not there
-	watched chan struct{}
-	logged  chan struct{} // closed when the log grows; nil = nobody waits
-	told    time.Time     // when watchers were last told of progress
-	telling bool          // watchers will be told after progressPause
-	live    bool          // Progress is newer than the progress in the record
+	deadline      time.Time
+	heapIndex     [3]int // in ready, deadlines and webhooks; -1 = not there
+	changeSignal  chan struct{}
+	logSignal     chan struct{} // closed when the log grows; nil = nobody waits
+	notifiedAt    time.Time     // when watchers were last notified of progress
+	notifyPending bool          // watchers will be notified after progressPause
+	progressDirty bool          // Progress is newer than the progress in the record
 }
 
 // The heaps of an entry.
 const (
-	inReady = 0
-	inDue   = 1
-	inHooks = 2
+	inReady     = 0
+	inDeadlines = 1
+	inWebhooks  = 2
 )
 
 func newIndex(o Options) index {
 	return index{
-		opts: o, tasks: map[string]*entry{}, counts: newCounts(), uses: map[string]*Use{}, gone: map[string]struct{}{},
-		ready: map[string]*entryHeap{}, due: entryHeap{which: inDue}, hooks: entryHeap{which: inHooks},
-		hooked: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
+		opts: o, tasks: map[string]*entry{}, counts: newCounts(), usage: map[string]*Usage{},
+		tombstones: map[string]struct{}{}, ready: map[string]*entryHeap{}, deadlines: entryHeap{heap: inDeadlines},
+		webhooks:      entryHeap{heap: inWebhooks},
+		webhookSignal: make(chan struct{}, 1), deadlineSignal: make(chan struct{}, 1),
 	}
 }
 
@@ -63,59 +64,59 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 	var old *Task
 	switch {
 	case e == nil && t == nil:
-		delete(x.gone, id)
+		delete(x.tombstones, id)
 		return
-	case e == nil && x.deleted(id):
+	case e == nil && x.isTombstone(id):
 		return // an earlier revision, which the bucket reports late
 	case e == nil:
-		e = &entry{place: [3]int{-1, -1, -1}}
+		e = &entry{heapIndex: [3]int{-1, -1, -1}}
 		x.tasks[id] = e
 		i, _ := slices.BinarySearch(x.ids, id)
 		x.ids = slices.Insert(x.ids, i, id)
 	default:
-		x.use(&e.Task, -1)
-		x.unready(e)
-		x.unhook(e) // before its time changes
+		x.addUsage(&e.Task, -1)
+		x.dequeue(e)
+		x.removeWebhook(e) // before its time changes
 		old = &e.Task
 	}
 	x.counts.change(old, t)
-	e.tell()
+	e.notifyWatchers()
 	if t == nil {
-		x.remove(id, e)
+		x.drop(id, e)
 		return
 	}
 	progress := t.Progress
-	if e.live = e.live && t.State == Running && t.Attempt == e.Attempt; e.live {
+	if e.progressDirty = e.progressDirty && t.State == Running && t.Attempt == e.Attempt; e.progressDirty {
 		progress = e.Progress
 	}
 	e.Task, e.revision = *t, revision
 	e.Progress = progress
-	x.use(t, 1)
-	x.place(e, now)
-	x.hook(e)
+	x.addUsage(t, 1)
+	x.schedule(e, now)
+	x.pushWebhook(e)
 }
 
-// hook puts an ended task whose webhook waits into hooks.
-func (x *index) hook(e *entry) {
-	if !e.hooked() || e.place[inHooks] >= 0 {
+// pushWebhook puts an ended task whose webhook waits into webhooks.
+func (x *index) pushWebhook(e *entry) {
+	if !e.webhookPending() || e.heapIndex[inWebhooks] >= 0 {
 		return
 	}
-	heap.Push(&x.hooks, e)
-	if x.hooks.entries[0] == e {
+	heap.Push(&x.webhooks, e)
+	if x.webhooks.entries[0] == e {
 		select {
-		case x.hooked <- struct{}{}:
+		case x.webhookSignal <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// hooked reports whether the ended task is still to be posted to the webhook.
-func (e *entry) hooked() bool {
+// webhookPending reports whether the ended task is still to be posted to the webhook.
+func (e *entry) webhookPending() bool {
 	return e.State.Ended() && e.Webhook != nil && e.Webhook.State == Waiting
 }
 
-// hookAt returns the time of the next post to the webhook of an ended task.
-func (e *entry) hookAt() time.Time { return latest(e.Ended, e.Webhook.Next) }
+// nextPost returns the time of the next post to the webhook of an ended task.
+func (e *entry) nextPost() time.Time { return latest(e.Ended, e.Webhook.Next) }
 
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
@@ -124,27 +125,27 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// unhook takes a task from hooks.
-func (x *index) unhook(e *entry) {
-	if e.place[inHooks] >= 0 {
-		heap.Remove(&x.hooks, e.place[inHooks])
+// removeWebhook takes a task from webhooks.
+func (x *index) removeWebhook(e *entry) {
+	if e.heapIndex[inWebhooks] >= 0 {
+		heap.Remove(&x.webhooks, e.heapIndex[inWebhooks])
 	}
 }
 
-// use adds a task to the use of its owner, or with sign = -1 subtracts the task.
-func (x *index) use(t *Task, sign int) {
-	u := x.uses[t.Owner]
+// addUsage adds a task to the usage of its owner, or with sign = -1 subtracts the task.
+func (x *index) addUsage(t *Task, sign int) {
+	u := x.usage[t.Owner]
 	if u == nil {
-		u = &Use{}
-		x.uses[t.Owner] = u
+		u = &Usage{}
+		x.usage[t.Owner] = u
 	}
 	u.Bytes += int64(sign) * t.bytes()
 	x.bytes += int64(sign) * (t.bytes() - recordBytes)
 	if !t.State.Ended() {
 		u.Waiting += sign
 	}
-	if *u == (Use{}) {
-		delete(x.uses, t.Owner)
+	if *u == (Usage{}) {
+		delete(x.usage, t.Owner)
 	}
 }
 
@@ -152,55 +153,55 @@ func (x *index) use(t *Task, sign int) {
 func (x *index) delete(id string, now time.Time) {
 	if e := x.tasks[id]; e != nil {
 		x.put(id, nil, e.revision+1, now)
-		x.gone[id] = struct{}{}
+		x.tombstones[id] = struct{}{}
 	}
 }
 
-func (x *index) deleted(id string) bool {
-	_, gone := x.gone[id]
+func (x *index) isTombstone(id string) bool {
+	_, gone := x.tombstones[id]
 	return gone
 }
 
-// remove forgets a deleted task.
-func (x *index) remove(id string, e *entry) {
+// drop forgets a deleted task.
+func (x *index) drop(id string, e *entry) {
 	delete(x.tasks, id)
 	if i, ok := slices.BinarySearch(x.ids, id); ok {
 		x.ids = slices.Delete(x.ids, i, i+1)
 	}
-	if e.place[inDue] >= 0 {
-		heap.Remove(&x.due, e.place[inDue])
+	if e.heapIndex[inDeadlines] >= 0 {
+		heap.Remove(&x.deadlines, e.heapIndex[inDeadlines])
 	}
 }
 
-// place puts a task into the heaps. seen is when its revision became known: leases are measured from then.
-func (x *index) place(e *entry, seen time.Time) {
-	e.at = time.Time{}
+// schedule puts a task into the heaps. seen is when its revision became known: leases are measured from then.
+func (x *index) schedule(e *entry, seen time.Time) {
+	e.deadline = time.Time{}
 	switch {
 	case e.State == Queued && e.NotBefore.After(seen):
-		e.at = e.NotBefore
+		e.deadline = e.NotBefore
 	case e.State == Queued:
-		e.at = e.Expires
-		x.makeReady(e)
+		e.deadline = e.Expires
+		x.enqueue(e)
 	case e.State == Running:
-		e.at = seen.Add(x.opts.Lease)
+		e.deadline = seen.Add(x.opts.Lease)
 	default:
-		e.at = e.Ended.Add(x.retention(e))
-		if e.hooked() {
-			e.at = latest(e.at, e.Ended.Add(webhookTime))
+		e.deadline = e.Ended.Add(x.retention(e))
+		if e.webhookPending() {
+			e.deadline = latest(e.deadline, e.Ended.Add(webhookDeadline))
 		}
 	}
 	switch {
-	case e.at.IsZero() && e.place[inDue] >= 0:
-		heap.Remove(&x.due, e.place[inDue])
-	case e.at.IsZero():
-	case e.place[inDue] >= 0:
-		heap.Fix(&x.due, e.place[inDue])
+	case e.deadline.IsZero() && e.heapIndex[inDeadlines] >= 0:
+		heap.Remove(&x.deadlines, e.heapIndex[inDeadlines])
+	case e.deadline.IsZero():
+	case e.heapIndex[inDeadlines] >= 0:
+		heap.Fix(&x.deadlines, e.heapIndex[inDeadlines])
 	default:
-		heap.Push(&x.due, e)
+		heap.Push(&x.deadlines, e)
 	}
-	if x.due.Len() > 0 && x.due.entries[0] == e {
+	if x.deadlines.Len() > 0 && x.deadlines.entries[0] == e {
 		select {
-		case x.sooner <- struct{}{}:
+		case x.deadlineSignal <- struct{}{}:
 		default:
 		}
 	}
@@ -214,111 +215,111 @@ func (x *index) retention(e *entry) time.Duration {
 	return x.opts.Retention
 }
 
-// makeReady offers a queued task to consumers.
-func (x *index) makeReady(e *entry) {
+// enqueue offers a queued task to consumers.
+func (x *index) enqueue(e *entry) {
 	h := x.ready[e.Model]
 	if h == nil {
-		h = &entryHeap{which: inReady}
+		h = &entryHeap{heap: inReady}
 		x.ready[e.Model] = h
 	}
 	heap.Push(h, e)
-	x.wake()
+	x.wakeConsumers()
 }
 
-// wake lets the waiting consumers look for a task.
-func (x *index) wake() {
-	if x.more != nil {
-		close(x.more)
-		x.more = nil
+// wakeConsumers lets the waiting consumers look for a task.
+func (x *index) wakeConsumers() {
+	if x.readySignal != nil {
+		close(x.readySignal)
+		x.readySignal = nil
 	}
 }
 
-// unready takes a task from the queue of its model.
-func (x *index) unready(e *entry) {
-	if e.place[inReady] < 0 {
+// dequeue takes a task from the queue of its model.
+func (x *index) dequeue(e *entry) {
+	if e.heapIndex[inReady] < 0 {
 		return
 	}
 	h := x.ready[e.Model]
-	heap.Remove(h, e.place[inReady])
+	heap.Remove(h, e.heapIndex[inReady])
 	if h.Len() == 0 {
 		delete(x.ready, e.Model)
 	}
 }
 
 // next takes the next ready task of the models for which serves is true; nil = none. The task stays in the index, and
-// is ready again only by put or by makeReady.
+// is ready again only by put or by enqueue.
 func (x *index) next(serves func(model string) bool) *entry {
 	var best *entry
 	for model, h := range x.ready {
-		if e := h.entries[0]; serves(model) && (best == nil || earlier(e, best)) {
+		if e := h.entries[0]; serves(model) && (best == nil || runsBefore(e, best)) {
 			best = e
 		}
 	}
 	if best != nil {
-		x.unready(best)
+		x.dequeue(best)
 	}
 	return best
 }
 
-// earlier reports whether a begins before b: by priority, then by the time of the submission.
-func earlier(a, b *entry) bool {
+// runsBefore reports whether a begins before b: by priority, then by the time of the submission.
+func runsBefore(a, b *entry) bool {
 	if a.Priority != b.Priority {
 		return a.Priority > b.Priority
 	}
 	return a.ID < b.ID
 }
 
-// wait returns a channel that is closed when a task becomes ready.
-func (x *index) wait() <-chan struct{} {
-	if x.more == nil {
-		x.more = make(chan struct{})
+// readyChan returns a channel that is closed when a task becomes ready.
+func (x *index) readyChan() <-chan struct{} {
+	if x.readySignal == nil {
+		x.readySignal = make(chan struct{})
 	}
-	return x.more
+	return x.readySignal
 }
 
-// tell wakes those who wait for a change of the task.
-func (e *entry) tell() {
-	if e.watched != nil {
-		close(e.watched)
-		e.watched = nil
+// notifyWatchers wakes those who wait for a change of the task.
+func (e *entry) notifyWatchers() {
+	if e.changeSignal != nil {
+		close(e.changeSignal)
+		e.changeSignal = nil
 	}
 }
 
-// changed returns a channel that is closed at the next revision or progress of the task.
-func (e *entry) changed() <-chan struct{} {
-	if e.watched == nil {
-		e.watched = make(chan struct{})
+// changeChan returns a channel that is closed at the next revision or progress of the task.
+func (e *entry) changeChan() <-chan struct{} {
+	if e.changeSignal == nil {
+		e.changeSignal = make(chan struct{})
 	}
-	return e.watched
+	return e.changeSignal
 }
 
 // entryHeap is a heap of entries that know their places.
 type entryHeap struct {
 	entries []*entry
-	which   int
+	heap    int
 }
 
 func (h *entryHeap) Len() int { return len(h.entries) }
 
 func (h *entryHeap) Less(i, j int) bool {
-	switch h.which {
-	case inDue:
-		return h.entries[i].at.Before(h.entries[j].at)
-	case inHooks:
-		return h.entries[i].hookAt().Before(h.entries[j].hookAt())
+	switch h.heap {
+	case inDeadlines:
+		return h.entries[i].deadline.Before(h.entries[j].deadline)
+	case inWebhooks:
+		return h.entries[i].nextPost().Before(h.entries[j].nextPost())
 	}
-	return earlier(h.entries[i], h.entries[j])
+	return runsBefore(h.entries[i], h.entries[j])
 }
 
 func (h *entryHeap) Swap(i, j int) {
 	h.entries[i], h.entries[j] = h.entries[j], h.entries[i]
-	h.entries[i].place[h.which], h.entries[j].place[h.which] = i, j
+	h.entries[i].heapIndex[h.heap], h.entries[j].heapIndex[h.heap] = i, j
 }
 
 // Push implements heap.Interface.
 func (h *entryHeap) Push(x any) {
 	e := x.(*entry)
-	e.place[h.which] = len(h.entries)
+	e.heapIndex[h.heap] = len(h.entries)
 	h.entries = append(h.entries, e)
 }
 
@@ -328,7 +329,7 @@ func (h *entryHeap) Pop() any {
 	e := h.entries[n]
 	h.entries[n] = nil
 	h.entries = h.entries[:n]
-	e.place[h.which] = -1
+	e.heapIndex[h.heap] = -1
 	return e
 }
 

@@ -12,44 +12,45 @@ import (
 	"millrace/stream/coded"
 )
 
-// The pieces of the log of an attempt are blobs with the keys FOLDER/log-ATTEMPT.NUMBER. When the newest piece is full,
-// the next piece begins, and the pieces before these two are deleted. The number of a piece times logPiece is the
-// offset of its first byte in the log, so that a reader goes on where the reader was, also after a restart.
+// The segments of the log of an attempt are blobs with the keys FOLDER/log-ATTEMPT.NUMBER. When the newest segment is
+// full, the next segment begins, and the segments before these two are deleted. The number of a segment times
+// segmentSize is the offset of its first byte in the log, so that a reader goes on where the reader was, also after a
+// restart.
 const (
-	logPiece    = 512 << 10 // bytes of a piece: a log has at most twice as many
-	logAttempts = 3         // logs of so many attempts are kept
+	segmentSize     = 512 << 10 // bytes of a segment: a log has at most twice as many
+	keptLogAttempts = 3         // logs of so many attempts are kept
 )
 
-// LogAt is a place in the logs of a task. The zero value is the begin.
-type LogAt struct {
+// LogPosition is a place in the logs of a task. The zero value is the begin.
+type LogPosition struct {
 	Attempt int
 	Offset  int64 // of the next byte in the log of the attempt
 }
 
-// piece is a stored piece of a log.
-type piece struct {
+// segment is a stored part of a log.
+type segment struct {
 	attempt int
 	number  int64
 	size    int64
 }
 
-func (p piece) key(id string) string {
+func (p segment) key(id string) string {
 	return fmt.Sprintf("%s/log-%d.%d", folder(id), p.attempt, p.number)
 }
 
-// begin returns the offset of the first byte of the piece.
-func (p piece) begin() int64 { return p.number * logPiece }
+// start returns the offset of the first byte of the segment.
+func (p segment) start() int64 { return p.number * segmentSize }
 
-// pieces returns the pieces of the logs of a task, in order.
-func (s *Store) pieces(ctx context.Context, id string) (found []piece, err error) {
+// segments returns the segments of the logs of a task, in order.
+func (s *Store) segments(ctx context.Context, id string) (found []segment, err error) {
 	all, err := s.blobs.List(ctx, folder(id))
 	for _, e := range all {
-		p := piece{size: e.Size}
+		p := segment{size: e.Size}
 		if n, _ := fmt.Sscanf(e.Name, "log-%d.%d", &p.attempt, &p.number); n == 2 {
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(a, b piece) int {
+	slices.SortFunc(found, func(a, b segment) int {
 		return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.number, b.number))
 	})
 	return found, err
@@ -57,7 +58,7 @@ func (s *Store) pieces(ctx context.Context, id string) (found []piece, err error
 
 // logBytes returns the size of the kept logs of a task; 0 when the size cannot be read.
 func (s *Store) logBytes(ctx context.Context, id string) (n int64) {
-	all, err := s.pieces(ctx, id)
+	all, err := s.segments(ctx, id)
 	if err != nil {
 		s.opts.Log.Warn("the logs of a task cannot be read", "task", id, "error", err)
 	}
@@ -69,7 +70,7 @@ func (s *Store) logBytes(ctx context.Context, id string) (n int64) {
 
 // Log implements Claim.
 func (c *StoreClaim) Log() io.Writer {
-	return &logWriter{store: c.store, id: c.id, newest: piece{attempt: c.attempt}}
+	return &logWriter{store: c.store, id: c.id, newest: segment{attempt: c.attempt}}
 }
 
 // logWriter appends to the log of an attempt.
@@ -78,7 +79,7 @@ type logWriter struct {
 	id    string
 
 	mu     sync.Mutex
-	newest piece
+	newest segment
 	warned bool
 }
 
@@ -97,51 +98,51 @@ func (w *logWriter) Write(b []byte) (int, error) {
 // AppendLog appends bytes to the log of an attempt, whose first byte has the offset at in the log. Bytes that the log
 // has already are left out: a request may be repeated. Errors: NotFound, when the task was deleted.
 func (s *Store) AppendLog(ctx context.Context, id string, attempt int, at int64, b []byte) error {
-	s.logging.Lock()
-	defer s.logging.Unlock()
-	all, err := s.pieces(ctx, id)
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	all, err := s.segments(ctx, id)
 	if err != nil {
 		return err
 	}
-	p := piece{attempt: attempt}
+	p := segment{attempt: attempt}
 	for _, old := range all {
 		if old.attempt == attempt {
 			p = old // the last one
 		}
 	}
-	if have := p.begin() + p.size; at < have {
+	if have := p.start() + p.size; at < have {
 		b = b[min(have-at, int64(len(b))):]
 	}
 	return s.appendLog(id, &p, b)
 }
 
-// appendLog appends bytes to a log whose newest piece is p.
-func (s *Store) appendLog(id string, p *piece, b []byte) (err error) {
+// appendLog appends bytes to a log with the newest segment p.
+func (s *Store) appendLog(id string, p *segment, b []byte) (err error) {
 	ctx := context.Background() // the bytes of a cancelled attempt are kept, too
 	for len(b) > 0 && err == nil {
-		if p.size >= logPiece {
+		if p.size >= segmentSize {
 			p.number, p.size = p.number+1, 0
 		}
-		n := min(int64(len(b)), logPiece-p.size)
+		n := min(int64(len(b)), segmentSize-p.size)
 		if err = s.blobs.Append(ctx, p.key(id), b[:n]); err == nil && p.size == 0 {
-			err = s.dropPieces(ctx, id, *p)
+			err = s.dropSegments(ctx, id, *p)
 		}
 		p.size, b = p.size+n, b[n:]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.index.tasks[id]; e != nil && e.logged != nil {
-		close(e.logged)
-		e.logged = nil
+	if e := s.index.tasks[id]; e != nil && e.logSignal != nil {
+		close(e.logSignal)
+		e.logSignal = nil
 	}
 	return err
 }
 
-// dropPieces deletes the pieces that a new piece replaces.
-func (s *Store) dropPieces(ctx context.Context, id string, newest piece) error {
-	all, err := s.pieces(ctx, id)
+// dropSegments deletes the segments that a new segment replaces.
+func (s *Store) dropSegments(ctx context.Context, id string, newest segment) error {
+	all, err := s.segments(ctx, id)
 	for _, p := range all {
-		if p.attempt <= newest.attempt-logAttempts ||
+		if p.attempt <= newest.attempt-keptLogAttempts ||
 			p.attempt == newest.attempt && p.number < newest.number-1 {
 			err = errors.Join(err, s.blobs.Delete(ctx, p.key(id)))
 		}
@@ -152,41 +153,41 @@ func (s *Store) dropPieces(ctx context.Context, id string, newest piece) error {
 // ReadLog reads the next bytes of the logs of a task into b, which has room for a heading of 100 bytes, and returns
 // the place after the bytes. The log of each attempt but the first begins with a heading, and a note stands for bytes
 // that are no longer kept. Errors: io.EOF at the present end.
-func (s *Store) ReadLog(ctx context.Context, id string, at LogAt, b []byte) (n int, next LogAt, err error) {
-	all, err := s.pieces(ctx, id)
+func (s *Store) ReadLog(ctx context.Context, id string, at LogPosition, b []byte) (n int, next LogPosition, err error) {
+	all, err := s.segments(ctx, id)
 	if err != nil {
 		return 0, at, err
 	}
 	for _, p := range all {
-		if p.attempt < at.Attempt || p.attempt == at.Attempt && p.begin()+p.size <= at.Offset {
+		if p.attempt < at.Attempt || p.attempt == at.Attempt && p.start()+p.size <= at.Offset {
 			continue
 		}
 		note := ""
 		if p.attempt > at.Attempt {
-			at = LogAt{Attempt: p.attempt}
+			at = LogPosition{Attempt: p.attempt}
 			if p.attempt > 1 {
 				note = fmt.Sprintf("=== attempt %d ===\n", p.attempt)
 			}
 		}
-		if lost := p.begin() - at.Offset; lost > 0 {
+		if lost := p.start() - at.Offset; lost > 0 {
 			note += fmt.Sprintf("... %d bytes are no longer kept ...\n", lost)
-			at.Offset = p.begin()
+			at.Offset = p.start()
 		}
 		if note != "" {
 			return copy(b, note), at, nil
 		}
-		n, err = s.readPiece(ctx, id, p, at.Offset-p.begin(), b)
+		n, err = s.readSegment(ctx, id, p, at.Offset-p.start(), b)
 		at.Offset += int64(n)
 		return n, at, err
 	}
 	return 0, at, io.EOF
 }
 
-// readPiece reads bytes of a piece from an offset below its size.
-func (s *Store) readPiece(ctx context.Context, id string, p piece, at int64, b []byte) (int, error) {
+// readSegment reads bytes of a segment from an offset below its size.
+func (s *Store) readSegment(ctx context.Context, id string, p segment, at int64, b []byte) (int, error) {
 	r, err := s.blobs.Open(ctx, p.key(id))
 	if coded.CodeOf(err) == coded.NotFound {
-		return 0, nil // deleted meanwhile: the next call sees the next piece
+		return 0, nil // deleted meanwhile: the next call sees the next segment
 	}
 	if err != nil {
 		return 0, err
@@ -197,17 +198,18 @@ func (s *Store) readPiece(ctx context.Context, id string, p piece, at int64, b [
 
 // FollowLog is ReadLog, and waits at the end of the logs for further bytes. Errors: io.EOF at the end of the logs of a
 // task that has ended; the error of ctx.
-func (s *Store) FollowLog(ctx context.Context, id string, at LogAt, b []byte) (n int, next LogAt, err error) {
+func (s *Store) FollowLog(ctx context.Context, id string, at LogPosition, b []byte) (n int, next LogPosition,
+	err error) {
 	for {
 		s.mu.Lock()
 		e := s.index.tasks[id]
 		ended := e == nil || e.State.Ended()
 		var grown, changed <-chan struct{}
 		if !ended {
-			if e.logged == nil {
-				e.logged = make(chan struct{})
+			if e.logSignal == nil {
+				e.logSignal = make(chan struct{})
 			}
-			grown, changed = e.logged, e.changed()
+			grown, changed = e.logSignal, e.changeChan()
 		}
 		s.mu.Unlock()
 		n, at, err = s.ReadLog(ctx, id, at, b)
@@ -233,21 +235,21 @@ func (s *Store) Logs(ctx context.Context, id string) io.ReadCloser {
 
 // logReader reads the logs of a task.
 type logReader struct {
-	ctx       context.Context
-	store     *Store
-	id        string
-	at        LogAt
-	buf, left []byte
+	ctx         context.Context
+	store       *Store
+	id          string
+	at          LogPosition
+	buf, unread []byte
 }
 
 // Read implements io.Reader.
 func (r *logReader) Read(b []byte) (n int, err error) {
-	for len(r.left) == 0 && err == nil {
+	for len(r.unread) == 0 && err == nil {
 		n, r.at, err = r.store.ReadLog(r.ctx, r.id, r.at, r.buf)
-		r.left = r.buf[:n]
+		r.unread = r.buf[:n]
 	}
-	n = copy(b, r.left)
-	r.left = r.left[n:]
+	n = copy(b, r.unread)
+	r.unread = r.unread[n:]
 	if n > 0 {
 		err = nil
 	}

@@ -18,7 +18,7 @@ func (r *rig) logs(id string) string {
 }
 
 // TestLogs: the log of each attempt is kept while the attempt runs and afterwards, also after a restart, counts in the
-// stored bytes and in the use of the owner, and goes with the task.
+// stored bytes and in the usage of the owner, and goes with the task.
 func TestLogs(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, Options{})
@@ -50,9 +50,9 @@ func TestLogs(t *testing.T) {
 	const want = int64(len("input") + len("input!") + len("one\ntwo\n"))
 	now, _ = r.Get(task.ID)
 	if used := stored(t, r.dir) - int64(len(encode(now))); now.LogBytes != 8 || used != want ||
-		r.index.uses["eva"].Bytes != want+recordBytes {
+		r.index.usage["eva"].Bytes != want+recordBytes {
 		t.Errorf("%d bytes of logs, %d stored, want 8 and %d; the owner has %d", now.LogBytes, stored(t, r.dir), want,
-			r.index.uses["eva"].Bytes)
+			r.index.usage["eva"].Bytes)
 	}
 	if err := r.Delete(t.Context(), task.ID); err != nil {
 		t.Fatal(err)
@@ -63,26 +63,26 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestLogBounds: of a log, the last bytes are kept, at most two pieces, and of the attempts, the newest three.
+// TestLogBounds: of a log, the last bytes are kept, at most two segments, and of the attempts, the newest three.
 func TestLogBounds(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
 	task := r.submit(Task{Model: "m"}, "")
 	w := claim(t, r.Store).Log()
 	line := strings.Repeat("x", 1022) + "\n"
 	n := 0
-	for n < 5*logPiece/2 {
+	for n < 5*segmentSize/2 {
 		fmt.Fprint(w, line)
 		n += len(line)
 	}
 	fmt.Fprint(w, "the last line\n")
 	n += len("the last line\n")
-	if used := stored(t, r.dir); used > 2*logPiece {
-		t.Errorf("%d bytes are kept, more than %d", used, 2*logPiece)
+	if used := stored(t, r.dir); used > 2*segmentSize {
+		t.Errorf("%d bytes are kept, more than %d", used, 2*segmentSize)
 	}
 	got := r.logs(task.ID)
-	want := fmt.Sprintf("... %d bytes are no longer kept ...\n", logPiece)
+	want := fmt.Sprintf("... %d bytes are no longer kept ...\n", segmentSize)
 	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "x\nthe last line\n") ||
-		len(got) != n-logPiece+len(want) {
+		len(got) != n-segmentSize+len(want) {
 		t.Errorf("%d bytes: %.60q ... %q", len(got), got, got[len(got)-20:])
 	}
 	for attempt := 2; attempt < 6; attempt++ {
@@ -96,7 +96,7 @@ func TestLogBounds(t *testing.T) {
 	}
 }
 
-// TestAppendLog: bytes that the log has are left out of a repeated request, also in a later piece.
+// TestAppendLog: bytes that the log has are left out of a repeated request, also in a later segment.
 func TestAppendLog(t *testing.T) {
 	r := open(t, t.TempDir(), Options{})
 	task := r.submit(Task{Model: "m"}, "")
@@ -121,7 +121,7 @@ func TestFollowLog(t *testing.T) {
 	task := r.submit(Task{Model: "m"}, "")
 	lines, out := io.Pipe()
 	go func() {
-		buf, at := make([]byte, 1024), LogAt{}
+		buf, at := make([]byte, 1024), LogPosition{}
 		for {
 			n, next, err := r.FollowLog(t.Context(), task.ID, at, buf)
 			if at = next; n > 0 {

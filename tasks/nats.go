@@ -31,7 +31,7 @@ const (
 	infoTime     = time.Second // how long one try waits for the answer about JetStream
 )
 
-// Connect connects to NATS servers, and waits for them startTime at most. A connection that breaks later is made
+// Connect connects to NATS servers, and waits for them startTimeout at most. A connection that breaks later is made
 // again, for as long as it takes; calls fail meanwhile.
 func Connect(ctx context.Context, n NATS, log *slog.Logger) (*Broker, error) {
 	o := []nats.Option{
@@ -56,37 +56,37 @@ func Connect(ctx context.Context, n NATS, log *slog.Logger) (*Broker, error) {
 		o = append(o, nats.RootCAs(n.CA))
 	}
 	addresses := strings.Join(n.Servers, ",")
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for try := 0; ; try++ {
 		conn, err := nats.Connect(addresses, o...)
 		if err == nil {
-			return reached(ctx, conn)
+			return openJetStream(ctx, conn)
 		}
-		if refused(err) {
-			return nil, unusable("the NATS servers %s refuse the connection: %w", addresses, err)
+		if isPermanent(err) {
+			return nil, natsSettingError("the NATS servers %s refuse the connection: %w", addresses, err)
 		}
 		if try == 0 {
 			log.Warn("no NATS server answers yet: trying again", "servers", addresses, "error", err)
 		}
 		if sleep(ctx, connectPause); ctx.Err() != nil {
-			return nil, unusable("no NATS server at %s answers: %w", addresses, err)
+			return nil, natsSettingError("no NATS server at %s answers: %w", addresses, err)
 		}
 	}
 }
 
-// unusable returns an error about the setting nats.
-func unusable(format string, args ...any) error {
+// natsSettingError returns an error about the setting nats.
+func natsSettingError(format string, args ...any) error {
 	return coded.Errorf(coded.Unavailable, "nats", format, args...)
 }
 
-// refused reports whether another try would have the same error.
-func refused(err error) bool {
+// isPermanent reports whether another try would have the same error.
+func isPermanent(err error) bool {
 	return !errors.Is(err, nats.ErrNoServers) && !errors.Is(err, nats.ErrTimeout)
 }
 
-// reached returns the broker of a connection whose servers have JetStream.
-func reached(ctx context.Context, conn *nats.Conn) (*Broker, error) {
+// openJetStream returns the broker of a connection whose servers have JetStream.
+func openJetStream(ctx context.Context, conn *nats.Conn) (*Broker, error) {
 	b, err := newBroker(conn)
 	if err != nil {
 		return nil, err
@@ -99,8 +99,8 @@ func reached(ctx context.Context, conn *nats.Conn) (*Broker, error) {
 		case err == nil:
 			return b, nil
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-			err = unusable("the NATS server %s has no JetStream for this client: %w", conn.ConnectedUrlRedacted(),
-				err)
+			err = natsSettingError("the NATS server %s has no JetStream for this client: %w",
+				conn.ConnectedUrlRedacted(), err)
 			conn.Close()
 			return nil, err
 		}
@@ -122,21 +122,21 @@ func (b *Broker) replicas() int {
 // folderKey is the key of the bucket with the id of the folder whose files belong to the records.
 const folderKey = "folder"
 
-// pairFile is the file of a data folder with the same id. Only folders with records in NATS servers have the file.
-const pairFile = "nats"
+// folderIDFile is the file of a data folder with the same id. Only folders with records in NATS servers have the file.
+const folderIDFile = "nats"
 
-// pair checks that the records of the broker belong to the files of the data folder. A folder without files and a
+// bindFolder checks that the records of the broker belong to the files of the data folder. A folder without files and a
 // bucket without an id become a pair.
-func pair(ctx context.Context, kv jetstream.KeyValue, folder string, files bool) error {
-	id, err := pairID(filepath.Join(folder, pairFile))
+func bindFolder(ctx context.Context, kv jetstream.KeyValue, folder string, files bool) error {
+	id, err := folderID(filepath.Join(folder, folderIDFile))
 	if err != nil {
 		return err
 	}
 	e, err := kv.Get(ctx, folderKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		if files {
-			return unusable("the NATS servers have no records of the files in the data folder %s: name the NATS "+
-				"servers of the folder, or an empty folder", folder)
+			return natsSettingError("the NATS servers have no records of the files in the data folder %s: name the "+
+				"NATS servers of the folder, or an empty folder", folder)
 		}
 		if _, err = kv.Create(ctx, folderKey, []byte(id)); err == nil {
 			return nil
@@ -144,21 +144,21 @@ func pair(ctx context.Context, kv jetstream.KeyValue, folder string, files bool)
 		e, err = kv.Get(ctx, folderKey) // another process may have been faster
 	}
 	if err != nil {
-		return unusable("the NATS servers do not answer: %w", err)
+		return natsSettingError("the NATS servers do not answer: %w", err)
 	}
 	if string(e.Value()) != id {
-		return unusable("the NATS servers have the records of another data folder than %s: all servers and "+
+		return natsSettingError("the NATS servers have the records of another data folder than %s: all servers and "+
 			"consumers of one NATS share one folder", folder)
 	}
 	return nil
 }
 
-// pairID returns the id in the file, which is made when missing. Of processes that make the file at once, all get one
+// folderID returns the id in the file, which is made when missing. Of processes that make the file at once, all get one
 // id, and a power failure leaves the whole file or none.
-func pairID(name string) (string, error) {
+func folderID(name string) (string, error) {
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makePair(name, newID(time.Now())); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := writeFolderID(name, newID(time.Now())); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
 		b, err = os.ReadFile(name)
@@ -169,8 +169,8 @@ func pairID(name string) (string, error) {
 	return "", fmt.Errorf("%s has no id: copy the file from a backup", name)
 }
 
-// makePair writes a new file with an id. Errors: fs.ErrExist, when another process was faster.
-func makePair(name, id string) error {
+// writeFolderID writes a new file with an id. Errors: fs.ErrExist, when another process was faster.
+func writeFolderID(name, id string) error {
 	next := name + "." + id
 	if err := writeFile(next, []byte(id+"\n")); err != nil {
 		return err

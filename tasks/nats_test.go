@@ -46,7 +46,7 @@ func (n *natsServer) start() {
 		n.t.Fatal(err)
 	}
 	s.Start()
-	if !s.ReadyForConnections(startTime) {
+	if !s.ReadyForConnections(startTimeout) {
 		n.t.Fatal("the NATS server does not start")
 	}
 	n.Server = s
@@ -142,7 +142,7 @@ func seen(t testing.TB, s *Store, id string, state State) {
 func TestShared(t *testing.T) {
 	n, folder := startNATS(t, nil), t.TempDir()
 	a := n.open(folder, Options{})
-	young, old := newID(time.Now()), newID(time.Now().Add(-2*sharedAge))
+	young, old := newID(time.Now()), newID(time.Now().Add(-2*orphanAge))
 	for _, id := range []string{young, old} {
 		w, err := a.blobs.Create(t.Context(), inputKey(id))
 		if err == nil {

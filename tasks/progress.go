@@ -2,12 +2,12 @@ package tasks
 
 import "time"
 
-// progressPause is the shortest time between two changes that watchers of a task are told because of progress.
+// progressPause is the shortest time between two changes that watchers of a task are notified of because of progress.
 const progressPause = time.Second
 
-// show shows the progress of an attempt. Without a write to the bucket, a model may report as often as the model likes:
-// the next renewal writes the progress. Errors: ErrClaimLost; InvalidArgument.
-func (s *Store) show(id string, attempt int, p Progress) error {
+// setProgress shows the progress of an attempt. Without a write to the bucket, a model may report as often as the model
+// likes: the next renewal writes the progress. Errors: ErrClaimLost; InvalidArgument.
+func (s *Store) setProgress(id string, attempt int, p Progress) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
@@ -20,31 +20,31 @@ func (s *Store) show(id string, attempt int, p Progress) error {
 	case e.Progress == p:
 		return nil
 	}
-	e.Progress, e.live = p, true
+	e.Progress, e.progressDirty = p, true
 	now := time.Now()
-	wait := progressPause - now.Sub(e.told)
+	wait := progressPause - now.Sub(e.notifiedAt)
 	switch {
-	case e.telling:
+	case e.notifyPending:
 	case wait <= 0:
-		e.told = now
-		e.tell()
+		e.notifiedAt = now
+		e.notifyWatchers()
 	default:
-		e.telling = true
+		e.notifyPending = true
 		time.AfterFunc(wait, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			e.telling, e.told = false, time.Now()
-			e.tell()
+			e.notifyPending, e.notifiedAt = false, time.Now()
+			e.notifyWatchers()
 		})
 	}
 	return nil
 }
 
-// shown returns the newest progress of the attempt of t.
-func (s *Store) shown(t *Task) Progress {
+// latestProgress returns the newest progress of the attempt of t.
+func (s *Store) latestProgress(t *Task) Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.index.tasks[t.ID]; e != nil && e.Attempt == t.Attempt && e.live {
+	if e := s.index.tasks[t.ID]; e != nil && e.Attempt == t.Attempt && e.progressDirty {
 		return e.Progress
 	}
 	return t.Progress

@@ -26,7 +26,7 @@ func TestProgressPace(t *testing.T) {
 		}()
 		synctest.Wait()
 		for i := range 1000 {
-			if err := s.show(id, 1, Progress{Done: int64(i + 1), Total: 1000, Unit: "frames"}); err != nil {
+			if err := s.setProgress(id, 1, Progress{Done: int64(i + 1), Total: 1000, Unit: "frames"}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Millisecond)

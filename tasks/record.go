@@ -23,16 +23,17 @@ const (
 
 func recordKey(id string) string { return folder(id) + "/" + recordName }
 
-// keepRecord writes the file of a finished task. The file is not synced: the next start writes a missing file again.
-func (s *Store) keepRecord(ctx context.Context, t Task) {
+// writeRecordFile writes the file of a finished task. The file is not synced: the next start writes a missing file
+// again.
+func (s *Store) writeRecordFile(ctx context.Context, t Task) {
 	if err := s.blobs.Append(ctx, recordKey(t.ID), encode(t)); err != nil && coded.CodeOf(err) != coded.NotFound {
 		s.opts.Log.Warn("the file with the record of a task cannot be written: the next start tries again", "task",
 			t.ID, "error", err)
 	}
 }
 
-// hasRecord reports whether a task has the file with the record. An empty file, as after a power failure, is none.
-func (s *Store) hasRecord(ctx context.Context, id string) bool {
+// hasRecordFile reports whether a task has the file with the record. An empty file, as after a power failure, is none.
+func (s *Store) hasRecordFile(ctx context.Context, id string) bool {
 	r, err := s.blobs.Open(ctx, recordKey(id))
 	if err != nil {
 		return false
@@ -41,9 +42,9 @@ func (s *Store) hasRecord(ctx context.Context, id string) bool {
 	return r.Size() > 0
 }
 
-// readRecord returns the finished task of a folder from the file. Errors: NotFound; Internal, for a file that is
+// readRecordFile returns the finished task of a folder from the file. Errors: NotFound; Internal, for a file that is
 // damaged or without the result.
-func (s *Store) readRecord(ctx context.Context, id string) (t Task, err error) {
+func (s *Store) readRecordFile(ctx context.Context, id string) (t Task, err error) {
 	r, err := s.blobs.Open(ctx, recordKey(id))
 	if err != nil {
 		return t, err
@@ -84,7 +85,7 @@ func (d *Data) restore(ctx context.Context, folders []string, log *slog.Logger) 
 		if _, err := d.Get(id); err == nil {
 			continue
 		}
-		t, err := d.readRecord(ctx, id)
+		t, err := d.readRecordFile(ctx, id)
 		if err != nil {
 			if len(list) == 0 { // otherwise the bucket is there, of a version without these files
 				lost++

@@ -13,8 +13,8 @@ type Source interface {
 	// ClaimFor waits until ctx ends for a queued task of the ready models, and claims the task for a consumer, whose
 	// name is for people. The context of the claim ends with work.
 	ClaimFor(ctx, work context.Context, consumer string, m Models) (Claim, error)
-	// Served lets waiting calls of ClaimFor look at the ready models again.
-	Served()
+	// ModelsChanged lets waiting calls of ClaimFor look at the ready models again.
+	ModelsChanged()
 }
 
 // Models are the models that a consumer can run now.

@@ -43,7 +43,7 @@ type Store struct {
 	kv    jetstream.KeyValue
 	blobs Blobs
 
-	logging    sync.Mutex // held while a log grows
+	logMu      sync.Mutex // held while a log grows
 	mu         sync.Mutex
 	index      index
 	submitting map[string]int // submissions in progress, by owner
@@ -52,7 +52,7 @@ type Store struct {
 // Blobs keep the files of a Store.
 type Blobs interface {
 	blob.Store
-	blob.Growing
+	blob.Appender
 }
 
 // Open opens the tasks of a broker and their files, and returns when the index holds every task.
@@ -62,14 +62,14 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, kv: bounded{kv}, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
+	s := &Store{opts: o, kv: boundedKV{kv}, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
 	watching, end := context.WithCancel(context.WithoutCancel(ctx))
 	w, err := kv.WatchAll(watching)
 	if err != nil {
 		end()
 		return nil, err
 	}
-	if err := s.read(ctx, w); err != nil {
+	if err := s.load(ctx, w); err != nil {
 		err = errors.Join(err, w.Stop())
 		end()
 		return nil, err
@@ -82,8 +82,8 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 	return s, nil
 }
 
-// read reads the records that the bucket has at the start.
-func (s *Store) read(ctx context.Context, w jetstream.KeyWatcher) error {
+// load reads the records that the bucket has at the start.
+func (s *Store) load(ctx context.Context, w jetstream.KeyWatcher) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -95,7 +95,7 @@ func (s *Store) read(ctx context.Context, w jetstream.KeyWatcher) error {
 			case e == nil:
 				return nil
 			}
-			s.see(e)
+			s.applyEntry(e)
 		}
 	}
 }
@@ -104,13 +104,13 @@ func (s *Store) read(ctx context.Context, w jetstream.KeyWatcher) error {
 func (s *Store) follow(w jetstream.KeyWatcher) {
 	for e := range w.Updates() {
 		if e != nil {
-			s.see(e)
+			s.applyEntry(e)
 		}
 	}
 }
 
-// see applies one entry of the bucket.
-func (s *Store) see(e jetstream.KeyValueEntry) {
+// applyEntry applies one entry of the bucket.
+func (s *Store) applyEntry(e jetstream.KeyValueEntry) {
 	id, ok := idOf(e.Key())
 	if !ok {
 		return
@@ -158,9 +158,9 @@ func idOf(key string) (id string, ok bool) {
 type Submission struct {
 	Task                         // the fields that a client may choose
 	Data func(blob.Writer) error // writes the input
-	// Admit returns an error when the owner, who has this use, may submit no further task. Admit must not block, nor
+	// Admit returns an error when the owner, who has this usage, may submit no further task. Admit must not block, nor
 	// call the Store; nil = any owner may.
-	Admit func(Use) error
+	Admit func(Usage) error
 }
 
 // Submit stores a task and returns the task when task and input are durable. A second submission with the key of an
@@ -195,15 +195,15 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	}
 	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t))
 	if err != nil {
-		return Task{}, false, s.refused(ctx, t.ID, err)
+		return Task{}, false, s.createFailed(ctx, t.ID, err)
 	}
 	s.apply(t.ID, &t, revision)
 	return t, false, nil
 }
 
-// refused returns why a record was not made. The input is deleted only if the bucket has refused the record: without
-// an answer, the record may exist.
-func (s *Store) refused(ctx context.Context, id string, err error) error {
+// createFailed returns why a record was not made. The input is deleted only if the bucket has refused the record:
+// without an answer, the record may exist.
+func (s *Store) createFailed(ctx context.Context, id string, err error) error {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
 		return unavailable(ctx, err)
@@ -215,8 +215,8 @@ func (s *Store) refused(ctx context.Context, id string, err error) error {
 func (s *Store) admit(n *Submission) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	use := Use{Waiting: s.submitting[n.Owner]}
-	if u := s.index.uses[n.Owner]; u != nil {
+	use := Usage{Waiting: s.submitting[n.Owner]}
+	if u := s.index.usage[n.Owner]; u != nil {
 		use.Waiting, use.Bytes = use.Waiting+u.Waiting, u.Bytes
 	}
 	if n.Admit != nil {
@@ -269,7 +269,7 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 		if err != nil {
 			return Task{}, false, unavailable(ctx, err)
 		}
-		old, _, err := s.newest(ctx, string(e.Value()))
+		old, _, err := s.refresh(ctx, string(e.Value()))
 		if coded.CodeOf(err) != coded.NotFound {
 			return old, err == nil, err
 		}
@@ -284,8 +284,8 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 	}
 }
 
-// newest reads a task from the bucket, when another process made the newest change. Errors: NotFound.
-func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
+// refresh reads a task from the bucket, when another process made the newest change. Errors: NotFound.
+func (s *Store) refresh(ctx context.Context, id string) (Task, uint64, error) {
 	e, err := s.kv.Get(ctx, taskPrefix+id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		if time.Since(submitted(id)) > replicaLag {
@@ -296,7 +296,7 @@ func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
 	if err != nil {
 		return Task{}, 0, unavailable(ctx, err)
 	}
-	s.see(e)
+	s.applyEntry(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.index.tasks[id]; e != nil {
@@ -350,7 +350,7 @@ func (s *Store) Wait(ctx context.Context, id string) (Task, error) {
 		s.mu.Unlock()
 		return s.Get(id)
 	}
-	changed := e.changed()
+	changed := e.changeChan()
 	s.mu.Unlock()
 	select {
 	case <-changed:
@@ -359,8 +359,8 @@ func (s *Store) Wait(ctx context.Context, id string) (Task, error) {
 	return s.Get(id)
 }
 
-// errLost is the error of a change that another process has made impossible.
-var errLost = coded.Errorf(coded.Conflict, "", "another process has changed the task meanwhile")
+// errStale is the error of a change that another process has made impossible.
+var errStale = coded.Errorf(coded.Conflict, "", "another process has changed the task meanwhile")
 
 // change changes a task by f, which gets a copy. When another process was faster, f is called again with the newer
 // task.
@@ -380,20 +380,20 @@ func (s *Store) change(ctx context.Context, id string, f func(*Task) error) (Tas
 		switch _, err := s.write(ctx, t, revision); {
 		case err == nil:
 			return t, nil
-		case !errors.Is(err, errLost):
+		case !errors.Is(err, errStale):
 			return Task{}, err
 		}
-		if _, _, err := s.newest(ctx, id); err != nil {
+		if _, _, err := s.refresh(ctx, id); err != nil {
 			return Task{}, err
 		}
 	}
 }
 
-// write replaces one revision of a task, and returns the new revision. Errors: errLost.
+// write replaces one revision of a task, and returns the new revision. Errors: errStale.
 func (s *Store) write(ctx context.Context, t Task, revision uint64) (uint64, error) {
 	next, err := s.kv.Update(ctx, taskPrefix+t.ID, encode(t), revision)
-	if outdated(err) {
-		return 0, errLost
+	if revisionConflict(err) {
+		return 0, errStale
 	}
 	if err != nil {
 		return 0, unavailable(ctx, err)
@@ -410,7 +410,8 @@ func encode(t Task) []byte {
 	return b
 }
 
-// Cancel cancels a task that has not ended. A consumer that runs the task is told. Errors: NotFound; Conflict.
+// Cancel cancels a task that has not ended. The claim of the consumer that runs the task ends. Errors: NotFound;
+// Conflict.
 func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
 	return s.change(ctx, id, func(t *Task) error {
 		if t.State.Ended() {
@@ -423,7 +424,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
 
 // Retry queues a task that has ended without a result, with as many attempts as before. admit is as in Submission.
 // Errors: NotFound; Conflict; as of Submit.
-func (s *Store) Retry(ctx context.Context, id string, admit func(Use) error) (Task, error) {
+func (s *Store) Retry(ctx context.Context, id string, admit func(Usage) error) (Task, error) {
 	t, err := s.Get(id)
 	if err != nil {
 		return t, err
@@ -465,20 +466,20 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 			return coded.Errorf(coded.Conflict, "", "the task runs: cancel the task first")
 		}
 		err := s.remove(ctx, t, revision)
-		if !errors.Is(err, errLost) {
+		if !errors.Is(err, errStale) {
 			return err
 		}
-		if _, _, err := s.newest(ctx, id); err != nil {
+		if _, _, err := s.refresh(ctx, id); err != nil {
 			return err
 		}
 	}
 }
 
-// remove deletes one revision of a task, with its files. Errors: errLost.
+// remove deletes one revision of a task, with its files. Errors: errStale.
 func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 	err := s.kv.Purge(ctx, taskPrefix+t.ID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
-	if outdated(err) {
-		return errLost
+	if revisionConflict(err) {
+		return errStale
 	}
 	if err != nil {
 		return unavailable(ctx, err)
@@ -494,8 +495,8 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 	return s.blobs.Delete(ctx, folder(t.ID))
 }
 
-// outdated reports whether the bucket has refused a change because the key has a later revision.
-func outdated(err error) bool {
+// revisionConflict reports whether the bucket has refused a change because the key has a later revision.
+func revisionConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }

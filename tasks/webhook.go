@@ -28,22 +28,22 @@ type WebhookState string
 const (
 	Waiting   WebhookState = "waiting"   // for the end of the task, or for the next attempt
 	Delivered WebhookState = "delivered" // the receiver has answered with a status 2xx
-	GivenUp   WebhookState = "given_up"  // the receiver has refused the message, or webhookTime was over
+	GivenUp   WebhookState = "given_up"  // the receiver has refused the message, or webhookDeadline was over
 )
 
 const (
-	webhookTime  = 24 * time.Hour // from the end of the task to the last attempt
-	webhookPosts = 16             // posts at once
-	webhookLease = time.Minute    // an attempt whose process ended is made again after this time
+	webhookDeadline = 24 * time.Hour // from the end of the task to the last attempt
+	maxWebhookPosts = 16             // posts at once
+	webhookLease    = time.Minute    // an attempt whose process ended is made again after this time
 )
 
 // Poster posts a message about an ended task. With an error, again says that a later attempt may succeed.
 type Poster func(ctx context.Context, id string, t Task) (again bool, err error)
 
-// Notify posts ended tasks to their webhooks until ctx ends. Each attempt is stored before the post, so that of several
-// processes one posts, and a message is posted again after a crash: at least once in all.
-func (s *Store) Notify(ctx context.Context, post Poster) {
-	places := make(chan struct{}, webhookPosts)
+// PostWebhooks posts ended tasks to their webhooks until ctx ends. Each attempt is stored before the post, so that of
+// several processes one posts, and a message is posted again after a crash: at least once in all.
+func (s *Store) PostWebhooks(ctx context.Context, post Poster) {
+	places := make(chan struct{}, maxWebhookPosts)
 	var posts sync.WaitGroup
 	defer posts.Wait()
 	timer := time.NewTimer(0)
@@ -55,7 +55,7 @@ func (s *Store) Notify(ctx context.Context, post Poster) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.index.hooked:
+			case <-s.index.webhookSignal:
 			case <-timer.C:
 			}
 			continue
@@ -67,7 +67,7 @@ func (s *Store) Notify(ctx context.Context, post Poster) {
 		}
 		posts.Go(func() {
 			defer func() { <-places }()
-			s.notify(ctx, t, revision, post)
+			s.attemptWebhook(ctx, t, revision, post)
 		})
 	}
 }
@@ -78,39 +78,39 @@ func (s *Store) nextWebhook(now time.Time) (t Task, revision uint64, wait time.D
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &s.index
-	if x.hooks.Len() == 0 {
+	if x.webhooks.Len() == 0 {
 		return t, 0, time.Hour
 	}
-	e := x.hooks.entries[0]
-	if wait = e.hookAt().Sub(now); wait > 0 {
+	e := x.webhooks.entries[0]
+	if wait = e.nextPost().Sub(now); wait > 0 {
 		return t, 0, wait
 	}
-	x.unhook(e)
+	x.removeWebhook(e)
 	return e.Task, e.revision, 0
 }
 
-// notify makes one attempt for one revision of an ended task.
-func (s *Store) notify(ctx context.Context, t Task, revision uint64, post Poster) {
+// attemptWebhook makes one attempt for one revision of an ended task.
+func (s *Store) attemptWebhook(ctx context.Context, t Task, revision uint64, post Poster) {
 	w := *t.Webhook
 	w.Attempts++
 	w.Next = time.Now().UTC().Add(webhookLease)
 	t.Webhook = &w
 	revision, err := s.write(ctx, t, revision)
-	if errors.Is(err, errLost) { // another process tells the webhook, or the task was changed
-		_, _, err = s.newest(ctx, t.ID)
+	if errors.Is(err, errStale) { // another process tells the webhook, or the task was changed
+		_, _, err = s.refresh(ctx, t.ID)
 	} else if err == nil {
-		s.post(ctx, t, revision, post)
+		s.postWebhook(ctx, t, revision, post)
 		return
 	}
 	if err != nil && coded.CodeOf(err) != coded.NotFound {
 		s.opts.Log.Warn("a message to a webhook cannot be prepared: trying again", "task", t.ID, "error", err)
-		sleep(ctx, retryClaim)
+		sleep(ctx, claimRetryDelay)
 	}
-	s.rehook(t.ID)
+	s.requeueWebhook(t.ID)
 }
 
-// post makes the attempt that the revision of an ended task announces, and stores the result.
-func (s *Store) post(ctx context.Context, t Task, revision uint64, post Poster) {
+// postWebhook makes the attempt that the revision of an ended task announces, and stores the result.
+func (s *Store) postWebhook(ctx context.Context, t Task, revision uint64, post Poster) {
 	again, err := post(ctx, fmt.Sprintf("%s-%d", t.ID, t.Ended.UnixMilli()), t)
 	after := *t.Webhook
 	switch now := time.Now().UTC(); {
@@ -118,29 +118,29 @@ func (s *Store) post(ctx context.Context, t Task, revision uint64, post Poster) 
 		after.State, after.Error, after.Next = Delivered, "", time.Time{}
 	case ctx.Err() != nil: // the process ends: the next start posts again
 		after.Attempts, after.Next = after.Attempts-1, time.Time{}
-	case !again || now.Sub(t.Ended) > webhookTime:
+	case !again || now.Sub(t.Ended) > webhookDeadline:
 		after.State, after.Error, after.Next = GivenUp, err.Error(), time.Time{}
 	default:
-		after.Error, after.Next = err.Error(), now.Add(waitBefore(after.Attempts+1))
+		after.Error, after.Next = err.Error(), now.Add(retryDelay(after.Attempts+1))
 	}
 	t.Webhook = &after
-	if _, err := s.write(context.WithoutCancel(ctx), t, revision); err != nil && !errors.Is(err, errLost) {
+	if _, err := s.write(context.WithoutCancel(ctx), t, revision); err != nil && !errors.Is(err, errStale) {
 		s.opts.Log.Warn("the state of a webhook cannot be stored: posting again", "task", t.ID, "error", err)
 	}
 }
 
-// rehook makes the webhook of a task due again that nextWebhook has taken and whose revision is the same.
-func (s *Store) rehook(id string) {
+// requeueWebhook makes the webhook of a task due again that nextWebhook has taken and whose revision is the same.
+func (s *Store) requeueWebhook(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.index.tasks[id]; e != nil {
-		s.index.hook(e)
+		s.index.pushWebhook(e)
 	}
 }
 
-// Message returns the body that webhooks get: the task as clients see it, after the end, without what identifies the
-// client.
-func (t Task) Message() []byte {
+// WebhookBody returns the body that webhooks get: the task as clients see it, after the end, without what identifies
+// the client.
+func (t Task) WebhookBody() []byte {
 	t.Webhook, t.Owner, t.Key, t.Trace = nil, "", "", ""
 	b, _ := json.Marshal(t) // of texts, numbers and times
 	return b

@@ -31,7 +31,7 @@ func TestWebhookOnce(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	for _, s := range both {
-		ended.Go(func() { s.Notify(ctx, p.post) })
+		ended.Go(func() { s.PostWebhooks(ctx, p.post) })
 	}
 	defer ended.Wait()
 	defer stop()
@@ -84,7 +84,7 @@ func TestWebhookGivenUp(t *testing.T) {
 	notify := func(s *Store, p *poster, until func() bool) {
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
-		go func() { s.Notify(ctx, p.post); close(over) }()
+		go func() { s.PostWebhooks(ctx, p.post); close(over) }()
 		waitFor(t, until)
 		stop()
 		<-over
@@ -125,9 +125,9 @@ func TestWebhookOutlivesRetention(t *testing.T) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.index.tasks[task.ID].at.Sub(task.Ended)
+		return r.index.tasks[task.ID].deadline.Sub(task.Ended)
 	}
-	if d := at(&Webhook{URL: "http://127.0.0.1:1/", State: Waiting}); d != webhookTime {
+	if d := at(&Webhook{URL: "http://127.0.0.1:1/", State: Waiting}); d != webhookDeadline {
 		t.Errorf("with a waiting webhook: deleted after %v", d)
 	}
 	if d := at(&Webhook{URL: "http://127.0.0.1:1/", State: Delivered}); d != time.Second {

@@ -158,7 +158,7 @@ func (w *consumer) run(c *cobra.Command, host *remote, cfg server.Config, named 
 func (w *consumer) work(ctx context.Context, c *cobra.Command, s *server.Server, from tasks.Source, addr string,
 	away error, drain time.Duration) {
 	w.ready(c, s, addr, away)
-	s.Work(ctx, from, server.Work{Name: w.name, Slots: w.slots, Drain: drain, Ended: w.ended(c)})
+	s.Work(ctx, from, server.Work{Name: w.name, Slots: w.slots, Drain: drain, OnEnd: w.ended(c)})
 }
 
 // refusal is the cause of the end of a command whose server refuses the key.

@@ -105,7 +105,7 @@ var (
 )
 
 func newAdapter(o Options, e ingest.AdapterEnv) (ingest.Interface, error) {
-	of, err := tasks.Of(e.Opened)
+	of, err := tasks.AdapterOf(e.Opened)
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, name+".routes", "%w", err)
 	}

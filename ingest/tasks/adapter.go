@@ -99,8 +99,8 @@ func (a *Adapter) Metrics() ingest.Metrics {
 	return m
 }
 
-// lookEvery is the time between two looks at the loaded models by a consumer without a task.
-const lookEvery = time.Second
+// modelPollInterval is the time between two looks at the loaded models by a consumer without a task.
+const modelPollInterval = time.Second
 
 // Serve runs the tasks of the server's models until ctx ends.
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
@@ -112,7 +112,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	}
 	if a.opts.Slots > 0 {
 		a.run("consumer", func() { a.consumer(a.opts.Data).Run(ctx, a.opts.Drain) })
-		a.run("models", func() { lookAtModels(ctx, a.opts.Data) })
+		a.run("models", func() { pollModels(ctx, a.opts.Data) })
 	}
 	<-ctx.Done()
 	a.tasks.Stop()
@@ -132,16 +132,16 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // run starts a goroutine, unless the shutdown has begun.
 func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, nil) }
 
-// lookAtModels lets the consumer of a source look at the loaded models again and again.
-func lookAtModels(ctx context.Context, from tasks.Source) {
-	every := time.NewTicker(lookEvery)
+// pollModels lets the consumer of a source look at the loaded models again and again.
+func pollModels(ctx context.Context, from tasks.Source) {
+	every := time.NewTicker(modelPollInterval)
 	defer every.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-every.C:
-			from.Served()
+			from.ModelsChanged()
 		}
 	}
 }
@@ -157,9 +157,9 @@ func (a *Adapter) notifyWebhooks(ctx context.Context) {
 	}
 	to := webhook.New(16, allow)
 	defer to.Close()
-	a.opts.Data.Notify(ctx, func(ctx context.Context, id string, t tasks.Task) (again bool, err error) {
+	a.opts.Data.PostWebhooks(ctx, func(ctx context.Context, id string, t tasks.Task) (again bool, err error) {
 		again, err = to.Post(ctx, t.Webhook.URL, webhook.Message{ID: id, Secret: a.opts.WebhookSecret,
-			Body: t.Message()})
+			Body: t.WebhookBody()})
 		switch {
 		case errors.Is(err, webhook.ErrRefused): // the text would have the address behind the name
 			again, err = false, errPrivate
@@ -192,9 +192,9 @@ func ownerOf(c *ingest.Client) string {
 	return ""
 }
 
-// sees reports whether a client may see a task: the client's own tasks, and with the role manage all tasks of the
+// canSee reports whether a client may see a task: the client's own tasks, and with the role manage all tasks of the
 // client's models.
-func sees(c *ingest.Client, t *tasks.Task) bool {
+func canSee(c *ingest.Client, t *tasks.Task) bool {
 	if t.Owner == ownerOf(c) {
 		return c.Known()
 	}

@@ -62,9 +62,9 @@ var ClaimEvents = []string{eventClaimed, eventFinished, eventFailed, eventReleas
 type claims struct {
 	*Adapter
 
-	mu     sync.Mutex
-	fresh  map[claimKey]*time.Timer // claims without a request so far
-	events map[string]uint64
+	mu          sync.Mutex
+	unconfirmed map[claimKey]*time.Timer // claims without a request so far
+	events      map[string]uint64
 }
 
 // claimKey names a claim.
@@ -74,7 +74,7 @@ type claimKey struct {
 }
 
 func newClaims(a *Adapter) *claims {
-	return &claims{Adapter: a, fresh: map[claimKey]*time.Timer{}, events: map[string]uint64{}}
+	return &claims{Adapter: a, unconfirmed: map[claimKey]*time.Timer{}, events: map[string]uint64{}}
 }
 
 func (w *claims) routes(app fiber.Router) {
@@ -113,8 +113,8 @@ type claimRequest struct {
 	WaitMS   int64    `json:"wait_ms"`  // for a task, at most a minute
 }
 
-// claimed is the answer with a task.
-type claimed struct {
+// claimReply is the answer with a task.
+type claimReply struct {
 	Task    tasks.Task `json:"task"`
 	LeaseMS int64      `json:"lease_ms"` // time without a renewal after which the task is queued again
 }
@@ -138,8 +138,8 @@ func checkWait(ms int64) error {
 	return nil
 }
 
-// read reads the JSON body of a request.
-func (w *claims) read(c *fiber.Ctx, to any) error {
+// readJSON reads the JSON body of a request.
+func (w *claims) readJSON(c *fiber.Ctx, to any) error {
 	body, err := w.http.ReadSmall(c, maxClaimBody)
 	if err == nil && len(body) > 0 {
 		if err := httpd.StrictJSON(body, to); err != nil {
@@ -149,9 +149,9 @@ func (w *claims) read(c *fiber.Ctx, to any) error {
 	return err
 }
 
-// waiting returns a context that ends after a time, when the consumer leaves, or when its credentials end. The request
-// counts in quotas.watchers until release.
-func (w *claims) waiting(c *fiber.Ctx, by *ingest.Client, wait time.Duration) (ctx context.Context, release func(),
+// waitContext returns a context that ends after a time, when the consumer leaves, or when its credentials end. The
+// request counts in quotas.watchers until release.
+func (w *claims) waitContext(c *fiber.Ctx, by *ingest.Client, wait time.Duration) (ctx context.Context, release func(),
 	err error) {
 	if err := by.Core().Hold(stream.QuotaWatchers); err != nil {
 		return nil, nil, err
@@ -178,7 +178,7 @@ func (w *claims) claim(c *fiber.Ctx) error {
 		return err
 	}
 	var r claimRequest
-	if err := w.read(c, &r); err != nil {
+	if err := w.readJSON(c, &r); err != nil {
 		return err
 	}
 	if err := r.check(); err != nil {
@@ -188,12 +188,12 @@ func (w *claims) claim(c *fiber.Ctx) error {
 		return stream.Errorf(stream.Draining, "", "the server is shutting down: ask again later")
 	}
 	wait := max(time.Duration(r.WaitMS)*time.Millisecond, time.Millisecond)
-	ctx, release, err := w.waiting(c, by, wait)
+	ctx, release, err := w.waitContext(c, by, wait)
 	if err != nil {
 		return err
 	}
 	defer release()
-	t, err := w.opts.Data.Take(ctx, r.Consumer, claimantOf(by), func(model string) bool {
+	t, err := w.opts.Data.ClaimRemote(ctx, r.Consumer, claimantOf(by), func(model string) bool {
 		return slices.Contains(r.Models, model) && by.CheckRights(access.Need{Role: role.Work, Model: model}) == nil
 	})
 	switch {
@@ -208,16 +208,16 @@ func (w *claims) claim(c *fiber.Ctx) error {
 	w.count(eventClaimed)
 	w.expectRequest(claimKey{t.ID, t.Attempt}, claimantOf(by))
 	t.Owner, t.Key, t.Webhook = "", "", nil
-	return c.JSON(claimed{Task: t, LeaseMS: w.opts.Data.Lease().Milliseconds()})
+	return c.JSON(claimReply{Task: t, LeaseMS: w.opts.Data.Lease().Milliseconds()})
 }
 
 // expectRequest queues the task again unless a request about the claim arrives soon.
 func (w *claims) expectRequest(k claimKey, by string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fresh[k] = time.AfterFunc(min(confirmTime, w.opts.Data.Lease()), func() {
+	w.unconfirmed[k] = time.AfterFunc(min(confirmTime, w.opts.Data.Lease()), func() {
 		if w.confirm(k) {
-			w.run("unconfirmed", func() { w.giveBack(k, by) })
+			w.run("unconfirmed", func() { w.requeue(k, by) })
 		}
 	})
 }
@@ -226,18 +226,18 @@ func (w *claims) expectRequest(k claimKey, by string) {
 func (w *claims) confirm(k claimKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	timer := w.fresh[k]
+	timer := w.unconfirmed[k]
 	if timer == nil {
 		return false
 	}
 	timer.Stop()
-	delete(w.fresh, k)
+	delete(w.unconfirmed, k)
 	return true
 }
 
-// giveBack queues the task of a claim again, as if the attempt had not begun.
-func (w *claims) giveBack(k claimKey, by string) {
-	held, err := w.opts.Data.Held(w.ctx, k.id, k.attempt, by)
+// requeue queues the task of a claim again, as if the attempt had not begun.
+func (w *claims) requeue(k claimKey, by string) {
+	held, err := w.opts.Data.ResumeClaim(w.ctx, k.id, k.attempt, by)
 	if err != nil {
 		return
 	}
@@ -247,8 +247,8 @@ func (w *claims) giveBack(k claimKey, by string) {
 	}
 }
 
-// held returns the claim of a request.
-func (w *claims) held(c *fiber.Ctx) (by *ingest.Client, held *tasks.StoreClaim, err error) {
+// resume returns the claim of a request.
+func (w *claims) resume(c *fiber.Ctx) (by *ingest.Client, held *tasks.StoreClaim, err error) {
 	if by, err = w.client(c); err != nil {
 		return nil, nil, err
 	}
@@ -257,9 +257,9 @@ func (w *claims) held(c *fiber.Ctx) (by *ingest.Client, held *tasks.StoreClaim, 
 		return nil, nil, err
 	}
 	w.confirm(k)
-	held, err = w.opts.Data.Held(c.UserContext(), k.id, k.attempt, claimantOf(by))
+	held, err = w.opts.Data.ResumeClaim(c.UserContext(), k.id, k.attempt, claimantOf(by))
 	if err != nil {
-		return by, nil, w.lost(err)
+		return by, nil, w.lostError(err)
 	}
 	if err := by.CheckRights(access.Need{Role: role.Work, Model: held.Task().Model}); err != nil {
 		held.Close()
@@ -276,22 +276,22 @@ func keyOf(c *fiber.Ctx) (claimKey, error) {
 	return claimKey{strings.Clone(c.Params("id")), n}, nil
 }
 
-// lost returns the error of a request about a claim that has ended before the request.
-func (w *claims) lost(err error) error {
+// lostError returns the error of a request about a claim that has ended before the request.
+func (w *claims) lostError(err error) error {
 	if errors.Is(err, tasks.ErrClaimLost) {
 		w.count(eventRefused)
-		return errLost
+		return errClaimEnded
 	}
 	return err
 }
 
-// errLost is the error for a consumer whose claim has ended.
-var errLost error = stream.Errorf(stream.Conflict, "",
+// errClaimEnded is the error for a consumer whose claim has ended.
+var errClaimEnded error = stream.Errorf(stream.Conflict, "",
 	"the task is no longer this consumer's: it was cancelled, or queued again because the claim was not renewed")
 
 // input sends the input of a claimed task.
 func (w *claims) input(c *fiber.Ctx) error {
-	by, held, err := w.held(c)
+	by, held, err := w.resume(c)
 	if err != nil {
 		return err
 	}
@@ -322,9 +322,9 @@ func (w *claims) result(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	by, held, err := w.held(c)
+	by, held, err := w.resume(c)
 	if err != nil {
-		if k, _ := keyOf(c); by != nil && w.opts.Data.FinishedAs(k.id, k.attempt, claimantOf(by), digest) {
+		if k, _ := keyOf(c); by != nil && w.opts.Data.FinishedBy(k.id, k.attempt, claimantOf(by), digest) {
 			return c.SendStatus(http.StatusNoContent) // the first answer was lost
 		}
 		return err
@@ -354,21 +354,21 @@ func (w *claims) result(c *fiber.Ctx) error {
 		return httpd.WithStatus(http.StatusUnprocessableEntity, stream.Errorf(stream.Unavailable, digestHeader,
 			"the result was damaged on the way: the SHA-256 is %s, not %s", got, digest))
 	}
-	if err := held.WaitLost(done); err != nil { // before the file takes its name
-		return w.lost(err)
+	if err := held.WaitLost(endedContext); err != nil { // before the file takes its name
+		return w.lostError(err)
 	}
 	if f.Info, err = out.Commit(); err != nil {
 		return err
 	}
 	if err := held.Finish(f); err != nil {
-		return w.lost(err)
+		return w.lostError(err)
 	}
 	w.count(eventFinished)
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// done is a context that has ended.
-var done = func() context.Context {
+// endedContext is a context that has ended.
+var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -383,13 +383,13 @@ type renewal struct {
 // renew renews a claim at once, and answers when the claim has ended, or after the wait. When the consumer's
 // credentials end meanwhile, the task is queued again.
 func (w *claims) renew(c *fiber.Ctx) error {
-	by, held, err := w.held(c)
+	by, held, err := w.resume(c)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
 	var r renewal
-	if err := w.read(c, &r); err != nil {
+	if err := w.readJSON(c, &r); err != nil {
 		return err
 	}
 	if err := checkWait(r.WaitMS); err != nil {
@@ -400,24 +400,24 @@ func (w *claims) renew(c *fiber.Ctx) error {
 		err = held.Report(r.Progress)
 	}
 	if err != nil {
-		return w.lost(err)
+		return w.lostError(err)
 	}
 	if r.WaitMS == 0 {
 		return c.SendStatus(http.StatusNoContent)
 	}
-	ctx, release, err := w.waiting(c, by, time.Duration(r.WaitMS)*time.Millisecond)
+	ctx, release, err := w.waitContext(c, by, time.Duration(r.WaitMS)*time.Millisecond)
 	if err != nil { // the claim is renewed, and quotas.watchers is reached: the consumer renews again later
 		return c.SendStatus(http.StatusNoContent)
 	}
 	defer release()
 	if err := held.WaitLost(ctx); errors.Is(err, tasks.ErrClaimLost) {
-		return errLost
+		return errClaimEnded
 	} else if err != nil {
 		return err
 	}
 	if cause := context.Cause(ctx); stream.CodeOf(cause) == stream.Unauthenticated {
 		k, _ := keyOf(c)
-		w.giveBack(k, claimantOf(by))
+		w.requeue(k, claimantOf(by))
 		return cause
 	}
 	return c.SendStatus(http.StatusNoContent)
@@ -425,17 +425,17 @@ func (w *claims) renew(c *fiber.Ctx) error {
 
 // progress shows the progress of a claimed task.
 func (w *claims) progress(c *fiber.Ctx) error {
-	_, held, err := w.held(c)
+	_, held, err := w.resume(c)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
 	var p tasks.Progress
-	if err := w.read(c, &p); err != nil {
+	if err := w.readJSON(c, &p); err != nil {
 		return err
 	}
 	if err := held.Report(p); err != nil {
-		return w.lost(err)
+		return w.lostError(err)
 	}
 	return c.SendStatus(http.StatusNoContent)
 }
@@ -445,7 +445,7 @@ const offsetHeader = "Upload-Offset"
 
 // log appends to the log of the attempt.
 func (w *claims) log(c *fiber.Ctx) error {
-	_, held, err := w.held(c)
+	_, held, err := w.resume(c)
 	if err != nil {
 		return err
 	}
@@ -475,13 +475,13 @@ type failure struct {
 
 // fail ends an attempt without a result.
 func (w *claims) fail(c *fiber.Ctx) error {
-	_, held, err := w.held(c)
+	_, held, err := w.resume(c)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
 	var f failure
-	if err := w.read(c, &f); err != nil {
+	if err := w.readJSON(c, &f); err != nil {
 		return err
 	}
 	if f.Code == "" || len(f.Code) > maxText {
@@ -489,7 +489,7 @@ func (w *claims) fail(c *fiber.Ctx) error {
 	}
 	f.Message = f.Message[:min(len(f.Message), maxMessage)]
 	if err := held.Fail(tasks.Failure{Code: f.Code, Message: strings.ToValidUTF8(f.Message, "")}, f.Again); err != nil {
-		return w.lost(err)
+		return w.lostError(err)
 	}
 	w.count(eventFailed)
 	return c.SendStatus(http.StatusNoContent)
@@ -497,13 +497,13 @@ func (w *claims) fail(c *fiber.Ctx) error {
 
 // release gives the task back to the queue.
 func (w *claims) release(c *fiber.Ctx) error {
-	_, held, err := w.held(c)
+	_, held, err := w.resume(c)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
 	if err := held.Release(); err != nil {
-		return w.lost(err)
+		return w.lostError(err)
 	}
 	w.count(eventReleased)
 	return c.SendStatus(http.StatusNoContent)

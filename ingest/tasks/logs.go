@@ -16,7 +16,7 @@ func (a *Adapter) logs(c *fiber.Ctx) error {
 	t, err := a.find(c)
 	follow := false
 	if err == nil {
-		err = options(c, func(name, text string) (known bool, err error) {
+		err = parseOptions(c, func(name, text string) (known bool, err error) {
 			if follow, err = strconv.ParseBool(text); err != nil {
 				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is neither true nor false", text)
 			}
@@ -43,7 +43,7 @@ func (a *Adapter) followLogs(c *fiber.Ctx, by *ingest.Client, id string) error {
 	release := func() { by.Core().Release(stream.QuotaWatchers) }
 	a.http.GoLive(c, a.ctx, a.run, "logs", func(l *httpd.Live) {
 		defer release()
-		buf, at := make([]byte, 32<<10), tasks.LogAt{}
+		buf, at := make([]byte, 32<<10), tasks.LogPosition{}
 		for err := l.Begin(); err == nil; {
 			n := 0
 			if n, at, err = a.opts.Data.FollowLog(l.Context(), id, at, buf); n > 0 {

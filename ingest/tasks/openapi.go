@@ -47,7 +47,7 @@ var Routes = []openapi.Route{
 			{Name: "limit", Type: "integer", Doc: "1 to 1000 tasks; default 100"},
 			{Name: "after", Type: "string", Doc: "next of the page before"},
 		},
-		Answer: listed{},
+		Answer: listReply{},
 	},
 	{
 		Method: "GET", Path: root + "/:id", Role: role.Infer, Tag: tagTasks, Limited: true,
@@ -93,7 +93,7 @@ var Routes = []openapi.Route{
 		Doc: "Without a task of the models, the answer is 204 after the wait. A consumer that sends no request about " +
 			"the claim for the time of the lease loses the task; after the claim, the first request must follow " +
 			"within 10 s.",
-		Body: claimRequest{}, Answer: claimed{},
+		Body: claimRequest{}, Answer: claimReply{},
 	},
 	{
 		Method: "GET", Path: claimPath + "/input", Role: role.Work, Tag: tagWork, Limited: true,

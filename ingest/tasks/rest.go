@@ -35,7 +35,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Get(root+"/:id/result", a.result)
 	app.Get(root+"/:id/logs", a.logs)
 	app.Get(root+"/:id/events", a.events)
-	app.Post(root+"/:id/cancel", a.change((*tasks.Store).Cancel))
+	app.Post(root+"/:id/cancel", a.transition((*tasks.Store).Cancel))
 	app.Post(root+"/:id/retry", a.retry)
 	app.Delete(root+"/:id", a.delete)
 }
@@ -52,14 +52,14 @@ func (a *Adapter) Find(c *fiber.Ctx, id string) (tasks.Task, error) {
 		return tasks.Task{}, err
 	}
 	t, err := a.opts.Data.Get(id)
-	if err == nil && !sees(by, &t) {
+	if err == nil && !canSee(by, &t) {
 		return tasks.Task{}, tasks.Missing(id)
 	}
 	return t, err
 }
 
-// options reads the query; an option that set does not know is refused.
-func options(c *fiber.Ctx, set func(name, text string) (known bool, err error)) (err error) {
+// parseOptions reads the query; an option that set does not know is refused.
+func parseOptions(c *fiber.Ctx, set func(name, text string) (known bool, err error)) (err error) {
 	c.Context().QueryArgs().VisitAll(func(k, v []byte) {
 		if err != nil {
 			return
@@ -72,8 +72,8 @@ func options(c *fiber.Ctx, set func(name, text string) (known bool, err error)) 
 	return err
 }
 
-// listed is the answer of a list.
-type listed struct {
+// listReply is the answer of a list.
+type listReply struct {
 	Tasks []tasks.Task `json:"tasks"`
 	Next  string       `json:"next,omitempty"` // after of the next page; "" = this is the last page
 }
@@ -84,7 +84,7 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 		return err
 	}
 	q, text := tasks.Query{Limit: 100}, ""
-	err = options(c, func(name, value string) (known bool, err error) {
+	err = parseOptions(c, func(name, value string) (known bool, err error) {
 		switch name {
 		case "state":
 			for s := range strings.SplitSeq(value, ",") {
@@ -101,7 +101,7 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 				err = stream.Errorf(stream.InvalidArgument, name, "is longer than %d bytes", maxText)
 			}
 		case "limit":
-			q.Limit, err = number(name, value, 1, 1000)
+			q.Limit, err = parseNumber(name, value, 1, 1000)
 		case "after":
 			if q.After = value; tasks.CheckID(value) != nil {
 				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no id of a task", value)
@@ -114,14 +114,14 @@ func (a *Adapter) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	q.Keep = func(t *tasks.Task) bool { return contains(t, text) && sees(by, t) }
+	q.Keep = func(t *tasks.Task) bool { return matchesText(t, text) && canSee(by, t) }
 	found, next := a.opts.Data.List(q)
-	return c.JSON(listed{found, next})
+	return c.JSON(listReply{found, next})
 }
 
-// contains reports whether a text in lower case is in the id of a task, the name of the input, the name of the
+// matchesText reports whether a text in lower case is in the id of a task, the name of the input, the name of the
 // consumer, or the message of the error, in any letter case.
-func contains(t *tasks.Task, text string) bool {
+func matchesText(t *tasks.Task, text string) bool {
 	if text == "" || strings.Contains(t.ID, text) {
 		return true
 	}
@@ -135,9 +135,9 @@ func contains(t *tasks.Task, text string) bool {
 
 func (a *Adapter) show(c *fiber.Ctx) error {
 	var wait time.Duration
-	err := options(c, func(name, text string) (known bool, err error) {
+	err := parseOptions(c, func(name, text string) (known bool, err error) {
 		if name == "wait" {
-			wait, err = duration(name, text, 0, maxWait)
+			wait, err = parseDuration(name, text, 0, maxWait)
 			return true, err
 		}
 		return false, nil
@@ -169,7 +169,7 @@ func sendTask(c *fiber.Ctx, t tasks.Task, err error) error {
 	return c.JSON(t)
 }
 
-func (a *Adapter) change(to func(*tasks.Store, context.Context, string) (tasks.Task, error)) fiber.Handler {
+func (a *Adapter) transition(to func(*tasks.Store, context.Context, string) (tasks.Task, error)) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, err := a.find(c)
 		if err == nil {
@@ -185,9 +185,9 @@ func (a *Adapter) retry(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var room func(tasks.Use) error
+	var room func(tasks.Usage) error
 	if by := ingest.ClientOf(httpd.ClientOf(c)); by.Principal() != nil && ownerOf(by) == t.Owner {
-		room = func(u tasks.Use) error { return by.Core().CheckRoom(stream.QuotaTasks, int64(u.Waiting)) }
+		room = func(u tasks.Usage) error { return by.Core().CheckRoom(stream.QuotaTasks, int64(u.Waiting)) }
 	}
 	t, err = a.opts.Data.Retry(c.UserContext(), t.ID, room)
 	return sendTask(c, t, err)

@@ -31,23 +31,23 @@ func (a *Adapter) consumer(from tasks.Source) *tasks.Consumer {
 	}
 }
 
-// Work says how Run runs tasks.
-type Work struct {
+// RunOptions says how Run runs tasks.
+type RunOptions struct {
 	Name  string          // of the consumer, for people
 	Slots int             // tasks at once
 	Drain time.Duration   // tasks that run at the end may take this long
-	Ended func(tasks.End) // called at the end of each attempt, by several goroutines; nil = nothing is called
+	OnEnd func(tasks.End) // called at the end of each attempt, by several goroutines; nil = nothing is called
 	Log   *slog.Logger
 }
 
 // Run runs tasks of a source on the models behind a gate until ctx ends, and then ends as tasks.Consumer does.
-func Run(ctx context.Context, h *httpd.Server, gate *ingest.Gate, from tasks.Source, w Work) {
+func Run(ctx context.Context, h *httpd.Server, gate *ingest.Gate, from tasks.Source, w RunOptions) {
 	a := &Adapter{opts: Options{Name: w.Name, Slots: w.Slots, Log: w.Log}, http: h, gate: gate}
 	k := a.consumer(from)
-	k.Ended = w.Ended
+	k.OnEnd = w.OnEnd
 	looking, stop := context.WithCancel(ctx)
 	var look sync.WaitGroup
-	look.Go(func() { lookAtModels(looking, from) })
+	look.Go(func() { pollModels(looking, from) })
 	k.Run(ctx, w.Drain)
 	stop()
 	look.Wait()
@@ -108,7 +108,7 @@ func (a *Adapter) runRequest(c tasks.Claim, in blob.Reader) (tasks.File, error) 
 	if reply.StatusCode() != http.StatusOK {
 		return tasks.File{}, errorOf(reply)
 	}
-	return store(c, reply)
+	return storeResult(c, reply)
 }
 
 // inferPath returns the infer route of the model of a task.
@@ -120,8 +120,8 @@ func inferPath(t *tasks.Task) string {
 	return path + "/infer"
 }
 
-// store writes the body of a reply into the result of a task.
-func store(c tasks.Claim, reply *fasthttp.Response) (tasks.File, error) {
+// storeResult writes the body of a reply into the result of a task.
+func storeResult(c tasks.Claim, reply *fasthttp.Response) (tasks.File, error) {
 	out, err := c.Create()
 	if err != nil {
 		return tasks.File{}, err

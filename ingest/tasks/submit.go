@@ -69,13 +69,13 @@ func (a *Adapter) store(c *fiber.Ctx, by *ingest.Client, t tasks.Task,
 	t.Owner, t.Trace = ownerOf(by), a.traceOf(c)
 	return a.opts.Data.Submit(c.UserContext(), tasks.Submission{
 		Task: t, Data: func(w blob.Writer) error { return data(w) },
-		Admit: func(u tasks.Use) error { return admit(by, u) },
+		Admit: func(u tasks.Usage) error { return admit(by, u) },
 	})
 }
 
-// admit checks the quotas of a client with tasks of this use. Clients without credentials share their tasks, and so
+// admit checks the quotas of a client with tasks of this usage. Clients without credentials share their tasks, and so
 // have the bounds of the store only.
-func admit(by *ingest.Client, u tasks.Use) error {
+func admit(by *ingest.Client, u tasks.Usage) error {
 	if by.Principal() == nil {
 		return nil
 	}
@@ -140,13 +140,13 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 	case "name":
 		t.Input.Name = text
 	case "priority":
-		t.Priority, err = number(name, text, -maxPriority, maxPriority)
+		t.Priority, err = parseNumber(name, text, -maxPriority, maxPriority)
 	case "attempts":
-		t.Attempts, err = number(name, text, 1, maxAttempts)
+		t.Attempts, err = parseNumber(name, text, 1, maxAttempts)
 	case "not_before":
-		t.NotBefore, err = moment(name, text, now)
+		t.NotBefore, err = parseTime(name, text, now)
 	case "expires":
-		t.Expires, err = moment(name, text, now)
+		t.Expires, err = parseTime(name, text, now)
 	case "webhook":
 		if err := webhook.Check(text); err != nil {
 			return stream.Errorf(stream.InvalidArgument, name, "%w", err)
@@ -154,7 +154,7 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 		t.Webhook = &tasks.Webhook{URL: text, State: tasks.Waiting}
 	case "retention":
 		var d time.Duration
-		d, err = duration(name, text, time.Second, maxRetention)
+		d, err = parseDuration(name, text, time.Second, maxRetention)
 		t.Retention = tasks.Seconds(d / time.Second)
 	default:
 		err = stream.Errorf(stream.InvalidArgument, name, "is no option of a task: there are model, version, name, "+
@@ -163,7 +163,7 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 	return err
 }
 
-func number(name, text string, least, most int) (int, error) {
+func parseNumber(name, text string, least, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
 		return 0, stream.Errorf(stream.InvalidArgument, name, "%q is no number from %d to %d", text, least, most)
@@ -171,7 +171,7 @@ func number(name, text string, least, most int) (int, error) {
 	return n, nil
 }
 
-func duration(name, text string, least, most time.Duration) (time.Duration, error) {
+func parseDuration(name, text string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
 		return 0, stream.Errorf(stream.InvalidArgument, name, "%q is no time from %v to %v, such as 10m", text, least,
@@ -180,8 +180,8 @@ func duration(name, text string, least, most time.Duration) (time.Duration, erro
 	return d, nil
 }
 
-// moment reads a time of day, or a duration from now.
-func moment(name, text string, now time.Time) (time.Time, error) {
+// parseTime reads a time of day, or a duration from now.
+func parseTime(name, text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at.UTC(), nil
 	}

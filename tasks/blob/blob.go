@@ -23,9 +23,9 @@ type Store interface {
 	Delete(ctx context.Context, prefix string) error
 }
 
-// Growing keeps blobs that grow while readers read the blobs, such as logs. All methods are safe for concurrent use.
+// Appender keeps blobs that grow while readers read the blobs, such as logs. All methods are safe for concurrent use.
 // Calls of Append for one key must not overlap.
-type Growing interface {
+type Appender interface {
 	// Append adds bytes to the end of a blob, and makes a missing blob. Readers see the bytes at once. The bytes are
 	// durable when the operating system has written the file. Errors: NotFound, when the folder of the key does not
 	// exist: the log of a deleted task makes no folder.
@@ -69,7 +69,7 @@ func (i Info) Check(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if got := (Info{n, sum(h)}); got != i {
+	if got := (Info{n, hexDigest(h)}); got != i {
 		return stream.Errorf(stream.Internal, "",
 			"a stored file is damaged: %d bytes with SHA-256 %s, not %d bytes with %s",
 			got.Size, got.SHA256, i.Size, i.SHA256)
@@ -77,4 +77,4 @@ func (i Info) Check(r io.Reader) error {
 	return nil
 }
 
-func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+func hexDigest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }

@@ -22,11 +22,11 @@ import (
 // Files is a Store in a folder. A blob is written to a temporary file, synced, and renamed. The folder belongs to the
 // servers that use it: keys cannot leave the folder, and Files makes no links.
 type Files struct {
-	folder  string
-	sync    bool
-	process string // begins the names of temporary files
-	next    atomic.Uint64
-	durable sync.Map // folders of the first level whose names are durable
+	folder   string
+	sync     bool
+	process  string // begins the names of temporary files
+	sequence atomic.Uint64
+	durable  sync.Map // folders of the first level whose names are durable
 }
 
 // FilesOptions configure Files.
@@ -39,12 +39,12 @@ type FilesOptions struct {
 const unfinishedAge = 24 * time.Hour
 
 var (
-	_ Store   = (*Files)(nil)
-	_ Growing = (*Files)(nil)
+	_ Store    = (*Files)(nil)
+	_ Appender = (*Files)(nil)
 )
 
-// temporary is the folder of unfinished blobs. Keys cannot begin with a dot.
-const temporary = ".writing"
+// temporaryFolder is the folder of unfinished blobs. Keys cannot begin with a dot.
+const temporaryFolder = ".writing"
 
 // OpenFiles opens the folder, which is created when missing, and removes unfinished blobs of earlier processes.
 func OpenFiles(folder string, o FilesOptions) (*Files, error) {
@@ -59,19 +59,19 @@ func OpenFiles(folder string, o FilesOptions) (*Files, error) {
 	if o.Shared {
 		return f, f.removeUnfinished(time.Now().Add(-unfinishedAge))
 	}
-	return f, errors.Join(os.RemoveAll(f.path(temporary)), os.Mkdir(f.path(temporary), 0o700))
+	return f, errors.Join(os.RemoveAll(f.path(temporaryFolder)), os.Mkdir(f.path(temporaryFolder), 0o700))
 }
 
 // removeUnfinished removes the temporary files from before a time.
 func (f *Files) removeUnfinished(before time.Time) error {
-	if err := os.Mkdir(f.path(temporary), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(f.path(temporaryFolder), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	list, err := os.ReadDir(f.path(temporary))
+	list, err := os.ReadDir(f.path(temporaryFolder))
 	for _, e := range list {
 		info, err := e.Info()
 		if err == nil && info.ModTime().Before(before) {
-			err = os.Remove(f.path(path.Join(temporary, e.Name())))
+			err = os.Remove(f.path(path.Join(temporaryFolder, e.Name())))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -80,8 +80,8 @@ func (f *Files) removeUnfinished(before time.Time) error {
 	return err
 }
 
-// present returns err, and nil for a file that another process has removed meanwhile.
-func present(err error) error {
+// ignoreMissing returns err, and nil for a file that another process has removed meanwhile.
+func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -105,17 +105,17 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	name := path.Join(temporary, f.process+strconv.FormatUint(f.next.Add(1), 10))
+	name := path.Join(temporaryFolder, f.process+strconv.FormatUint(f.sequence.Add(1), 10))
 	file, err := os.OpenFile(f.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return &fileWriter{of: f, ctx: ctx, file: file, name: name, key: key, hash: sha256.New()}, nil
+	return &fileWriter{files: f, ctx: ctx, file: file, name: name, key: key, hash: sha256.New()}, nil
 }
 
 // fileWriter writes one blob of Files.
 type fileWriter struct {
-	of        *Files
+	files     *Files
 	ctx       context.Context
 	file      *os.File
 	name, key string
@@ -141,7 +141,7 @@ func (w *fileWriter) Commit() (Info, error) {
 		return Info{}, os.ErrClosed
 	}
 	defer w.Discard()
-	if w.of.sync {
+	if w.files.sync {
 		if err := w.file.Sync(); err != nil {
 			return Info{}, err
 		}
@@ -149,11 +149,11 @@ func (w *fileWriter) Commit() (Info, error) {
 	if err := w.file.Close(); err != nil {
 		return Info{}, err
 	}
-	if err := w.of.place(w.name, w.key); err != nil {
+	if err := w.files.commitFile(w.name, w.key); err != nil {
 		return Info{}, err
 	}
 	w.ended = true
-	return Info{w.size, sum(w.hash)}, nil
+	return Info{w.size, hexDigest(w.hash)}, nil
 }
 
 // Discard implements Writer.
@@ -166,8 +166,8 @@ func (w *fileWriter) Discard() {
 	_ = os.Remove(w.file.Name())
 }
 
-// place renames a complete file to its key.
-func (f *Files) place(name, key string) error {
+// commitFile renames a complete file to its key.
+func (f *Files) commitFile(name, key string) error {
 	dir := path.Dir(key)
 	if err := f.makeFolders(dir); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (f *Files) Open(_ context.Context, key string) (Reader, error) {
 	return fileReader{file, info.Size()}, nil
 }
 
-// Append implements Growing.
+// Append implements Appender.
 func (f *Files) Append(ctx context.Context, key string, b []byte) error {
 	if err := errors.Join(checkKey(key), ctx.Err()); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (f *Files) Append(ctx context.Context, key string, b []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// List implements Growing.
+// List implements Appender.
 func (f *Files) List(_ context.Context, folder string) ([]Entry, error) {
 	if err := checkKey(folder); err != nil {
 		return nil, err
@@ -300,8 +300,8 @@ func (f *Files) Folders(depth int) ([]string, error) {
 	err := fs.WalkDir(os.DirFS(f.folder), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || !d.IsDir() || name == ".":
-			return present(err)
-		case name == temporary:
+			return ignoreMissing(err)
+		case name == temporaryFolder:
 			return fs.SkipDir
 		case strings.Count(name, "/") == depth-1:
 			found = append(found, name)

@@ -121,7 +121,7 @@ func TestUnfinished(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	if left, err := os.ReadDir(filepath.Join(dir, temporary)); err != nil || bytesBelow(t, dir) != 0 {
+	if left, err := os.ReadDir(filepath.Join(dir, temporaryFolder)); err != nil || bytesBelow(t, dir) != 0 {
 		t.Errorf("%d bytes are left, %v: %v", bytesBelow(t, dir), left, err)
 	}
 }

@@ -28,15 +28,15 @@ import (
 
 // claim is a task of a server elsewhere. The claim renews itself until the end.
 type claim struct {
-	of     *Source
-	task   tasks.Task
-	lease  time.Duration
-	path   string // of the claim's routes
-	folder string
-	ctx    context.Context
-	end    context.CancelCauseFunc
-	ending atomic.Bool // a request that ends the claim is on the way: its answer says whether the claim was lost
-	closed sync.Once
+	source    *Source
+	task      tasks.Task
+	lease     time.Duration
+	path      string // of the claim's routes
+	folder    string
+	ctx       context.Context
+	end       context.CancelCauseFunc
+	finishing atomic.Bool // a request that ends the claim is on the way: its answer says whether the claim was lost
+	closed    sync.Once
 
 	log *logSender
 
@@ -45,14 +45,14 @@ type claim struct {
 	reporting bool // sendProgress runs
 }
 
-// begin returns the claim of an answer.
-func (s *Source) begin(work context.Context, g *given) *claim {
+// newClaim returns the claim of an answer.
+func (s *Source) newClaim(work context.Context, g *claimReply) *claim {
 	name := g.Task.ID + "/" + strconv.Itoa(g.Task.Attempt)
-	c := &claim{of: s, task: g.Task, lease: max(time.Duration(g.LeaseMS)*time.Millisecond, 100*time.Millisecond),
+	c := &claim{source: s, task: g.Task, lease: max(time.Duration(g.LeaseMS)*time.Millisecond, 100*time.Millisecond),
 		path: claimsRoot + "/" + name, folder: filepath.Join(s.folder.path, filepath.FromSlash(name))}
 	c.ctx, c.end = context.WithCancelCause(work)
 	c.log = newLogSender(c)
-	go c.keep()
+	go c.renewLoop()
 	return c
 }
 
@@ -62,10 +62,10 @@ func (c *claim) Task() tasks.Task { return c.task }
 // Context implements tasks.Claim.
 func (c *claim) Context() context.Context { return c.ctx }
 
-// keep renews the claim until the claim ends. The server answers a renewal after a third of the lease, or when the
+// renewLoop renews the claim until the claim ends. The server answers a renewal after a third of the lease, or when the
 // task is no longer the consumer's. Without an answer of the server, the task runs on: a server that was started again
 // accepts the next renewal.
-func (c *claim) keep() {
+func (c *claim) renewLoop() {
 	each := c.lease / 3
 	wait := backoff.Backoff{Min: min(100*time.Millisecond, each/4), Max: min(5*time.Second, each/2)}
 	for c.ctx.Err() == nil {
@@ -79,12 +79,12 @@ func (c *claim) keep() {
 		case err == nil:
 			wait.Reset()
 		case c.ctx.Err() != nil:
-		case isLost(err) && c.ending.Load():
+		case isLost(err) && c.finishing.Load():
 			return
 		case isLost(err):
-			c.lose(err)
+			c.markLost(err)
 		default:
-			c.of.failed(err)
+			c.source.logFailure(err)
 			pause(c.ctx, wait.Next(rand.Float64()))
 		}
 	}
@@ -93,11 +93,11 @@ func (c *claim) keep() {
 // isLost reports whether an error says that the claim has ended.
 func isLost(err error) bool { return coded.CodeOf(err) == coded.Conflict || isRefusal(err) }
 
-// lose ends a claim that the server has ended.
-func (c *claim) lose(why error) {
+// markLost ends a claim that the server has ended.
+func (c *claim) markLost(why error) {
 	c.close(fmt.Errorf("%w: %w", tasks.ErrClaimLost, why))
 	if code := coded.CodeOf(why); code == coded.Unauthenticated || code == coded.PermissionDenied {
-		c.of.refuse(why)
+		c.source.reportRefusal(why)
 	}
 }
 
@@ -114,7 +114,7 @@ func (c *claim) renew(ctx context.Context, wait time.Duration) error {
 	c.mu.Lock()
 	p := c.progress
 	c.mu.Unlock()
-	return c.of.post(ctx, c.path+"/renew", map[string]any{"progress": p, "wait_ms": wait.Milliseconds()}, nil)
+	return c.source.post(ctx, c.path+"/renew", map[string]any{"progress": p, "wait_ms": wait.Milliseconds()}, nil)
 }
 
 // Report implements tasks.Claim. At most one request in sendPause tells the server of progress.
@@ -148,9 +148,9 @@ func (c *claim) sendProgress() {
 			return
 		}
 		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(c.ctx, answerTime)
-		if err := c.of.post(ctx, c.path+"/progress", p, nil); err != nil { // the next renewal sends the progress
-			c.of.opts.Log.Debug("the progress of a task cannot be sent", "task", c.task.ID, "error", err)
+		ctx, cancel := context.WithTimeout(c.ctx, replyTimeout)
+		if err := c.source.post(ctx, c.path+"/progress", p, nil); err != nil { // the next renewal sends the progress
+			c.source.opts.Log.Debug("the progress of a task cannot be sent", "task", c.task.ID, "error", err)
 		}
 		cancel()
 		sent = p
@@ -200,13 +200,13 @@ func (c *claim) fetch(f *os.File) error {
 			return c.damaged(at, sum)
 		case err == nil:
 		case isLost(err):
-			c.lose(err)
+			c.markLost(err)
 			return err
 		default:
 			if n > 0 {
 				wait.Reset()
 			}
-			c.of.failed(err)
+			c.source.logFailure(err)
 			pause(c.ctx, wait.Next(rand.Float64()))
 		}
 	}
@@ -223,22 +223,22 @@ func (c *claim) damaged(at int64, sum hash.Hash) error {
 
 // fetchFrom appends the input from an offset, and returns the number of bytes.
 func (c *claim) fetchFrom(f *os.File, sum hash.Hash, at int64) (int64, error) {
-	ctx, watched, stop := watch(c.ctx)
+	ctx, watched, stop := withStallTimeout(c.ctx)
 	defer stop()
 	h := http.Header{}
 	if at > 0 {
 		h.Set("Range", fmt.Sprintf("bytes=%d-", at))
 	}
-	resp, err := c.of.opts.Client.Send(ctx, http.MethodGet, c.path+"/input", h, nil, 0)
+	resp, err := c.source.opts.Client.Send(ctx, http.MethodGet, c.path+"/input", h, nil, 0)
 	if err != nil {
-		return 0, stalled(ctx, err)
+		return 0, stallCause(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if at > 0 && resp.StatusCode != http.StatusPartialContent {
 		return 0, coded.Errorf(coded.Unavailable, "", "the server sends no part of an input")
 	}
 	n, err := io.Copy(io.MultiWriter(f, sum), watched(io.LimitReader(resp.Body, c.task.Input.Size-at+1)))
-	return n, stalled(ctx, err)
+	return n, stallCause(ctx, err)
 }
 
 // Log implements tasks.Claim.
@@ -259,21 +259,22 @@ func (c *claim) resultPath() string { return filepath.Join(c.folder, "result") }
 
 // Finish implements tasks.Claim. A transfer of the result that breaks begins again, until the claim is lost.
 func (c *claim) Finish(result tasks.File) error {
-	return c.last(func(ctx context.Context) error { return c.put(ctx, result) })
+	return c.sendFinal(func(ctx context.Context) error { return c.sendResult(ctx, result) })
 }
 
 // Fail implements tasks.Claim.
 func (c *claim) Fail(f tasks.Failure, again bool) error {
-	return c.last(func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
+	return c.sendFinal(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 		defer cancel()
-		return c.of.post(ctx, c.path+"/fail", map[string]any{"code": f.Code, "message": f.Message, "again": again}, nil)
+		return c.source.post(ctx, c.path+"/fail",
+			map[string]any{"code": f.Code, "message": f.Message, "again": again}, nil)
 	})
 }
 
-// last sends the request that ends the claim until the server has answered.
-func (c *claim) last(send func(context.Context) error) error {
-	c.ending.Store(true)
+// sendFinal sends the request that ends the claim until the server has answered.
+func (c *claim) sendFinal(send func(context.Context) error) error {
+	c.finishing.Store(true)
 	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: min(5*time.Second, c.lease/4)}
 	for {
 		if err := context.Cause(c.ctx); err != nil {
@@ -289,17 +290,17 @@ func (c *claim) last(send func(context.Context) error) error {
 			return nil
 		case c.ctx.Err() != nil:
 		case isLost(err):
-			c.lose(err)
+			c.markLost(err)
 			return fmt.Errorf("%w: %w", tasks.ErrClaimLost, err)
 		default:
-			c.of.failed(err)
+			c.source.logFailure(err)
 			pause(c.ctx, wait.Next(rand.Float64()))
 		}
 	}
 }
 
-// put sends the result.
-func (c *claim) put(ctx context.Context, result tasks.File) error {
+// sendResult sends the result.
+func (c *claim) sendResult(ctx context.Context, result tasks.File) error {
 	f, err := os.Open(c.resultPath())
 	if err != nil {
 		return err
@@ -318,11 +319,11 @@ func (c *claim) put(ctx context.Context, result tasks.File) error {
 	if result.Name != "" {
 		h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": result.Name}))
 	}
-	ctx, watched, stop := watch(ctx)
+	ctx, watched, stop := withStallTimeout(ctx)
 	defer stop()
-	resp, err := c.of.opts.Client.Send(ctx, http.MethodPut, c.path+"/result", h, watched(f), result.Size)
+	resp, err := c.source.opts.Client.Send(ctx, http.MethodPut, c.path+"/result", h, watched(f), result.Size)
 	if err != nil {
-		return stalled(ctx, err)
+		return stallCause(ctx, err)
 	}
 	return resp.Body.Close()
 }
@@ -335,16 +336,16 @@ const releaseTime = 5 * time.Second
 
 // Release implements tasks.Claim. When the server does not answer, the task is queued again at the end of the lease.
 func (c *claim) Release() error {
-	c.ending.Store(true)
+	c.finishing.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), releaseTime)
 	defer cancel()
 	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 	_ = c.log.flush(ctx) // a log without its last lines is no reason to keep the task
 	for {
-		err := c.of.post(ctx, c.path+"/release", nil, nil)
+		err := c.source.post(ctx, c.path+"/release", nil, nil)
 		switch {
 		case err != nil && isLost(err):
-			c.lose(err)
+			c.markLost(err)
 			return tasks.ErrClaimLost
 		case err == nil || ctx.Err() != nil:
 			c.close(context.Canceled)

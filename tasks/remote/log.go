@@ -19,19 +19,19 @@ const (
 // logSender sends the log of an attempt to the server: at most one request in sendPause, and the rest before the end of
 // the attempt. While the server does not answer, the newest bytes are kept.
 type logSender struct {
-	claim *claim
-	first sync.Once
-	more  chan struct{} // gets a value when bytes wait
+	claim  *claim
+	start  sync.Once
+	signal chan struct{} // gets a value when bytes wait
 
 	sending sync.Mutex // held during a request
 
 	mu      sync.Mutex
-	at      int64 // offset of pending in the log
+	offset  int64 // offset of pending in the log
 	pending []byte
 	sent    int // bytes at the begin of pending that the server may have
 }
 
-func newLogSender(c *claim) *logSender { return &logSender{claim: c, more: make(chan struct{}, 1)} }
+func newLogSender(c *claim) *logSender { return &logSender{claim: c, signal: make(chan struct{}, 1)} }
 
 // Write implements io.Writer.
 func (l *logSender) Write(b []byte) (int, error) {
@@ -42,9 +42,9 @@ func (l *logSender) Write(b []byte) (int, error) {
 		b = l.drop(b)
 	}
 	l.pending = append(l.pending, b...)
-	l.first.Do(func() { go l.run() })
+	l.start.Do(func() { go l.run() })
 	select {
-	case l.more <- struct{}{}:
+	case l.signal <- struct{}{}:
 	default:
 	}
 	return n, nil
@@ -73,12 +73,12 @@ func (l *logSender) run() {
 		select {
 		case <-l.claim.ctx.Done():
 			return
-		case <-l.more:
+		case <-l.signal:
 		}
 		if err := l.flush(l.claim.ctx); err != nil && l.claim.ctx.Err() == nil {
-			l.claim.of.failed(err)
+			l.claim.source.logFailure(err)
 			select {
-			case l.more <- struct{}{}:
+			case l.signal <- struct{}{}:
 			default:
 			}
 		}
@@ -92,7 +92,7 @@ func (l *logSender) flush(ctx context.Context) error {
 	defer l.sending.Unlock()
 	for {
 		l.mu.Lock()
-		b, at := l.pending[:min(len(l.pending), maxSent)], l.at
+		b, at := l.pending[:min(len(l.pending), maxSent)], l.offset
 		l.sent = len(b)
 		l.mu.Unlock()
 		if len(b) == 0 {
@@ -102,16 +102,16 @@ func (l *logSender) flush(ctx context.Context) error {
 			return err
 		}
 		l.mu.Lock()
-		l.pending, l.at, l.sent = append([]byte(nil), l.pending[len(b):]...), at+int64(len(b)), 0
+		l.pending, l.offset, l.sent = append([]byte(nil), l.pending[len(b):]...), at+int64(len(b)), 0
 		l.mu.Unlock()
 	}
 }
 
 // send sends bytes. Bytes that the server refuses are dropped: the log is no reason to fail the task.
 func (l *logSender) send(ctx context.Context, b []byte, at int64) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	resp, err := l.claim.of.opts.Client.Send(ctx, http.MethodPost, l.claim.path+"/log",
+	resp, err := l.claim.source.opts.Client.Send(ctx, http.MethodPost, l.claim.path+"/log",
 		http.Header{"Content-Type": {"text/plain"}, "Upload-Offset": {strconv.FormatInt(at, 10)}},
 		bytes.NewReader(b), int64(len(b)))
 	if err != nil && isLost(err) {

@@ -30,7 +30,7 @@ func (s *Source) post(ctx context.Context, path string, body, to any) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil {
 		return coded.Errorf(coded.Unavailable, "", "the answer of the server broke off: %w", err)
 	}
@@ -43,39 +43,39 @@ func (s *Source) post(ctx context.Context, path string, body, to any) error {
 	return nil
 }
 
-// maxAnswer bounds an answer without a file.
-const maxAnswer = 16 << 20
+// maxReply bounds an answer without a file.
+const maxReply = 16 << 20
 
 // stallTime is the longest time without progress of a transfer.
 const stallTime = time.Minute
 
 var errStalled error = coded.Errorf(coded.Unavailable, "", "no byte of a file was transferred for %v", stallTime)
 
-// moving is a transfer that ends when no byte moves for stallTime.
-type moving struct {
+// stallReader is a transfer that ends when no byte moves for stallTime.
+type stallReader struct {
 	io.Reader
 	timer *time.Timer
 }
 
-// watch returns a context for a transfer, and the reader of the transfer's bytes. stop must be called.
-func watch(ctx context.Context) (watched context.Context, of func(io.Reader) io.Reader, stop func()) {
+// withStallTimeout returns a context for a transfer, and the reader of the transfer's bytes. stop must be called.
+func withStallTimeout(ctx context.Context) (watched context.Context, of func(io.Reader) io.Reader, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(stallTime, func() { cancel(errStalled) })
-	return watched, func(r io.Reader) io.Reader { return &moving{r, timer} }, func() {
+	return watched, func(r io.Reader) io.Reader { return &stallReader{r, timer} }, func() {
 		timer.Stop()
 		cancel(nil)
 	}
 }
 
 // Read implements io.Reader.
-func (m *moving) Read(b []byte) (int, error) {
+func (m *stallReader) Read(b []byte) (int, error) {
 	n, err := m.Reader.Read(b)
 	m.timer.Reset(stallTime)
 	return n, err
 }
 
-// stalled returns the reason of a failed transfer.
-func stalled(ctx context.Context, err error) error {
+// stallCause returns the reason of a failed transfer.
+func stallCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStalled) {
 		return errStalled
 	}

@@ -27,16 +27,16 @@ type Options struct {
 
 // Source claims tasks of a server on another host. All methods are safe for concurrent use.
 type Source struct {
-	opts   Options
-	folder *folder
-	asking chan struct{} // holds an element for each request for a task
+	opts         Options
+	folder       *folder
+	requestSlots chan struct{} // holds an element for each request for a task
 
-	mu      sync.Mutex
-	ready   []string      // the ready models, as last seen
-	changed chan struct{} // closed when the ready models change, or Served is called first
-	models  tasks.Models
-	away    bool // the server did not answer the newest request
-	refused bool
+	mu          sync.Mutex
+	ready       []string      // the ready models, as last seen
+	changed     chan struct{} // closed when the ready models change, or ModelsChanged is called first
+	models      tasks.Models
+	unreachable bool // the server did not answer the newest request
+	refused     bool
 }
 
 var (
@@ -44,11 +44,11 @@ var (
 	_ tasks.Claim  = (*claim)(nil)
 )
 
-// asks is the largest number of requests for a task at once.
-const asks = 4
+// maxClaimRequests is the largest number of requests for a task at once.
+const maxClaimRequests = 4
 
-// askWait is how long the server may wait for a task.
-const askWait = 30 * time.Second
+// longPollTime is how long the server may wait for a task.
+const longPollTime = 30 * time.Second
 
 // Open makes the folder of a source, and removes the folders of processes that have ended.
 func Open(o Options) (*Source, error) {
@@ -59,7 +59,8 @@ func Open(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{opts: o, folder: f, asking: make(chan struct{}, asks), changed: make(chan struct{})}, nil
+	return &Source{opts: o, folder: f, requestSlots: make(chan struct{}, maxClaimRequests),
+		changed: make(chan struct{})}, nil
 }
 
 // Close removes the folder. The caller must have ended all claims.
@@ -67,15 +68,15 @@ func (s *Source) Close() error { return s.folder.close() }
 
 // Check asks the server whether the consumer may take tasks. Errors: as of Refused; or the server does not answer.
 func (s *Source) Check(ctx context.Context, consumer string) error {
-	_, err := s.ask(ctx, consumer, nil, 0)
+	_, err := s.requestTask(ctx, consumer, nil, 0)
 	if err != nil && isRefusal(err) {
-		return explain(err)
+		return refusalAdvice(err)
 	}
 	return err
 }
 
-// Served implements tasks.Source.
-func (s *Source) Served() {
+// ModelsChanged implements tasks.Source.
+func (s *Source) ModelsChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.models == nil {
@@ -88,8 +89,8 @@ func (s *Source) Served() {
 	}
 }
 
-// served returns the ready models, and a channel that is closed when the models change.
-func (s *Source) served(m tasks.Models) (names []string, changed <-chan struct{}) {
+// readyModels returns the ready models, and a channel that is closed when the models change.
+func (s *Source) readyModels(m tasks.Models) (names []string, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.models == nil {
@@ -101,14 +102,14 @@ func (s *Source) served(m tasks.Models) (names []string, changed <-chan struct{}
 // ClaimFor implements tasks.Source.
 func (s *Source) ClaimFor(ctx, work context.Context, consumer string, m tasks.Models) (tasks.Claim, error) {
 	select {
-	case s.asking <- struct{}{}:
-		defer func() { <-s.asking }()
+	case s.requestSlots <- struct{}{}:
+		defer func() { <-s.requestSlots }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {
-		names, changed := s.served(m)
+		names, changed := s.readyModels(m)
 		if len(names) == 0 {
 			select {
 			case <-changed:
@@ -116,39 +117,40 @@ func (s *Source) ClaimFor(ctx, work context.Context, consumer string, m tasks.Mo
 			}
 			continue
 		}
-		got, err := s.askUntil(ctx, changed, consumer, names)
+		got, err := s.requestTaskUntil(ctx, changed, consumer, names)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil && got == nil: // no task, or the models have changed
-			s.answered()
+			s.logRecovery()
 			wait.Reset()
 		case err == nil:
-			s.answered()
-			if c := s.begin(work, got); m.Serves(got.Task.Model) {
+			s.logRecovery()
+			if c := s.newClaim(work, got); m.Serves(got.Task.Model) {
 				return c, nil
 			} else if err := c.Release(); err != nil {
 				s.opts.Log.Debug("a task of a model that was unloaded cannot be given back", "error", err)
 			}
 		case isRefusal(err):
-			s.refuse(err)
+			s.reportRefusal(err)
 			<-ctx.Done()
 		default:
-			s.failed(err)
+			s.logFailure(err)
 			pause(ctx, cmp.Or(client.RetryAfter(err), wait.Next(rand.Float64())))
 		}
 	}
 	return nil, ctx.Err()
 }
 
-// given is the answer with a task.
-type given struct {
+// claimReply is the answer with a task.
+type claimReply struct {
 	Task    tasks.Task `json:"task"`
 	LeaseMS int64      `json:"lease_ms"`
 }
 
-// askUntil asks for a task until the ready models change. The server queues a task again whose answer does not arrive.
-func (s *Source) askUntil(ctx context.Context, changed <-chan struct{}, consumer string, models []string) (*given,
-	error) {
+// requestTaskUntil asks for a task until the ready models change. The server queues a task again whose answer does not
+// arrive.
+func (s *Source) requestTaskUntil(ctx context.Context, changed <-chan struct{}, consumer string,
+	models []string) (*claimReply, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -160,7 +162,7 @@ func (s *Source) askUntil(ctx context.Context, changed <-chan struct{}, consumer
 		case <-ended:
 		}
 	}()
-	got, err := s.ask(ctx, consumer, models, askWait)
+	got, err := s.requestTask(ctx, consumer, models, longPollTime)
 	select {
 	case <-changed:
 		if err != nil {
@@ -171,11 +173,12 @@ func (s *Source) askUntil(ctx context.Context, changed <-chan struct{}, consumer
 	return got, err
 }
 
-// ask asks for a task; nil = there was none.
-func (s *Source) ask(ctx context.Context, consumer string, models []string, wait time.Duration) (*given, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
+// requestTask asks for a task; nil = there was none.
+func (s *Source) requestTask(ctx context.Context, consumer string, models []string,
+	wait time.Duration) (*claimReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+replyTimeout)
 	defer cancel()
-	var got given
+	var got claimReply
 	err := s.post(ctx, claimsRoot, map[string]any{
 		"consumer": consumer, "models": append([]string{}, models...), "wait_ms": wait.Milliseconds(),
 	}, &got)
@@ -185,8 +188,8 @@ func (s *Source) ask(ctx context.Context, consumer string, models []string, wait
 	return &got, nil
 }
 
-// answerTime is the time for an answer without a file.
-const answerTime = 15 * time.Second
+// replyTimeout is the time for an answer without a file.
+const replyTimeout = 15 * time.Second
 
 // isRefusal reports whether the server refuses the consumer, and no later request can succeed.
 func isRefusal(err error) bool {
@@ -197,8 +200,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// explain adds the next step to an error of isRefusal.
-func explain(err error) error {
+// refusalAdvice adds the next step to an error of isRefusal.
+func refusalAdvice(err error) error {
 	switch coded.CodeOf(err) {
 	case coded.NotFound:
 		return coded.Errorf(coded.NotFound, "",
@@ -209,22 +212,22 @@ func explain(err error) error {
 	return err
 }
 
-// refuse reports the first refusal.
-func (s *Source) refuse(err error) {
+// reportRefusal reports the first refusal.
+func (s *Source) reportRefusal(err error) {
 	s.mu.Lock()
 	first := !s.refused
 	s.refused = true
 	s.mu.Unlock()
 	if first && s.opts.Refused != nil {
-		s.opts.Refused(explain(err))
+		s.opts.Refused(refusalAdvice(err))
 	}
 }
 
-// failed logs the first of several failures.
-func (s *Source) failed(err error) {
+// logFailure logs the first of several failures.
+func (s *Source) logFailure(err error) {
 	s.mu.Lock()
-	first := !s.away
-	s.away = true
+	first := !s.unreachable
+	s.unreachable = true
 	s.mu.Unlock()
 	if first {
 		s.opts.Log.Warn("the server of the tasks does not answer: trying again", "server", s.opts.Client.Addr(),
@@ -232,11 +235,11 @@ func (s *Source) failed(err error) {
 	}
 }
 
-// answered logs the first answer after failures.
-func (s *Source) answered() {
+// logRecovery logs the first answer after failures.
+func (s *Source) logRecovery() {
 	s.mu.Lock()
-	back := s.away
-	s.away = false
+	back := s.unreachable
+	s.unreachable = false
 	s.mu.Unlock()
 	if back {
 		s.opts.Log.Info("the server of the tasks answers again", "server", s.opts.Client.Addr())

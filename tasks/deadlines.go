@@ -17,7 +17,7 @@ func (s *Store) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.index.sooner:
+		case <-s.index.deadlineSignal:
 		case <-timer.C:
 		}
 		next := s.handleDue(ctx, time.Now())
@@ -29,24 +29,24 @@ func (s *Store) Run(ctx context.Context) {
 func (s *Store) handleDue(ctx context.Context, now time.Time) time.Time {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		if s.index.due.Len() == 0 || s.index.due.entries[0].at.After(now) {
+		if s.index.deadlines.Len() == 0 || s.index.deadlines.entries[0].deadline.After(now) {
 			next := now.Add(time.Hour)
-			if s.index.due.Len() > 0 {
-				next = s.index.due.entries[0].at
+			if s.index.deadlines.Len() > 0 {
+				next = s.index.deadlines.entries[0].deadline
 			}
 			s.mu.Unlock()
 			return next
 		}
-		e := s.index.due.entries[0]
+		e := s.index.deadlines.entries[0]
 		t, revision := e.Task, e.revision
 		if t.State == Queued && !t.NotBefore.IsZero() && (t.Expires.IsZero() || t.Expires.After(now)) {
-			s.index.unready(e)
-			s.index.place(e, now)
+			s.index.dequeue(e)
+			s.index.schedule(e, now)
 			s.mu.Unlock()
 			continue
 		}
 		s.mu.Unlock()
-		if err := s.settle(ctx, t, revision, now); err != nil {
+		if err := s.applyDeadline(ctx, t, revision, now); err != nil {
 			s.opts.Log.Warn("a task that is due cannot be changed: trying again", "task", t.ID, "error", err)
 			return now.Add(time.Second)
 		}
@@ -54,14 +54,14 @@ func (s *Store) handleDue(ctx context.Context, now time.Time) time.Time {
 	return now.Add(time.Hour)
 }
 
-// settle changes one task whose time has come.
-func (s *Store) settle(ctx context.Context, t Task, revision uint64, now time.Time) error {
+// applyDeadline changes one task whose time has come.
+func (s *Store) applyDeadline(ctx context.Context, t Task, revision uint64, now time.Time) error {
 	now = now.UTC()
 	switch {
 	case t.State.Ended():
 		err := s.remove(ctx, t, revision)
-		if err == errLost {
-			_, _, err = s.newest(ctx, t.ID)
+		if err == errStale {
+			_, _, err = s.refresh(ctx, t.ID)
 		}
 		if coded.CodeOf(err) == coded.NotFound {
 			err = nil
@@ -75,8 +75,8 @@ func (s *Store) settle(ctx context.Context, t Task, revision uint64, now time.Ti
 	default:
 		t.State, t.Error, t.Progress = Queued, lostConsumer(t), Progress{}
 	}
-	if _, err := s.write(ctx, t, revision); err == errLost {
-		_, _, err = s.newest(ctx, t.ID)
+	if _, err := s.write(ctx, t, revision); err == errStale {
+		_, _, err = s.refresh(ctx, t.ID)
 		return err
 	} else if err != nil {
 		return err

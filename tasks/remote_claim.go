@@ -7,9 +7,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Take is Claim for a consumer on another host, whose requests end the claim or renew the claim, see Held. by names
-// the credentials of the consumer and is not empty: Held compares the name.
-func (s *Store) Take(ctx context.Context, consumer, by string, serves func(model string) bool) (Task, error) {
+// ClaimRemote is Claim for a consumer on another host, whose requests end the claim or renew the claim, see
+// ResumeClaim. by names the credentials of the consumer and is not empty: ResumeClaim compares the name.
+func (s *Store) ClaimRemote(ctx context.Context, consumer, by string, serves func(model string) bool) (Task, error) {
 	c, err := s.next(ctx, context.WithoutCancel(ctx), claimant{consumer, by}, serves)
 	if err != nil {
 		return Task{}, err
@@ -18,10 +18,10 @@ func (s *Store) Take(ctx context.Context, consumer, by string, serves func(model
 	return c.Task(), nil
 }
 
-// Held returns the claim of a consumer on another host for one request: the task runs as this attempt, claimed with
-// these credentials. A claim of the server itself, whose Claimant is empty, is nobody's. The caller closes the claim.
-// Errors: NotFound; ErrClaimLost.
-func (s *Store) Held(ctx context.Context, id string, attempt int, by string) (*StoreClaim, error) {
+// ResumeClaim returns the claim of a consumer on another host for one request: the task runs as this attempt, claimed
+// with these credentials. A claim of the server itself, whose Claimant is empty, is nobody's. The caller closes the
+// claim. Errors: NotFound; ErrClaimLost.
+func (s *Store) ResumeClaim(ctx context.Context, id string, attempt int, by string) (*StoreClaim, error) {
 	s.mu.Lock()
 	e := s.index.tasks[id]
 	if e == nil {
@@ -39,21 +39,21 @@ func (s *Store) Held(ctx context.Context, id string, attempt int, by string) (*S
 	return s.newClaim(ctx, t, revision), nil
 }
 
-// FinishedAs reports whether a task has finished with a result by this attempt, claimed with these credentials: a
+// FinishedBy reports whether a task has finished with a result by this attempt, claimed with these credentials: a
 // consumer without an answer repeats the request.
-func (s *Store) FinishedAs(id string, attempt int, by, sha256 string) bool {
+func (s *Store) FinishedBy(id string, attempt int, by, sha256 string) bool {
 	t, err := s.Get(id)
 	return err == nil && by != "" && t.Claimant == by && t.State == Finished && t.Attempt == attempt &&
 		t.Result.SHA256 == sha256
 }
 
-// Close ends the context of a claim whose consumer renews the claim by further calls of Held.
+// Close ends the context of a claim whose consumer renews the claim by further calls of ResumeClaim.
 func (c *StoreClaim) Close() { c.end(context.Canceled) }
 
 // WaitLost waits until the task is no longer the claim's. Errors: ErrClaimLost; nil when ctx ends before.
 func (c *StoreClaim) WaitLost(ctx context.Context) error {
 	for {
-		changed := c.store.changed(c.id)
+		changed := c.store.changeChan(c.id)
 		t, err := c.store.Get(c.id)
 		if err != nil && coded.CodeOf(err) != coded.NotFound {
 			return err

@@ -43,8 +43,9 @@ func (a *Adapter) Delete(c *fiber.Ctx, t tasks.Task) error {
 	return a.opts.Data.Delete(c.UserContext(), t.ID)
 }
 
-// Of returns the adapter of tasks among opened adapters (ingest.AdapterEnv.Opened). Errors: the server has no tasks.
-func Of(opened func(name string) ingest.Interface) (*Adapter, error) {
+// AdapterOf returns the adapter of tasks among opened adapters (ingest.AdapterEnv.Opened). Errors: the server has no
+// tasks.
+func AdapterOf(opened func(name string) ingest.Interface) (*Adapter, error) {
 	a, ok := opened("tasks").(*Adapter)
 	if !ok {
 		return nil, errors.New("the server keeps no tasks: set data, the folder of tasks")
