@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -278,21 +277,14 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// The program of docs/process.md serves.
+// The example of docs/process.md serves.
 func TestProgramOfTheDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/process.md")
+	code, err := os.ReadFile("../../examples/process/doubler.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile("(?ms)^```python\n(.*?)^```$").FindSubmatch(page)
-	if found == nil {
-		t.Fatal("there is none")
-	}
-	if n := bytes.Count(found[1], []byte("\n")); n >= 60 {
-		t.Errorf("it has %d lines", n)
-	}
 	path := filepath.Join(t.TempDir(), "doubler")
-	testneeds.WriteProgram(t, path, string(found[1]))
+	testneeds.WriteProgram(t, path, string(code))
 	for _, shared := range []bool{true, false} {
 		t.Run(fmt.Sprint(shared), func(t *testing.T) {
 			r := load(t, "", func(c *workers.Config) { c.Source, c.Kind = path, "" }, params("shared_memory", shared))

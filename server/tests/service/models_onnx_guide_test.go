@@ -110,15 +110,16 @@ func TestGuide(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, " "+name, " "+path)
 	}
+	text = rowsAsBlocks(text, dir)
 	const yolo = `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] ` +
 		`\["thing 7"\]`
 	want := map[string]string{
-		"v5": yolo, "v10": yolo, "v26": yolo,
-		"segment": yolo + ` "mask" \[1 160 160\] .* "region" \[1 4\] \[0,-207.7\d*,704,495.7`,
-		"pose":    `"boxes" \[1 1 4\] \[316.8,108.8.* "keypoints" \[1 1 17 3\] \[352,144,0.8`,
-		"obb":     yolo + ` "corners" \[1 1 4 2\] \[387.2`,
-		"v7":      `"boxes" \[1 1 4\] \[316.8,108.8.*"classes" \[1 1\] \[7\]`,
-		"what":    `"classes" \[1 3\].*"labels" \[1 3\] \["thing 7"`,
+		"yolov5s": yolo, "yolov10n": yolo, "yolo26n": yolo,
+		"yolov8n-seg":  yolo + ` "mask" \[1 160 160\] .* "region" \[1 4\] \[0,-207.7\d*,704,495.7`,
+		"yolov8n-pose": `"boxes" \[1 1 4\] \[316.8,108.8.* "keypoints" \[1 1 17 3\] \[352,144,0.8`,
+		"yolov8n-obb":  yolo + ` "corners" \[1 1 4 2\] \[387.2`,
+		"yolov7":       `"boxes" \[1 1 4\] \[316.8,108.8.*"classes" \[1 1\] \[7\]`,
+		"what":         `"classes" \[1 3\].*"labels" \[1 3\] \["thing 7"`,
 		"yolo": `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] ` +
 			`\["thing 7"\]`,
 		"faces": `"boxes" \[1 1 4\] \[176,72,352,144\]`,
@@ -161,6 +162,19 @@ func TestGuide(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("the guide has nothing of %v", want)
 	}
+}
+
+// rowsAsBlocks replaces each row of the table of exports by a configuration, with files in dir.
+func rowsAsBlocks(text, dir string) string {
+	row := regexp.MustCompile("(?m)^\\| (`\\S+\\.onnx`.*?) \\| .* \\| `(.*output: .*)` \\|\n")
+	return row.ReplaceAllStringFunc(text, func(line string) string {
+		cells, block := row.FindStringSubmatch(line), ""
+		for _, file := range regexp.MustCompile("`(\\S+)\\.onnx`").FindAllStringSubmatch(cells[1], -1) {
+			block += fmt.Sprintf("    models:\n      - {name: %s, source: %s, input: {image: {scale: 0.00392157, "+
+				"fit: letterbox}}, %s}\n\n", file[1], filepath.Join(dir, file[1]+".onnx"), cells[2])
+		}
+		return block
+	})
 }
 
 // things are label lines as exporters write labels.
