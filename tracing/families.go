@@ -20,7 +20,7 @@ import (
 var families = []section{
 	{"Program", []metricFamily{
 		{gauge, "millrace_build_info", "The program's version; always 1.",
-			labels{{"version", "as printed by `millrace version`"}},
+			labels{{"version", ""}},
 			func(r *scrape, put put) { put(1, r.version) }, nil},
 		{gauge, "millrace_goroutines", "Goroutines by the group that started them.",
 			labels{{"group", ""}},
@@ -37,7 +37,7 @@ var families = []section{
 				put(float64(total(t.Drops)), stream.Dropped.String())
 				put(float64(total(t.Errors)), stream.Failed.String())
 			}), nil},
-		{gauge, "millrace_frames_in_flight", "Accepted frames that have no ending yet.", model,
+		{gauge, "millrace_frames_in_flight", "Accepted frames without an ending.", model,
 			ofFrames(func(t *stream.Totals, put func(float64, ...string)) { put(float64(t.InFlight)) }), nil},
 		{counter, "millrace_dropped_frames_total", "Accepted frames that were dropped.",
 			model.and("reason", "[drops](protocol.md#reasons-of-a-drop)"),
@@ -72,16 +72,16 @@ var families = []section{
 			ofLoaded(func(g *workers.GroupStats) float64 {
 				return float64(g.CacheResults)
 			}), nil},
-		{gauge, "millrace_cache_bytes", "Bytes of the results in the model's cache, at most `cache.size`.",
+		{gauge, "millrace_cache_bytes", "Bytes of the results in the model's cache.",
 			model, ofLoaded(func(g *workers.GroupStats) float64 {
 				return float64(g.CacheBytes)
 			}), nil},
 		{counter, "millrace_goodput_frames_total",
-			"Results in time: before the frame's deadline and largest age, if any.",
+			"Results before the frame's deadline and largest age.",
 			model,
 			ofSeries(func(s *series) float64 { return float64(s.goodput.Load()) }), nil},
 		{counter, "millrace_skipped_frames_total",
-			"Frames answered by the gate, without a run, with an earlier result.",
+			"Frames answered by the gate.",
 			model,
 			ofSeries(func(s *series) float64 { return float64(s.skipped.Load()) }), nil},
 		{histogram, "millrace_answered_age_seconds", "Time from the receipt of an answered frame to its result.", model,
@@ -95,7 +95,7 @@ var families = []section{
 			}}},
 	}},
 	{"Steps of graphs, by graph", []metricFamily{
-		{counter, "millrace_steps_total", "Ended steps. The steps' models count these frames as well.",
+		{counter, "millrace_steps_total", "Ended steps; the steps' models count these frames, too.",
 			model.and("step", "").and("outcome", "result, drop, error; skipped: no condition or inputs"),
 			func(r *scrape, put put) {
 				for _, s := range r.series {
@@ -107,7 +107,7 @@ var families = []section{
 				}
 			}, nil},
 		{histogram, "millrace_step_duration_seconds",
-			"Time of an answered step, with its time in the queue of its model.", model.and("step", ""),
+			"Time of an answered step, with the queue.", model.and("step", ""),
 			nil, &observed{buckets: stageBuckets, values: func(s *series, put putValues) {
 				s.eachStep(func(name string, st *stepSeries) { put(st.took, name) })
 			}}},
@@ -128,7 +128,7 @@ var families = []section{
 			"waits. Paused streams are left out.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 { return g.Oldest.Seconds() }), nil},
 		{gauge, "millrace_queue_flows",
-			"Used places of the queue: streams, and connections with one-shot requests.", model,
+			"Streams, and connections with one-shot requests, in the queue.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.PlacesUsed) }), nil},
 		{histogram, "millrace_batch_rows", "Rows of the batches that ran.", model, nil,
 			&observed{buckets: rowBuckets, values: func(s *series, put putValues) {
@@ -154,7 +154,7 @@ var families = []section{
 				}
 			}, nil},
 		{counter, "millrace_batch_capacity_rows_total",
-			"Rows for which the batches had room, to divide `millrace_batch_rows_sum` by.", model,
+			"Rows for which the batches had room.", model,
 			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Capacity) }), nil},
 		{gauge, "millrace_batch_buffers", "Batch buffers of the model.", model.and("state", "used, free"),
 			func(r *scrape, put put) {
@@ -294,8 +294,8 @@ var families = []section{
 				}
 			}, nil},
 		{counter, "millrace_auth_total", "Requests, calls, logins and used tickets, where clients need credentials.",
-			labels{{"outcome", "allowed; missing, wrong, expired: unauthenticated; denied: without the role, or for " +
-				"a model not allowed to the client; limited: too many logins"}},
+			labels{{"outcome", "allowed; missing, wrong, expired: unauthenticated; denied: without the role or " +
+				"model; limited: too many logins"}},
 			func(r *scrape, put put) { each(r.auth, put) }, nil},
 		{counter, "millrace_audit_lost_total", "Administrative acts that could not be written to the audit log.", nil,
 			func(r *scrape, put put) {
@@ -303,8 +303,8 @@ var families = []section{
 					put(float64(r.audit.lost))
 				}
 			}, nil},
-		{counter, "millrace_quota_refused_total", "Refusals, and dropped frames, because of a client's quota " +
-			"(`quotas`).",
+		{counter, "millrace_quota_refused_total", "Refusals, and dropped frames, because of a " +
+			"client's quota.",
 			labels{{"quota", strings.Join(stream.QuotaNames[:], ", ")}, byPrincipal}, func(r *scrape, put put) {
 				for i := range r.uses {
 					for q, n := range r.uses[i].Denied {
@@ -316,9 +316,9 @@ var families = []section{
 			"Requests and calls, without routes open to all.", labels{byPrincipal},
 			ofUses(stream.QuotaRequests, 1), nil},
 		{counter, "millrace_client_frames_total",
-			"Frames and one-shot requests within the quotas.", labels{byPrincipal},
+			"Frames and one-shot requests.", labels{byPrincipal},
 			ofUses(stream.QuotaFrames, 1), nil},
-		{counter, "millrace_client_bytes_total", "Bytes of these frames; of videos, of the decoded pictures.",
+		{counter, "millrace_client_bytes_total", "Bytes of these frames; for videos, of the decoded pictures.",
 			labels{byPrincipal}, ofUses(stream.QuotaBytes, 1), nil},
 		{counter, "millrace_client_decode_seconds_total", "Time of decoding pictures, and ffmpeg's for videos.",
 			labels{byPrincipal},
@@ -364,7 +364,7 @@ var families = []section{
 		{counter, "millrace_traces_kept_total", "Frames with kept traces, once for each rule.",
 			labels{{"rule", "sampled, slow, dropped, failed, gated"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.Kept, put) }), nil},
-		{counter, "millrace_traces_over_limit_total", "Frames not kept because of the rule's limit per second.",
+		{counter, "millrace_traces_over_limit_total", "Frames not kept because of the rule's limit.",
 			labels{{"rule", "sampled, slow, dropped, failed, gated"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.OverLimit, put) }), nil},
 		{counter, "millrace_traces_unbuilt_total", "Kept frames without spans, because too many ended at once.", nil,
@@ -468,7 +468,7 @@ var families = []section{
 			ofStreamModel,
 			perStreamModel(func(m *streams.ModelStats, put put) { put(float64(m.Aged)) }), nil},
 		{counter, "millrace_stream_delivered_age_seconds_total",
-			"Sum of their ages, from the receipt of the frame.", ofStreamModel,
+			"Sum of the ages of results passed to the sinks.", ofStreamModel,
 			perStreamModel(func(m *streams.ModelStats, put put) { put(m.Age.Seconds()) }), nil},
 		{gauge, "millrace_stream_last_result_timestamp_seconds",
 			"Time of the newest result passed to the sinks.", ofStreamModel,

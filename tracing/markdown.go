@@ -17,14 +17,6 @@ func Markdown(names ...*RequestNames) string {
 	for _, l := range shared {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", l[0], l[1])
 	}
-	b.WriteString("\n| histogram of | buckets |\n|---|---|\n")
-	for _, h := range []struct {
-		of      string
-		buckets []float64
-	}{{"times of frames, steps and batches", stageBuckets}, {"rows", rowBuckets},
-		{"durations of HTTP requests (`metrics.buckets`)", DefaultRequestBuckets}, {"bytes", byteBuckets}} {
-		fmt.Fprintf(&b, "| %s | %s |\n", h.of, strings.Trim(strings.ReplaceAll(fmt.Sprint(h.buckets), " ", ", "), "[]"))
-	}
 	b.WriteString(quoted(addUp))
 	for _, s := range families {
 		fmt.Fprintf(&b, "\n## %s\n", s.title)
@@ -38,9 +30,8 @@ func Markdown(names ...*RequestNames) string {
 		fmt.Fprintf(&b, "\n### %s\n%s\n\n", n.Title, n.Intro)
 		table(&b, n.inProgramFamily(DefaultRequestBuckets))
 	}
-	fmt.Fprintf(&b, "\n## %s\nTurned on by `metrics.triton`, for dashboards and alerts made for Triton Inference "+
-		"Server. The values are those of `/v2/models/M/stats`; durations are sums in microseconds. "+
-		"Metrics without a mark are untyped counters, except for pending_request_count, a gauge.\n\n",
+	fmt.Fprintf(&b, "\n## %s\nTurned on by `metrics.triton`. The values are those of `/v2/models/M/stats`; durations "+
+		"are sums in microseconds. All are untyped counters, except for pending_request_count, a gauge.\n\n",
 		tritonFamilies.title)
 	table(&b, tritonFamilies.families...)
 	return b.String()
@@ -55,44 +46,37 @@ const intro = `# Metrics
 Prometheus reads the metrics at ~/metrics~ of the address ~http~ (settings ~metrics.path~, ~metrics.address~).
 [dashboards.md](dashboards.md) has dashboards and alerts.
 
-- Names begin with ~millrace_~, except for HTTP requests, the Go runtime
-  (~go_~, [runtime/metrics](https://pkg.go.dev/runtime/metrics)), the process (~process_~) and Triton's names (~nv_~).
-  Names that end with ~_total~ are counters, and names without a mark are gauges.
-- Histograms have classic buckets, and native buckets for scrapers of the protobuf format (Prometheus 2.40 or later
-  with ~--enable-feature=native-histograms~). Over OpenMetrics and protobuf, exemplars have the ~trace_id~ of a frame
-  with a kept trace.
+- Names that end with ~_total~ are counters, and names without a mark are gauges. The page leaves out the metrics of the
+  Go runtime (~go_~, [runtime/metrics](https://pkg.go.dev/runtime/metrics)) and of the process (~process_~).
+- Histograms have classic buckets (for HTTP requests ~metrics.buckets~), and native buckets for scrapers of the protobuf
+  format. Over OpenMetrics and protobuf, exemplars have the ~trace_id~ of a frame with a kept trace.
 - The counters of an unloaded model's version stay for five minutes (of the last 32 unloaded versions), and continue
-  when the version is loaded again in this time. The series of a server stream end when the stream is deleted.
+  when the version is loaded again in this time.
 - ~metrics.streams~ (500) server streams have series of their own, where a stream counts once for each of its models.
   The other streams are added up in series without the labels ~stream~ and ~model~, and raise no alert.
-- A stream's series with the label ~model~ begin at 0 when the model is added, or replaced by another version or
-  ~policy~. A sink's series begin at 0 when the sink's settings change, and all series of a stream whose video has ended
-  at any change.
-- A program built with the tag ~nometrics~ has no metrics: ~/metrics~ answers 404, and the section ~metrics~ is refused.
+- Changes of a running stream begin series of its changed models and sinks at 0.
+- A program built with the tag ~nometrics~ has no metrics.
 `
 
 // addUp explains the counts of frames.
 const addUp = `
 ## How frames add up
-Each frame is counted once when it is accepted, and once when it ends, as reported to the client. So at every scrape,
-for each model and version:
+Each frame is counted once when it is accepted, and once when it ends. So at every scrape, for each model and version:
 
     millrace_frames_accepted_total = millrace_frames_total{outcome="result"}
-                                   + millrace_dropped_frames_total, over all reasons  (= millrace_frames_total{outcome="drop"})
-                                   + millrace_frame_errors_total, over all codes      (= millrace_frames_total{outcome="error"})
+                                   + millrace_dropped_frames_total, over all reasons  (= outcome="drop")
+                                   + millrace_frame_errors_total, over all codes      (= outcome="error")
                                    + millrace_frames_in_flight
 
-- A frame refused before it reaches a stream (malformed, above the window, for want of memory, after the stream's end)
-  counts as accepted, as a drop or error, and in ~millrace_refused_frames_total~. Without a loaded model or an open
-  stream, model and version are ~""~.
+- A frame refused before it reaches a stream, such as a malformed frame, counts as accepted, as a drop or error, and in
+  ~millrace_refused_frames_total~. Without a loaded model or an open stream, model and version are ~""~.
 - The client of a one-shot request gets an error for a drop: ~timeout~ for ~stale~, ~overloaded~ for ~memory~,
   ~canceled~ for ~closed~. The request is counted as dropped.
 - A result that cannot be sent as asked, such as not-a-number in JSON, is counted as a result, and in
   ~millrace_unsendable_results_total~.
 - Not counted: parts of a result, endings sent again to a resumed session, frames that did not arrive completely, and
   requests refused by their Host, Origin, credentials or length.
-- A frame answered by the gate is a result (also in ~millrace_skipped_frames_total~), and so is a frame that completes
-  no window. A frame belongs to the version that accepted the frame.
+- Frames answered by the gate, and frames that complete no window, are results.
 `
 
 // table writes a row for each family. The labels that all families have stand in front of the table, and the type of a
