@@ -39,18 +39,17 @@ var alerts = []alert{
 		expr:    `up{job="millrace"} == 0`,
 		summary: "Millrace at {{ $labels.instance }} does not answer Prometheus",
 		meaning: "Prometheus could not read the metrics: the process has ended, is not reachable, or is too busy.",
-		steps: "Look at `GET /v2/health/live`, at the log, and at whether the process runs. If only the metrics " +
-			"fail: `metrics.address`, `metrics.path` and the address in `prometheus.yml`.",
+		steps: "Look at `GET /v2/health/live` and the log. If only the metrics fail: `metrics.address`, " +
+			"`metrics.path` and the address in `prometheus.yml`.",
 		input: []string{`up{job="millrace",instance="a"} 0x30`},
 	},
 	{
 		name: "MillraceModelNotReady", severity: "critical", hold: "1m",
 		expr:    "millrace_model_ready == 0",
 		summary: "The model {{ $labels.model }} cannot serve",
-		meaning: "A model is loading, unloading or has failed. Its frames end with the error `unavailable`. " +
-			"Unloaded models have no such series.",
-		steps: "`GET /v2/repository/index`, `/v2/status` and the log have the reason. Load the model again when its " +
-			"file or program is mended.",
+		meaning: "A model is loading, unloading or has failed. Its frames end with the error `unavailable`.",
+		steps: "`GET /v2/repository/index` and the log have the reason. Load the model again when its file or program " +
+			"is mended.",
 		input: []string{`millrace_model_ready{model="m",version="1"} 0x30`},
 	},
 	{
@@ -59,9 +58,9 @@ var alerts = []alert{
 			" and millrace:frame_errors:ratio_rate5m > 14.4 * " + errorBudget,
 		summary: "{{ $value | humanizePercentage }} of the frames of {{ $labels.model }} fail",
 		meaning: "Errors use the budget of a month (99.9 % without an error) in two days or faster.",
-		steps: "The panel \"Errors by code\" says what clients are told: `unavailable` and `unloaded` are about " +
-			"the model, `timeout` about `limits.run`, `invalid_argument` and `too_large` about what clients send, " +
-			"`overloaded` about `max_flows`. The dashboard of traces has frames that failed.",
+		steps: "See the panel \"Errors by code\": `unavailable` and `unloaded` are about the model, `timeout` about " +
+			"`limits.run`, `invalid_argument` and `too_large` about what clients send, `overloaded` about " +
+			"`max_flows`. The dashboard of traces has frames that failed.",
 		input: []string{`millrace_frames_accepted_total{model="m",version="1"} 0+1000x120`,
 			`millrace_frame_errors_total{model="m",version="1",code="internal"} 0+100x120`},
 	},
@@ -79,10 +78,10 @@ var alerts = []alert{
 		name: "MillraceLateResults", severity: "warning", hold: "5m",
 		expr:    "millrace:late_results:ratio_rate5m > " + lateBudget,
 		summary: "{{ $value | humanizePercentage }} of the results of {{ $labels.model }} are late",
-		meaning: "Results are ready after the `deadline_ms` or `max_age_ms` of their frames: runs take much longer " +
-			"than earlier runs.",
-		steps: "The panels \"Stages\" and \"Time of a batch\" show where the time goes. Other programs on the " +
-			"machine delay all stages; too large a batch delays only the run: lower `batching.max_size`.",
+		meaning: "Results are ready after the `deadline_ms` or `max_age_ms` of their frames: runs take longer than " +
+			"earlier runs.",
+		steps: "See the panels \"Stages\" and \"Time of a batch\". Other programs on the machine delay all stages; " +
+			"too large a batch delays only the run: lower `batching.max_size`.",
 		input: []string{`millrace_frames_total{model="m",version="1",outcome="result"} 0+1000x120`,
 			`millrace_goodput_frames_total{model="m",version="1"} 0+900x120`},
 	},
@@ -91,9 +90,8 @@ var alerts = []alert{
 		expr:    "max by (model) (millrace_queue_oldest_age_seconds) > 2",
 		summary: "A frame has waited {{ $value | humanizeDuration }} for {{ $labels.model }}",
 		meaning: "More frames are sent with the policy `every` than the model can run, or no worker runs batches.",
-		steps: "If all workers are busy, raise `instances`, or ask clients for the policy `latest` or a " +
-			"`max_age_ms`. If workers are idle, look at \"Why batches went\": the batcher `hard` waits for full " +
-			"batches.",
+		steps: "If all workers are busy, raise `instances`, or ask clients for the policy `latest` or a `max_age_ms`. " +
+			"If workers are idle, look at \"Why batches went\".",
 		input: []string{`millrace_queue_oldest_age_seconds{model="m",version="1"} 5x30`},
 	},
 	{
@@ -101,9 +99,9 @@ var alerts = []alert{
 		expr:    `sum by (model) (millrace_workers{state="quarantined"}) > 0`,
 		summary: "{{ $value }} workers of {{ $labels.model }} hang",
 		meaning: "A run has passed `limits.run` and has not returned. Its frames have ended with `timeout`, and " +
-			"another worker was started; the memory of the hung one is not free.",
-		steps: "Find what the model waits for (a library, a child process, the network). If the call never " +
-			"returns, restart the server when convenient.",
+			"another worker was started.",
+		steps: "Find what the model waits for (a library, a child process, the network). If the call never returns, " +
+			"its memory is free after a restart of the server.",
 		input: []string{`millrace_workers{model="m",version="1",state="quarantined"} 1x30`},
 	},
 	{
@@ -111,18 +109,16 @@ var alerts = []alert{
 		expr:    "sum by (model) (increase(millrace_worker_restarts_total[15m])) > 3",
 		summary: "{{ $value | humanize }} workers of {{ $labels.model }} were replaced in 15 minutes",
 		meaning: "Workers crash or hang again and again.",
-		steps: "The log names the reason of each. An input that kills the worker stands in the traces of frames " +
-			"that failed.",
-		input: []string{`millrace_worker_restarts_total{model="m",version="1"} 0+1x60`},
+		steps:   "The log has the reasons, and the traces of failed frames an input that kills the worker.",
+		input:   []string{`millrace_worker_restarts_total{model="m",version="1"} 0+1x60`},
 	},
 	{
 		name: "MillraceMemoryExhausted", severity: "warning", hold: "1m",
 		expr:    "rate(millrace_memory_denied_total[1m]) > 0",
 		summary: "Memory is refused {{ $value | humanize }} times a second",
 		meaning: "`memory.budget` is in use: frames end as `dropped: memory`, and requests are refused.",
-		steps: "\"Memory budget\" of the overview shows who has it: batches (reserved) or frames and results " +
-			"(leased). Clients that do not read their replies hold memory: \"Replies that wait\". Otherwise raise " +
-			"`memory.budget`.",
+		steps: "\"Memory budget\" of the overview shows the owners: batches (reserved) or frames and results " +
+			"(leased). Clients that do not read hold memory: \"Replies that wait\". Otherwise raise `memory.budget`.",
 		input: []string{`millrace_memory_denied_total 0+10x30`},
 	},
 	{
@@ -140,8 +136,8 @@ var alerts = []alert{
 		summary: "{{ $value | humanize }} connections to {{ $labels.listener }} a second are refused",
 		meaning: "`limits.max_connections` are open, or `limits.max_connections_per_address` of one address, or the " +
 			"process has no file descriptor left: see the label `reason`.",
-		steps: "Raise the setting or the limit of open files (`ulimit -n`), or find the client that opens them. A " +
-			"proxy in front of the server belongs into `trusted_proxies`.",
+		steps: "Raise the setting or the limit of open files (`ulimit -n`), or find the client. A proxy in front of " +
+			"the server belongs into `trusted_proxies`.",
 		input: []string{`millrace_connections_refused_total{listener="http",reason="total"} 0+10x30`,
 			`millrace_accept_failures_total{listener="http"} 0x30`},
 	},
@@ -150,16 +146,17 @@ var alerts = []alert{
 		expr:    `rate(millrace_sessions_closed_total{reason="slow_consumer"}[5m]) > 0`,
 		summary: "Clients that do not read their replies are disconnected",
 		meaning: "The replies that waited for a client passed `limits.outbox_bytes` or `limits.outbox_messages`.",
-		steps:   "The log names the clients. They must read while they send.",
+		steps:   "The log names the clients. Clients must read while sending.",
 		input:   []string{`millrace_sessions_closed_total{reason="slow_consumer"} 0+1x30`},
 	},
 	{
 		name: "MillraceSourceDown", severity: "warning", hold: "2m",
 		expr:    `millrace_stream_state{state=~"waiting|failed"} == 1`,
 		summary: "The source of the stream {{ $labels.stream }} is {{ $labels.state }}",
-		meaning: "The camera or file cannot be read. A stream that is waiting opens it again; a failed one does not.",
-		steps:   "`GET /v2/streams/NAME` has the error. Check the address and the camera.",
-		input:   []string{`millrace_stream_state{stream="door",state="waiting"} 1x30`},
+		meaning: "The camera or file cannot be read. A waiting stream opens the source again; a failed stream does " +
+			"not.",
+		steps: "`GET /v2/streams/NAME` has the error. Check the address and the camera.",
+		input: []string{`millrace_stream_state{stream="door",state="waiting"} 1x30`},
 	},
 	{
 		name: "MillraceStreamSilent", severity: "warning", hold: "0s",
@@ -167,9 +164,9 @@ var alerts = []alert{
 		summary: "The stream {{ $labels.stream }} had no result of {{ $labels.model }} for {{ $value | " +
 			"humanizeDuration }}",
 		meaning: "Frames are not read, the model is not loaded, all frames are dropped or fail, or the gate of the " +
-			"camera sends nothing. The alert also fires for an unloaded model, and for a `max_fps` below 1/60.",
+			"camera sends nothing. The alert also fires for a `max_fps` below 1/60.",
 		steps: "Compare \"Frames read\", \"Results\" and \"Drops\"; `GET /v2/streams/NAME` has the model's state and " +
-			"error. Silence the alert for a model that is to have few results; the label `model` names the model.",
+			"error. Silence the alert for a model that is to have few results.",
 		input: []string{
 			`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="faces"} 0x30`,
 			`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="motion"} 0+60x30`},
@@ -178,10 +175,8 @@ var alerts = []alert{
 		name: "MillraceStreamUnanswered", severity: "warning", hold: "2m",
 		expr:    `millrace_stream_delivered_results_total{stream!=""} == 0` + unlessStopped,
 		summary: "The stream {{ $labels.stream }} has had no result of {{ $labels.model }} yet",
-		meaning: "As [MillraceStreamSilent](#millracestreamsilent), since the stream was added. A stream is running " +
-			"when one of its models is loaded: the others may be missing.",
-		steps: "As for [MillraceStreamSilent](#millracestreamsilent). Check the model's name in the stream, and " +
-			"that the model takes pictures.",
+		meaning: "As [MillraceStreamSilent](#millracestreamsilent), since the stream was added.",
+		steps:   "Check the model's name in the stream, and that the model is loaded and takes pictures.",
 		input: []string{
 			`millrace_stream_state{instance="a",stream="door",state="running"} 1x30`,
 			`millrace_stream_state{instance="a",stream="door",state="ended"} 0x30`,
@@ -195,8 +190,8 @@ var alerts = []alert{
 		expr:    `sum by (stream, at) (rate(millrace_stream_lost_total{at!="watchers"}[5m])) > 0`,
 		summary: "{{ $value | humanize }} results a second of {{ $labels.stream }} are lost at {{ $labels.at }}",
 		meaning: "A sink does not accept results as fast as they come, or memory is exhausted.",
-		steps: "`GET /v2/streams/NAME` has the error of each sink. The receiver of a webhook may be slow, the " +
-			"disk of a file full.",
+		steps: "`GET /v2/streams/NAME` has the error of each sink: the receiver of a webhook may be slow, the disk of " +
+			"a file full.",
 		input: []string{`millrace_stream_lost_total{stream="door",at="webhook"} 0+5x30`},
 	},
 	{
@@ -204,8 +199,8 @@ var alerts = []alert{
 		expr:    "sum by (reason) (rate(millrace_spans_lost_total[5m])) > 0",
 		summary: "{{ $value | humanize }} spans a second are lost: {{ $labels.reason }}",
 		meaning: "The collector of traces is down, slow or refuses them. Frames are not affected.",
-		steps: "Check `tracing.endpoint` and the collector; the log has its answer. If it is only slow: fewer " +
-			"traces (`tracing.ratio`), or a larger `tracing.queue_size`.",
+		steps: "Check `tracing.endpoint`, the collector and the log. For a slow collector: fewer traces " +
+			"(`tracing.ratio`), or a larger `tracing.queue_size`.",
 		input: []string{`millrace_spans_lost_total{reason="full"} 0+50x60`},
 	},
 	{
