@@ -48,8 +48,8 @@ var alerts = []alert{
 		expr:    "millrace_model_ready == 0",
 		summary: "The model {{ $labels.model }} cannot serve",
 		meaning: "A model is loading, unloading or has failed. Its frames end with the error `unavailable`.",
-		steps: "`GET /v2/repository/index` and the log have the reason. Load the model again when its file or program " +
-			"is mended.",
+		steps: "`GET /v2/repository/index` and the log have the reason. Load the model again when its file or " +
+			"program is mended.",
 		input: []string{`millrace_model_ready{model="m",version="1"} 0x30`},
 	},
 	{
@@ -90,8 +90,8 @@ var alerts = []alert{
 		expr:    "max by (model) (millrace_queue_oldest_age_seconds) > 2",
 		summary: "A frame has waited {{ $value | humanizeDuration }} for {{ $labels.model }}",
 		meaning: "More frames are sent with the policy `every` than the model can run, or no worker runs batches.",
-		steps: "If all workers are busy, raise `instances`, or ask clients for the policy `latest` or a `max_age_ms`. " +
-			"If workers are idle, look at \"Why batches went\".",
+		steps: "If all workers are busy, raise `instances`, or ask clients for the policy `latest` or a " +
+			"`max_age_ms`. If workers are idle, look at \"Why batches went\".",
 		input: []string{`millrace_queue_oldest_age_seconds{model="m",version="1"} 5x30`},
 	},
 	{
@@ -190,8 +190,8 @@ var alerts = []alert{
 		expr:    `sum by (stream, at) (rate(millrace_stream_lost_total{at!="watchers"}[5m])) > 0`,
 		summary: "{{ $value | humanize }} results a second of {{ $labels.stream }} are lost at {{ $labels.at }}",
 		meaning: "A sink does not accept results as fast as they come, or memory is exhausted.",
-		steps: "`GET /v2/streams/NAME` has the error of each sink: the receiver of a webhook may be slow, the disk of " +
-			"a file full.",
+		steps: "`GET /v2/streams/NAME` has the error of each sink: the receiver of a webhook may be slow, the disk " +
+			"of a file full.",
 		input: []string{`millrace_stream_lost_total{stream="door",at="webhook"} 0+5x30`},
 	},
 	{
