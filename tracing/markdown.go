@@ -70,8 +70,8 @@ Each frame is counted once when it is accepted, and once when it ends. So at eve
 
 - A frame refused before it reaches a stream, such as a malformed frame, counts as accepted, as a drop or error, and in
   ~millrace_refused_frames_total~. Without a loaded model or an open stream, model and version are ~""~.
-- The client of a one-shot request gets an error for a drop: ~timeout~ for ~stale~, ~overloaded~ for ~memory~,
-  ~canceled~ for ~closed~. The request is counted as dropped.
+- A one-shot request is counted as dropped, although the client gets an error: ~timeout~ for ~stale~, ~overloaded~ for
+  ~memory~, ~canceled~ for ~closed~.
 - A result that cannot be sent as asked, such as not-a-number in JSON, is counted as a result, and in
   ~millrace_unsendable_results_total~.
 - Not counted: parts of a result, endings sent again to a resumed session, frames that did not arrive completely, and
