@@ -17,6 +17,7 @@ type StoreClaim struct {
 	store   *Store
 	id      string
 	attempt int
+	renews  bool // the claim renews itself
 	ctx     context.Context
 	end     context.CancelCauseFunc
 
@@ -51,6 +52,7 @@ func (s *Store) nextRenewing(ctx, work context.Context, consumer string, serves 
 	error) {
 	c, err := s.next(ctx, work, claimant{consumer: consumer}, serves)
 	if err == nil {
+		c.renews = true
 		go c.renewLoop()
 	}
 	return c, err
@@ -149,7 +151,14 @@ func (c *StoreClaim) Input() (blob.Reader, error) { return c.store.blobs.Open(c.
 
 // Create implements Claim.
 func (c *StoreClaim) Create() (blob.Writer, error) {
-	return c.store.blobs.Create(c.ctx, resultKey(c.id, c.attempt))
+	if err := checkRoom(c.store.blobs, resultReserve); err != nil {
+		return nil, err
+	}
+	w, err := c.store.blobs.Create(c.ctx, resultKey(c.id, c.attempt))
+	if err != nil {
+		return nil, err
+	}
+	return &reserving{Writer: w, blobs: c.store.blobs, keep: resultReserve}, nil
 }
 
 // renewLoop renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.
@@ -255,7 +264,7 @@ func (c *StoreClaim) Renew() error { return c.change(func(*Task) {}) }
 
 // Finish implements Claim. The result of a lost claim is deleted.
 func (c *StoreClaim) Finish(result File) error {
-	err := c.change(func(t *Task) {
+	err := c.endClaim(func(t *Task) {
 		t.State, t.Ended, t.Result, t.Error = Finished, time.Now().UTC(), &result, nil
 		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
@@ -271,7 +280,7 @@ func (c *StoreClaim) Finish(result File) error {
 
 // Fail implements Claim.
 func (c *StoreClaim) Fail(f Failure, again bool) error {
-	return c.change(func(t *Task) {
+	return c.endClaim(func(t *Task) {
 		now := time.Now().UTC()
 		t.Error, t.LogBytes = &f, c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 		if again && t.Attempt < t.LastAttempt {
@@ -282,8 +291,29 @@ func (c *StoreClaim) Fail(f Failure, again bool) error {
 	})
 }
 
-// Release implements Claim.
+// endClaim writes the change that ends the claim. While the broker is away or the disk is full, a claim that renews
+// itself tries again, until the claim is lost or the consumer ends.
+func (c *StoreClaim) endClaim(f func(*Task)) error {
+	warned := false
+	for {
+		err := c.change(f)
+		if err == nil || !c.renews || errors.Is(err, ErrClaimLost) {
+			return err
+		}
+		if cause := context.Cause(c.ctx); cause != nil {
+			return cause
+		}
+		if !warned {
+			warned = true
+			c.store.opts.Log.Warn("the end of a task cannot be stored: trying again", "task", c.id, "error", err)
+		}
+		sleep(c.ctx, claimRetryDelay)
+	}
+}
+
+// Release implements Claim. When the release cannot be stored, the task is queued again at the end of the lease.
 func (c *StoreClaim) Release() error {
+	defer c.Close()
 	return c.change(func(t *Task) {
 		t.State, t.Consumer, t.Claimant, t.Started, t.Progress = Queued, "", "", time.Time{}, Progress{}
 		t.LastAttempt++

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/stream/coded"
+	"millrace/tasks/blob"
 )
 
 // Handler runs one claimed task. The result is written with Claim.Create. An error fails the attempt: another attempt
@@ -81,6 +82,9 @@ func (k *Consumer) runOne(waiting, work context.Context) {
 	if end.Took = time.Since(begun); k.OnEnd != nil {
 		k.OnEnd(end)
 	}
+	if errors.Is(end.Err, blob.ErrFull) {
+		sleep(waiting, claimRetryDelay)
+	}
 }
 
 // runClaim runs a claimed task, and ends the claim.
@@ -98,6 +102,10 @@ func (k *Consumer) runClaim(c Claim, end *End) error {
 	switch {
 	case errors.Is(cause, errDrained), coded.CodeOf(err) == coded.Draining: // the process ends
 		end.Outcome = "released"
+		return c.Release()
+	case cause == nil && errors.Is(err, blob.ErrFull): // no fault of the task
+		end.Outcome = "released"
+		k.Log.Warn("a task is queued again: its result has no room", "task", t.ID, "error", err)
 		return c.Release()
 	case cause != nil:
 		return cause // cancelled, or taken by another consumer

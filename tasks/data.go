@@ -34,9 +34,17 @@ func OpenData(ctx context.Context, folder string, always bool, o Options) (*Data
 	d := &Data{}
 	if err := d.open(ctx, folder, always, o.filled()); err != nil {
 		d.Close()
-		return nil, err
+		return nil, fullError(folder, err)
 	}
 	return d, nil
+}
+
+// fullError returns err, and blob.FullError for an error about a disk without room.
+func fullError(folder string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, blob.ErrFull) {
+		return blob.FullError(folder, err)
+	}
+	return err
 }
 
 func (d *Data) open(ctx context.Context, folder string, always bool, o Options) (err error) {

@@ -47,12 +47,14 @@ type Store struct {
 	mu         sync.Mutex
 	index      index
 	submitting map[string]int // submissions in progress, by owner
+	refusedIDs []string       // of submissions that the disk has refused
 }
 
 // Blobs keep the files of a Store.
 type Blobs interface {
 	blob.Store
 	blob.Appender
+	blob.Room
 }
 
 // Open opens the tasks of a broker and their files, and returns when the index holds every task.
@@ -77,7 +79,7 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 	s.index.counts.open = true
 	go func() {
 		defer end() // a goroutine of the watcher waits for the end of watching
-		s.follow(w)
+		s.follow(watching, b, kv, w)
 	}()
 	return s, nil
 }
@@ -100,11 +102,53 @@ func (s *Store) load(ctx context.Context, w jetstream.KeyWatcher) error {
 	}
 }
 
-// follow applies the changes of all processes until the connection is closed.
-func (s *Store) follow(w jetstream.KeyWatcher) {
-	for e := range w.Updates() {
-		if e != nil {
-			s.applyEntry(e)
+// follow applies the changes of all processes until the broker is closed. After another start of an embedded server,
+// follow reads all records again.
+func (s *Store) follow(ctx context.Context, b *Broker, kv jetstream.KeyValue, w jetstream.KeyWatcher) {
+	var reopened <-chan struct{}
+	if own, ok := kv.(*ownBucket); ok {
+		reopened = own.reopened
+	}
+	updates := w.Updates()
+	for {
+		select {
+		case e, ok := <-updates:
+			switch {
+			case !ok && reopened == nil:
+				return
+			case !ok:
+				updates = nil
+			case e == nil:
+				s.removeRefused(ctx)
+			default:
+				s.applyEntry(e)
+			}
+		case <-reopened:
+			_ = w.Stop() // of a connection that is closed
+			next, err := kv.WatchAll(ctx)
+			if err != nil {
+				s.opts.Log.Error("the records of tasks cannot be read again: restart the server", "error", err)
+				return
+			}
+			w, updates = next, next.Updates()
+		case <-b.closed:
+			return
+		}
+	}
+}
+
+// removeRefused deletes the files of submissions that the disk of an embedded server has refused, unless the record is
+// there after another start of the server.
+func (s *Store) removeRefused(ctx context.Context) {
+	s.mu.Lock()
+	ids := s.refusedIDs
+	s.refusedIDs = nil
+	ids = slices.DeleteFunc(ids, func(id string) bool { return s.index.tasks[id] != nil })
+	s.mu.Unlock()
+	for _, id := range ids {
+		if err := s.blobs.Delete(ctx, folder(id)); err != nil {
+			s.opts.Log.Warn("the files of a refused submission cannot be removed: the next start removes the files",
+				"task", id, "error", err)
 		}
 	}
 }
@@ -176,16 +220,19 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	t.ID, t.Created, t.State, t.Attempt = newID(now), now.UTC(), Queued, 0
 	t.Attempts = cmp.Or(t.Attempts, 3)
 	t.LastAttempt = t.Attempts
+	if err := checkRoom(s.blobs, inputReserve); err != nil {
+		return Task{}, false, err
+	}
 	w, err := s.blobs.Create(ctx, inputKey(t.ID))
 	if err != nil {
 		return Task{}, false, err
 	}
 	defer w.Discard()
-	if err := n.Data(w); err != nil {
+	if err := n.Data(&reserving{Writer: w, blobs: s.blobs, keep: inputReserve}); err != nil {
 		return Task{}, false, err
 	}
 	if t.Input.Info, err = w.Commit(); err != nil {
-		return Task{}, false, err
+		return Task{}, false, errors.Join(err, s.blobs.Delete(context.WithoutCancel(ctx), folder(t.ID)))
 	}
 	if t.Key != "" {
 		old, there, err := s.reserveKey(ctx, &t)
@@ -202,8 +249,15 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 }
 
 // createFailed returns why a record was not made. The input is deleted only if the bucket has refused the record:
-// without an answer, the record may exist.
+// without an answer, or after an error of the disk, the record may exist.
 func (s *Store) createFailed(ctx context.Context, id string, err error) error {
+	var failed *coded.Error
+	if errors.As(err, &failed) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.refusedIDs = append(s.refusedIDs, id)
+		return err
+	}
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
 		return unavailable(ctx, err)
@@ -336,7 +390,8 @@ func Missing(id string) error {
 // unavailable returns the error of a broker that cannot be reached; nil for nil. When ctx has ended, the error is about
 // the end of ctx.
 func unavailable(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil {
+	var known *coded.Error // of the disk
+	if err == nil || ctx.Err() != nil || errors.As(err, &known) {
 		return err
 	}
 	return coded.Errorf(coded.Unavailable, "", "the task store does not answer: %w", err)

@@ -108,7 +108,7 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 	name := path.Join(temporaryFolder, f.process+strconv.FormatUint(f.sequence.Add(1), 10))
 	file, err := os.OpenFile(f.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, f.full(err)
 	}
 	return &fileWriter{files: f, ctx: ctx, file: file, name: name, key: key, hash: sha256.New()}, nil
 }
@@ -132,7 +132,7 @@ func (w *fileWriter) Write(b []byte) (int, error) {
 	n, err := w.file.Write(b)
 	w.hash.Write(b[:n])
 	w.size += int64(n)
-	return n, err
+	return n, w.files.full(err)
 }
 
 // Commit implements Writer.
@@ -143,14 +143,14 @@ func (w *fileWriter) Commit() (Info, error) {
 	defer w.Discard()
 	if w.files.sync {
 		if err := w.file.Sync(); err != nil {
-			return Info{}, err
+			return Info{}, w.files.full(err)
 		}
 	}
 	if err := w.file.Close(); err != nil {
-		return Info{}, err
+		return Info{}, w.files.full(err)
 	}
 	if err := w.files.commitFile(w.name, w.key); err != nil {
-		return Info{}, err
+		return Info{}, w.files.full(err)
 	}
 	w.ended = true
 	return Info{w.size, hexDigest(w.hash)}, nil

@@ -2,6 +2,7 @@ package powercut
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -88,8 +89,8 @@ func mounted(t *testing.T, d *Disk, f func(folder string)) {
 	f(folder)
 }
 
-// runVictim runs the process that submits n tasks on a disk, until the process has killed itself.
-func runVictim(t *testing.T, d *Disk, seed uint64, n int) {
+// runProcess runs a process that works on a disk with n tasks, until the process has killed itself.
+func runProcess(t *testing.T, d *Disk, work string, seed uint64, n int) {
 	t.Helper()
 	mounted(t, d, func(folder string) {
 		d.Record()
@@ -97,10 +98,15 @@ func runVictim(t *testing.T, d *Disk, seed uint64, n int) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), victimFolder+"="+folder, fmt.Sprintf("%s=%d", victimSeed, seed),
-			fmt.Sprintf("%s=%d", victimTasks, n))
+			fmt.Sprintf("%s=%d", victimTasks, n), victimWork+"="+work)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Run(); err == nil || err.Error() != "signal: killed" || ctx.Err() != nil {
-			t.Fatalf("seed %d: %v, %v", seed, err, ctx.Err())
+			for _, s := range d.Steps() {
+				if s.Kind == Ack {
+					t.Log(string(s.Data))
+				}
+			}
+			t.Errorf("seed %d: %v, %v", seed, err, ctx.Err())
 		}
 	})
 }
@@ -164,7 +170,7 @@ func TestPowerFailure(t *testing.T) {
 	for ; sent < want && !t.Failed(); seed++ {
 		r := rand.New(rand.NewPCG(seed, 99))
 		d := NewDisk(tree)
-		runVictim(t, d, seed, 40)
+		runProcess(t, d, "tasks", seed, 40)
 		steps := d.Steps()
 		share := 1.0
 		if n := (want - sent) * 4; want < 1000 && n < 4*len(steps) {
@@ -345,7 +351,7 @@ func (p *point) drive(ctx context.Context, d *tasks.Data) error {
 		if err == nil {
 			err = c.Finish(tasks.File{Info: info})
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, tasks.ErrClaimLost) { // a busy machine may renew too late
 			return err
 		}
 	}

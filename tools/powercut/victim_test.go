@@ -28,6 +28,7 @@ const (
 	victimFolder = "MILLRACE_TEST_POWERCUT" // where the disk is mounted
 	victimSeed   = "MILLRACE_TEST_POWERCUT_SEED"
 	victimTasks  = "MILLRACE_TEST_POWERCUT_TASKS"
+	victimWork   = "MILLRACE_TEST_POWERCUT_WORK"
 )
 
 // dataFolder is the data folder on the disk.
@@ -40,7 +41,16 @@ func TestMain(m *testing.M) {
 	}
 	seed, _ := strconv.ParseUint(os.Getenv(victimSeed), 10, 64)
 	n, _ := strconv.Atoi(os.Getenv(victimTasks))
-	if err := work(folder, seed, n); err != nil {
+	var err error
+	switch os.Getenv(victimWork) {
+	case "full":
+		err = workFull(folder, seed, n)
+	case "small":
+		err = workSmall(folder)
+	default:
+		err = work(folder, seed, n)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "the process on the disk:", err)
 		os.Exit(1)
 	}
