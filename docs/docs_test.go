@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,14 @@ func TestExtending(t *testing.T) {
 	page, err := os.ReadFile("extending.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	// A linked example is read as if the page had the text.
+	for _, link := range regexp.MustCompile(`\]\((testdata/\w+\.go\.txt)\)`).FindAllSubmatch(page, -1) {
+		text, err := os.ReadFile(string(link[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = slices.Concat(page, []byte("\n```go\n"), text, []byte("```\n"))
 	}
 	replace := map[string]string{
 		filepath.Join(root, "docs/extended_test.go"):         filepath.Join(root, "docs/testdata/extended_test.go"),
