@@ -3,11 +3,14 @@ package tasks
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"millrace/internal/backoff"
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -146,8 +149,27 @@ func (c *StoreClaim) Task() Task {
 // Context implements Claim.
 func (c *StoreClaim) Context() context.Context { return c.ctx }
 
-// Input implements Claim.
-func (c *StoreClaim) Input() (blob.Reader, error) { return c.store.blobs.Open(c.ctx, inputKey(c.id)) }
+// Input implements Claim. The SHA-256 of the input is checked for a model of this process; a consumer on another host
+// checks the bytes that arrive.
+func (c *StoreClaim) Input() (blob.Reader, error) {
+	r, err := c.store.blobs.Open(c.ctx, inputKey(c.id))
+	if err != nil || !c.renews {
+		return r, err
+	}
+	if err := verify(c.ctx, r, c.Task().Input.Info); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: task %s: %w", ErrDamaged, c.id, err), r.Close())
+	}
+	return r, nil
+}
+
+// verify compares the bytes of r with the info, and goes back to the begin. The errors of a damaged file name both.
+func verify(ctx context.Context, r blob.Reader, info blob.Info) error {
+	if err := info.Check(ctxio.Reader(ctx, r)); err != nil {
+		return err
+	}
+	_, err := r.Seek(0, io.SeekStart)
+	return err
+}
 
 // Create implements Claim.
 func (c *StoreClaim) Create() (blob.Writer, error) {

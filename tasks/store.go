@@ -561,8 +561,22 @@ func (s *Store) Input(ctx context.Context, t Task) (blob.Reader, error) {
 	return s.blobs.Open(ctx, inputKey(t.ID))
 }
 
-// Result opens the result of a finished task. Errors: Conflict, when the task has no result.
+// Result opens the result of a finished task after a check of the SHA-256: the file is read once before the client gets
+// the first byte. Errors: Conflict, when the task has no result; Internal, when the result is damaged.
 func (s *Store) Result(ctx context.Context, t Task) (blob.Reader, error) {
+	r, err := s.ResultUnchecked(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if err := verify(ctx, r, t.Result.Info); err != nil {
+		return nil, errors.Join(coded.Errorf(coded.CodeOf(err), "",
+			"the result of the task %s cannot be used, submit the task again: %w", t.ID, err), r.Close())
+	}
+	return r, nil
+}
+
+// ResultUnchecked is Result without the check, for later parts of a result.
+func (s *Store) ResultUnchecked(ctx context.Context, t Task) (blob.Reader, error) {
 	if t.State != Finished {
 		return nil, coded.Errorf(coded.Conflict, "", "the task has no result: it is %s", t.State)
 	}
