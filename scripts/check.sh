@@ -106,5 +106,6 @@ step nometrics without_metrics
 step notracing without_tracing
 # A minute and a half of what make soak does for half an hour.
 step faults faults -for 85s
+# Random changes of the seeds, with the packages as `make test` has compiled them; make soak chooses the inputs by coverage.
 step fuzz fuzz 1000x
 finish

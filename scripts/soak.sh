@@ -16,5 +16,5 @@ step simulations go test -count=1 -timeout 0 -tags "invariants,$tags" -v ./batch
 step properties go test -count=1 -timeout 0 -tags "invariants,$tags" ./stream "$@" -args -rapid.checks 100000 -rapid.seed "$SEED"
 step kills go test -count=1 -timeout 0 -tags "invariants,$tags" -run '^TestKill$' -v ./tasks "$@" -args -tasks.kills 1000
 step disks in_tools go test -count=1 -timeout 0 -tags "$tags" -v ./powercut "$@" -args -powercut.points 10000 -powercut.fulls 500
-step fuzz fuzz "${FUZZ:-1m}"
+step fuzz fuzz "${FUZZ:-1m}" -fuzz=.
 finish
