@@ -247,11 +247,14 @@ type Sinks struct {
 
 // Tasks configures the inferences whose answers are kept in the folder of data.
 type Tasks struct {
-	Sync       string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before it is acknowledged; interval = within a minute, so that a power failure loses the newest tasks"`
-	Consume    string        `yaml:"consume" default:"on" words:"on off" advanced:"yes" help:"off: the server takes tasks and does not run them"`
-	Slots      int           `yaml:"slots" default:"1" min:"1" max:"1024" help:"tasks that this server runs at once"`
-	Retention  time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`
-	MaxInput   int64         `yaml:"max_input" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"largest input of a task"`
+	Sync      string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before it is acknowledged; interval = within a minute, so that a power failure loses the newest tasks"`
+	Consume   string        `yaml:"consume" default:"on" words:"on off" advanced:"yes" help:"off: the server takes tasks and does not run them"`
+	Slots     int           `yaml:"slots" default:"1" min:"1" max:"1024" help:"tasks that this server runs at once"`
+	Retention time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`
+	MaxInput  int64         `yaml:"max_input" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"largest input of a task"`
+
+	UploadExpiry time.Duration `yaml:"upload_expiry" default:"24h" min:"1s" max:"744h" advanced:"yes" help:"an unfinished upload of an input is removed when no byte has arrived for this time (docs/tasks.md)"`
+
 	MaxWaiting int           `yaml:"max_waiting" default:"100000" min:"1" max:"10000000" advanced:"yes" help:"tasks that wait or run, at most; further tasks are refused as overloaded"`
 	MaxBytes   int64         `yaml:"max_bytes" default:"64GiB" min:"1" unit:"bytes" advanced:"yes" help:"stored bytes of inputs, results and logs from which further tasks are refused as overloaded"`
 	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" advanced:"yes" help:"a task whose consumer sends no sign of life for this time is queued again"`

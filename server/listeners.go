@@ -207,7 +207,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 func OpenData(ctx context.Context, cfg *Config, log *slog.Logger) (*durable.Data, error) {
 	c := cfg.Tasks
 	o := durable.Options{Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, MaxBytes: c.MaxBytes,
-		Log: log}
+		UploadExpiry: c.UploadExpiry, Log: log}
 	if n := cfg.NATS; len(n.Servers) > 0 {
 		password, err := secret.Read(n.Password)
 		if err != nil {

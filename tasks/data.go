@@ -21,6 +21,8 @@ type Data struct {
 	lock   *os.File
 	broker *Broker
 	files  *blob.Files
+
+	uploads *uploads
 }
 
 // formatVersion is the version of the form of a data folder. A folder with a later version is refused.
@@ -94,6 +96,9 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 		err = d.restore(ctx, folders, o.Log)
 	}
 	if err != nil {
+		return err
+	}
+	if d.uploads, err = openUploads(folder, d.Store, always, time.Now()); err != nil {
 		return err
 	}
 	return d.sweep(ctx, folders, o)
@@ -176,7 +181,7 @@ func (d *Data) sweep(ctx context.Context, folders []string, o Options) error {
 		if err == nil && o.NATS == nil && t.State == Finished && !d.hasRecordFile(ctx, id) {
 			d.writeRecordFile(ctx, t)
 		}
-		if err == nil || o.NATS != nil && time.Since(submitted(id)) < orphanAge {
+		if err == nil || o.NATS != nil && time.Since(submitted(id)) < orphanAge || d.uploads.has(id) {
 			continue
 		}
 		if err := d.files.Delete(ctx, key); err != nil {

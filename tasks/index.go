@@ -14,8 +14,9 @@ type index struct {
 	tasks          map[string]*entry
 	ids            []string // sorted, and so in the order of the submissions
 	counts         counts
+	uploads        int                   // unfinished, which count as tasks that wait
 	usage          map[string]*Usage     // by owner; owners without tasks are absent
-	bytes          int64                 // of the inputs and results of all tasks
+	bytes          int64                 // of the inputs and results of all tasks, and of unfinished uploads
 	tombstones     map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready          map[string]*entryHeap // queued tasks that may begin, by model: the next task first
 	deadlines      entryHeap             // all tasks with a time at which something happens: the earliest first
@@ -134,18 +135,25 @@ func (x *index) removeWebhook(e *entry) {
 
 // addUsage adds a task to the usage of its owner, or with sign = -1 subtracts the task.
 func (x *index) addUsage(t *Task, sign int) {
-	u := x.usage[t.Owner]
+	waiting := sign
+	if t.State.Ended() {
+		waiting = 0
+	}
+	x.count(t.Owner, waiting, sign, int64(sign)*(t.bytes()-recordBytes))
+}
+
+// count adds to the usage of an owner: tasks that have not ended, records, and bytes of files.
+func (x *index) count(owner string, waiting, records int, bytes int64) {
+	u := x.usage[owner]
 	if u == nil {
 		u = &Usage{}
-		x.usage[t.Owner] = u
+		x.usage[owner] = u
 	}
-	u.Bytes += int64(sign) * t.bytes()
-	x.bytes += int64(sign) * (t.bytes() - recordBytes)
-	if !t.State.Ended() {
-		u.Waiting += sign
-	}
+	u.Waiting += waiting
+	u.Bytes += int64(records)*recordBytes + bytes
+	x.bytes += bytes
 	if *u == (Usage{}) {
-		delete(x.usage, t.Owner)
+		delete(x.usage, owner)
 	}
 }
 

@@ -22,8 +22,11 @@ type Options struct {
 	Retention  time.Duration // from the end of a task to its deletion; default 7 days
 	MaxWaiting int           // tasks that have not ended, at most; default 100,000
 	MaxBytes   int64         // stored bytes of inputs, results and logs from which tasks are refused; default 64 GiB
-	NATS       *NATS         // keeps the records, and other processes share the data folder; nil = embedded
-	Log        *slog.Logger
+
+	UploadExpiry time.Duration // an unfinished upload without a further byte for this time is removed; default 24 h
+
+	NATS *NATS // keeps the records, and other processes share the data folder; nil = embedded
+	Log  *slog.Logger
 }
 
 func (o Options) filled() Options {
@@ -31,6 +34,7 @@ func (o Options) filled() Options {
 	o.Retention = cmp.Or(o.Retention, 7*24*time.Hour)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100_000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<30)
+	o.UploadExpiry = cmp.Or(o.UploadExpiry, 24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -217,9 +221,8 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	defer release()
 	t = n.Task
 	now := time.Now()
-	t.ID, t.Created, t.State, t.Attempt = newID(now), now.UTC(), Queued, 0
-	t.Attempts = cmp.Or(t.Attempts, 3)
-	t.LastAttempt = t.Attempts
+	t.ID, t.Created = newID(now), now.UTC()
+	t.queue()
 	if err := checkRoom(s.blobs, inputReserve); err != nil {
 		return Task{}, false, err
 	}
@@ -246,6 +249,13 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	}
 	s.apply(t.ID, &t, revision)
 	return t, false, nil
+}
+
+// queue sets the fields of a new task that a client cannot choose.
+func (t *Task) queue() {
+	t.State, t.Attempt = Queued, 0
+	t.Attempts = cmp.Or(t.Attempts, 3)
+	t.LastAttempt = t.Attempts
 }
 
 // createFailed returns why a record was not made. The input is deleted only if the bucket has refused the record:
@@ -278,7 +288,7 @@ func (s *Store) admit(n *Submission) (release func(), err error) {
 			return nil, err
 		}
 	}
-	all := s.index.counts.waiting()
+	all := s.index.counts.waiting() + s.index.uploads
 	for _, of := range s.submitting {
 		all += of
 	}
@@ -287,8 +297,7 @@ func (s *Store) admit(n *Submission) (release func(), err error) {
 			"%d tasks wait or run, as many as allowed: submit again later", all)
 	}
 	if s.index.bytes >= s.opts.MaxBytes {
-		return nil, coded.Errorf(coded.Overloaded, "tasks.max_bytes",
-			"inputs, results and logs have as many bytes as allowed: delete tasks, or submit again later")
+		return nil, errFull()
 	}
 	s.submitting[n.Owner]++
 	return func() {
@@ -298,6 +307,36 @@ func (s *Store) admit(n *Submission) (release func(), err error) {
 			delete(s.submitting, n.Owner)
 		}
 	}, nil
+}
+
+func errFull() error {
+	return coded.Errorf(coded.Overloaded, "tasks.max_bytes",
+		"inputs, results and logs have as many bytes as allowed: delete tasks, or submit again later")
+}
+
+// hold counts unfinished uploads of an owner and their bytes, also with negative numbers.
+func (s *Store) hold(owner string, uploads int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.uploads += uploads
+	s.index.count(owner, uploads, uploads, bytes)
+}
+
+// room returns an error when an owner, or the store, may have no further bytes.
+func (s *Store) room(owner string, admit func(Usage) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var use Usage
+	if u := s.index.usage[owner]; u != nil {
+		use = *u
+	}
+	if s.index.bytes >= s.opts.MaxBytes {
+		return errFull()
+	}
+	if admit == nil {
+		return nil
+	}
+	return admit(use)
 }
 
 // Another submission with the same key makes its record within reserveTries times reservePause, unless its process
@@ -322,6 +361,9 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 		}
 		if err != nil {
 			return Task{}, false, unavailable(ctx, err)
+		}
+		if string(e.Value()) == t.ID {
+			return Task{}, false, nil // reserved before a restart, see finishUpload
 		}
 		old, _, err := s.refresh(ctx, string(e.Value()))
 		if coded.CodeOf(err) != coded.NotFound {

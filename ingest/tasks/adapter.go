@@ -69,6 +69,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	a.claims = newClaims(a)
 	h.AllowUploads(root)
 	h.AllowUploads(claimsRoot + "/*/*/result")
+	h.AllowUploads(uploadsRoot + "/*")
 	a.routes(h.App)
 	a.claims.routes(h.App)
 	return a
@@ -107,6 +108,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.gate, a.ctx = gate, ctx
 	close(a.serving)
 	a.run("due", func() { a.opts.Data.Run(ctx) })
+	a.run("uploads", func() { a.opts.Data.RunUploads(ctx) })
 	if a.opts.Webhooks {
 		a.run("webhooks", func() { a.notifyWebhooks(ctx) })
 	}

@@ -88,6 +88,37 @@ var Routes = []openapi.Route{
 		Summary: "Delete a task that does not run, with its files", Status: 204,
 	},
 	{
+		Method: "OPTIONS", Path: uploadsRoot, Role: role.Infer, Tag: tagTasks, Limited: true, Status: 204,
+		Summary: "The version, the extensions and the bound of resumable uploads",
+	},
+	{
+		Method: "POST", Path: uploadsRoot, Role: role.Infer, Tag: tagTasks, Limited: true, Status: 201,
+		Summary: "Begin a resumable upload of the input of a task (tus 1.0)",
+		Doc: "The header Upload-Length has the bytes of the input. Upload-Metadata has the options of POST /v2/tasks " +
+			"in Base64, and filename, filetype, header_length, idempotency_key and sha256; the query may have options, " +
+			"too. Location has the upload. With the idempotency key of an earlier upload, the status is 200, and the " +
+			"upload is the earlier one. All requests have the header Tus-Resumable: 1.0.0.",
+		Answer: uploadState{},
+	},
+	{
+		Method: "GET", Path: uploadPath, Role: role.Infer, Tag: tagTasks, Limited: true,
+		Summary: "The bytes of an upload that have arrived", Doc: "HEAD has the same headers: Upload-Offset and " +
+			"Upload-Length, and Upload-Expires until all bytes have arrived. Only the client that began the upload may " +
+			"use the upload.",
+		Answer: uploadState{},
+	},
+	{
+		Method: "PATCH", Path: uploadPath, Role: role.Infer, Tag: tagTasks, Limited: true, Status: 204,
+		Summary: "Append bytes to an upload",
+		Doc: "The header Upload-Offset has the bytes that have arrived before; another offset is refused with 409. " +
+			"With the last byte, the upload becomes the task with the same id.",
+		Body: openapi.Raw{MediaType: partType, Doc: "the next bytes of the input"},
+	},
+	{
+		Method: "DELETE", Path: uploadPath, Role: role.Infer, Audit: true, Tag: tagTasks, Limited: true, Status: 204,
+		Summary: "Remove an unfinished upload",
+	},
+	{
 		Method: "POST", Path: claimsRoot, Role: role.Work, Tag: tagWork, Limited: true,
 		Summary: "Claim a task, as a consumer on another host",
 		Doc: "Without a task of the models, the answer is 204 after the wait. A consumer that sends no request about " +

@@ -38,6 +38,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Post(root+"/:id/cancel", a.transition((*tasks.Store).Cancel))
 	app.Post(root+"/:id/retry", a.retry)
 	app.Delete(root+"/:id", a.delete)
+	a.uploadRoutes(app)
 }
 
 // find returns the task of a request. A task of another client does not exist.

@@ -38,10 +38,6 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if t.Webhook != nil && !a.opts.Webhooks {
-		return stream.Errorf(stream.PermissionDenied, "webhook",
-			"this server tells no webhooks of tasks: the setting tasks.webhooks turns webhooks on")
-	}
 	task, there, err := a.store(c, by, t, func(w io.Writer) error {
 		_, err := a.http.Upload(c, a.opts.MaxInput, SettingMaxInput, w)
 		return err
@@ -59,18 +55,27 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 // store stores a task of a client with the input that data writes.
 func (a *Adapter) store(c *fiber.Ctx, by *ingest.Client, t tasks.Task,
 	data func(io.Writer) error) (task tasks.Task, there bool, err error) {
-	if err := by.CheckRights(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
+	if err := a.maySubmit(by, &t); err != nil {
 		return tasks.Task{}, false, err
-	}
-	if a.ctx.Err() != nil {
-		return tasks.Task{}, false, stream.Errorf(stream.Draining, "",
-			"the server is shutting down: submit the task to another server, or later")
 	}
 	t.Owner, t.Trace = ownerOf(by), a.traceOf(c)
 	return a.opts.Data.Submit(c.UserContext(), tasks.Submission{
 		Task: t, Data: func(w blob.Writer) error { return data(w) },
 		Admit: func(u tasks.Usage) error { return admit(by, u) },
 	})
+}
+
+// maySubmit refuses tasks that a client, or any client now, may not submit.
+func (a *Adapter) maySubmit(by *ingest.Client, t *tasks.Task) error {
+	if t.Webhook != nil && !a.opts.Webhooks {
+		return stream.Errorf(stream.PermissionDenied, "webhook",
+			"this server tells no webhooks of tasks: the setting tasks.webhooks turns webhooks on")
+	}
+	if a.ctx.Err() != nil {
+		return stream.Errorf(stream.Draining, "",
+			"the server is shutting down: submit the task to another server, or later")
+	}
+	return by.CheckRights(access.Need{Role: role.Infer, Model: t.Model})
 }
 
 // admit checks the quotas of a client with tasks of this usage. Clients without credentials share their tasks, and so
@@ -87,21 +92,32 @@ func admit(by *ingest.Client, u tasks.Usage) error {
 
 // readSubmission reads the query and the headers of a submission.
 func readSubmission(c *fiber.Ctx, now time.Time) (t tasks.Task, err error) {
-	t.Key = strings.Clone(c.Get("Idempotency-Key"))
+	t.Key = strings.Clone(c.Get(headerKey))
 	t.Input.Type = strings.Clone(c.Get(fiber.HeaderContentType))
 	t.Input.Head = strings.Clone(c.Get(headerLength))
 	for _, h := range []struct{ name, text string }{
-		{"Idempotency-Key", t.Key}, {fiber.HeaderContentType, t.Input.Type}, {headerLength, t.Input.Head},
+		{headerKey, t.Key}, {fiber.HeaderContentType, t.Input.Type}, {headerLength, t.Input.Head},
 	} {
 		if len(h.text) > maxText {
 			return t, stream.Errorf(stream.InvalidArgument, h.name, "is longer than %d bytes", maxText)
 		}
 	}
+	return t, readOptions(c, &t, now)
+}
+
+// headerKey has the idempotency key of a submission.
+const headerKey = "Idempotency-Key"
+
+// readOptions reads the query of a submission, and checks the options together.
+func readOptions(c *fiber.Ctx, t *tasks.Task, now time.Time) (err error) {
 	c.Context().QueryArgs().VisitAll(func(k, v []byte) {
 		if err == nil {
-			err = setOption(&t, string(k), string(v), now)
+			err = setOption(t, string(k), string(v), now)
 		}
 	})
+	if err == nil && len(t.Key) > maxText {
+		err = stream.Errorf(stream.InvalidArgument, headerKey, "is longer than %d bytes", maxText)
+	}
 	if err == nil && t.Model == "" {
 		err = stream.Errorf(stream.InvalidArgument, "model",
 			"is missing: say which model runs the task, such as ?model=find")
@@ -109,7 +125,7 @@ func readSubmission(c *fiber.Ctx, now time.Time) (t tasks.Task, err error) {
 	if err == nil && !t.Expires.IsZero() && !t.Expires.After(t.NotBefore) {
 		err = stream.Errorf(stream.InvalidArgument, "expires", "is not after not_before: the task could never run")
 	}
-	return t, err
+	return err
 }
 
 // traceOf returns the trace context of a request as a traceparent; "" = the request has no well-formed trace context.

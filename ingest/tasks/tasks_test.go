@@ -26,6 +26,7 @@ import (
 type rig struct {
 	*server.Server
 	t   *testing.T
+	dir string // the data folder
 	end func()
 }
 
@@ -49,7 +50,7 @@ func start(t *testing.T, dir string, change func(*server.Config)) *rig {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	ended := false
-	r := &rig{Server: s, t: t, end: func() {
+	r := &rig{Server: s, t: t, dir: dir, end: func() {
 		if cancel(); !ended {
 			ended = true
 			if err := <-done; err != nil {

@@ -237,7 +237,9 @@ func (r *rules) preflight(c *fasthttp.RequestCtx) bool {
 	h := &c.Response.Header
 	h.SetBytesV("Access-Control-Allow-Origin", origin)
 	h.Set("Vary", "Origin")
-	h.Set("Access-Control-Expose-Headers", "Inference-Header-Content-Length, Server-Timing, Retry-After")
+	h.Set("Access-Control-Expose-Headers", "Inference-Header-Content-Length, Server-Timing, Retry-After, Location, "+
+		"Upload-Offset, Upload-Length, Upload-Expires, Upload-Metadata, Tus-Resumable, Tus-Version, Tus-Extension, "+
+		"Tus-Max-Size")
 	if !c.IsOptions() || len(c.Request.Header.Peek("Access-Control-Request-Method")) == 0 {
 		return false
 	}

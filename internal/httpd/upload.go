@@ -38,6 +38,18 @@ func (s *Server) Upload(c *fiber.Ctx, most int64, setting string, to io.Writer) 
 	return io.CopyBuffer(struct{ io.Writer }{to}, body, make([]byte, uploadPiece))
 }
 
+// BodyStopper returns a function that ends the arrival of the body of a request, such as of a client whose connection
+// is broken: a read that waits returns an error, and the connection is closed after the reply. Only while the handler
+// runs may other goroutines call the function.
+func (s *Server) BodyStopper(c *fiber.Ctx) (stop func()) {
+	conn := connOf(c.Context().Conn())
+	return func() {
+		if conn != nil {
+			_ = conn.CloseRead()
+		}
+	}
+}
+
 // UploadBody returns a reader of the body of a request. The reader is valid until the handler returns. Errors, also of
 // Read: too_large above most bytes, naming the setting; unsupported for a content coding (status 415); the errors of
 // ReadBody.

@@ -178,6 +178,22 @@ func (f *Files) commitFile(name, key string) error {
 	return f.syncFolder(dir)
 }
 
+// Adopt makes a complete file of the same file system the blob of a key, without a copy: the file is there no longer.
+// The caller has synced the file.
+func (f *Files) Adopt(_ context.Context, file, key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	dir := path.Dir(key)
+	if err := f.makeFolders(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(file, f.path(key)); err != nil {
+		return err
+	}
+	return f.syncFolder(dir)
+}
+
 // makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder
 // above. Many keys share a folder of the first level, which another goroutine or an earlier process may have made and
 // not yet synced.
