@@ -148,8 +148,12 @@ func submitTask() *cobra.Command {
 		Use:   "submit MODEL [FILE]",
 		Short: "Submit a task: a picture or another file, or a request in JSON",
 		Long: `Submit a task and print its id. The input is the body of a request to the infer route of the model: a picture,
-or with --request a request in JSON; - is standard input. The task is stored when the command ends. With --wait the
-command waits for the end of the task, and the exit status is 1 unless the task has finished in time.`,
+or with --request a request in JSON; - is standard input. The task is stored when the command ends.
+
+A file above 64 MiB is sent in parts: after a broken connection, the command continues. With --idempotency-key, a
+repeated command continues the upload of a command that was killed.
+
+With --wait the command waits for the end of the task, and the exit status is 1 unless the task has finished in time.`,
 		Example: "  millrace tasks submit spotter picture.jpg\n  millrace tasks submit cost --request " +
 			"request.json --wait 10m --out answer.json",
 		Args:              wrongUsage(cobra.RangeArgs(1, 2)),
@@ -191,7 +195,7 @@ func (s *submission) run(c *cobra.Command, cl *client.Client, args []string, asJ
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	t, err := cl.SubmitTask(c.Context(), s.TaskRequest)
+	t, err := s.send(c, cl)
 	if err != nil {
 		return withoutTasks(err)
 	}
@@ -214,6 +218,29 @@ func (s *submission) run(c *cobra.Command, cl *client.Client, args []string, asJ
 		}
 	}
 	return endOfTask(&t)
+}
+
+// uploadAbove is the size above which a file is sent in parts, so that a broken connection does not begin again.
+const uploadAbove = 64 << 20
+
+// send submits the task: a large file in parts, any other input in one request.
+func (s *submission) send(c *cobra.Command, cl *client.Client) (client.Task, error) {
+	file, ok := s.Body.(*os.File)
+	if !ok || s.Size <= uploadAbove {
+		return cl.SubmitTask(c.Context(), s.TaskRequest)
+	}
+	lines, shown := newProgress(c.ErrOrStderr()), ""
+	defer lines.end()
+	return cl.UploadTask(c.Context(), s.TaskRequest, file, client.UploadOptions{
+		Progress: func(sent, total int64) {
+			text := fmt.Sprintf("sending %d of %d MiB  %s", sent>>20, total>>20, bar(sent, total))
+			if lines.overwrite && text != shown {
+				lines.line(text)
+				shown = text
+			}
+		},
+		Broken: func(err error) { lines.line("the upload is broken, trying again: " + oneLine(err.Error())) },
+	})
 }
 
 // open opens the input.
