@@ -169,7 +169,7 @@ func (u *uploading) arrived(h http.Header) error {
 
 // ask asks how many bytes have arrived.
 func (u *uploading) ask(ctx context.Context) error {
-	reply, err := u.do(ctx, http.MethodHead, u.url(nil, "v2", "uploads", u.id), tusHeader(), nil)
+	reply, err := u.do(ctx, http.MethodGet, u.url(nil, "v2", "uploads", u.id), tusHeader(), nil)
 	if err != nil {
 		return err
 	}
