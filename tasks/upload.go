@@ -124,6 +124,11 @@ func (w *uploadWriter) Write(b []byte) (int, error) {
 	if err := w.store.room(w.of.Task.Owner, w.admit); err != nil {
 		return 0, err
 	}
+	if w.size/roomStep != (w.size+int64(len(b)))/roomStep {
+		if err := checkRoom(w.store.blobs, inputReserve); err != nil {
+			return 0, err
+		}
+	}
 	n, err := w.file.Write(b)
 	if w.of.hashed == w.size {
 		w.of.hash.Write(b[:n])

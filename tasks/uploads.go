@@ -488,10 +488,12 @@ func (d *Data) finishUploads(ctx context.Context) {
 	}
 }
 
-// finishLeft makes a task of an upload if the upload is complete.
+// finishLeft makes a task of an upload if the upload is complete, and no request uses the upload.
 func (d *Data) finishLeft(ctx context.Context, u *upload) error {
-	if err := u.take(ctx); err != nil {
-		return err
+	select {
+	case u.turn <- struct{}{}:
+	default:
+		return nil // a request uses the upload
 	}
 	defer u.release()
 	info, err := os.Stat(d.uploads.part(u.Task.ID))
