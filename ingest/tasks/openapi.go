@@ -95,16 +95,16 @@ var Routes = []openapi.Route{
 		Method: "POST", Path: uploadsRoot, Role: role.Infer, Tag: tagTasks, Limited: true, Status: 201,
 		Summary: "Begin a resumable upload of the input of a task (tus 1.0)",
 		Doc: "The header Upload-Length has the bytes of the input. Upload-Metadata has the options of POST /v2/tasks " +
-			"in Base64, and filename, filetype, header_length, idempotency_key and sha256; the query may have options, " +
-			"too. Location has the upload. With the idempotency key of an earlier upload, the status is 200, and the " +
-			"upload is the earlier one. All requests have the header Tus-Resumable: 1.0.0.",
+			"in Base64, and filename, filetype, header_length, idempotency_key and sha256; the query may have " +
+			"options, too. Location has the upload. With the idempotency key of an earlier upload, the status is " +
+			"200, and the upload is the earlier one. All requests have the header Tus-Resumable: 1.0.0.",
 		Answer: uploadState{},
 	},
 	{
 		Method: "GET", Path: uploadPath, Role: role.Infer, Tag: tagTasks, Limited: true,
 		Summary: "The bytes of an upload that have arrived", Doc: "HEAD has the same headers: Upload-Offset and " +
-			"Upload-Length, and Upload-Expires until all bytes have arrived. Only the client that began the upload may " +
-			"use the upload.",
+			"Upload-Length, and Upload-Expires until all bytes have arrived. Only the client that began the upload " +
+			"may use the upload.",
 		Answer: uploadState{},
 	},
 	{

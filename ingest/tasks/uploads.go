@@ -174,7 +174,8 @@ func metadata(header string) (pairs [][2]string, err error) {
 		}
 		plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 		if err != nil {
-			return nil, stream.Errorf(stream.InvalidArgument, headerMetadata, "%.40q does not have a text in Base64", name)
+			return nil, stream.Errorf(stream.InvalidArgument, headerMetadata, "%.40q does not have a text in Base64",
+				name)
 		}
 		pairs = append(pairs, [2]string{name, string(plain)})
 	}
@@ -196,7 +197,8 @@ func setMetadata(u *tasks.Upload, name, text string, now time.Time) error {
 	} {
 		if strings.Contains(" "+f.names+" ", " "+name+" ") {
 			if len(text) > maxText {
-				return stream.Errorf(stream.InvalidArgument, headerMetadata, "%s is longer than %d bytes", name, maxText)
+				return stream.Errorf(stream.InvalidArgument, headerMetadata, "%s is longer than %d bytes", name,
+					maxText)
 			}
 			*f.to = text
 			return nil
