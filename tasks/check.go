@@ -33,11 +33,12 @@ type CheckReport struct {
 	Problems []Problem `json:"problems"`
 }
 
-// CheckData reads the data folder of a stopped server: the records, and each input and result. A folder without the
-// records is not changed. Errors: the folder is none of a server, is of a later version, another process uses the
-// folder, or NATS servers keep the records.
+// CheckData reads the data folder of a stopped server: the records, and each input and result. CheckData changes no
+// file of the folder, except that JetStream, which reads the records, may write its own files below jetstream. Errors:
+// the folder is none of a server, is of a later version, another process uses the folder, or NATS servers keep the
+// records.
 func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport, error) {
-	if _, err := os.Stat(filepath.Join(dir, "version")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, versionFile)); err != nil {
 		return nil, fmt.Errorf("%s is not the data folder of a server: %w", dir, err)
 	}
 	d := &Data{}
@@ -46,13 +47,13 @@ func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport,
 	if d.lock, err = lockFolder(dir, false); err != nil {
 		return nil, err
 	}
-	if err := checkVersion(dir); err != nil {
+	if _, err := checkVersion(dir); err != nil {
 		return nil, err
 	}
 	if err := checkRecords(dir, false); err != nil {
 		return nil, err
 	}
-	if d.files, err = blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{}); err != nil {
+	if d.files, err = blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{ReadOnly: true}); err != nil {
 		return nil, err
 	}
 	k := &check{d: d, report: &CheckReport{Problems: []Problem{}}}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCheckData: a check finds damaged and missing files, files without a record, and lost records, and nothing in a
-// sound folder. A folder in use, of a later version, or of no server is refused.
+// sound folder; no file is changed. A folder in use, of a later version, or of no server is refused.
 func TestCheckData(t *testing.T) {
 	dir := t.TempDir()
 	d := openData(t, dir)
@@ -78,7 +78,14 @@ func TestCheckData(t *testing.T) {
 	if err := os.RemoveAll(storeFolder(dir)); err != nil {
 		t.Fatal(err)
 	}
+	unfinished := file(".writing/unfinished")
+	if err := os.WriteFile(unfinished, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	lost := check()
+	if _, err := os.Stat(unfinished); err != nil {
+		t.Errorf("the check has removed an unfinished file: %v", err)
+	}
 	if len(lost.Problems) != 5 || lost.Problems[0].File != "jetstream" {
 		t.Errorf("without the records: %+v", lost.Problems)
 	}
@@ -89,7 +96,15 @@ func TestCheckData(t *testing.T) {
 	if _, err := os.Stat(storeFolder(dir)); !os.IsNotExist(err) {
 		t.Errorf("the check has made the folder of the records: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "version"), []byte("2"), 0o600); err != nil {
+	version := filepath.Join(dir, versionFile)
+	if err := os.Truncate(version, 0); err != nil { // as a power failure leaves the file
+		t.Fatal(err)
+	}
+	check()
+	if text, err := os.ReadFile(version); err != nil || len(text) != 0 {
+		t.Errorf("the check has written the version %q: %v", text, err)
+	}
+	if err := os.WriteFile(version, []byte("2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	refused(dir, "later version")

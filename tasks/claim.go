@@ -329,7 +329,7 @@ func (c *StoreClaim) endClaim(f func(*Task)) error {
 			warned = true
 			c.store.opts.Log.Warn("the end of a task cannot be stored: trying again", "task", c.id, "error", err)
 		}
-		sleep(c.ctx, claimRetryDelay)
+		ctxio.Sleep(c.ctx, claimRetryDelay)
 	}
 }
 

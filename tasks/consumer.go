@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -65,7 +66,7 @@ func (k *Consumer) runOne(waiting, work context.Context) {
 	if err != nil {
 		if waiting.Err() == nil {
 			k.Log.Warn("no task can be claimed: trying again", "error", err)
-			sleep(waiting, claimRetryDelay)
+			ctxio.Sleep(waiting, claimRetryDelay)
 		}
 		return
 	}
@@ -83,7 +84,7 @@ func (k *Consumer) runOne(waiting, work context.Context) {
 		k.OnEnd(end)
 	}
 	if errors.Is(end.Err, blob.ErrFull) {
-		sleep(waiting, claimRetryDelay)
+		ctxio.Sleep(waiting, claimRetryDelay)
 	}
 }
 
@@ -113,15 +114,6 @@ func (k *Consumer) runClaim(c Claim, end *End) error {
 	end.Outcome = "failed"
 	k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
 	return c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Retryable(err))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // ErrDamaged is wrapped by the error of an input with other bytes than the client has sent.

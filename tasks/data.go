@@ -57,7 +57,11 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if d.lock, err = lockFolder(folder, shared); err != nil {
 		return err
 	}
-	if err := checkVersion(folder); err != nil {
+	absent, err := checkVersion(folder)
+	if err == nil && absent {
+		err = writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, formatVersion))
+	}
+	if err != nil {
 		return err
 	}
 	if err := checkRecords(folder, shared); err != nil {
@@ -146,25 +150,28 @@ func lockFolder(folder string, shared bool) (*os.File, error) {
 	return f, nil
 }
 
-// checkVersion compares the version of the folder with formatVersion, and writes formatVersion into a new folder.
-func checkVersion(folder string) error {
-	name := filepath.Join(folder, "version")
+// versionFile is the file of a data folder with the version.
+const versionFile = "version"
+
+// checkVersion compares the version of the folder with formatVersion. absent = the folder has no version: the folder
+// is new, or a power failure has left an empty file.
+func checkVersion(folder string) (absent bool, err error) {
+	name := filepath.Join(folder, versionFile)
 	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 { // empty as a power failure leaves the file
-		return writeFile(name, fmt.Appendln(nil, formatVersion))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch n, err := strconv.Atoi(strings.TrimSpace(string(b))); {
 	case err != nil:
-		return fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
+		return false, fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
 	case n > formatVersion:
-		return fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version reads "+
-			"form %d: "+
-			"install the later version", folder, n, formatVersion)
+		return false, fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version "+
+			"reads form %d: install the later version", folder, n, formatVersion)
 	}
-	return nil
+	return false, nil
 }
 
 // orphanAge is the age from which a task without a record in NATS servers has no submission in progress.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 
 	"github.com/nats-io/nats.go"
@@ -69,7 +70,7 @@ func Connect(ctx context.Context, n NATS, log *slog.Logger) (*Broker, error) {
 		if try == 0 {
 			log.Warn("no NATS server answers yet: trying again", "servers", addresses, "error", err)
 		}
-		if sleep(ctx, connectPause); ctx.Err() != nil {
+		if ctxio.Sleep(ctx, connectPause); ctx.Err() != nil {
 			return nil, natsSettingError("no NATS server at %s answers: %w", addresses, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 )
 
@@ -116,7 +117,7 @@ func repeat(t testing.TB, f func(ctx context.Context) error) {
 		if ctx.Err() != nil || coded.CodeOf(err) != coded.Unavailable {
 			t.Fatal(err)
 		}
-		sleep(ctx, 50*time.Millisecond)
+		ctxio.Sleep(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -133,7 +134,7 @@ func seen(t testing.TB, s *Store, id string, state State) {
 		if ctx.Err() != nil {
 			t.Fatalf("the task %s is %s, %v, not %s", id, task.State, err, state)
 		}
-		sleep(ctx, 10*time.Millisecond)
+		ctxio.Sleep(ctx, 10*time.Millisecond)
 	}
 }
 

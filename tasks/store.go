@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -373,7 +374,7 @@ func (s *Store) reserveKey(ctx context.Context, t *Task) (old Task, there bool, 
 			_, err := s.kv.Update(ctx, name, []byte(t.ID), e.Revision())
 			return Task{}, false, unavailable(ctx, err)
 		}
-		sleep(ctx, reservePause)
+		ctxio.Sleep(ctx, reservePause)
 		if err := ctx.Err(); err != nil {
 			return Task{}, false, err
 		}

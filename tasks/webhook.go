@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 )
 
@@ -104,7 +105,7 @@ func (s *Store) attemptWebhook(ctx context.Context, t Task, revision uint64, pos
 	}
 	if err != nil && coded.CodeOf(err) != coded.NotFound {
 		s.opts.Log.Warn("a message to a webhook cannot be prepared: trying again", "task", t.ID, "error", err)
-		sleep(ctx, claimRetryDelay)
+		ctxio.Sleep(ctx, claimRetryDelay)
 	}
 	s.requeueWebhook(t.ID)
 }

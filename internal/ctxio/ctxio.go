@@ -1,9 +1,10 @@
-// Package ctxio ends reads with a context.
+// Package ctxio has reads and sleeps that end with a context.
 package ctxio
 
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // Reader returns a reader of r until ctx ends, and of the cause of the end afterwards. A Read that waits in r is not
@@ -21,4 +22,19 @@ func (r *reader) Read(b []byte) (int, error) {
 		return 0, context.Cause(r.ctx)
 	}
 	return r.r.Read(b)
+}
+
+// Sleep sleeps for d. Sleep returns false when ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -33,6 +33,8 @@ type Files struct {
 type FilesOptions struct {
 	Sync   bool // Commit returns when the disk has the blob
 	Shared bool // other processes use the folder at the same time
+	// ReadOnly leaves the folder unchanged: a missing folder is empty, and unfinished blobs remain.
+	ReadOnly bool
 }
 
 // unfinishedAge is the age from which no process of a shared folder still writes a temporary file.
@@ -48,14 +50,17 @@ const temporaryFolder = ".writing"
 
 // OpenFiles opens the folder, which is created when missing, and removes unfinished blobs of earlier processes.
 func OpenFiles(folder string, o FilesOptions) (*Files, error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, err
-	}
 	folder, err := filepath.Abs(folder)
 	if err != nil {
 		return nil, err
 	}
 	f := &Files{folder: folder, sync: o.Sync, process: rand.Text()}
+	if o.ReadOnly {
+		return f, nil
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
 	if o.Shared {
 		return f, f.removeUnfinished(time.Now().Add(-unfinishedAge))
 	}
@@ -113,12 +118,21 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 	return &fileWriter{files: f, ctx: ctx, file: file, name: name, key: key, hash: sha256.New()}, nil
 }
 
-// fileWriter writes one blob of Files.
+// CreateFile returns a writer of a file outside of a Store. The file is visible before Commit, and is not synced.
+func CreateFile(ctx context.Context, name string) (Writer, error) {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &fileWriter{ctx: ctx, file: file, hash: sha256.New()}, nil
+}
+
+// fileWriter writes one blob of Files, or one file outside.
 type fileWriter struct {
-	files     *Files
+	files     *Files // nil = CreateFile has opened the file
 	ctx       context.Context
 	file      *os.File
-	name, key string
+	name, key string // of Files
 	hash      hash.Hash
 	size      int64
 	ended     bool
@@ -132,7 +146,7 @@ func (w *fileWriter) Write(b []byte) (int, error) {
 	n, err := w.file.Write(b)
 	w.hash.Write(b[:n])
 	w.size += int64(n)
-	return n, w.files.full(err)
+	return n, w.full(err)
 }
 
 // Commit implements Writer.
@@ -141,19 +155,29 @@ func (w *fileWriter) Commit() (Info, error) {
 		return Info{}, os.ErrClosed
 	}
 	defer w.Discard()
-	if w.files.sync {
+	if w.files != nil && w.files.sync {
 		if err := w.file.Sync(); err != nil {
-			return Info{}, w.files.full(err)
+			return Info{}, w.full(err)
 		}
 	}
 	if err := w.file.Close(); err != nil {
-		return Info{}, w.files.full(err)
+		return Info{}, w.full(err)
 	}
-	if err := w.files.commitFile(w.name, w.key); err != nil {
-		return Info{}, w.files.full(err)
+	if w.files != nil {
+		if err := w.files.commitFile(w.name, w.key); err != nil {
+			return Info{}, w.full(err)
+		}
 	}
 	w.ended = true
 	return Info{w.size, hexDigest(w.hash)}, nil
+}
+
+// full is Files.full for a file of Files, and returns err for a file outside.
+func (w *fileWriter) full(err error) error {
+	if w.files == nil {
+		return err
+	}
+	return w.files.full(err)
 }
 
 // Discard implements Writer.
@@ -293,7 +317,10 @@ func (f *Files) List(_ context.Context, folder string) ([]Entry, error) {
 	return found, err
 }
 
-// fileReader reads one blob of Files.
+// FileReader returns a reader of an open file of a size. Close closes the file.
+func FileReader(f *os.File, size int64) Reader { return fileReader{f, size} }
+
+// fileReader reads one blob of Files, or one file outside.
 type fileReader struct {
 	*os.File
 	size int64

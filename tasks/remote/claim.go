@@ -21,6 +21,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/backoff"
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 	"millrace/tasks"
 	"millrace/tasks/blob"
@@ -75,7 +76,7 @@ func (c *claim) renewLoop() {
 		cancel()
 		switch {
 		case err == nil && time.Since(begun) < each/4: // quotas.watchers is reached
-			pause(c.ctx, each)
+			ctxio.Sleep(c.ctx, each)
 		case err == nil:
 			wait.Reset()
 		case c.ctx.Err() != nil:
@@ -85,7 +86,7 @@ func (c *claim) renewLoop() {
 			c.markLost(err)
 		default:
 			c.source.logFailure(err)
-			pause(c.ctx, wait.Next(rand.Float64()))
+			ctxio.Sleep(c.ctx, wait.Next(rand.Float64()))
 		}
 	}
 }
@@ -154,7 +155,7 @@ func (c *claim) sendProgress() {
 		}
 		cancel()
 		sent = p
-		pause(c.ctx, sendPause)
+		ctxio.Sleep(c.ctx, sendPause)
 	}
 }
 
@@ -183,7 +184,7 @@ func (c *claim) Input() (blob.Reader, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return fileReader{f, c.task.Input.Size}, nil
+	return blob.FileReader(f, c.task.Input.Size), nil
 }
 
 // fetch writes the input into a file. A transfer that breaks goes on where the transfer has ended.
@@ -207,7 +208,7 @@ func (c *claim) fetch(f *os.File) error {
 				wait.Reset()
 			}
 			c.source.logFailure(err)
-			pause(c.ctx, wait.Next(rand.Float64()))
+			ctxio.Sleep(c.ctx, wait.Next(rand.Float64()))
 		}
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != c.task.Input.SHA256 {
@@ -252,7 +253,7 @@ func (c *claim) Create() (blob.Writer, error) {
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return nil, err
 	}
-	return newWriter(c.resultPath())
+	return blob.CreateFile(c.ctx, c.resultPath())
 }
 
 func (c *claim) resultPath() string { return filepath.Join(c.folder, "result") }
@@ -294,7 +295,7 @@ func (c *claim) sendFinal(send func(context.Context) error) error {
 			return fmt.Errorf("%w: %w", tasks.ErrClaimLost, err)
 		default:
 			c.source.logFailure(err)
-			pause(c.ctx, wait.Next(rand.Float64()))
+			ctxio.Sleep(c.ctx, wait.Next(rand.Float64()))
 		}
 	}
 }
@@ -351,6 +352,6 @@ func (c *claim) Release() error {
 			c.close(context.Canceled)
 			return err
 		}
-		pause(ctx, max(client.RetryAfter(err), wait.Next(rand.Float64())))
+		ctxio.Sleep(ctx, max(client.RetryAfter(err), wait.Next(rand.Float64())))
 	}
 }

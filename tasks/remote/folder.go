@@ -1,17 +1,12 @@
 package remote
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"millrace/tasks/blob"
 )
 
 // folder holds the inputs and results of running tasks of one process. The process holds a lock of the folder, so that
@@ -79,62 +74,3 @@ func removeUnused(below string) {
 
 // close removes the folder.
 func (f *folder) close() error { return errors.Join(os.RemoveAll(f.path), f.lock.Close()) }
-
-// fileReader is an input in the folder.
-type fileReader struct {
-	*os.File
-	size int64
-}
-
-// Size implements blob.Reader.
-func (r fileReader) Size() int64 { return r.size }
-
-// fileWriter writes a result into the folder.
-type fileWriter struct {
-	file  *os.File
-	hash  hash.Hash
-	size  int64
-	ended bool
-}
-
-var (
-	_ blob.Reader = fileReader{}
-	_ blob.Writer = (*fileWriter)(nil)
-)
-
-func newWriter(path string) (*fileWriter, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return &fileWriter{file: f, hash: sha256.New()}, nil
-}
-
-// Write implements io.Writer.
-func (w *fileWriter) Write(b []byte) (int, error) {
-	n, err := w.file.Write(b)
-	w.hash.Write(b[:n])
-	w.size += int64(n)
-	return n, err
-}
-
-// Commit implements blob.Writer.
-func (w *fileWriter) Commit() (blob.Info, error) {
-	if w.ended {
-		return blob.Info{}, os.ErrClosed
-	}
-	w.ended = true
-	if err := w.file.Close(); err != nil {
-		return blob.Info{}, err
-	}
-	return blob.Info{Size: w.size, SHA256: hex.EncodeToString(w.hash.Sum(nil))}, nil
-}
-
-// Discard implements blob.Writer.
-func (w *fileWriter) Discard() {
-	if !w.ended {
-		w.ended = true
-		_ = w.file.Close()
-		_ = os.Remove(w.file.Name())
-	}
-}

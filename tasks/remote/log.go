@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"millrace/internal/ctxio"
 )
 
 const (
@@ -82,7 +84,7 @@ func (l *logSender) run() {
 			default:
 			}
 		}
-		pause(l.claim.ctx, sendPause)
+		ctxio.Sleep(l.claim.ctx, sendPause)
 	}
 }
 

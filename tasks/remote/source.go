@@ -11,6 +11,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/backoff"
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 	"millrace/tasks"
 )
@@ -135,7 +136,7 @@ func (s *Source) ClaimFor(ctx, work context.Context, consumer string, m tasks.Mo
 			<-ctx.Done()
 		default:
 			s.logFailure(err)
-			pause(ctx, cmp.Or(client.RetryAfter(err), wait.Next(rand.Float64())))
+			ctxio.Sleep(ctx, cmp.Or(client.RetryAfter(err), wait.Next(rand.Float64())))
 		}
 	}
 	return nil, ctx.Err()
@@ -243,14 +244,5 @@ func (s *Source) logRecovery() {
 	s.mu.Unlock()
 	if back {
 		s.opts.Log.Info("the server of the tasks answers again", "server", s.opts.Client.Addr())
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
