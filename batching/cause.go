@@ -9,7 +9,7 @@ const (
 	IdleWorker                 // a worker was idle, and the batcher does not wait then
 	MaxDelay                   // the first frame had waited for the batcher's longest time
 	NearDeadline               // a frame would otherwise have missed its deadline
-	Partial                    // waited to be full, but its memory or worker was needed or left
+	Partial                    // not full: another batch needed the memory or worker, or the worker stopped
 	Causes       = iota        // number of causes
 )
 

@@ -37,7 +37,8 @@ type AdapterEnv struct {
 	Drain  time.Duration // the longest time from the end of Serve's context to the return of Serve
 	Data   string        // the data folder, in use by the server; "" = none
 	Models Definer       // adds models
-	// Opened returns the adapter of that name that was made before, such as tasks; nil = the adapter is off.
+	// Opened returns an adapter that the server made before this adapter, by its name, such as tasks; nil = the named
+	// adapter is off.
 	Opened func(name string) Interface
 	Log    *slog.Logger
 }

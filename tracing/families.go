@@ -146,7 +146,7 @@ var families = []section{
 			}), nil},
 		{counter, "millrace_batches_formed_total", "Batches that ran, by the cause that formed them.",
 			model.and("cause", "full; idle_worker; max_delay: the batcher's longest wait; deadline: of a frame; "+
-				"partial: its memory or worker was needed, or left"), func(r *scrape, put put) {
+				"partial: another batch needed the memory or worker, or the worker stopped"), func(r *scrape, put put) {
 				for i := range r.groups {
 					for cause, n := range r.groups[i].BatchesBy {
 						put(float64(n), r.groups[i].Model.Name, r.groups[i].Model.Version, cause)

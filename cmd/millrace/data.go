@@ -29,7 +29,7 @@ func checkData() *cobra.Command {
 		Short: "Compare all inputs and results of a data folder with their SHA-256",
 		Long: `Read the data folder of a stopped server: the records of the tasks, and each input and result. Problems are
 damaged and missing files, files without a record, and missing records. The exit status is 1 when there are problems. The
-command repairs nothing.`,
+command repairs nothing, and changes no file outside the folder jetstream, which has the records.`,
 		Example: "  millrace data check ./data\n  millrace data check /var/lib/millrace --json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -11,8 +11,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// Style is what programs of one style (stream.App.Style) have besides the routes that they
-// declare. Options.Styles lists the styles of other systems. The functions may be nil, and are
+// Style describes the routes, replies and errors that all programs written for one system (stream.App.Style) share,
+// besides the routes that each program declares. Options.Styles lists the styles. The functions may be nil, and are
 // called concurrently.
 type Style struct {
 	Name string
