@@ -177,11 +177,11 @@ func (r *reader) entries(path string, node ast.Node) []ast.Node {
 // section reads the keys of an entry.
 type section struct {
 	table *setting.Table
-	// other reads a value for a key outside of the table; nil = unknown keys are errors.
-	other func(name string, values []string) error
-	// own has the parameters with lists; put takes their values.
-	own *setting.Table
-	put func(name string, value any)
+	// readUnknown reads a value for a key outside of the table; nil = unknown keys are errors.
+	readUnknown func(name string, values []string) error
+	// listTable has the parameters with lists; put takes their values.
+	listTable *setting.Table
+	put       func(name string, value any)
 	// list reads a list of entries with a name in lists.
 	list  func(name string, node ast.Node)
 	lists []string
@@ -248,8 +248,8 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		r.list(l, path, node)
 		return
 	}
-	if s.own != nil {
-		if l, ok := s.own.FindList(name); ok {
+	if s.listTable != nil {
+		if l, ok := s.listTable.FindList(name); ok {
 			r.list(l, path, node)
 			s.put(name, l.Param())
 			return
@@ -269,7 +269,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 			r.fail(path, nil, "is one value, not a section")
 		case strings.Count(name, ".") >= maxDepth:
 			r.fail(path, nil, "is nested too deeply")
-		case !isSection && (s.other == nil || m != nil && len(m.Values) == 0):
+		case !isSection && (s.readUnknown == nil || m != nil && len(m.Values) == 0):
 			r.add(prefixPath(at, s.table.Unknown(name, s.lists...)))
 		default:
 			s.table.Choose(name) // an empty section is given, too
@@ -277,7 +277,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		}
 		return
 	case *ast.SequenceNode:
-		if !known && !isSection && s.other == nil {
+		if !known && !isSection && s.readUnknown == nil {
 			r.add(prefixPath(at, s.table.Unknown(name, s.lists...)))
 			return
 		}
@@ -300,8 +300,8 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 // whether name is a list or section.
 func (r *reader) noValue(s *section, at, name string) bool {
 	_, isList := s.table.FindList(name)
-	if s.own != nil && !isList {
-		_, isList = s.own.FindList(name)
+	if s.listTable != nil && !isList {
+		_, isList = s.listTable.FindList(name)
 	}
 	_, isSetting := s.table.Find(name)
 	_, isNames := s.table.FindNames(name)
@@ -378,8 +378,8 @@ func (s *section) set(name string, values []string) error {
 	if len(values) == 1 && s.table.Choose(join(name, values[0])) { // output: yolo
 		return nil
 	}
-	if s.other != nil {
-		return s.other(name, values)
+	if s.readUnknown != nil {
+		return s.readUnknown(name, values)
 	}
 	return s.unknown(name)
 }

@@ -66,14 +66,14 @@ func modelSection(m *workers.Config) section {
 	s := section{table: m.Table()}
 	name, _, err := workers.KindOf(m.Source)
 	kind, _ := workers.Lookup(name)
-	s.own = kind.Table()
+	s.listTable = kind.Table()
 	s.put = func(name string, value any) {
 		if m.Params == nil {
 			m.Params = map[string]any{}
 		}
 		m.Params[name] = value
 	}
-	s.other = func(name string, values []string) error {
+	s.readUnknown = func(name string, values []string) error {
 		top, _, nested := strings.Cut(name, ".")
 		switch {
 		case name == "input" && slices.Equal(values, []string{"tensors"}), name == "output" &&
@@ -84,7 +84,7 @@ func modelSection(m *workers.Config) section {
 		case err != nil:
 			return nil // an unknown source is reported separately
 		}
-		if l, ok := s.own.FindList(name); ok {
+		if l, ok := s.listTable.FindList(name); ok {
 			return coded.Errorf(coded.InvalidArgument, name,
 				"is a list of sections with %s: write it into a configuration file, see --config",
 				strings.Join(l.Describe().Below(""), ", "))

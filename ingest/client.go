@@ -20,7 +20,7 @@ type Client struct {
 	account   *access.Account   // nil only for the owner and open
 	owner     bool
 	open      bool              // a call with role.Open, without credentials
-	vouched   bool              // a Go program vouches for the client; there are no credentials
+	trusted   bool              // a Go program vouches for the client; there are no credentials
 	refused   *access.Principal // the refused principal of a client that may do nothing
 	program   string            // the program whose models the client may use, too; "" = none
 }
@@ -68,7 +68,7 @@ func (c *Client) CheckRights(n access.Need) error {
 // are limited; otherwise Gate.Enter has counted the call.
 func (c *Client) Authorize(n access.Need) error {
 	err := c.CheckRights(n)
-	if c.entered() == nil && c.principal.Limited() && !c.vouched {
+	if c.entered() == nil && c.principal.Limited() && !c.trusted {
 		c.gate.count(err)
 	}
 	return err
@@ -93,18 +93,18 @@ func (c *Client) Renew(n access.Need) (*Client, error) {
 	switch {
 	case c.owner:
 		return c, nil
-	case c.principal != nil && !c.vouched:
+	case c.principal != nil && !c.trusted:
 		p, err := c.gate.access.Current(c.principal)
 		if err != nil {
 			c.gate.access.Count(access.Expired)
 			return &Client{refused: c.principal}, err
 		}
 		now = c.gate.client(p, c.gate.access.AccountOf(p, access.Credentials{}))
-	case c.vouched:
+	case c.trusted:
 		now = c.gate.TrustedClient(c.principal)
 	}
 	err := now.CheckRights(n)
-	if c.principal != nil && !c.vouched {
+	if c.principal != nil && !c.trusted {
 		c.gate.count(err)
 	}
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Client) Err() error {
 	if err := c.entered(); err != nil {
 		return err
 	}
-	if c.principal == nil || c.vouched {
+	if c.principal == nil || c.trusted {
 		return nil
 	}
 	now, err := c.gate.access.Current(c.principal)
@@ -143,7 +143,7 @@ func (c *Client) Err() error {
 // OnEnd calls end once, with the error of Err, when the credentials of the client end. end must not block.
 // stop must be called when the connection or call has ended; end is not called after stop.
 func (c *Client) OnEnd(end func(error)) (stop func()) {
-	if c.entered() != nil || c.principal == nil || c.vouched {
+	if c.entered() != nil || c.principal == nil || c.trusted {
 		return func() {}
 	}
 	return c.gate.access.OnEnd(c.principal, end)

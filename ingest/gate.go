@@ -98,7 +98,7 @@ func (g *Gate) client(p *access.Principal, a *access.Account) *Client {
 		a.Client.Store(c)
 		return c
 	}
-	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && !c.vouched {
+	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && !c.trusted {
 		return c
 	}
 	c := &Client{gate: g, principal: p, account: a}
@@ -127,10 +127,10 @@ func (g *Gate) Identify(ctx context.Context, c access.Credentials) (*Client, err
 // user. Each call of the client begins with Client.Call.
 func (g *Gate) TrustedClient(p *access.Principal) *Client {
 	a := g.access.AccountOf(p, access.Credentials{})
-	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && c.vouched {
+	if c, _ := p.Client.Load().(*Client); c != nil && c.gate == g && c.account == a && c.trusted {
 		return c
 	}
-	c := &Client{gate: g, principal: p, account: a, vouched: true}
+	c := &Client{gate: g, principal: p, account: a, trusted: true}
 	p.Client.Store(c)
 	return c
 }

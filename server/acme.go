@@ -45,19 +45,19 @@ const (
 // request to the authority: the server requests certificates when the server starts, and autocert renews the
 // certificates.
 type authority struct {
-	names []*named
+	names []*managedName
 	http  string // the address that serves port 443
 	log   *slog.Logger
 	end   context.CancelFunc // of the requests to the authority
 }
 
-// named is a name with a certificate of the authority. Each name has its own manager, so that the server knows the
-// error for each name.
-type named struct {
-	name      string
-	manager   *autocert.Manager
-	held      atomic.Bool // the manager has a certificate
-	transport *authorityTransport
+// managedName is a name with a certificate of the authority. Each name has its own manager, so that the server knows
+// the error for each name.
+type managedName struct {
+	name           string
+	manager        *autocert.Manager
+	hasCertificate atomic.Bool // the manager has a certificate
+	transport      *authorityTransport
 }
 
 // acmeCache returns the folder of tls.acme.
@@ -87,7 +87,7 @@ func ACMECertificate(c config.ACME, name string, now time.Time) (leaf *x509.Cert
 	if err != nil {
 		return nil, false, err
 	}
-	return pair.Leaf, late(pair.Leaf, now), nil
+	return pair.Leaf, renewalOverdue(pair.Leaf, now), nil
 }
 
 // newAuthority opens the cache. The server serves cached certificates from the start.
@@ -127,7 +127,7 @@ func newAuthority(cfg *Config) (*authority, error) {
 	life, end := context.WithCancel(context.Background())
 	a.end = end
 	for _, name := range c.Domains {
-		n := &named{name: name, transport: &authorityTransport{life: life, transport: transport}}
+		n := &managedName{name: name, transport: &authorityTransport{life: life, transport: transport}}
 		open := func(to http.RoundTripper) {
 			n.manager = &autocert.Manager{
 				Prompt: autocert.AcceptTOS, Email: c.Email, Cache: cache, HostPolicy: autocert.HostWhitelist(name),
@@ -139,7 +139,7 @@ func newAuthority(cfg *Config) (*authority, error) {
 		open(offline{}) // to read only the cache
 		if _, err := cache.Get(context.Background(), name); err == nil {
 			_, err = n.request()
-			n.held.Store(err == nil)
+			n.hasCertificate.Store(err == nil)
 		}
 		open(n.transport) // without a failure, so that the first request, also for a renewal, is sent at once
 		a.names = append(a.names, n)
@@ -175,7 +175,7 @@ func accountKey(cache autocert.Cache) (crypto.Signer, error) {
 }
 
 // request returns the certificate, and requests a missing certificate from the authority, for at most five minutes.
-func (n *named) request() (*tls.Certificate, error) {
+func (n *managedName) request() (*tls.Certificate, error) {
 	// Always as a client with ECDSA, so that each name has one certificate.
 	return n.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: n.name,
 		CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
@@ -183,7 +183,7 @@ func (n *named) request() (*tls.Certificate, error) {
 
 // requestUntil calls request until ctx ends. A request that continues after ctx, because autocert cannot interrupt
 // its waits, sends nothing more.
-func (n *named) requestUntil(ctx context.Context) (c *tls.Certificate, err error) {
+func (n *managedName) requestUntil(ctx context.Context) (c *tls.Certificate, err error) {
 	done := make(chan struct{})
 	var got *tls.Certificate
 	var failed error
@@ -205,14 +205,14 @@ func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i := 0
 	if hello != nil && hello.ServerName != "" {
 		name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
-		if i = slices.IndexFunc(a.names, func(n *named) bool { return n.name == name }); i < 0 {
+		if i = slices.IndexFunc(a.names, func(n *managedName) bool { return n.name == name }); i < 0 {
 			return nil, nil // crypto/tls refuses the name
 		}
 		if slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto}) {
 			return a.names[i].manager.GetCertificate(hello) // for the authority when the authority validates the name
 		}
 	}
-	if n := a.names[i]; !n.held.Load() {
+	if n := a.names[i]; !n.hasCertificate.Load() {
 		return nil, fmt.Errorf("there is no certificate for %s yet: the log says why", n.name)
 	}
 	return a.names[i].request()
@@ -229,10 +229,10 @@ func (a *authority) run(ctx context.Context) {
 	wg.Wait()
 }
 
-func (a *authority) keep(ctx context.Context, n *named) {
+func (a *authority) keep(ctx context.Context, n *managedName) {
 	name, wait := n.name, acmeRetry
 	for {
-		before := n.held.Load()
+		before := n.hasCertificate.Load()
 		c, err := n.requestUntil(ctx)
 		if ctx.Err() != nil {
 			return
@@ -245,10 +245,10 @@ func (a *authority) keep(ctx context.Context, n *named) {
 			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme",
 				"name", name, "error", why, "do", a.advice(name, why), "again in", next)
 		case !before:
-			n.held.Store(true)
+			n.hasCertificate.Store(true)
 			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until",
 				c.Leaf.NotAfter)
-		case late(c.Leaf, time.Now()):
+		case renewalOverdue(c.Leaf, time.Now()):
 			why := n.transport.last(errors.New("the authority was not asked, or did not answer"))
 			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name,
 				"until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
@@ -261,9 +261,9 @@ func (a *authority) keep(ctx context.Context, n *named) {
 	}
 }
 
-// late reports whether the renewal of a certificate is overdue: autocert renews with a third of the lifetime left, or
-// 30 days.
-func late(c *x509.Certificate, now time.Time) bool {
+// renewalOverdue reports whether the renewal of a certificate is overdue: autocert renews with a third of the lifetime
+// left, or 30 days.
+func renewalOverdue(c *x509.Certificate, now time.Time) bool {
 	third := min(c.NotAfter.Sub(c.NotBefore)/3, 30*24*time.Hour)
 	return now.After(c.NotAfter.Add(-third + min(acmeLate, third/2)))
 }
@@ -333,22 +333,22 @@ func (t *authorityTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 		end()
 		return nil, err
 	}
-	answer.Body = &answered{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body, end}
+	answer.Body = &replyBody{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body, end}
 	if p := problemOf(answer.StatusCode, text); p != nil {
 		t.note(p)
 	}
 	return answer, nil
 }
 
-// answered is the body of an answer.
-type answered struct {
+// replyBody is the body of an answer.
+type replyBody struct {
 	io.Reader
 	io.Closer
 	end func()
 }
 
 // Close implements io.Closer.
-func (b *answered) Close() error {
+func (b *replyBody) Close() error {
 	defer b.end()
 	return b.Closer.Close()
 }

@@ -326,7 +326,7 @@ func check(t *testing.T, s *Server, trust *tls.Config) string {
 	if r.StatusCode != http.StatusOK {
 		t.Errorf("the name of the certificate as Host: %s", r.Status)
 	}
-	if late(r.TLS.PeerCertificates[0], time.Now()) {
+	if renewalOverdue(r.TLS.PeerCertificates[0], time.Now()) {
 		t.Error("a new certificate is late")
 	}
 	conn := must(grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(trust)),
@@ -487,7 +487,8 @@ func TestLate(t *testing.T) {
 		{6 * day, 4 * day, false}, {6 * day, 5 * day, true}, {9 * time.Hour, 7 * time.Hour, false},
 		{9 * time.Hour, 8 * time.Hour, true},
 	} {
-		if got := late(&x509.Certificate{NotBefore: from, NotAfter: from.Add(c.life)}, from.Add(c.age)); got != c.want {
+		cert := &x509.Certificate{NotBefore: from, NotAfter: from.Add(c.life)}
+		if got := renewalOverdue(cert, from.Add(c.age)); got != c.want {
 			t.Errorf("of %v after %v: %v", c.life, c.age, got)
 		}
 	}

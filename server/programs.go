@@ -135,13 +135,13 @@ type stage struct {
 
 // graphOf is one graph in a program's description.
 type graphOf struct {
-	Name    string   `json:"name"`
-	Steps   []stepOf `json:"steps"`
-	Outputs []string `json:"outputs"`
-	Queue   int      `json:"queue"` // most requests that wait for it
+	Name    string     `json:"name"`
+	Steps   []stepInfo `json:"steps"`
+	Outputs []string   `json:"outputs"`
+	Queue   int        `json:"queue"` // most requests that wait for it
 }
 
-type stepOf struct {
+type stepInfo struct {
 	Name      string            `json:"name"`
 	Stage     string            `json:"stage"`
 	Endpoint  string            `json:"endpoint"`

@@ -184,7 +184,7 @@ func (s *Stream) fromCache(r *Request) bool {
 	r.result.Outputs, r.result.Params = e.outputs, e.params
 	r.SentWidth, r.SentHeight = e.width, e.height
 	r.Timing.Done = Now()
-	r.counts.cacheHitTime.Add(int64(r.Timing.took()))
+	r.counts.cacheHitTime.Add(int64(r.Timing.elapsed()))
 	s.lastActive = r.Timing.Done
 	s.endLocked(r, Answered, "", nil)
 	return true

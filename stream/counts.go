@@ -127,7 +127,7 @@ func (c *FrameCounts) Refuse(why Reason, err error) {
 // do not count.
 func (r *Result) CountUnsendable(err error) {
 	if !r.Partial && r.counts != nil {
-		took := int64(r.Timing.took())
+		took := int64(r.Timing.elapsed())
 		r.counts.answering.Add(-took)
 		r.counts.failing.Add(took)
 		r.counts.unsendable[codeIndex(CodeOf(err))].Add(1)

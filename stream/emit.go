@@ -16,14 +16,14 @@ const (
 	maxEarlyWait = 10 * time.Second
 )
 
-// early holds the partial results emitted before the request's turn. Guarded by the stream's lock.
-type early struct {
+// earlyResults holds the partial results emitted before the request's turn. Guarded by the stream's lock.
+type earlyResults struct {
 	results []*Result
 	waited  time.Duration // by the worker
 	room    chan struct{} // closed when the worker need not wait any longer; nil = no worker waits
 }
 
-func (e *early) wake() {
+func (e *earlyResults) wake() {
 	if e != nil && e.room != nil {
 		close(e.room)
 		e.room = nil
@@ -118,7 +118,7 @@ func (s *Stream) emit(r *Request, p *Result) bool {
 		return true
 	}
 	if r.early == nil {
-		r.early = &early{}
+		r.early = &earlyResults{}
 	}
 	r.early.results = append(r.early.results, p)
 	return true

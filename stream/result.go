@@ -62,8 +62,8 @@ type Timing struct {
 	Done     Instant // the result was ready
 }
 
-// took returns the time from receipt to ending.
-func (t *Timing) took() time.Duration { return max(t.Done.Sub(t.Received), 0) }
+// elapsed returns the time from receipt to ending.
+func (t *Timing) elapsed() time.Duration { return max(t.Done.Sub(t.Received), 0) }
 
 // Release releases the memory of the outputs. The sink calls Release after writing or discarding the result. A second
 // call has no effect.

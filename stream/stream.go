@@ -279,8 +279,8 @@ type Request struct {
 	detached       bool    // holds the token, but its state has left the stream: see DetachState
 	detachedStates *states // of a detached or ended request, until its run has returned; or nil
 
-	onEnd  func() // see OnEnd; under the stream's lock
-	early  *early // partial results emitted before the turn, or nil; under the stream's lock
+	onEnd  func()        // see OnEnd; under the stream's lock
+	early  *earlyResults // partial results emitted before the turn, or nil; under the stream's lock
 	result Result
 	single [1]Tensor // storage for the common single output
 }

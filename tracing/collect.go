@@ -81,7 +81,7 @@ func (c *collector) newScrape() *scrape {
 		r.groups = c.o.Groups()
 		c.m.removeUnlisted(r.groups)
 	}
-	r.series = c.m.counted()
+	r.series = c.m.sortedSeries()
 	if c.o.Memory != nil {
 		m := c.o.Memory()
 		r.memory = &m

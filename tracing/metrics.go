@@ -155,8 +155,8 @@ func (m *Metrics) remove(key modelVersion) {
 	}
 }
 
-// counted returns the series of all models, sorted.
-func (m *Metrics) counted() []*series {
+// sortedSeries returns the series of all models, sorted.
+func (m *Metrics) sortedSeries() []*series {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.SortedFunc(maps.Values(m.models), func(a, b *series) int {

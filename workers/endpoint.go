@@ -63,7 +63,7 @@ func (e *endpoint) route(old *endpoint, p plan) (err error) {
 	for _, c := range p.Versions {
 		all[c.Version] = true
 	}
-	for _, bad := range p.Bad {
+	for _, bad := range p.Unreadable {
 		all[bad.Version] = true
 	}
 	if old != nil && p.only != "" {

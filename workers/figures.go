@@ -22,7 +22,7 @@ type Figures struct {
 }
 
 // add counts a run batch, and adds the batch's answered frames to n.
-func (f *figures) add(b *batching.Batch, rows int, n *answered) {
+func (f *figures) add(b *batching.Batch, rows int, n *answeredTotals) {
 	f.rows.Add(uint64(rows))
 	for _, r := range b.Requests {
 		if r.Outcome() != stream.Answered {
@@ -49,7 +49,7 @@ func (g *Group) addTaken(r *stream.Request) {
 	g.gather.Lock()
 	g.figures.addFrame(&r.Timing)
 	g.gather.Unlock()
-	var n answered
+	var n answeredTotals
 	n.add(r)
 	g.totals.ran.add(n, r.Rows, r.Timing.Dequeued, r.Timing.Started, r.Timing.Done, r.Timing.Done, true)
 }

@@ -46,13 +46,13 @@ type Group struct {
 	stopOnce sync.Once
 
 	// Only the manager uses these, in the turn of the model's changes.
-	added int           // workers that requests have added to the configured number
-	files modelFiles    // state of the files at the load
-	sent  *SentFiles    // files of the load request; nil = none
-	took  time.Duration // duration of the load
+	added    int           // workers that requests have added to the configured number
+	files    modelFiles    // state of the files at the load
+	sent     *SentFiles    // files of the load request; nil = none
+	loadTime time.Duration // duration of the load
 
-	own    atomic.Int64 // workers that the configuration sets
-	wanted atomic.Int32 // workers, by the configuration or the last change at run time; some may have failed since
+	configuredWorkers atomic.Int64 // workers that the configuration sets
+	targetWorkers     atomic.Int32 // workers, by the configuration or the last change at run time; some may have failed
 
 	fileRuns fileRuns               // of a model that takes files
 	shadow   atomic.Pointer[shadow] // gets copies of the requests; nil = none
@@ -153,7 +153,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		}
 		m.Cache = stream.NewCache(n)
 	}
-	n := min(g.cfg.Instances, int(g.wanted.Load()))
+	n := min(g.cfg.Instances, int(g.targetWorkers.Load()))
 	if g.staged() {
 		n = 1
 	}
@@ -229,7 +229,7 @@ func (g *Group) staged() bool { return g.model.App != nil && g.model.App.Parts !
 // size returns the number of workers; for a program of several stages, the factor for the workers of the stages.
 func (g *Group) size() int {
 	if g.staged() {
-		return int(g.wanted.Load())
+		return int(g.targetWorkers.Load())
 	}
 	return g.Workers()
 }
@@ -651,7 +651,7 @@ func (g *Group) done(r *runner, b *batching.Batch, t batchTimes) {
 	if t.rows > 0 && g.hooks.Run != nil {
 		g.hooks.Run(BatchRun{Batch: b, Started: t.started, Ended: t.ended, Err: t.err})
 	}
-	var n answered
+	var n answeredTotals
 	g.gather.Lock()
 	g.batchEnded(r)
 	if t.rows > 0 {

@@ -25,7 +25,7 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
-	g.wanted.Store(int32(n))
+	g.targetWorkers.Store(int32(n))
 	if err := g.checkUses(); err != nil {
 		ledger.drop(g.totals, g, stream.Now())
 		return nil, err

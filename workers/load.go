@@ -438,7 +438,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		}
 	}
 	var errs []error
-	for _, bad := range p.Bad {
+	for _, bad := range p.Unreadable {
 		bad.Err = p.Files.Named(bad.Err)
 		m.fail(modelVersion{next.name, bad.Version}, bad.Err)
 		errs = append(errs, fmt.Errorf("version %s: %w", bad.Version, bad.Err))
@@ -490,7 +490,7 @@ func (m *Manager) replace(old, next *endpoint) {
 			return o.cfg.Version == g.cfg.Version || len(next.groups) == 1
 		})
 		if !had[g] && !swapped {
-			m.logGroup("a model was loaded", g, "workers", g.Workers(), "took", g.took)
+			m.logGroup("a model was loaded", g, "workers", g.Workers(), "took", g.loadTime)
 		}
 	}
 	for _, g := range ends {
@@ -581,8 +581,8 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 	if last != nil {
 		if g := last.version(cfg.Version); g != nil {
 			added = g.added
-			if n += added; cfg.request["instances"] == nil && int(g.own.Load()) == own {
-				n = int(g.wanted.Load())
+			if n += added; cfg.request["instances"] == nil && int(g.configuredWorkers.Load()) == own {
+				n = int(g.targetWorkers.Load())
 			}
 		}
 	}
@@ -590,20 +590,20 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 		if err := was.checkUses(); err != nil {
 			return nil, err
 		}
-		if (scaled || int(was.own.Load()) != own) && was.size() != n {
+		if (scaled || int(was.configuredWorkers.Load()) != own) && was.size() != n {
 			if err := m.scale(ctx, was, n); err != nil {
 				return nil, err
 			}
 		}
 		was.files = files
-		was.own.Store(int64(own))
+		was.configuredWorkers.Store(int64(own))
 		return was, nil
 	}
 	if g, err = m.startVersion(ctx, cfg, files, n); err != nil {
 		return nil, err
 	}
 	g.sent, g.added = sent, added
-	g.own.Store(int64(own))
+	g.configuredWorkers.Store(int64(own))
 	return g, nil
 }
 
@@ -694,7 +694,7 @@ func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles
 		g.stop()
 		return nil, err
 	}
-	g.took = stream.Now().Sub(begun)
+	g.loadTime = stream.Now().Sub(begun)
 	return g, nil
 }
 

@@ -95,9 +95,9 @@ func (s *SentFiles) Named(err error) error {
 
 // Definition is the meaning of a model's name for a load: a configuration for each version.
 type Definition struct {
-	Versions []Config // at least one, all with the model's name
-	Bad      []Listed // further versions to serve, unreadable, with Err
-	Notes    []string // unused parts of the model's configuration, for the log
+	Versions   []Config // at least one, all with the model's name
+	Unreadable []Listed // further versions to serve, unreadable, with Err
+	Notes      []string // unused parts of the model's configuration, for the log
 	// Files are the files sent by a load request; nil = none.
 	Files *SentFiles
 }

@@ -37,13 +37,13 @@ type ran struct {
 	sizes map[int]*SizeStat // at most MaxBatch
 }
 
-// answered are the answered frames of a batch.
-type answered struct {
+// answeredTotals are the answered frames of a batch.
+type answeredTotals struct {
 	frames, rows uint64
 	queue        time.Duration
 }
 
-func (n *answered) add(r *stream.Request) {
+func (n *answeredTotals) add(r *stream.Request) {
 	n.frames++
 	n.rows += uint64(r.Rows)
 	n.queue += max(r.Timing.Dequeued.Sub(r.Timing.Received), 0)
@@ -51,7 +51,7 @@ func (n *answered) add(r *stream.Request) {
 
 // add counts a batch with the given rows and the times of its begin, start, run and end. ok reports whether the run
 // succeeded.
-func (x *ran) add(n answered, rows int, begun, started, done, ended stream.Instant, ok bool) {
+func (x *ran) add(n answeredTotals, rows int, begun, started, done, ended stream.Instant, ok bool) {
 	input, infer, output := max(started.Sub(begun), 0), max(done.Sub(started), 0), max(ended.Sub(done), 0)
 	x.mu.Lock()
 	defer x.mu.Unlock()

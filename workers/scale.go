@@ -25,7 +25,7 @@ func (m *Manager) Scale(ctx context.Context, name string, n int) error {
 // stages, whose change is up to the caller. After an error, the workers already added stay.
 func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
 	if g.staged() {
-		g.wanted.Store(int32(n))
+		g.targetWorkers.Store(int32(n))
 		return nil
 	}
 	before := g.Workers()
@@ -36,8 +36,8 @@ func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
 		err = g.addWorker(ctx)
 	}
 	after := g.Workers()
-	if g.wanted.Store(int32(n)); err != nil {
-		g.wanted.Store(int32(after))
+	if g.targetWorkers.Store(int32(n)); err != nil {
+		g.targetWorkers.Store(int32(after))
 	}
 	if after != before {
 		m.logGroup("the workers of a model were changed", g, "from", before, "to", after)

@@ -48,7 +48,7 @@ func (e *endpoint) withSettings(sent Definition) (*Definition, error) {
 // number.
 func (g *Group) settings() Config {
 	cfg := g.cfg
-	cfg.Instances = int(g.own.Load())
+	cfg.Instances = int(g.configuredWorkers.Load())
 	return cfg
 }
 

@@ -208,7 +208,7 @@ func (r *run) drain() {
 			r.second()
 			next += time.Second
 		}
-		if r.forced || r.settled() {
+		if r.forced || r.allEnded() {
 			break
 		}
 		select {
@@ -221,8 +221,8 @@ func (r *run) drain() {
 	r.second()
 }
 
-// settled reports whether no stream waits for an ending.
-func (r *run) settled() bool {
+// allEnded reports whether no stream waits for an ending.
+func (r *run) allEnded() bool {
 	for _, l := range r.senders {
 		select {
 		case <-l.failed:
@@ -261,9 +261,9 @@ type firstFrames struct {
 	text    string // of the common error
 }
 
-// judge stops the sending when the first Config.GiveUp frames all failed with the same error. e is an ending of a
+// checkGiveUp stops the sending when the first Config.GiveUp frames all failed with the same error. e is an ending of a
 // frame.
-func (r *run) judge(e *Ending) {
+func (r *run) checkGiveUp(e *Ending) {
 	f := &r.first
 	if r.cfg.GiveUp == 0 || f.decided.Load() {
 		return

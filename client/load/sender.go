@@ -23,7 +23,7 @@ type sender struct {
 	unsent uint64 // due, but not sent
 
 	mu      sync.Mutex
-	unended unended
+	unended openFrames
 
 	answered atomic.Uint64 // answers in the measured time
 }
@@ -197,7 +197,7 @@ func (l *sender) ended(e Ending) {
 	}
 	l.mu.Unlock()
 	if ok && !e.Partial {
-		l.run.judge(&e)
+		l.run.checkGiveUp(&e)
 	}
 	if ok && !e.Partial && l.slots != nil {
 		<-l.slots

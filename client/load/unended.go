@@ -8,9 +8,9 @@ type sentFrame struct {
 	open      bool
 }
 
-// unended has the frames of a stream without an ending, by number, in a ring, since frames end in nearly the order of
-// sending.
-type unended struct {
+// openFrames has the frames of a stream without an ending, by number, in a ring, since frames end in nearly the order
+// of sending.
+type openFrames struct {
 	ring  []sentFrame // the length is a power of two
 	first uint64      // the oldest frame possibly open
 	next  uint64      // the number of the next frame
@@ -18,7 +18,7 @@ type unended struct {
 }
 
 // put adds a frame with the number next.
-func (p *unended) put(due, sent time.Duration) {
+func (p *openFrames) put(due, sent time.Duration) {
 	if int(p.next-p.first) == len(p.ring) {
 		bigger := make([]sentFrame, max(2*len(p.ring), 16))
 		for n := p.first; n < p.next; n++ {
@@ -31,10 +31,10 @@ func (p *unended) put(due, sent time.Duration) {
 	p.open++
 }
 
-func (p *unended) at(n uint64) *sentFrame { return &p.ring[n&uint64(len(p.ring)-1)] }
+func (p *openFrames) at(n uint64) *sentFrame { return &p.ring[n&uint64(len(p.ring)-1)] }
 
 // get returns the open frame n, and removes the frame if remove is set.
-func (p *unended) get(n uint64, remove bool) (m sentFrame, ok bool) {
+func (p *openFrames) get(n uint64, remove bool) (m sentFrame, ok bool) {
 	if n < p.first || n >= p.next || !p.at(n).open {
 		return m, false
 	}
@@ -50,14 +50,14 @@ func (p *unended) get(n uint64, remove bool) (m sentFrame, ok bool) {
 }
 
 // markSent sets the sending time of frame n, unless the frame has ended.
-func (p *unended) markSent(n uint64, sent time.Duration) {
+func (p *openFrames) markSent(n uint64, sent time.Duration) {
 	if n >= p.first && p.at(n).open {
 		p.at(n).sent = sent
 	}
 }
 
 // undo reverts the last put, because the frame was not sent. undo returns false if the frame has ended nevertheless.
-func (p *unended) undo() bool {
+func (p *openFrames) undo() bool {
 	_, ok := p.get(p.next-1, true)
 	return ok
 }

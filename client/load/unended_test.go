@@ -23,7 +23,7 @@ func TestFairness(t *testing.T) {
 
 func TestUnended(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p unended
+		var p openFrames
 		model := map[uint64]time.Duration{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch n := rapid.Uint64Range(0, p.next+2).Draw(t, "n"); rapid.IntRange(0, 3).Draw(t, "do") {

@@ -191,7 +191,7 @@ var notFinite = regexp.MustCompile(`NaN|-?Infinity`)
 func elementsJSON(t *stream.Tensor) (data json.RawMessage, params stream.Params, err error) {
 	switch t.Datatype {
 	case stream.Float16, stream.BFloat:
-		t = widened(t)
+		t = toFloat32(t)
 	case stream.Bytes:
 		list := elements(t)
 		if slices.ContainsFunc(list, func(e []byte) bool { return !utf8.Valid(e) }) {

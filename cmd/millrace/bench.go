@@ -242,12 +242,12 @@ func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File
 	}
 	if !r.OK() {
 		return fmt.Errorf("%d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted,
-			r.Unexpected, lost(r))
+			r.Unexpected, lostFrames(r))
 	}
 	return nil
 }
 
-func lost(r *load.Report) (n uint64) {
+func lostFrames(r *load.Report) (n uint64) {
 	for _, k := range r.Lost {
 		n += k
 	}

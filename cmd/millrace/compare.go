@@ -101,8 +101,8 @@ func (d *comparison) print(w io.Writer) error {
 		both("model", func(s *side) string { return strings.TrimSuffix(s.Model+" "+s.Version, " ") }),
 		both("frames", func(s *side) string { return strconv.Itoa(s.Frames) }),
 		both("results", func(s *side) string { return strconv.Itoa(s.Results) }),
-		both("dropped", func(s *side) string { return counted(total(s.Drops), s.Drops) }),
-		both("failed", func(s *side) string { return counted(total(s.Errors), s.Errors) }),
+		both("dropped", func(s *side) string { return countText(total(s.Drops), s.Drops) }),
+		both("failed", func(s *side) string { return countText(total(s.Errors), s.Errors) }),
 		both("lost", func(s *side) string { return strconv.Itoa(s.Lost) }),
 		both("sent to result", func(s *side) string { return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", s.P50, s.P99) }),
 		both("in the model", func(s *side) string {

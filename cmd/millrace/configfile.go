@@ -100,7 +100,7 @@ func (p filePlace) value(s config.Setting) (value string, example bool) {
 	var defaults []string
 	switch {
 	case s.Default != "":
-		defaults = []string{quoted(s.Default)}
+		defaults = []string{quoteYAML(s.Default)}
 	case s.List && s.Unset == "":
 		defaults = []string{"[]"}
 	case s.Unset == "":
@@ -113,11 +113,11 @@ func (p filePlace) value(s config.Setting) (value string, example bool) {
 	}
 	switch {
 	case s.Example != "" && s.List && s.Example[0] != '[':
-		return "[" + quoted(s.Example) + "]", true
+		return "[" + quoteYAML(s.Example) + "]", true
 	case s.Example != "" && s.List:
 		return s.Example, true
 	case s.Example != "" || s.Default != "":
-		return quoted(cmp.Or(s.Example, s.Default)), true
+		return quoteYAML(cmp.Or(s.Example, s.Default)), true
 	}
 	candidates := p.candidates(s)
 	for _, value := range candidates {
@@ -154,8 +154,8 @@ func (p filePlace) candidates(s config.Setting) (out []string) {
 	return append(slices.Concat(out, words), "8", "0.5", "20", "1000", "5s", "64MiB", "true")
 }
 
-// quoted returns a value as YAML.
-func quoted(value string) string {
+// quoteYAML returns a value as YAML.
+func quoteYAML(value string) string {
 	if value == "" || strings.ContainsAny(value[:1], "*&!|>%@`\"'[]{}#,?:- ") || strings.Contains(value, ": ") ||
 		strings.Contains(value, " #") {
 		return fmt.Sprintf("%q", value)

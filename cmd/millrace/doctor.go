@@ -37,8 +37,8 @@ type diagnosis struct {
 	Do     string `json:"do,omitempty"` // what to do about it
 }
 
-// passed returns the diagnosis of a successful check.
-func passed(what, format string, args ...any) diagnosis {
+// healthyDiagnosis returns the diagnosis of a successful check.
+func healthyDiagnosis(what, format string, args ...any) diagnosis {
 	return diagnosis{What: what, State: healthy, Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -79,7 +79,7 @@ doctor takes the settings of millrace serve. doctor loads no models: use millrac
 				"mend it; docs/millrace.yaml lists all settings"})
 			d.cfg = server.Config{}.WithDefaults()
 		} else {
-			d.found = append(d.found, passed("configuration", "%d models, %d streams", len(cfg.Models),
+			d.found = append(d.found, healthyDiagnosis("configuration", "%d models, %d streams", len(cfg.Models),
 				len(cfg.Streams)))
 		}
 		d.examine(c.Context())
@@ -137,7 +137,7 @@ func (d *doctor) certificates(ctx context.Context) (found []diagnosis) {
 	for _, name := range acme.Domains {
 		leaf, late, err := server.ACMECertificate(acme, name, time.Now())
 		if err == nil && !late {
-			found = append(found, passed("certificate", "for %s until %s", name,
+			found = append(found, healthyDiagnosis("certificate", "for %s until %s", name,
 				leaf.NotAfter.UTC().Format(time.DateTime)))
 			continue
 		}
@@ -199,7 +199,7 @@ func (d *doctor) onnx() diagnosis {
 	path, err := onnx.Library()
 	switch {
 	case err == nil:
-		return passed("onnx runtime", "%s", path)
+		return healthyDiagnosis("onnx runtime", "%s", path)
 	case !onnx.Built:
 		return diagnosis{"onnx runtime", warns, err.Error(), "install that archive, if there are ONNX models"}
 	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" ||
@@ -223,7 +223,7 @@ func (d *doctor) ports(ctx context.Context) (found []diagnosis) {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Addr)
 		if err == nil {
 			_ = ln.Close()
-			found = append(found, passed(what, "%s is free", l.Addr))
+			found = append(found, healthyDiagnosis(what, "%s is free", l.Addr))
 			continue
 		}
 		owner := portOwner(l.Addr)
@@ -232,7 +232,7 @@ func (d *doctor) ports(ctx context.Context) (found []diagnosis) {
 			found = append(found, diagnosis{what, fails, err.Error(),
 				"choose an address that this machine has, and a port above 1024 unless root runs the server"})
 		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isNamed(ctx, l.Addr, d.cfg.Name):
-			found = append(found, passed(what, "%s is in use%s, which is a millrace server", l.Addr,
+			found = append(found, healthyDiagnosis(what, "%s is in use%s, which is a millrace server", l.Addr,
 				cmp.Or(owner, " by a program")))
 		default:
 			found = append(found, diagnosis{what, fails, l.Addr + " is in use" + owner,
@@ -252,13 +252,13 @@ func socketSymptom(ctx context.Context, what string, l server.Listener) diagnosi
 		return diagnosis{what, fails, err.Error(), "choose another path: " + flag}
 	}
 	if listens(ctx, l.Addr) {
-		return passed(what, "%s is in use by a server", l.Addr)
+		return healthyDiagnosis(what, "%s is in use by a server", l.Addr)
 	}
 	path, _ := accept.SocketPath(l.Addr)
 	if at, err := os.Lstat(path); err == nil && at.Mode().Type() != fs.ModeSocket {
 		return diagnosis{what, fails, path + " is not a unix socket", "remove it, or choose another path: " + flag}
 	}
-	return passed(what, "%s is free", l.Addr)
+	return healthyDiagnosis(what, "%s is free", l.Addr)
 }
 
 // isNamed reports whether a server called name answers at an address.
@@ -299,12 +299,12 @@ func (d *doctor) server(ctx context.Context) (found []diagnosis) {
 			}
 			do = "give a key that has the role watch, with --token-file FILE or the variable " + config.EnvToken
 		case !d.named:
-			return []diagnosis{passed("server", "none answers at %s", cl.Addr())}
+			return []diagnosis{healthyDiagnosis("server", "none answers at %s", cl.Addr())}
 		}
 		return []diagnosis{{"server", state, err.Error(), do}}
 	}
 	skew := st.Time.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
-	s := passed("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version,
+	s := healthyDiagnosis("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version,
 		time.Duration(st.UptimeSeconds)*time.Second)
 	if st.State != "ready" && st.State != "starting" {
 		s.State, s.Do = fails, "see the models below, and the server's log"

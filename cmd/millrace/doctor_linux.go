@@ -21,11 +21,11 @@ func clock() diagnosis {
 	state, err := unix.Adjtimex(&t)
 	switch {
 	case err != nil:
-		return passed(what, "source %s; whether it is synchronised cannot be read: %v", name, err)
+		return healthyDiagnosis(what, "source %s; whether it is synchronised cannot be read: %v", name, err)
 	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
 		return diagnosis{what, warns,
 			"is not synchronised by NTP: ages of frames with times of other machines are wrong",
 			"timedatectl set-ntp true, or install chrony"}
 	}
-	return passed(what, "synchronised, source %s", name)
+	return healthyDiagnosis(what, "synchronised, source %s", name)
 }

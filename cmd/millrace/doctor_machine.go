@@ -36,7 +36,7 @@ func processorsUsed() diagnosis {
 		return diagnosis{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all),
 			"raise the CPU limit of the container, or unset GOMAXPROCS, if the server is to have more"}
 	}
-	return passed("processors", "%s/%s, %d", runtime.GOOS, runtime.GOARCH, all)
+	return healthyDiagnosis("processors", "%s/%s, %d", runtime.GOOS, runtime.GOARCH, all)
 }
 
 // memory compares memory.budget with the memory of the machine and the container.
@@ -46,7 +46,7 @@ func (d *doctor) memory() diagnosis {
 	budget := d.cfg.Memory.Budget
 	switch {
 	case limit == 0:
-		return passed(what, "budget %s; the machine does not say how much it has", byteText(budget))
+		return healthyDiagnosis(what, "budget %s; the machine does not say how much it has", byteText(budget))
 	case budget > limit:
 		return diagnosis{what, fails, fmt.Sprintf("memory.budget is %s, and %s has %s", byteText(budget), where,
 			byteText(limit)), "set memory.budget to half of it at most, or give the server more"}
@@ -54,7 +54,7 @@ func (d *doctor) memory() diagnosis {
 		return diagnosis{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it",
 			byteText(budget), byteText(limit), where), "lower memory.budget, or give the server more"}
 	}
-	return passed(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
+	return healthyDiagnosis(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
 }
 
 // openFiles compares the limit of open files with the configured number of connections.
@@ -75,9 +75,9 @@ func (d *doctor) openFiles() diagnosis {
 		return diagnosis{what, warns, fmt.Sprintf("%d are allowed: fewer than limits.max_connections (%d) need", have,
 			d.cfg.Limits.MaxConnections), do}
 	case have > math.MaxInt64/2:
-		return passed(what, "no limit")
+		return healthyDiagnosis(what, "no limit")
 	}
-	return passed(what, "%d are allowed", have)
+	return healthyDiagnosis(what, "%d are allowed", have)
 }
 
 // notPure says where libraries are built in.
@@ -85,7 +85,7 @@ const notPure = "install the archive of the release without pure-go in its name,
 
 func turbojpeg() diagnosis {
 	if codec.Turbo {
-		return passed("libjpeg-turbo", "built in")
+		return healthyDiagnosis("libjpeg-turbo", "built in")
 	}
 	return diagnosis{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long",
 		notPure + "apt-get install libjpeg-dev, make build"}
@@ -93,7 +93,7 @@ func turbojpeg() diagnosis {
 
 func libwebp() diagnosis {
 	if codec.LibWebP {
-		return passed("libwebp", "built in")
+		return healthyDiagnosis("libwebp", "built in")
 	}
 	return diagnosis{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long",
 		notPure + "apt-get install libwebp-dev, make build"}
@@ -117,7 +117,7 @@ func ffmpegSymptoms(ctx context.Context) (found []diagnosis) {
 			found = append(found, diagnosis{p.name, warns, p.loss + ": " + err.Error(), install})
 			continue
 		}
-		found = append(found, passed(p.name, "%s", line))
+		found = append(found, healthyDiagnosis(p.name, "%s", line))
 	}
 	if found[0].State != healthy {
 		return found
@@ -140,7 +140,7 @@ func ffmpegSymptoms(ctx context.Context) (found []diagnosis) {
 				"install an ffmpeg that has them: " + install})
 			continue
 		}
-		found = append(found, passed(what, "%s", strings.Join(list.wanted, ", ")))
+		found = append(found, healthyDiagnosis(what, "%s", strings.Join(list.wanted, ", ")))
 	}
 	return found
 }
@@ -157,16 +157,16 @@ func sandbox(ctx context.Context, set string) diagnosis {
 			"sandbox is off: ffmpeg, which reads what clients send, can read and write what " +
 				"the server can", "unset it"}
 	case errors.Is(err, exec.ErrNotFound):
-		return passed(what, "there is no ffmpeg to confine")
+		return healthyDiagnosis(what, "there is no ffmpeg to confine")
 	case err != nil && set == config.SandboxRequire:
 		return diagnosis{what, fails, "sandbox is require: " + err.Error(), "mend this, or set sandbox to auto"}
 	case err != nil:
 		return diagnosis{what, warns, err.Error(),
 			"use a kernel with Landlock, and an ffmpeg of the system's packages (not a snap), or set sandbox to off"}
 	case abi < 4:
-		return passed(what, "files, with Landlock %d; ports of TCP need Linux 6.7", abi)
+		return healthyDiagnosis(what, "files, with Landlock %d; ports of TCP need Linux 6.7", abi)
 	default:
-		return passed(what, "files and connections, with Landlock %d", abi)
+		return healthyDiagnosis(what, "files and connections, with Landlock %d", abi)
 	}
 }
 
@@ -175,8 +175,9 @@ func (d *doctor) programs(ctx context.Context) diagnosis {
 	const what = "sandbox of programs"
 	set := d.cfg.Confine.Programs
 	if set == config.SandboxOff {
-		return passed(what, "confine.programs is off: models that are programs, and exec sources, can read and "+
-			"write what the server can")
+		return healthyDiagnosis(what,
+			"confine.programs is off: models that are programs, and exec sources, can read and "+
+				"write what the server can")
 	}
 	options := workers.ManagerOptions{Log: slog.New(slog.DiscardHandler)}
 	err := cmp.Or(child.SandboxError(), server.ConfinePrograms(&d.cfg, &options))
@@ -190,16 +191,16 @@ func (d *doctor) programs(ctx context.Context) diagnosis {
 	case err != nil:
 		return diagnosis{what, warns, err.Error(), "mend this, or set confine.programs to off"}
 	case confine.UnsupportedRestrictions() != "":
-		return passed(what, "with Landlock %d; %s", child.LandlockABI(), confine.UnsupportedRestrictions())
+		return healthyDiagnosis(what, "with Landlock %d; %s", child.LandlockABI(), confine.UnsupportedRestrictions())
 	}
-	return passed(what, "files, network and signals, with Landlock %d", child.LandlockABI())
+	return healthyDiagnosis(what, "files, network and signals, with Landlock %d", child.LandlockABI())
 }
 
 // hardware tries the hardware decoding of videos, like the server at its start.
 func hardware(ctx context.Context, set string) diagnosis {
 	const what = "hardware decoding"
 	f := video.FindHardware(ctx, set, "")
-	s := passed(what, "sources.hwaccel is %s: %s", set, strings.ReplaceAll(f.String(), "; ", "\n"))
+	s := healthyDiagnosis(what, "sources.hwaccel is %s: %s", set, strings.ReplaceAll(f.String(), "; ", "\n"))
 	if f.Use == "" && set != video.HardwareAuto && set != video.HardwareNone {
 		s.State, s.Do = fails, "install the driver and its library for this user (docs/streams.md, Hardware "+
 			"decoding), or set sources.hwaccel to auto or none"
@@ -241,14 +242,14 @@ func gpus(ctx context.Context) (found []diagnosis) {
 			found = append(found, diagnosis{"nvidia gpu", warns, "nvidia-smi failed: " + cmp.Or(text, fmt.Sprint(err)),
 				"check the driver: dmesg | grep -i nvrm; in a container, start it with --gpus all"})
 		} else {
-			found = append(found, passed("nvidia gpu", "%s", text))
+			found = append(found, healthyDiagnosis("nvidia gpu", "%s", text))
 		}
 	} else if len(devices) > 0 {
 		found = append(found, diagnosis{"nvidia gpu", warns, strings.Join(devices, ", ") +
 			" is here, and nvidia-smi is not", "install the driver's tools, to see whether it works"})
 	}
 	if nodes, _ := filepath.Glob("/dev/dri/renderD*"); len(nodes) > 0 {
-		s := passed("render nodes", "%s", strings.Join(nodes, ", "))
+		s := healthyDiagnosis("render nodes", "%s", strings.Join(nodes, ", "))
 		if f, err := os.OpenFile(nodes[0], os.O_RDWR, 0); err != nil {
 			s.State, s.Detail, s.Do = warns, err.Error(), "add the server's user to the group render or video"
 		} else {
@@ -257,7 +258,7 @@ func gpus(ctx context.Context) (found []diagnosis) {
 		found = append(found, s)
 	}
 	if len(found) == 0 {
-		return []diagnosis{passed("gpu", "none: models run on the processors")}
+		return []diagnosis{healthyDiagnosis("gpu", "none: models run on the processors")}
 	}
 	return found
 }

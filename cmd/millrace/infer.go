@@ -68,7 +68,7 @@ UTF-8, all elements are in base64, and the output has "parameters":{"content_typ
 	f.IntVar(&deadlineMS, "deadline-ms", 0, "time in which a request must be answered (the model's)")
 	f.StringVar(&in.overlay.to, "overlay", "",
 		"write the picture with its boxes to this file (.png or .jpg), or each picture to this folder")
-	f.StringArrayVar(&in.saves.given, "save", nil,
+	f.StringArrayVar(&in.saves.flags, "save", nil,
 		"write an output to a file, as OUTPUT=FILE; may be given several times")
 	f.BoolVar(&in.out.asJSON, "json", false, "each answer as JSON of the Open Inference Protocol, one on each line")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -109,10 +109,10 @@ func summaryRows(s *play.Summary) [][]string {
 		{"model", s.Model},
 		{"frames", fmt.Sprintf("%d in %.1f s", s.Frames, s.Seconds)},
 		{"results", strconv.Itoa(s.Results)},
-		{"dropped", counted(s.Dropped(), s.Drops)},
+		{"dropped", countText(s.Dropped(), s.Drops)},
 	}
 	if n := s.Failed(); n > 0 {
-		rows = append(rows, []string{"failed", counted(n, s.Errors) + ": " + s.Message})
+		rows = append(rows, []string{"failed", countText(n, s.Errors) + ": " + s.Message})
 	}
 	if s.Lost > 0 {
 		rows = append(rows, []string{"lost", strconv.Itoa(s.Lost)})
@@ -132,8 +132,8 @@ func summaryRows(s *play.Summary) [][]string {
 	return rows
 }
 
-// counted returns text such as "3 (2 stale, 1 superseded)".
-func counted[K ~string](n int, by map[K]int) string {
+// countText returns text such as "3 (2 stale, 1 superseded)".
+func countText[K ~string](n int, by map[K]int) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(by)) {
 		parts = append(parts, fmt.Sprintf("%d %s", by[k], string(k)))

@@ -20,7 +20,7 @@ import (
 
 // savedOutputs are the files for outputs saved by infer.
 type savedOutputs struct {
-	given []string // each OUTPUT=FILE
+	flags []string // each OUTPUT=FILE
 	list  []saved
 }
 
@@ -29,10 +29,10 @@ type saved struct{ output, file string }
 
 // open checks the given flags. files are the files to send; many = there may be several answers.
 func (s *savedOutputs) open(files []string, many bool) error {
-	if many && len(s.given) > 0 {
+	if many && len(s.flags) > 0 {
 		return usagef("--save: is for one picture or request: send the pictures one by one")
 	}
-	for _, text := range s.given {
+	for _, text := range s.flags {
 		output, file, ok := strings.Cut(text, "=")
 		if !ok || output == "" || file == "" || file == "-" {
 			return usagef("--save: %q is not OUTPUT=FILE", text)
@@ -193,7 +193,7 @@ var npyTypes = map[stream.Datatype]string{
 // and the elements.
 func writeNPY(w io.Writer, t *stream.Tensor) error {
 	if t.Datatype == stream.BFloat {
-		t = widened(t)
+		t = toFloat32(t)
 	}
 	shape := ""
 	for _, n := range t.Shape {
@@ -210,8 +210,8 @@ func writeNPY(w io.Writer, t *stream.Tensor) error {
 	return err
 }
 
-// widened returns a tensor of FP16 or BF16 as FP32, without loss.
-func widened(t *stream.Tensor) *stream.Tensor {
+// toFloat32 returns a tensor of FP16 or BF16 as FP32, without loss.
+func toFloat32(t *stream.Tensor) *stream.Tensor {
 	out := stream.Tensor{Name: t.Name, Datatype: stream.Float32, Shape: t.Shape}
 	for i := 0; i+1 < len(t.Data); i += 2 {
 		bits := binary.LittleEndian.Uint16(t.Data[i:])

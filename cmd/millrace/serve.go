@@ -124,15 +124,15 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 // = no server was made.
 func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error),
 	named func(error) error) (*server.Server, error) {
-	j := serving{cfg: cfg, again: again, named: named}
+	j := serving{cfg: cfg, reloadConfig: again, named: named}
 	return j.run(c)
 }
 
 // serving is a server that a command runs, see serveConfig.
 type serving struct {
-	cfg   server.Config
-	again func() (server.Config, error)
-	named func(error) error
+	cfg          server.Config
+	reloadConfig func() (server.Config, error)
+	named        func(error) error
 	// work is called with the ready server in place of the ready line. The server ends when work has returned, and ctx
 	// ends with the command and with the server. nil = the server ends with the command.
 	work func(ctx context.Context, s *server.Server) error
@@ -163,7 +163,7 @@ func (j *serving) run(c *cobra.Command) (*server.Server, error) {
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)
-		reload(c.Context(), s, rotate, j.again, named)
+		reload(c.Context(), s, rotate, j.reloadConfig, named)
 	}()
 	serving, stop := context.WithCancelCause(context.WithoutCancel(c.Context()))
 	defer stop(nil)

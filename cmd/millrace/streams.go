@@ -440,7 +440,7 @@ func listed[K ~string](by map[K]uint64) string {
 			total += int(n)
 		}
 	}
-	return counted(total, nonzero)
+	return countText(total, nonzero)
 }
 
 func stateText(s *client.ServerStream) string {

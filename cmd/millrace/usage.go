@@ -93,7 +93,7 @@ func flagError(c *cobra.Command, err error) error {
 		return usagef("%s: its value is missing", dashes(required.GetSpecifiedName()))
 	case errors.As(err, &invalid):
 		f := invalid.GetFlag()
-		return usagef("--%s: %q is not %s", f.Name, invalid.GetValue(), wanted(f.Value.Type()))
+		return usagef("--%s: %q is not %s", f.Name, invalid.GetValue(), describeValues(f.Value.Type()))
 	}
 	return usageError{err}
 }
@@ -114,8 +114,8 @@ func dashes(name string) string {
 	return "--" + name
 }
 
-// wanted describes the values of a flag of a type.
-func wanted(typ string) string {
+// describeValues describes the values of a flag of a type.
+func describeValues(typ string) string {
 	switch typ {
 	case "bool":
 		return "true or false"

@@ -36,11 +36,11 @@ type model struct {
 // store has the posted models. Their folder below the data folder has UID.json for each model, and UID.zip for a model
 // with files. A model exists when its UID.json exists.
 type store struct {
-	folder   string
-	settings string // of each model, as in --model
-	most     int    // models
-	gpus     bool   // settings name the GPUs
-	models   ingest.Definer
+	folder    string
+	settings  string // of each model, as in --model
+	maxModels int    // models
+	gpus      bool   // settings name the GPUs
+	models    ingest.Definer
 
 	mu    sync.Mutex
 	known map[string]*model // by name; models that are being posted, too
@@ -50,7 +50,7 @@ type store struct {
 // openStore reads the posted models, and makes the models known to the server. Models that cannot be made known are
 // logged by failed.
 func openStore(e ingest.AdapterEnv, o Options, failed func(name string, err error)) (*store, error) {
-	s := &store{folder: filepath.Join(e.Data, name), settings: strings.Join(o.Parameters, ","), most: o.MaxModels,
+	s := &store{folder: filepath.Join(e.Data, name), settings: strings.Join(o.Parameters, ","), maxModels: o.MaxModels,
 		models: e.Models, known: map[string]*model{}, ready: map[string]bool{}}
 	s.gpus = slices.ContainsFunc(o.Parameters, func(p string) bool { return strings.HasPrefix(p, "container.gpus=") })
 	if err := os.MkdirAll(s.folder, 0o700); err != nil {
@@ -120,7 +120,7 @@ func (s *store) reserve(m *model) (settle func(err error) error, err error) {
 	if s.known[m.Name] != nil {
 		return nil, stream.Errorf(stream.Conflict, "human_readable_id", "there is a model %.128q", m.Name)
 	}
-	if len(s.known) >= s.most {
+	if len(s.known) >= s.maxModels {
 		return nil, stream.Errorf(stream.Overloaded, name+".max_models",
 			"%d models were posted, as many as allowed: delete a model", len(s.known))
 	}

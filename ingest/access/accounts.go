@@ -139,12 +139,12 @@ type Accounts struct {
 	quotas Quotas
 	max    int
 
-	mu        sync.Mutex
-	addresses map[netip.Addr]*Account
-	names     map[string]*Account // by Principal.Key
-	labelled  int
-	shared    [2]*Account // shared accounts of addresses and of principals without room for their own
-	forgotten Use
+	mu         sync.Mutex
+	addresses  map[netip.Addr]*Account
+	names      map[string]*Account // by Principal.Key
+	labelled   int
+	shared     [2]*Account // shared accounts of addresses and of principals without room for their own
+	evictedUse Use
 }
 
 // NewAccounts returns accounts with these quotas.
@@ -247,7 +247,7 @@ func (t *Accounts) forget(a *Account) {
 		t.labelled--
 	}
 	u := useOf(a)
-	t.forgotten.add(&u)
+	t.evictedUse.add(&u)
 }
 
 // Use is the use of clients.
@@ -276,7 +276,7 @@ func (t *Accounts) Uses() []Use {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	by := map[string]*Use{"": {}}
-	by[""].add(&t.forgotten)
+	by[""].add(&t.evictedUse)
 	add := func(a *Account) {
 		if a == nil {
 			return

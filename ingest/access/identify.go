@@ -78,15 +78,16 @@ func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outco
 	case late != "":
 		return nil, Expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
 	case some:
-		return nil, Wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
+		return nil, Wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s",
+			a.acceptedCredentials())
 	case c.Session != "":
 		return nil, Expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
 	}
-	return nil, Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
+	return nil, Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.acceptedCredentials())
 }
 
-// wants returns the credentials accepted from clients, for errors.
-func (a *Access) wants() string {
+// acceptedCredentials returns the credentials accepted from clients, for errors.
+func (a *Access) acceptedCredentials() string {
 	var ways []string
 	if a.key != "" || a.keys != nil {
 		ways = append(ways, "the header "+KeyName+", or Authorization: Bearer KEY")

@@ -140,18 +140,18 @@ func WriteKeys(path string, keys []Key) error { return writeFile(path, keyFile{k
 
 // Keys are the keys of a file. Keys reads the file again after a change. Keys is safe for concurrent use.
 type Keys struct {
-	file *textfile.Watched[map[string]*known]
+	file *textfile.Watched[map[string]*keyEntry]
 }
 
-// known is an entry in use.
-type known struct {
+// keyEntry is an entry in use.
+type keyEntry struct {
 	sum       [sha256.Size]byte // of a key's secret
 	password  string            // its hash; "" = none
 	expires   time.Time
 	principal *Principal
 }
 
-func (k *known) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
+func (k *keyEntry) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
 
 // OpenKeys reads a file. When the file cannot be read again, the keys stay and failed is called with the error; when
 // the file can be read again, failed is called with nil.
@@ -160,16 +160,16 @@ func OpenKeys(path string, failed func(error)) (*Keys, error) {
 	return &Keys{file}, err
 }
 
-func keysByID(text []byte, path string) (map[string]*known, error) {
+func keysByID(text []byte, path string) (map[string]*keyEntry, error) {
 	keys, err := parseKeys(text, path)
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[string]*known, len(keys))
+	byID := make(map[string]*keyEntry, len(keys))
 	for i := range keys {
 		k := &keys[i]
 		roles, _ := k.check() // passed at load
-		e := &known{expires: k.Expires, principal: &Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles,
+		e := &keyEntry{expires: k.Expires, principal: &Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles,
 			Models: k.Models, Quotas: k.Quotas}}
 		if _, err := hex.Decode(e.sum[:], []byte(k.SHA256)); err != nil {
 			return nil, err

@@ -51,10 +51,10 @@ type OIDC struct {
 	cancel context.CancelFunc
 	asking sync.WaitGroup
 
-	mu       sync.Mutex
-	verifier *oidc.IDTokenVerifier // nil until the provider's description was read
-	asked    time.Time
-	verified map[[sha256.Size]byte]token
+	mu          sync.Mutex
+	verifier    *oidc.IDTokenVerifier // nil until the provider's description was read
+	lastRequest time.Time
+	verified    map[[sha256.Size]byte]token
 }
 
 // token is a verified token.
@@ -71,7 +71,7 @@ func NewOIDC(ctx context.Context, o OIDCOptions) *OIDC {
 	d.client = &http.Client{Timeout: askTimeout, Transport: &askLimit{http.DefaultTransport,
 		rate.NewLimiter(rate.Every(askInterval), askBurst)}}
 	d.ctx, d.cancel = context.WithCancel(oidc.ClientContext(ctx, d.client))
-	d.asked = time.Now()
+	d.lastRequest = time.Now()
 	answered := make(chan struct{})
 	d.asking.Go(func() {
 		defer close(answered)
@@ -122,8 +122,8 @@ func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p 
 	}
 	verifier := d.verifier
 	if verifier == nil {
-		if now.Sub(d.asked) >= askInterval+askTimeout {
-			d.asked = now
+		if now.Sub(d.lastRequest) >= askInterval+askTimeout {
+			d.lastRequest = now
 			d.asking.Go(d.ask)
 		}
 		d.mu.Unlock()

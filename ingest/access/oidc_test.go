@@ -196,7 +196,7 @@ func TestOIDCWithoutProvider(t *testing.T) {
 	}
 	p.closed.Store(false)
 	d.mu.Lock()
-	d.asked = now.Add(-time.Hour)
+	d.lastRequest = now.Add(-time.Hour)
 	d.mu.Unlock()
 	if who, _ := d.Authenticate(t.Context(), text, now); who != nil {
 		t.Error("valid before the provider was asked again")

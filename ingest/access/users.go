@@ -94,7 +94,7 @@ func WithoutUser(users []User, name string) (kept []User, removed bool) {
 
 // Users are the users of a file. Users reads the file again after a change. Users is safe for concurrent use.
 type Users struct {
-	file  *textfile.Watched[map[string]*known]
+	file  *textfile.Watched[map[string]*keyEntry]
 	turns chan struct{}
 	long  *processors.Turns // of long computations
 }
@@ -113,17 +113,18 @@ func OpenUsers(path string, long *processors.Turns, failed func(error)) (*Users,
 	return &Users{file, make(chan struct{}, hashingAtOnce(long.Count())), long}, err
 }
 
-func usersByName(text []byte, path string) (map[string]*known, error) {
+func usersByName(text []byte, path string) (map[string]*keyEntry, error) {
 	users, err := parseUsers(text, path)
 	if err != nil {
 		return nil, err
 	}
-	byName := make(map[string]*known, len(users))
+	byName := make(map[string]*keyEntry, len(users))
 	for i := range users {
 		u := &users[i]
 		roles, _ := u.check() // passed at load
-		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &Principal{Key: "user:" + u.Name,
-			Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
+		byName[u.Name] = &keyEntry{password: u.Password, expires: u.Expires,
+			principal: &Principal{Key: "user:" + u.Name,
+				Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
 	}
 	return byName, nil
 }

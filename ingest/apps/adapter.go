@@ -93,7 +93,7 @@ func New(h *httpd.Server, opts Options) *Adapter {
 	a.tasks = routines.New(func(name string, value any, stack []byte) {
 		opts.Log.Error("a panic ended a reply", "goroutine", name, "panic", value, "stack", string(stack))
 	})
-	h.App.Use(a.atOwn)
+	h.App.Use(a.serveProgramAddress)
 	if opts.Root != "" {
 		h.App.Use(a.root)
 	}
@@ -146,8 +146,8 @@ func (a *Adapter) named(c *fiber.Ctx) error {
 	return a.serve(c, strings.Clone(name), "/"+c.Params("*"), false)
 }
 
-// atOwn answers requests to the address of programs alone, at which there are no other routes.
-func (a *Adapter) atOwn(c *fiber.Ctx) error {
+// serveProgramAddress answers requests to apps.address, where programs are the only routes.
+func (a *Adapter) serveProgramAddress(c *fiber.Ctx) error {
 	switch path := c.Path(); {
 	case !httpd.ToPrograms(c) || path == "/apps" || strings.HasPrefix(path, "/apps/"):
 		return c.Next()

@@ -117,7 +117,7 @@ func (x *Exchange) limit(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() {}
 }
 
-// statusOf returns err with the status that the program has given to it, if it has.
+// statusOf adds the status of the program's reply to err, when the reply has a status of an error.
 func statusOf(err error, r *stream.Result) error {
 	if err != nil && r != nil && r.Reply != nil && r.Reply.Status >= fiber.StatusBadRequest && r.Reply.Status < 600 {
 		return httpd.WithStatus(r.Reply.Status, err)
@@ -349,16 +349,16 @@ func (a *Answer) Write(c *fiber.Ctx) {
 // written.
 type keepKey struct{}
 
-// held releases the memory of a reply.
-type held struct {
+// replyMemory releases the memory of a reply.
+type replyMemory struct {
 	r                    *stream.Result
 	answerMemory, packed *buf.Buf
 }
 
-var _ io.Closer = (*held)(nil)
+var _ io.Closer = (*replyMemory)(nil)
 
 // Close is called by fasthttp when the reply has been written, or cannot be.
-func (h *held) Close() error {
+func (h *replyMemory) Close() error {
 	if h.r != nil {
 		h.r.Release()
 	}
@@ -371,7 +371,7 @@ func (h *held) Close() error {
 func (x *Exchange) send(a *Answer, r *stream.Result) {
 	c := x.Ctx
 	a.head(c)
-	keep := &held{r: r, answerMemory: a.Memory}
+	keep := &replyMemory{r: r, answerMemory: a.Memory}
 	data := a.Body
 	if len(data) >= minPacked && len(c.Response().Header.Peek(fiber.HeaderContentEncoding)) == 0 {
 		lease := func(n int) []byte {

@@ -320,8 +320,8 @@ func (l *listener) endHandshakes() {
 	}
 }
 
-// shaken marks the handshake of a connection as finished.
-func (l *listener) shaken(c *conn) {
+// handshakeDone marks the handshake of a connection as finished.
+func (l *listener) handshakeDone(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.handshakes, c)
@@ -337,14 +337,14 @@ type conn struct {
 // SetDeadline implements net.Conn. Package grpc removes the deadline when the handshake has ended.
 func (c *conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
-		c.listener.shaken(c)
+		c.listener.handshakeDone(c)
 	}
 	return c.Conn.SetDeadline(t)
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.listener.shaken(c)
+	c.listener.handshakeDone(c)
 	return c.Conn.Close()
 }
 

@@ -70,24 +70,24 @@ type reply struct {
 	cuts   []int    // where in head each large output follows
 	large  [][]byte // the large outputs
 	size   int
-	lease  *held
+	lease  *replyMemory
 	parts  replyBuffers
 	sent   []byte // head from begins on
 }
 
-// held is the memory of a reply; nil = none. held does not refer to the result: the result refers to the reply, so
-// the reply would never become garbage.
-type held struct{ *buf.Buf }
+// replyMemory is the memory of a reply; nil = none. held does not refer to the result: the result refers to the reply,
+// so the reply would never become garbage.
+type replyMemory struct{ *buf.Buf }
 
-func (h *held) release() {
+func (h *replyMemory) release() {
 	h.Release() // of none has no effect
 	h.Buf = nil
 }
 
 var replies = sync.Pool{New: func() any {
-	r := &reply{head: make([]byte, 0, minHead), lease: new(held)}
+	r := &reply{head: make([]byte, 0, minHead), lease: new(replyMemory)}
 	r.parts.reply = r
-	runtime.AddCleanup(r, (*held).release, r.lease)
+	runtime.AddCleanup(r, (*replyMemory).release, r.lease)
 	return r
 }}
 

@@ -36,9 +36,9 @@ func (c *File) Validate() error {
 
 // Open implements Settings.
 func (c *File) Open(e Env) Sink {
-	s := &file{path: c.Path, max: c.MaxSize, in: anywhere{}, stream: e.Stream, log: e.Log}
+	s := &file{path: c.Path, max: c.MaxSize, in: osFileSystem{}, stream: e.Stream, log: e.Log}
 	if e.Requested {
-		s.in, s.bounded = nowhere{}, true
+		s.in, s.bounded = removedFolder{}, true
 		if e.Files != nil {
 			s.in = e.Files.root
 			s.release = e.Files.hold(c.Path, c.MaxSize)
@@ -51,7 +51,7 @@ func (c *File) Open(e Env) Sink {
 type file struct {
 	path    string
 	max     int64
-	in      place
+	in      fileSystem
 	release func() // tells Files that the sink stopped writing the file; nil = not counted, or closed
 	stream  string
 
@@ -216,7 +216,7 @@ func (s *file) open() error {
 
 // torn reports whether a file's last line is incomplete after a full disk or a kill of the server, so that the next
 // line would continue the incomplete line. An unreadable file counts as torn, since an empty line does less harm.
-func torn(in place, path string, st os.FileInfo) bool {
+func torn(in fileSystem, path string, st os.FileInfo) bool {
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return false
 	}

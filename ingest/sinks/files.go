@@ -13,28 +13,28 @@ import (
 	"millrace/stream"
 )
 
-// place opens files: in the whole file system, or in a folder that no name can leave.
-type place interface {
+// fileSystem opens files: in the whole file system, or in a folder that no name can leave.
+type fileSystem interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
 	Rename(from, to string) error
 	Stat(name string) (fs.FileInfo, error)
 }
 
-var _ place = (*os.Root)(nil)
+var _ fileSystem = (*os.Root)(nil)
 
-// anywhere is the file system, for files named by the configuration.
-type anywhere struct{}
+// osFileSystem is the file system, for files named by the configuration.
+type osFileSystem struct{}
 
-func (anywhere) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+func (osFileSystem) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag, perm)
 }
-func (anywhere) Rename(from, to string) error          { return os.Rename(from, to) }
-func (anywhere) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+func (osFileSystem) Rename(from, to string) error          { return os.Rename(from, to) }
+func (osFileSystem) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
 
-// nowhere replaces a folder that the server no longer has.
-type nowhere struct{ anywhere }
+// removedFolder replaces a folder that the server no longer has.
+type removedFolder struct{ osFileSystem }
 
-func (nowhere) OpenFile(string, int, fs.FileMode) (*os.File, error) {
+func (removedFolder) OpenFile(string, int, fs.FileMode) (*os.File, error) {
 	return nil, errors.New("the server has no folder for files that requests name (sinks.folder)")
 }
 

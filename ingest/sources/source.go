@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"millrace/internal/backoff"
+	"millrace/internal/ctxio"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -180,27 +181,13 @@ func (s *Source) pause(steady bool, err error) time.Duration {
 
 func (s *Source) wait(ctx context.Context, d time.Duration) bool {
 	s.setState(Waiting, time.Now().Add(d))
-	if !sleep(ctx, d) {
+	if !ctxio.Sleep(ctx, d) {
 		return false
 	}
 	s.mu.Lock()
 	s.status.Restarts++
 	s.mu.Unlock()
 	return true
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // runOnce opens the source and reads to the end or failure. steady says that the source worked for a while.
@@ -405,7 +392,7 @@ func (s *Source) read(ctx context.Context, r *cancelReader, leave func()) (next 
 		}
 		last = f.CaptureUS
 		due := time.Duration(f.CaptureUS-first) * time.Microsecond
-		if ctx.Err() != nil || paced && !sleep(ctx, due-time.Since(begun)) {
+		if ctx.Err() != nil || paced && !ctxio.Sleep(ctx, due-time.Since(begun)) {
 			f.Lease.Release()
 			return nil, context.Cause(ctx)
 		}

@@ -118,8 +118,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	return nil
 }
 
-// taken returns the error for a second stream of a name.
-func taken(name string) error {
+// nameConflict returns the error for a second stream of a name.
+func nameConflict(name string) error {
 	return stream.Errorf(stream.Conflict, "name",
 		"a stream has the name %q already: remove it first, or choose another name", name)
 }
@@ -140,7 +140,7 @@ func (a *Adapter) addBy(c Config, origin string, kept *Config, by origins) error
 	case a.backend == nil:
 		return ingest.ErrStarting
 	case twice:
-		return taken(c.Name)
+		return nameConflict(c.Name)
 	case len(a.runners) >= a.opts.MaxStreams:
 		return stream.Errorf(stream.Overloaded, "limits.max_streams",
 			"%d streams run already: delete one, or raise the setting", len(a.runners))

@@ -29,12 +29,12 @@ type consumer struct {
 	replaces []*consumer // retired as soon as this consumer is settled; guarded by runner.mu
 
 	// runner.mu guards the following fields and Policy. The mode of Policy does not change.
-	feed  *modelFeed // nil while the model is not open
-	state sources.State
-	since time.Time
-	err   error     // why the consumer waits; nil while the model is open
-	retry time.Time // time of the next attempt to open the model; zero unless waiting
-	tried bool      // the model was open once, or an attempt failed
+	feed      *modelFeed // nil while the model is not open
+	state     sources.State
+	since     time.Time
+	err       error     // why the consumer waits; nil while the model is open
+	retry     time.Time // time of the next attempt to open the model; zero unless waiting
+	attempted bool      // the model was open once, or an attempt failed
 
 	// These are guarded by runner.countMu.
 	counts
@@ -166,7 +166,7 @@ func (c *consumer) set(s sources.State, err error, retry time.Time) {
 
 // settle records that the model is open or has failed to open, and retires the models in c.follows. f.mu is held.
 func (c *consumer) settle() {
-	c.tried = true
+	c.attempted = true
 	c.endFollowed()
 }
 

@@ -81,8 +81,8 @@ func (o *modelFeed) frame(fr stream.Frame, finite bool) {
 	}
 }
 
-// lost reports a frame dropped for lack of memory. The source counts the frame.
-func (o *modelFeed) lost() {
+// dropForMemory reports a frame dropped for lack of memory. The source counts the frame.
+func (o *modelFeed) dropForMemory() {
 	o.stream.Refuse(&stream.Frame{}, stream.Memory, nil)
 	o.stream.MarkDiscontinuity()
 }

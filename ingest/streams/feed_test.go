@@ -76,7 +76,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 	r, _ = o.stream.Take(stream.Now(), 1, nil, 0)
 	r.Finish(nil, nil, true)
 	r.Unbind()
-	o.lost()
+	o.dropForMemory()
 	if send() {
 		t.Fatal("frames from before and behind one for which there was no memory are a window")
 	}

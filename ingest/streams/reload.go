@@ -70,7 +70,7 @@ func (a *Adapter) reset(name string) (*runner, error) {
 	case c == nil:
 		return nil, stream.Errorf(stream.NotFound, "", "no stream of the configuration has the name %.140q", name)
 	case err == nil && f.origin != "config":
-		return nil, taken(name)
+		return nil, nameConflict(name)
 	case err == nil:
 		err = a.reconfigure(f, *c)
 	default:

@@ -234,7 +234,7 @@ func (f *runner) awaitModels() bool {
 		f.mu.Lock()
 		all := len(f.consumers)
 		for _, c := range f.consumers {
-			if c.tried {
+			if c.attempted {
 				tried++
 			}
 			if c.state == sources.Waiting && waits == nil {

@@ -126,7 +126,7 @@ func (k *Store) add(c Config) (*Config, error) {
 	defer k.mu.Unlock()
 	switch {
 	case slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }):
-		return nil, taken(c.Name)
+		return nil, nameConflict(c.Name)
 	case slices.ContainsFunc(k.configured, func(o Config) bool { return o.Name == c.Name }):
 		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which "+
 			"starts again with the server: choose another, or bring that one back with `millrace streams reset %s`",

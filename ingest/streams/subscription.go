@@ -228,7 +228,7 @@ func (g *subscription) lost(stream.Frame) {
 	g.f.number()
 	g.f.lost.Add(1)
 	for _, o := range *g.f.feeds.Load() {
-		o.lost()
+		o.dropForMemory()
 	}
 }
 

@@ -246,7 +246,7 @@ func (l *listener) admit(c net.Conn, from net.Addr) net.Conn {
 		return nil
 	}
 	defer m.mu.Unlock()
-	kept := &counted{of: c.(socket), listener: l, address: a}
+	kept := &connInfo{of: c.(socket), listener: l, address: a}
 	m.open++
 	l.stats.Open++
 	for ; a != nil; a = a.site {
@@ -330,7 +330,7 @@ func (l *Limit) shed(of *list.List, now time.Time) bool {
 	if oldest == nil {
 		return false
 	}
-	c := oldest.Value.(*counted)
+	c := oldest.Value.(*connInfo)
 	if now.Sub(c.since) < silence {
 		return false
 	}

@@ -278,7 +278,7 @@ func TestHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		var of []*counted
+		var of []*connInfo
 		for range 3 {
 			dial(t, l.Addr().String())
 			c, err := l.Accept()
@@ -286,18 +286,18 @@ func TestHeard(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			of = append(of, c.(*conn).counted)
+			of = append(of, c.(*conn).connInfo)
 			of[len(of)-1].since = time.Now().Add(-time.Hour)
 		}
 		list := &limit.silent
 		if limit.PerAddress > 0 {
 			list = &of[0].address.silent
 		}
-		heard := &conn{counted: of[0]}
+		heard := &conn{connInfo: of[0]}
 		before := time.Now()
 		MarkActive(heard)
-		MarkRequestSent(&conn{counted: of[1]})
-		MarkActive(&conn{counted: of[1]}) // which changes nothing
+		MarkRequestSent(&conn{connInfo: of[1]})
+		MarkActive(&conn{connInfo: of[1]}) // which changes nothing
 		limit.mu.Lock()
 		if list.Front().Value != of[2] || !limit.shed(list, before) {
 			t.Error("the connection that is idle was not closed first")
@@ -359,7 +359,7 @@ func TestBusy(t *testing.T) {
 	silent(2)
 	limit.mu.Lock()
 	list := &first.(*conn).address.silent
-	if list.Len() != 2 || list.Front().Value != idle.(*conn).counted || list.Back().Value != first.(*conn).counted {
+	if list.Len() != 2 || list.Front().Value != idle.(*conn).connInfo || list.Back().Value != first.(*conn).connInfo {
 		t.Error("the connection that was busy is not the last to give way")
 	}
 	limit.mu.Unlock()

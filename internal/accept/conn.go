@@ -13,13 +13,13 @@ import (
 // buffers.
 type conn struct {
 	*net.TCPConn
-	*counted
+	*connInfo
 }
 
 // unixConn is a connection of a unix socket.
 type unixConn struct {
 	*net.UnixConn
-	*counted
+	*connInfo
 }
 
 // Close implements net.Conn.
@@ -28,8 +28,8 @@ func (c *conn) Close() error { return c.end() }
 // Close implements net.Conn.
 func (c *unixConn) Close() error { return c.end() }
 
-// counted is what is known of a connection, which is counted until it is closed.
-type counted struct {
+// connInfo is what is known of a connection, which is counted until it is closed.
+type connInfo struct {
 	of          socket
 	listener    *listener
 	address     *address // nil = it is not bound
@@ -123,13 +123,13 @@ func ValueOf(c net.Conn) *atomic.Value {
 }
 
 // countedOf returns what is known of the connection of this package that c is, or is made of.
-func countedOf(c net.Conn) *counted {
+func countedOf(c net.Conn) *connInfo {
 	for {
 		switch x := c.(type) {
 		case *conn:
-			return x.counted
+			return x.connInfo
 		case *unixConn:
-			return x.counted
+			return x.connInfo
 		case interface{ NetConn() net.Conn }: // below TLS, or what a protocol has for the connection
 			c = x.NetConn()
 		default:
@@ -140,13 +140,13 @@ func countedOf(c net.Conn) *counted {
 
 // list adds the connection to the lists of silent ones, as the last to be closed for another one. It is called with
 // mu.
-func (c *counted) list(now time.Time) {
+func (c *connInfo) list(now time.Time) {
 	c.since = now
 	c.lists(func(of *list.List, in **list.Element) { *in = of.PushBack(c) })
 }
 
 // unlist removes the connection from the lists of silent ones. It is called with mu.
-func (c *counted) unlist() {
+func (c *connInfo) unlist() {
 	if c.silent == nil {
 		return
 	}
@@ -158,7 +158,7 @@ func (c *counted) unlist() {
 
 // lists calls a function with each list of silent connections that the connection belongs to, and its place there. It
 // is called with mu.
-func (c *counted) lists(f func(of *list.List, in **list.Element)) {
+func (c *connInfo) lists(f func(of *list.List, in **list.Element)) {
 	f(&c.listener.limit.silent, &c.silent)
 	if c.address == nil {
 		return
@@ -170,7 +170,7 @@ func (c *counted) lists(f func(of *list.List, in **list.Element)) {
 }
 
 // uncount stops counting the connection. It is called with mu.
-func (c *counted) uncount() {
+func (c *connInfo) uncount() {
 	if c.gone {
 		return
 	}
@@ -187,7 +187,7 @@ func (c *counted) uncount() {
 }
 
 // end closes the connection and stops counting it.
-func (c *counted) end() error {
+func (c *connInfo) end() error {
 	err := c.of.Close()
 	m := c.listener.limit
 	m.mu.Lock()

@@ -55,7 +55,7 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 		from := bufio.NewReader(body) // zlib reads only up to the end of the coding
 		var z io.ReadCloser
 		z, err = zlib.NewReader(from)
-		r, done = &whole{z, from}, func() {}
+		r, done = &singleStream{z, from}, func() {}
 	case codingZstd:
 		zstdSlots <- struct{}{}
 		var z *zstd.Decoder
@@ -81,14 +81,14 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 
 var gzips sync.Pool
 
-// whole is a reader of a single stream. Bytes after the stream are an error: otherwise the rest of a body would be
-// read as the next request.
-type whole struct {
+// singleStream is a reader of a single stream. Bytes after the stream are an error: otherwise the rest of a body would
+// be read as the next request.
+type singleStream struct {
 	io.Reader
 	from io.ByteReader
 }
 
-func (w *whole) Read(b []byte) (int, error) {
+func (w *singleStream) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
 	if err == io.EOF {
 		if _, err = w.from.ReadByte(); err == nil {
@@ -137,7 +137,7 @@ func readZstd(c *fiber.Ctx, body io.Reader, max int, room ReceiveBuffer) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	from := &arrived{mem: mem, n: len(mem)}
+	from := &bufferedReader{mem: mem, n: len(mem)}
 	z, done, err := decoded(from, codingZstd)
 	if err != nil {
 		return nil, err
@@ -156,13 +156,13 @@ func readZstd(c *fiber.Ctx, body io.Reader, max int, room ReceiveBuffer) ([]byte
 	return from.mem[:n:n], nil
 }
 
-// arrived reads the first n bytes of mem; mem may be replaced by other memory with the same bytes.
-type arrived struct {
+// bufferedReader reads the first n bytes of mem; mem may be replaced by other memory with the same bytes.
+type bufferedReader struct {
 	mem   []byte
 	n, at int
 }
 
-func (a *arrived) Read(b []byte) (int, error) {
+func (a *bufferedReader) Read(b []byte) (int, error) {
 	if a.at == a.n {
 		return 0, io.EOF
 	}

@@ -23,7 +23,7 @@ type InternalRequest struct {
 // bounds of clients, do not apply, and IsInternal is true. The request ends with ctx. The reply's body is valid until
 // release is called.
 func (s *Server) Handle(ctx context.Context, r InternalRequest) (reply *fasthttp.Response, release func()) {
-	at := newConn(nowhere{})
+	at := newConn(noConn{})
 	at.at = inside
 	at.ctx, at.cancel = context.WithCancelCause(ctx)
 	c := &fasthttp.RequestCtx{}
@@ -62,17 +62,17 @@ func IsInternal(c *fiber.Ctx) bool { return connOf(c.Context().Conn()).isInside(
 // isInside reports whether the requests of the connection are of the server itself. c may be nil.
 func (c *conn) isInside() bool { return c != nil && c.at == inside }
 
-// nowhere is the connection of a request without a connection.
-type nowhere struct{}
+// noConn is the connection of a request without a connection.
+type noConn struct{}
 
-// nowhereAddr is the address of both ends of nowhere.
-var nowhereAddr = &net.UnixAddr{Name: "inside", Net: "unix"}
+// noConnAddr is the address of both ends of nowhere.
+var noConnAddr = &net.UnixAddr{Name: "inside", Net: "unix"}
 
-func (nowhere) Read([]byte) (int, error)         { return 0, io.EOF }
-func (nowhere) Write([]byte) (int, error)        { return 0, os.ErrClosed }
-func (nowhere) Close() error                     { return nil }
-func (nowhere) LocalAddr() net.Addr              { return nowhereAddr }
-func (nowhere) RemoteAddr() net.Addr             { return nowhereAddr }
-func (nowhere) SetDeadline(time.Time) error      { return nil }
-func (nowhere) SetReadDeadline(time.Time) error  { return nil }
-func (nowhere) SetWriteDeadline(time.Time) error { return nil }
+func (noConn) Read([]byte) (int, error)         { return 0, io.EOF }
+func (noConn) Write([]byte) (int, error)        { return 0, os.ErrClosed }
+func (noConn) Close() error                     { return nil }
+func (noConn) LocalAddr() net.Addr              { return noConnAddr }
+func (noConn) RemoteAddr() net.Addr             { return noConnAddr }
+func (noConn) SetDeadline(time.Time) error      { return nil }
+func (noConn) SetReadDeadline(time.Time) error  { return nil }
+func (noConn) SetWriteDeadline(time.Time) error { return nil }

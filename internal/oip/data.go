@@ -97,7 +97,7 @@ func (a *array) nested(level int) error {
 		a.at[level] = k
 		done, err := s.nextItem(k == 0)
 		if err != nil {
-			return a.placed(err)
+			return a.withPosition(err)
 		}
 		if done {
 			a.at = a.at[:level]
@@ -154,7 +154,7 @@ func (a *array) row(n int) error {
 			return a.fail("found " + s.describe(s.pos) + "; expected no element for shape " + shapeText(a.shape))
 		}
 	}
-	return a.placed(s.unexpected("',' or ']'"))
+	return a.withPosition(s.unexpected("',' or ']'"))
 }
 
 // explain returns the error that stopped the reading of a row of n elements at element count.
@@ -164,7 +164,7 @@ func (a *array) explain(p problem, count, n int) error {
 		return a.count(count, n)
 	}
 	if p == noComma {
-		return a.placed(s.unexpected("',' or ']'"))
+		return a.withPosition(s.unexpected("',' or ']'"))
 	}
 	a.at = append(a.at, count)
 	found := s.describe(s.pos)
@@ -182,7 +182,7 @@ func (a *array) explain(p problem, count, n int) error {
 		found == "nan":
 		return a.fail("is " + found + ", which JSON does not have; send the tensor as binary data (binary_data_size)")
 	case c == 0:
-		return a.placed(s.unexpected(a.kind()))
+		return a.withPosition(s.unexpected(a.kind()))
 	}
 	return a.fail("is " + found + "; expected " + a.kind() + " for " + a.datatype)
 }
@@ -225,8 +225,8 @@ func (a *array) fail(msg string) error {
 	return a.s.fail(msg, extra...)
 }
 
-// placed adds the position of the element to a syntax error.
-func (a *array) placed(err error) error {
+// withPosition adds the position of the element to a syntax error.
+func (a *array) withPosition(err error) error {
 	e, ok := err.(*coded.Error)
 	if !ok {
 		return err

@@ -96,18 +96,18 @@ type special struct {
 	binarySet bool
 }
 
-// place is the owner of parameters. Its value is the extension's key allowed there.
-type place string
+// parameterOwner is the owner of parameters. Its value is the extension's key allowed there.
+type parameterOwner string
 
 const (
-	ofTensor  place = "binary_data_size"
-	ofOutput  place = "binary_data"
-	ofRequest place = "binary_data_output"
-	ofReply   place = ""
+	ofTensor  parameterOwner = "binary_data_size"
+	ofOutput  parameterOwner = "binary_data"
+	ofRequest parameterOwner = "binary_data_output"
+	ofReply   parameterOwner = ""
 )
 
 // params reads a parameters object into ps, and reuses the strings of ps.
-func (d *decoder) params(ps Params, where place) (Params, special, error) {
+func (d *decoder) params(ps Params, where parameterOwner) (Params, special, error) {
 	ps, sp := ps[:0], special{size: -1}
 	if d.optional() {
 		return ps, sp, nil
@@ -158,7 +158,7 @@ func (d *decoder) params(ps Params, where place) (Params, special, error) {
 }
 
 // special reads the value of the extension's own parameter.
-func (d *decoder) special(sp *special, where place) error {
+func (d *decoder) special(sp *special, where parameterOwner) error {
 	at := segment{key: string(where)}
 	if where != ofTensor {
 		sp.binarySet, sp.binary = true, d.literal("true")

@@ -23,10 +23,10 @@ type Heap struct {
 	// in exchange.
 	reserve []byte
 
-	mu      sync.Mutex
-	before  int64 // the limit of the process without the Heap
-	most    int64 // the limit without other processes; 0 = the limit is left unchanged
-	outside int64
+	mu            sync.Mutex
+	before        int64 // the limit of the process without the Heap
+	maxLimit      int64 // the limit without other processes; 0 = the limit is left unchanged
+	externalBytes int64
 }
 
 // OwnHeap makes the heap larger by a reserve of 16 MiB, and limits the heap by a memory budget in bytes: above 1.25
@@ -35,8 +35,8 @@ type Heap struct {
 func OwnHeap(budget int64) *Heap {
 	h := &Heap{reserve: make([]byte, reserveSize)}
 	if os.Getenv("GOMEMLIMIT") == "" && budget < math.MaxInt64/2 {
-		h.most = budget + budget/4 + besideBudget
-		h.before = debug.SetMemoryLimit(h.most)
+		h.maxLimit = budget + budget/4 + besideBudget
+		h.before = debug.SetMemoryLimit(h.maxLimit)
 	}
 	return h
 }
@@ -46,8 +46,8 @@ func OwnHeap(budget int64) *Heap {
 func (h *Heap) ReserveOutside(n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.outside += n; h.most != 0 {
-		debug.SetMemoryLimit(h.most - h.outside)
+	if h.externalBytes += n; h.maxLimit != 0 {
+		debug.SetMemoryLimit(h.maxLimit - h.externalBytes)
 	}
 }
 
@@ -55,8 +55,8 @@ func (h *Heap) ReserveOutside(n int64) {
 func (h *Heap) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reserve = nil; h.most != 0 {
+	if h.reserve = nil; h.maxLimit != 0 {
 		debug.SetMemoryLimit(h.before)
-		h.most = 0
+		h.maxLimit = 0
 	}
 }

@@ -71,11 +71,11 @@ func WriteProgram(t testing.TB, path, text string) {
 	}
 }
 
-var looked sync.Map // by modules: results of lacks
+var moduleResults sync.Map // by modules: results of lacks
 
 // missingModules returns the modules, separated by spaces, missing from the interpreter.
 func missingModules(modules string) (missing string, err error) {
-	if known, ok := looked.Load(modules); ok {
+	if known, ok := moduleResults.Load(modules); ok {
 		return known.(string), nil
 	}
 	out, err := exec.Command(Interpreter, "-c", `import sys, importlib.util as u
@@ -84,7 +84,7 @@ print(*[m for m in sys.argv[1].split() if u.find_spec(m) is None])`, modules).Ou
 		return modules, err
 	}
 	missing = strings.TrimSpace(string(out))
-	looked.Store(modules, missing)
+	moduleResults.Store(modules, missing)
 	return missing, nil
 }
 

@@ -27,24 +27,24 @@ type messages struct {
 
 	rebuilt atomic.Uint32 // how often ffmpeg has rebuilt its filters
 
-	mu     sync.Mutex
-	kept   string // warnings and errors
-	cut    bool   // ffmpeg reported that the input ended too early
-	keeps  bool   // the last line was kept, and so are its continuation lines
-	sdp    bool   // the last message is an RTSP session's description, verbatim
-	media  int    // streams offered in the description
-	offers bool   // a stream is video
-	format string // of the input, "" before the input is open
-	length time.Duration
-	all    int // streams of the input, of any kind
-	codec  string
-	fps    float64
-	aspect float64       // of a pixel
-	size   [2]int        // of the decoded pictures, before rotation
-	latest [2]int        // the latest size, of a source that has changed its size
-	turned bool          // rotation by 90 or 270 degrees
-	inside bool          // the last stream was the video stream
-	decode chan struct{} // closed when the size was reported by the decoder
+	mu            sync.Mutex
+	kept          string // warnings and errors
+	cut           bool   // ffmpeg reported that the input ended too early
+	keeps         bool   // the last line was kept, and so are its continuation lines
+	sdp           bool   // the last message is an RTSP session's description, verbatim
+	media         int    // streams offered in the description
+	offers        bool   // a stream is video
+	format        string // of the input, "" before the input is open
+	length        time.Duration
+	all           int // streams of the input, of any kind
+	codec         string
+	fps           float64
+	aspect        float64       // of a pixel
+	size          [2]int        // of the decoded pictures, before rotation
+	latest        [2]int        // the latest size, of a source that has changed its size
+	rotated       bool          // rotation by 90 or 270 degrees
+	inVideoStream bool          // the last stream was the video stream
+	decode        chan struct{} // closed when the size was reported by the decoder
 }
 
 func newMessages(log func(string), red redactor) *messages {
@@ -52,8 +52,8 @@ func newMessages(log func(string), red redactor) *messages {
 }
 
 var (
-	// leveled is the beginning of a message: the reporting components, and the level.
-	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] ` +
+	// levelPrefix is the beginning of a message: the reporting components, and the level.
+	levelPrefix = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] ` +
 		`)*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
 
 	// analysisLine matches the warnings about an input that is not analysed; see route.list and route.startArgs.
@@ -77,7 +77,7 @@ var (
 func (m *messages) line(b []byte) {
 	s := string(b)
 	m.mu.Lock()
-	head := leveled.FindStringSubmatch(s)
+	head := levelPrefix.FindStringSubmatch(s)
 	if head == nil { // a continuation of the message before
 		switch {
 		case m.keeps:
@@ -136,7 +136,7 @@ func (m *messages) parse(from, s string) {
 		return
 	}
 	if f := inputLine.FindStringSubmatch(s); f != nil {
-		m.format, m.length, m.all, m.codec, m.fps, m.aspect, m.size, m.turned, m.inside = f[1], 0, 0, "", 0, 0,
+		m.format, m.length, m.all, m.codec, m.fps, m.aspect, m.size, m.rotated, m.inVideoStream = f[1], 0, 0, "", 0, 0,
 			[2]int{}, false, false
 		if closed(m.decode) {
 			m.decode = make(chan struct{})
@@ -150,8 +150,8 @@ func (m *messages) parse(from, s string) {
 	if f := streamLine.FindStringSubmatch(s); f != nil {
 		m.all++
 		// ffmpeg reads the first video stream that is no cover picture.
-		m.inside = f[1] != "" && m.codec == "" && !strings.Contains(f[3], "(attached pic)")
-		if !m.inside {
+		m.inVideoStream = f[1] != "" && m.codec == "" && !strings.Contains(f[3], "(attached pic)")
+		if !m.inVideoStream {
 			return
 		}
 		m.codec = f[2]
@@ -166,9 +166,9 @@ func (m *messages) parse(from, s string) {
 		}
 		return
 	}
-	if f := rotationLine.FindStringSubmatch(s); f != nil && m.inside {
+	if f := rotationLine.FindStringSubmatch(s); f != nil && m.inVideoStream {
 		degrees, _ := strconv.ParseFloat(f[1], 64)
-		m.turned = m.turned || quarterTurn(degrees)
+		m.rotated = m.rotated || quarterTurn(degrees)
 	}
 }
 
@@ -193,7 +193,7 @@ func exactRate(s string) float64 {
 func (m *messages) latestSize() size {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.turned {
+	if m.rotated {
 		return size{m.latest[1], m.latest[0]}
 	}
 	return size{m.latest[0], m.latest[1]}
@@ -269,9 +269,9 @@ func (m *messages) info() Info {
 	defer m.mu.Unlock()
 	i := Info{SourceWidth: m.size[0], SourceHeight: m.size[1], Codec: m.codec, FPS: m.fps, PixelAspect: m.aspect,
 		Duration: m.length, HasVideo: true}
-	if m.turned {
+	if m.rotated {
 		i.SourceWidth, i.SourceHeight = i.SourceHeight, i.SourceWidth
-		i.PixelAspect = turned(i.PixelAspect)
+		i.PixelAspect = rotatedAspect(i.PixelAspect)
 	}
 	if m.all == 1 && m.format != "mpegts" { // sound may make the length longer; MPEG-TS: see source.classify
 		i.videoLength = m.length

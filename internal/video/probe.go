@@ -219,7 +219,7 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 	info.PixelAspect = rate(strings.ReplaceAll(v.PixelAspect, ":", "/"))
 	for _, d := range v.SideData {
 		if quarterTurn(d.Rotation) {
-			info.PixelAspect = turned(info.PixelAspect)
+			info.PixelAspect = rotatedAspect(info.PixelAspect)
 			info.Width, info.Height = info.Height, info.Width
 		}
 	}
@@ -239,8 +239,8 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 	return info, nil
 }
 
-// turned returns the pixel aspect ratio of a picture after a turn by 90 degrees.
-func turned(aspect float64) float64 {
+// rotatedAspect returns the pixel aspect ratio of a picture after a turn by 90 degrees.
+func rotatedAspect(aspect float64) float64 {
 	if aspect == 0 {
 		return 0
 	}

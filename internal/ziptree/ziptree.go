@@ -43,7 +43,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%.200q %s", e.Name, e.What)
 }
 
-func bad(name, format string, args ...any) error {
+func nameError(name, format string, args ...any) error {
 	return &Error{Name: name, What: fmt.Sprintf(format, args...)}
 }
 
@@ -71,7 +71,7 @@ func Extract(ctx context.Context, folder *os.Root, r io.ReaderAt, size int64, l 
 		return large("", "the archive lists more files than are read: its directory is larger than %d MiB",
 			maxDirectory>>20)
 	case err != nil:
-		return bad("", "the file is no zip archive that can be read: %v", err)
+		return nameError("", "the file is no zip archive that can be read: %v", err)
 	case len(z.File) > l.Files:
 		return large("", "the archive has %d entries: at most %d are extracted", len(z.File), l.Files)
 	}
@@ -123,21 +123,21 @@ type extraction struct {
 func Name(name string) error {
 	switch {
 	case name == "" || len(name) > maxPath:
-		return bad(name, "is no usable name: 1 to %d bytes are", maxPath)
+		return nameError(name, "is no usable name: 1 to %d bytes are", maxPath)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return bad(name, "is no usable name: it has control characters, or is not UTF-8")
+		return nameError(name, "is no usable name: it has control characters, or is not UTF-8")
 	case strings.Contains(name, `\`):
-		return bad(name, "has a backslash in its name")
+		return nameError(name, "has a backslash in its name")
 	case strings.HasPrefix(name, "/") || len(name) > 1 && name[1] == ':':
-		return bad(name, "is an absolute path")
+		return nameError(name, "is an absolute path")
 	}
 	parts := strings.Split(name, "/")
 	if len(parts) > maxDepth {
-		return bad(name, "is more than %d folders deep", maxDepth)
+		return nameError(name, "is more than %d folders deep", maxDepth)
 	}
 	for _, p := range parts {
 		if p == "" || p == "." || p == ".." || len(p) > maxName {
-			return bad(name, "is no usable path: an element is empty, . or .., or longer than %d bytes", maxName)
+			return nameError(name, "is no usable path: an element is empty, . or .., or longer than %d bytes", maxName)
 		}
 	}
 	return nil
@@ -151,11 +151,11 @@ func (x *extraction) entry(ctx context.Context, f *zip.File) error {
 	}
 	switch mode := f.Mode(); {
 	case isFolder && mode.Type()&^fs.ModeDir != 0, !isFolder && mode.Type() != 0:
-		return bad(name, "is no file or folder (%v): links and devices are refused", mode.Type())
+		return nameError(name, "is no file or folder (%v): links and devices are refused", mode.Type())
 	case f.Flags&1 != 0:
-		return bad(name, "is encrypted")
+		return nameError(name, "is encrypted")
 	case isFolder && f.UncompressedSize64 > 0:
-		return bad(name, "is a folder with contents")
+		return nameError(name, "is a folder with contents")
 	}
 	if err := x.parents(name); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (x *extraction) entry(ctx context.Context, f *zip.File) error {
 // path for some programs.
 func (x *extraction) claim(name, as string) error {
 	if _, there := x.seen[fold(name)]; there {
-		return bad(name, "is in the archive twice, perhaps with other letter case")
+		return nameError(name, "is in the archive twice, perhaps with other letter case")
 	}
 	if x.files++; x.files > x.limits.Files {
 		return large("", "the archive has more than %d files and folders", x.limits.Files)
@@ -200,7 +200,7 @@ func (x *extraction) parents(name string) error {
 func (x *extraction) makeFolder(name string) error {
 	if spelt, there := x.seen[fold(name)]; there {
 		if spelt != "folder "+name {
-			return bad(name, "is in the archive twice, as a file or with other letter case")
+			return nameError(name, "is in the archive twice, as a file or with other letter case")
 		}
 		return nil
 	}
@@ -220,7 +220,7 @@ func (x *extraction) file(ctx context.Context, name string, f *zip.File) (err er
 	}
 	in, err := f.Open()
 	if err != nil {
-		return bad(name, "cannot be extracted: %v", err)
+		return nameError(name, "cannot be extracted: %v", err)
 	}
 	defer func() { _ = in.Close() }()
 	out, err := x.folder.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -243,7 +243,7 @@ func (x *extraction) file(ctx context.Context, name string, f *zip.File) (err er
 		case err == io.EOF:
 			return nil
 		case err != nil:
-			return bad(name, "cannot be extracted: %v", err)
+			return nameError(name, "cannot be extracted: %v", err)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func List(folder *os.Root, l Limits) (paths []fs.FileInfo, names []string, err e
 			return err
 		}
 		if !info.Mode().IsRegular() && !info.IsDir() {
-			return bad(name, "is no file or folder (%v): links and devices are refused", info.Mode().Type())
+			return nameError(name, "is no file or folder (%v): links and devices are refused", info.Mode().Type())
 		}
 		if info.Mode().IsRegular() {
 			total += info.Size()
@@ -349,7 +349,7 @@ func Copy(ctx context.Context, to io.Writer, folder *os.Root, name string, size 
 	defer func() { _ = f.Close() }()
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, ctxio.Reader(ctx, io.LimitReader(f, size+1)), buf)
 	if err == nil && n != size {
-		return bad(name, "has changed while it was read")
+		return nameError(name, "has changed while it was read")
 	}
 	return err
 }

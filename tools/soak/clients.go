@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"millrace/internal/ctxio"
 )
 
 // patience bounds each wait for an ending. No wait should come near patience.
@@ -32,7 +34,7 @@ func (v *visitor) visit(ctx context.Context, seed uint64, failed func(error)) {
 		if !v.account.cut {
 			failed(fmt.Errorf("client %s: %w", v.name, err))
 		}
-		pause(ctx, 100*time.Millisecond)
+		ctxio.Sleep(ctx, 100*time.Millisecond)
 	}
 }
 
@@ -43,20 +45,11 @@ const roundTime = 10 * time.Second
 const frameInterval = 40 * time.Millisecond
 
 // pace waits until the next frame is due.
-func pace(ctx context.Context, rng *rand.Rand) { pause(ctx, within(rng, 2*frameInterval)) }
+func pace(ctx context.Context, rng *rand.Rand) { ctxio.Sleep(ctx, within(rng, 2*frameInterval)) }
 
 // within draws a time below d.
 func within(rng *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(d)))
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // frames draws how many frames a round has.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/stream"
 )
 
@@ -73,7 +74,7 @@ func (r *run) disturb(ctx context.Context, rng *rand.Rand) {
 	r.caused = make([]int, len(faults))
 	var deck []int
 	for {
-		pause(ctx, minBetween+within(rng, maxBetween-minBetween))
+		ctxio.Sleep(ctx, minBetween+within(rng, maxBetween-minBetween))
 		if ctx.Err() != nil {
 			return
 		}
@@ -151,7 +152,7 @@ func (r *run) unloadModel(ctx context.Context, rng *rand.Rand) error {
 	if err := r.api.Unload(ctx, comingModel); err != nil {
 		return err
 	}
-	pause(ctx, within(rng, time.Second))
+	ctxio.Sleep(ctx, within(rng, time.Second))
 	loaded, err := r.api.Load(ctx, comingModel, nil)
 	if err == nil && loaded.Endpoint != comingModel {
 		err = fmt.Errorf("the endpoint of %s is %s", comingModel, loaded.Endpoint)
@@ -313,7 +314,7 @@ func (r *run) watcher(ctx context.Context, d time.Duration, path string) error {
 		if _, err := io.CopyN(io.Discard, a.Body, 1000); err != nil {
 			return ignoreEnd(timed, err)
 		}
-		pause(timed, 100*time.Millisecond)
+		ctxio.Sleep(timed, 100*time.Millisecond)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"millrace/internal/ctxio"
 )
 
 // holdings is a server's resource usage without clients.
@@ -45,7 +47,7 @@ func (r *run) holdings(ctx context.Context) (least holdings, err error) {
 		return least, err
 	}
 	for limit := time.Now().Add(sampleTime); time.Now().Before(limit) &&
-		ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+		ctx.Err() == nil; ctxio.Sleep(ctx, 200*time.Millisecond) {
 		now, err := r.held(ctx)
 		if err != nil {
 			return least, err
@@ -81,7 +83,7 @@ func (r *run) scrape(ctx context.Context) (metrics, error) {
 // compare compares all counts, and the server's holdings with the holdings before.
 func (r *run) compare(ctx context.Context, before holdings, report *Report) {
 	var now holdings
-	for limit := time.Now().Add(settleTime); ; pause(ctx, 500*time.Millisecond) {
+	for limit := time.Now().Add(settleTime); ; ctxio.Sleep(ctx, 500*time.Millisecond) {
 		h, err := r.held(ctx)
 		if err != nil {
 			r.problem(err)

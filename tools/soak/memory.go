@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"millrace/internal/ctxio"
 )
 
 // sample is the resident memory of the server at a time of the run with clients and faults.
@@ -23,7 +25,7 @@ const (
 // watch takes samples of the memory each second and prints the progress until ctx ends.
 func (r *run) watch(ctx context.Context) {
 	began := time.Now()
-	for next := time.Duration(0); ; pause(ctx, time.Second) {
+	for next := time.Duration(0); ; ctxio.Sleep(ctx, time.Second) {
 		if bytes, err := resident(r.server.pid()); err == nil {
 			r.mu.Lock()
 			r.memory = append(r.memory, sample{time.Since(began), bytes})

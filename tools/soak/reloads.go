@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/client"
+	"millrace/internal/ctxio"
 	"millrace/internal/onnxfile"
 	"millrace/stream"
 )
@@ -94,7 +95,7 @@ const settledFor = 10 * time.Second
 func (p *program) settled(ctx context.Context) (float64, error) {
 	least := 0.
 	for limit := time.Now().Add(settledFor); time.Now().Before(limit) &&
-		ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+		ctx.Err() == nil; ctxio.Sleep(ctx, 100*time.Millisecond) {
 		bytes, err := resident(p.pid())
 		if err != nil {
 			return 0, err

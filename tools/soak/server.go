@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"millrace/internal/ctxio"
 )
 
 // program is a run of the server.
@@ -116,7 +118,7 @@ type logFile struct {
 
 // wait returns the first new line of the log that contains any of the texts.
 func (l *logFile) wait(ctx context.Context, d time.Duration, texts ...string) (string, error) {
-	for limit := time.Now().Add(d); ; pause(ctx, 50*time.Millisecond) {
+	for limit := time.Now().Add(d); ; ctxio.Sleep(ctx, 50*time.Millisecond) {
 		line, err := l.find(texts)
 		if err != nil || line != "" {
 			return line, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/client"
+	"millrace/internal/ctxio"
 )
 
 // StreamLine is a row of the report: the counts of a server stream by the server and by its sinks.
@@ -56,7 +57,7 @@ func (r *run) settle(ctx context.Context, report *Report) error {
 // stream waits until a stream is as wanted.
 func (r *run) stream(ctx context.Context, name string, d time.Duration,
 	wanted func(*client.ServerStream) bool) (s client.ServerStream, err error) {
-	for limit := time.Now().Add(d); ; pause(ctx, 100*time.Millisecond) {
+	for limit := time.Now().Add(d); ; ctxio.Sleep(ctx, 100*time.Millisecond) {
 		if s, err = r.api.ServerStream(ctx, name); err != nil || wanted(&s) {
 			return s, err
 		}

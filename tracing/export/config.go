@@ -92,7 +92,8 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	if c.BatchSize > c.QueueSize {
-		errs = append(errs, bad("batch_size", "%d is more than tracing.queue_size, %d", c.BatchSize, c.QueueSize))
+		errs = append(errs, settingError("batch_size", "%d is more than tracing.queue_size, %d", c.BatchSize,
+			c.QueueSize))
 	}
 	if _, err := httpURL("sampler_endpoint", c.SamplerEndpoint); err != nil {
 		errs = append(errs, err)
@@ -103,7 +104,7 @@ func (c Config) Validate() error {
 // On reports whether spans are exported.
 func (c Config) On() bool { return c.Exporter != "" && c.Exporter != Off }
 
-func bad(name, format string, args ...any) error {
+func settingError(name, format string, args ...any) error {
 	return coded.Errorf(coded.InvalidArgument, section+"."+name, format, args...)
 }
 
@@ -112,7 +113,7 @@ func (c Config) endpoint() (*url.URL, error) {
 	d, ok := defaults[c.Exporter]
 	if !ok {
 		if c.Endpoint != "" {
-			return nil, bad("endpoint", "is not used by tracing.exporter %s: leave it out", c.Exporter)
+			return nil, settingError("endpoint", "is not used by tracing.exporter %s: leave it out", c.Exporter)
 		}
 		return nil, nil
 	}
@@ -123,7 +124,7 @@ func (c Config) endpoint() (*url.URL, error) {
 	if c.Exporter == JaegerAgent {
 		text = strings.TrimPrefix(text, "udp://")
 		if strings.Contains(text, "://") {
-			return nil, bad("endpoint", "%.140q is not an address of a Jaeger agent: want HOST:PORT, such as "+
+			return nil, settingError("endpoint", "%.140q is not an address of a Jaeger agent: want HOST:PORT, such as "+
 				"127.0.0.1:6831; URLs are for jaeger-collector and otlp", text)
 		}
 		text = "udp://" + text
@@ -136,11 +137,11 @@ func (c Config) endpoint() (*url.URL, error) {
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "udp":
-		return nil, bad("endpoint", "%.140q has the scheme %q: want http or https", c.Endpoint, u.Scheme)
+		return nil, settingError("endpoint", "%.140q has the scheme %q: want http or https", c.Endpoint, u.Scheme)
 	case u.Path != "" && u.Path != "/" && d.path == "":
-		return nil, bad("endpoint", "%.140q has a path, which %s does not use", c.Endpoint, c.Exporter)
+		return nil, settingError("endpoint", "%.140q has a path, which %s does not use", c.Endpoint, c.Exporter)
 	case u.RawQuery != "" && c.Exporter != JaegerCollector:
-		return nil, bad("endpoint", "%.140q has a query, which %s does not use", c.Endpoint, c.Exporter)
+		return nil, settingError("endpoint", "%.140q has a query, which %s does not use", c.Endpoint, c.Exporter)
 	}
 	if u.Port() == "" {
 		// A URL with a scheme implies the port of the scheme; an address implies the port of the protocol.
@@ -163,7 +164,7 @@ func (c Config) endpoint() (*url.URL, error) {
 func httpURL(name, text string) (*url.URL, error) {
 	u, err := parseURL(name, text)
 	if err == nil && u.Scheme != "http" && u.Scheme != "https" {
-		return nil, bad(name, "%.140q has the scheme %q: want http or https", text, u.Scheme)
+		return nil, settingError(name, "%.140q has the scheme %q: want http or https", text, u.Scheme)
 	}
 	return u, err
 }
@@ -187,23 +188,23 @@ func withoutURL(err error) error {
 func parseURL(name, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, bad(name, "%.140q is not a URL: %v", text, withoutURL(err))
+		return nil, settingError(name, "%.140q is not a URL: %v", text, withoutURL(err))
 	}
 	switch {
 	case u.User != nil:
-		return nil, bad(name, "has a user or a password: set a header, such as authorization=Basic ..., in "+
+		return nil, settingError(name, "has a user or a password: set a header, such as authorization=Basic ..., in "+
 			"tracing.headers")
 	case u.Hostname() == "":
-		return nil, bad(name, "%.140q names no host: want HOST:PORT or http://HOST:PORT", text)
+		return nil, settingError(name, "%.140q names no host: want HOST:PORT or http://HOST:PORT", text)
 	case u.Fragment != "":
-		return nil, bad(name, "%.140q has a fragment", text)
+		return nil, settingError(name, "%.140q has a fragment", text)
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.Atoi(p); err != nil || n < 1 || n > 65535 {
-			return nil, bad(name, "%.140q has the port %.20s: want 1 to 65535", text, p)
+			return nil, settingError(name, "%.140q has the port %.20s: want 1 to 65535", text, p)
 		}
 	} else if strings.HasSuffix(u.Host, ":") {
-		return nil, bad(name, "%.140q has no port after the colon", text)
+		return nil, settingError(name, "%.140q has no port after the colon", text)
 	}
 	return u, nil
 }
@@ -217,10 +218,10 @@ func pairs(name string, list []string) (map[string]string, error) {
 		key = strings.TrimSpace(key)
 		if !ok || key == "" {
 			// The text may be a secret, so the error omits the text.
-			return nil, bad(at, "is not NAME=VALUE")
+			return nil, settingError(at, "is not NAME=VALUE")
 		}
 		if _, twice := m[key]; twice {
-			return nil, bad(at, "%.60q is there twice", key)
+			return nil, settingError(at, "%.60q is there twice", key)
 		}
 		m[key] = strings.TrimSpace(value)
 	}
@@ -237,7 +238,7 @@ func (c Config) headers() (map[string]string, error) {
 		switch c.Exporter {
 		case OTLPGRPC, OTLPHTTP, JaegerCollector:
 		default:
-			return nil, bad("headers", "are not used by tracing.exporter %s: leave them out", c.Exporter)
+			return nil, settingError("headers", "are not used by tracing.exporter %s: leave them out", c.Exporter)
 		}
 	}
 	given, err := pairs("headers", c.Headers)
@@ -250,13 +251,13 @@ func (c Config) headers() (map[string]string, error) {
 		_, twice := headers[lower]
 		switch {
 		case twice:
-			return nil, bad("headers", "%.60q is there twice", lower)
+			return nil, settingError("headers", "%.60q is there twice", lower)
 		case !httpguts.ValidHeaderFieldName(name) || strings.HasPrefix(lower, "grpc-"):
-			return nil, bad("headers", "%.60q is not a name of a header", name)
+			return nil, settingError("headers", "%.60q is not a name of a header", name)
 		case !httpguts.ValidHeaderFieldValue(value):
-			return nil, bad("headers", "the value of %.60q has characters that a header cannot have", name)
+			return nil, settingError("headers", "the value of %.60q has characters that a header cannot have", name)
 		case slices.Contains(reserved, lower):
-			return nil, bad("headers", "%.60q is set by the exporter", name)
+			return nil, settingError("headers", "%.60q is set by the exporter", name)
 		}
 		headers[lower] = value
 	}
@@ -271,33 +272,34 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 	}
 	if endpoint == nil || endpoint.Scheme != "https" {
 		if c.TLS.set() {
-			return nil, bad("tls", "is set, but the connection is not encrypted: set tracing.endpoint to an https URL")
+			return nil, settingError("tls",
+				"is set, but the connection is not encrypted: set tracing.endpoint to an https URL")
 		}
 		return nil, nil
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.TLS.Insecure}
 	if c.TLS.CA != "" {
 		if c.TLS.Insecure {
-			return nil, bad("tls.insecure_skip_verify", "and tracing.tls.ca exclude each other")
+			return nil, settingError("tls.insecure_skip_verify", "and tracing.tls.ca exclude each other")
 		}
 		pem, err := textfile.Read(c.TLS.CA, 16<<20)
 		if err != nil {
-			return nil, bad("tls.ca", "%v", err)
+			return nil, settingError("tls.ca", "%v", err)
 		}
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, bad("tls.ca", "%s has no PEM certificate", c.TLS.CA)
+			return nil, settingError("tls.ca", "%s has no PEM certificate", c.TLS.CA)
 		}
 	}
 	switch {
 	case c.TLS.Cert != "" && c.TLS.Key == "":
-		return nil, bad("tls.key", "is missing: tracing.tls.cert needs its key")
+		return nil, settingError("tls.key", "is missing: tracing.tls.cert needs its key")
 	case c.TLS.Key != "" && c.TLS.Cert == "":
-		return nil, bad("tls.cert", "is missing: tracing.tls.key needs its certificate")
+		return nil, settingError("tls.cert", "is missing: tracing.tls.key needs its certificate")
 	case c.TLS.Cert != "":
 		pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
 		if err != nil {
-			return nil, bad("tls.cert", "%v", err)
+			return nil, settingError("tls.cert", "%v", err)
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}

@@ -31,15 +31,15 @@ const (
 )
 
 // Unbound implements stream.Watcher.
-func (k *record) Unbound() { k.reached(unbound) }
+func (k *record) Unbound() { k.markState(unbound) }
 
 // Released implements stream.Watcher.
 func (k *record) Released() {
 	k.written = stream.Now()
-	k.reached(released)
+	k.markState(released)
 }
 
-func (k *record) reached(bit uint32) {
+func (k *record) markState(bit uint32) {
 	if before := k.state.Or(bit); before|bit == unbound|released && before&bit == 0 {
 		k.m.t.enqueue(job{frame: k})
 	}

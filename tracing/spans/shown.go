@@ -12,16 +12,16 @@ import (
 	"millrace/stream"
 )
 
-// shown holds the newest kept frames in a ring for each rule, so that a rule with many frames does not displace
+// keptRings holds the newest kept frames in a ring for each rule, so that a rule with many frames does not displace
 // frames of other rules.
-type shown struct {
+type keptRings struct {
 	size int
 	mu   sync.Mutex
 	all  [len(rules)][]*KeptFrame
 	next [len(rules)]int
 }
 
-func (s *shown) add(rule int, k *KeptFrame) {
+func (s *keptRings) add(rule int, k *KeptFrame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all[rule]) < s.size {
@@ -32,15 +32,15 @@ func (s *shown) add(rule int, k *KeptFrame) {
 	s.next[rule] = (s.next[rule] + 1) % s.size
 }
 
-// unbuilt counts the kept frames of each trace without built spans: their clients may already have an answer saying
-// that the frame was kept.
-type unbuilt struct {
+// unbuiltTraces counts the kept frames of each trace without built spans: their clients may already have an answer
+// saying that the frame was kept.
+type unbuiltTraces struct {
 	mu      sync.Mutex
 	frames  map[stream.TraceID]int
 	removed chan struct{} // closed when the last frame of a trace is removed; nil: nobody waits
 }
 
-func (u *unbuilt) add(id stream.TraceID) {
+func (u *unbuiltTraces) add(id stream.TraceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.frames == nil {
@@ -49,7 +49,7 @@ func (u *unbuilt) add(id stream.TraceID) {
 	u.frames[id]++
 }
 
-func (u *unbuilt) remove(id stream.TraceID) {
+func (u *unbuiltTraces) remove(id stream.TraceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.frames[id]--; u.frames[id] > 0 {
@@ -63,7 +63,7 @@ func (u *unbuilt) remove(id stream.TraceID) {
 }
 
 // wait returns when no frame of a trace is unbuilt, or ctx has ended.
-func (u *unbuilt) wait(ctx context.Context, id stream.TraceID) {
+func (u *unbuiltTraces) wait(ctx context.Context, id stream.TraceID) {
 	for {
 		u.mu.Lock()
 		if u.frames[id] == 0 {

@@ -40,8 +40,8 @@ type Tracer struct {
 	sampler *sampler
 	tail    tail
 	jobs    chan job
-	shown   shown
-	unbuilt unbuilt
+	shown   keptRings
+	unbuilt unbuiltTraces
 	kept    [len(rules)]atomic.Uint64
 	lost    atomic.Uint64
 

@@ -37,8 +37,8 @@ func (cr *cropRun) release() {
 	}
 }
 
-// part is a box whose part of the picture has to run.
-type part struct {
+// boxCrop is a box whose part of the picture has to run.
+type boxCrop struct {
 	box    int
 	region stream.Region
 }
@@ -72,7 +72,7 @@ func (n *run) crop(s *step) {
 func compressed(c stream.Codec) bool { return c != stream.RGB24 && c != stream.NV12 }
 
 // parts reads a step's boxes, and takes the kept outputs of their ids.
-func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
+func (n *run) parts(s *step) (parts []boxCrop, cr *cropRun, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.values[s.picture].state != payload {
@@ -100,20 +100,20 @@ func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
 	for i := range count {
 		if ids != nil {
 			cr.ids[i] = int64(binary.LittleEndian.Uint64(ids[8*i:]))
-			if cr.rows[i] = n.recall(s, cr.ids[i]); cr.rows[i] != nil {
+			if cr.rows[i] = n.keptOutputs(s, cr.ids[i]); cr.rows[i] != nil {
 				continue
 			}
 		}
 		box := boxes.Data[16*i:]
-		parts = append(parts, part{i, n.region(set, float32At(box, 0), float32At(box, 1), float32At(box, 2),
+		parts = append(parts, boxCrop{i, n.region(set, float32At(box, 0), float32At(box, 1), float32At(box, 2),
 			float32At(box, 3))})
 	}
 	cr.cropsLeft = len(parts)
 	return parts, cr, nil
 }
 
-// recall returns the kept outputs of an id, unless too old. mu is held.
-func (n *run) recall(s *step, id int64) *cropOutputs {
+// keptOutputs returns the kept outputs of an id, unless too old. mu is held.
+func (n *run) keptOutputs(s *step, id int64) *cropOutputs {
 	if n.state == nil || id == 0 {
 		return nil
 	}
@@ -195,7 +195,7 @@ func float32At(data []byte, i int) float32 {
 }
 
 // sendParts sends parts of the picture to the step's model: of the request's own frame, or of the decoded frame.
-func (n *run) sendParts(s *step, parts []part, decoded *stream.Frame) {
+func (n *run) sendParts(s *step, parts []boxCrop, decoded *stream.Frame) {
 	n.mu.Lock()
 	f := n.header(s)
 	n.mu.Unlock()
@@ -355,7 +355,7 @@ type cutter struct {
 type cutting struct {
 	run   *run
 	step  *step
-	parts []part
+	parts []boxCrop
 }
 
 func (c *cutter) init(env *workers.Env) {

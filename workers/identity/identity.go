@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/ctxio"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
@@ -139,15 +140,12 @@ func (w *worker) answer(b *batching.Batch, i int, r *stream.Request) {
 	}
 }
 
+// sleep sleeps for d. Errors: Timeout, when the run is abandoned.
 func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !ctxio.Sleep(ctx, d) {
 		return stream.Errorf(stream.Timeout, "", "the run was abandoned: %w", ctx.Err())
 	}
+	return nil
 }
 
 // outputs returns the inputs of a request, or the one text of a frame, as the declared outputs. The rows

@@ -123,7 +123,7 @@ func load(set string) (string, error) {
 			if err == nil {
 				return path, nil
 			}
-			if p.must || !errors.As(err, new(missing)) {
+			if p.must || !errors.As(err, new(missingLibrary)) {
 				return "", stream.Errorf(stream.Unavailable, "onnx.library",
 					"ONNX Runtime's library from %s cannot be used: %w%s", p.what, err, p.hint)
 			}
@@ -153,17 +153,17 @@ func boundMemory(limit int64) error {
 	return ort.CreateAndRegisterAllocator(of, config)
 }
 
-// missing is the error of a library that does not exist.
-type missing string
+// missingLibrary is the error of a library that does not exist.
+type missingLibrary string
 
-func (m missing) Error() string { return string(m) }
+func (m missingLibrary) Error() string { return string(m) }
 
 // initialise loads one file. After a failure another file may be tried.
 func initialise(path string) error {
 	here := strings.ContainsRune(path, filepath.Separator) // otherwise the loader searches for path
 	if here {
 		if _, err := os.Stat(path); err != nil {
-			return missing(path + ": " + errors.Unwrap(err).Error())
+			return missingLibrary(path + ": " + errors.Unwrap(err).Error())
 		}
 	}
 	// The binding reads the loader's error in a separate call, and the error is kept
@@ -188,7 +188,7 @@ func initialise(path string) error {
 	}
 	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
 		if !here {
-			return missing(text)
+			return missingLibrary(text)
 		}
 		text = path + " is for another kind of machine" // the loader reports a missing file
 	}

@@ -28,7 +28,7 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 		has      []stream.TensorSpec
 		shown    []int
 		to       *[]reshape
-	}{{"input", d.Inputs, w.inputs, w.given, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.answered,
+	}{{"input", d.Inputs, w.inputs, w.clientInputs, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.clientOutputs,
 		&w.outReshapes}} {
 		for i, t := range side.declared {
 			at := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == t.Name })
@@ -70,10 +70,10 @@ func reshaped(all []reshape, at int) bool {
 // declare sets the shapes of m, made of the worker's inputs and outputs, to the clients' shapes.
 func (w *worker) declare(m *stream.Model) {
 	for _, r := range w.inReshapes {
-		m.Inputs[slices.Index(w.given, r.at)].Shape = r.outer
+		m.Inputs[slices.Index(w.clientInputs, r.at)].Shape = r.outer
 	}
 	for _, r := range w.outReshapes {
-		m.Outputs[slices.Index(w.answered, r.at)].Shape = r.outer
+		m.Outputs[slices.Index(w.clientOutputs, r.at)].Shape = r.outer
 	}
 }
 

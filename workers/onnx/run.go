@@ -25,7 +25,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 	}
 	inputs := b.Inputs
 	if w.text {
-		if inputs = w.joined(b); inputs == nil {
+		if inputs = w.concatInputs(b); inputs == nil {
 			return nil
 		}
 	}

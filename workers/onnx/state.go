@@ -321,7 +321,7 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 		rows = w.max
 	}
 	w.setStates(rows)
-	for j, i := range w.given {
+	for j, i := range w.clientInputs {
 		w.all[i] = b.Inputs[j]
 	}
 	for i, r := range b.Requests {
@@ -344,7 +344,7 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 		w.storeState(b, i, outputs, b.Offsets[i], rows)
 	}
 	w.seen = w.seen[:0]
-	for _, i := range w.answered {
+	for _, i := range w.clientOutputs {
 		w.seen = append(w.seen, outputs[i])
 	}
 	b.Outputs = w.seen
@@ -354,10 +354,10 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 // runRows runs a batch row by row, because a frame has several rows, such as the windows of a sound: each row needs
 // the state after the previous row.
 func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
-	seen := make([]stream.Tensor, len(w.answered))
+	seen := make([]stream.Tensor, len(w.clientOutputs))
 	for i, r := range b.Requests {
 		for row := b.Offsets[i]; row < b.Offsets[i]+r.Rows; row++ {
-			for j, at := range w.given {
+			for j, at := range w.clientInputs {
 				t := b.Inputs[j]
 				t.Shape, t.Data = append([]int{1}, t.Shape[1:]...), b.Row(j, row)
 				w.all[at] = t
@@ -386,7 +386,7 @@ func (w *worker) runRow(ctx context.Context, b *batching.Batch, i int, last bool
 		return err
 	}
 	w.storeState(b, i, outputs, 0, 1)
-	for k, at := range w.answered {
+	for k, at := range w.clientOutputs {
 		t, sum := outputs[at], &seen[k]
 		if sum.Shape == nil {
 			*sum = stream.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: append([]int{0}, t.Shape[1:]...)}
@@ -412,9 +412,9 @@ func (w *worker) runTexts(ctx context.Context, b *batching.Batch) error {
 		if err == nil {
 			inputs, err = w.inputsOf(r)
 		}
-		seen := make([]stream.Tensor, len(w.answered))
+		seen := make([]stream.Tensor, len(w.clientOutputs))
 		for row := 0; row < r.Rows && err == nil; row++ {
-			for j, at := range w.given {
+			for j, at := range w.clientInputs {
 				w.all[at] = rowOf(inputs[j], len(w.sent[j].Shape), row, r.Rows)
 			}
 			err = w.runRow(ctx, b, i, row == r.Rows-1, seen)

@@ -24,9 +24,9 @@ func takesText(inputs []ort.InputOutputInfo) bool {
 	})
 }
 
-// joined concatenates the inputs of a ragged batch's requests. A request with invalid inputs ends as an error and is
-// left out; when no request remains, joined returns nil.
-func (w *worker) joined(b *batching.Batch) []stream.Tensor {
+// concatInputs concatenates the inputs of a ragged batch's requests. A request with invalid inputs ends as an error and
+// is left out; when no request remains, joined returns nil.
+func (w *worker) concatInputs(b *batching.Batch) []stream.Tensor {
 	out := make([]stream.Tensor, len(w.inputs))
 	rows := 0
 	for i, r := range b.Requests {

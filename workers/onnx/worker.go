@@ -33,29 +33,29 @@ const (
 // worker is one instance. The workers of a group share a session.
 type worker struct {
 	workers.Base
-	session     *session
-	axis        axis
-	max         int             // rows
-	several     map[string]bool // outputs whose first dimension is not the batch, for a batch of one row
-	warm        bool
-	text        bool                // some input has strings
-	inputs      []stream.TensorSpec // of the session
-	outputs     []stream.TensorSpec
-	inAxes      []axis              // of the inputs
-	axes        []axis              // of the outputs
-	given       []int               // inputs sent by clients
-	sent        []stream.TensorSpec // inputs in the clients' shapes
-	answered    []int               // outputs for clients
-	results     []stream.TensorSpec // the bound outputs, with all dimensions known
-	varies      bool                // the sizes of outputs vary from run to run
-	interrupter interrupter
-	memory      [][]byte // of each output, max rows
-	bound       []*binding
-	keep        int             // the most bindings in bound
-	free        bool            // some input has free dimensions
-	allocated   []stream.Tensor // the outputs of runAllocating
-	scalar      []bool          // scalar outputs, as found in a run
-	castToFP32  []bool          // outputs computed as FP32 by the library
+	session       *session
+	axis          axis
+	max           int             // rows
+	several       map[string]bool // outputs whose first dimension is not the batch, for a batch of one row
+	warm          bool
+	text          bool                // some input has strings
+	inputs        []stream.TensorSpec // of the session
+	outputs       []stream.TensorSpec
+	inAxes        []axis              // of the inputs
+	axes          []axis              // of the outputs
+	clientInputs  []int               // inputs sent by clients
+	sent          []stream.TensorSpec // inputs in the clients' shapes
+	clientOutputs []int               // outputs for clients
+	results       []stream.TensorSpec // the bound outputs, with all dimensions known
+	varies        bool                // the sizes of outputs vary from run to run
+	interrupter   interrupter
+	memory        [][]byte // of each output, max rows
+	bound         []*binding
+	keep          int             // the most bindings in bound
+	free          bool            // some input has free dimensions
+	allocated     []stream.Tensor // the outputs of runAllocating
+	scalar        []bool          // scalar outputs, as found in a run
+	castToFP32    []bool          // outputs computed as FP32 by the library
 
 	states        []stateTensor
 	stateInputs   []int // their positions
@@ -153,7 +153,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.findReshapes(env.Declared); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered),
+	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.clientInputs), Outputs: pick(w.outputs, w.clientOutputs),
 		Ragged: w.text, JoinRagged: w.text, Axis: w.axis.described(), Metadata: s.metadata}
 	w.declare(m)
 	m.MaxBatch = w.max
@@ -165,7 +165,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		if err = workers.ApplyInputs(m, env.Image, env.Window, nil); err != nil {
 			return nil, err
 		}
-		for j, i := range w.given {
+		for j, i := range w.clientInputs {
 			if !reshaped(w.inReshapes, i) {
 				w.inputs[i] = m.Inputs[j]
 			}
@@ -207,7 +207,7 @@ func (w *worker) describe(s *session) error {
 			}
 			continue
 		}
-		w.given = append(w.given, i)
+		w.clientInputs = append(w.clientInputs, i)
 	}
 	for i, t := range s.outputs {
 		if k := slices.Index(w.stateOutputs, i); k >= 0 {
@@ -232,7 +232,7 @@ func (w *worker) describe(s *session) error {
 		out.Unbatched = of == none && w.axis != none
 		w.castToFP32 = append(w.castToFP32, !readable(out.Datatype) && (stream.Elements(out.Shape) < 1 ||
 			len(t.Dimensions) == 0))
-		w.outputs, w.axes, w.answered = append(w.outputs, out), append(w.axes, of), append(w.answered, i)
+		w.outputs, w.axes, w.clientOutputs = append(w.outputs, out), append(w.axes, of), append(w.clientOutputs, i)
 	}
 	return nil
 }

@@ -71,10 +71,10 @@ func lenOf(b *buf.Buf) int {
 	return b.Len()
 }
 
-// held are copies of strings: the child could change strings in shared memory after the check.
-type held []*buf.Buf
+// stringBuffers are copies of strings: the child could change strings in shared memory after the check.
+type stringBuffers []*buf.Buf
 
-func (h held) release() {
+func (h stringBuffers) release() {
 	for _, b := range h {
 		b.Release()
 	}
@@ -83,7 +83,7 @@ func (h held) release() {
 // tensor returns an output with checked data. The returned tensor owns shape, which is placed in front of the
 // output's own shape.
 func (w *Worker) tensor(s *slot, b *batching.Batch, m *message, t *tensor, shape []int,
-	h *held) (out stream.Tensor, err error) {
+	h *stringBuffers) (out stream.Tensor, err error) {
 	data, private, err := w.data(s, b, m, t)
 	if err != nil {
 		return out, err
@@ -206,7 +206,7 @@ func (w *Worker) outputs(s *slot, b *batching.Batch, m *message, r *stream.Reque
 	if err := w.checkNames(of); err != nil {
 		return err
 	}
-	var h held
+	var h stringBuffers
 	defer func() { h.release() }()
 	dims := 0
 	for k := range of {
@@ -354,7 +354,7 @@ func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 	if err := w.checkNames(m.outputs); err != nil {
 		return err
 	}
-	var h held
+	var h stringBuffers
 	defer func() { h.release() }()
 	rows := b.Rows
 	if w.model.Axis == stream.FixedAxis {

@@ -12,7 +12,7 @@ import (
 
 // Append functions write the JSON texts of messages to a child.
 
-func appendPlace(dst []byte, p place) []byte {
+func appendPlace(dst []byte, p dataLocation) []byte {
 	if p.segment < 0 {
 		dst = append(dst, `"at":`...)
 	} else {
@@ -26,7 +26,7 @@ func appendPlace(dst []byte, p place) []byte {
 }
 
 // appendTensor writes a tensor; rows > 0 are put in front of the shape.
-func appendTensor(dst []byte, name string, datatype stream.Datatype, rows int, shape []int, p place) []byte {
+func appendTensor(dst []byte, name string, datatype stream.Datatype, rows int, shape []int, p dataLocation) []byte {
 	dst = append(dst, `{"name":`...)
 	dst = oip.AppendString(dst, name)
 	dst = append(dst, `,"datatype":"`...)

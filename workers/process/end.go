@@ -77,7 +77,7 @@ func explain(exit error, short bool) (cause string, err error) {
 	case sig == syscall.SIGKILL:
 		return "killed", stream.Errorf(stream.Internal, "",
 			"the program was killed by SIGKILL, which another process sent%s", said)
-	case outside(sig):
+	case isExternalSignal(sig):
 		return "killed", stream.Errorf(stream.Internal, "", "the program %s, because another process sent %s%s", how,
 			unix.SignalName(sig), said)
 	case e.Signal != 0:
@@ -88,8 +88,8 @@ func explain(exit error, short bool) (cause string, err error) {
 	return "exit", ended
 }
 
-// outside reports whether a signal comes from other processes, not from the program's computation.
-func outside(s syscall.Signal) bool {
+// isExternalSignal reports whether a signal comes from other processes, not from the program's computation.
+func isExternalSignal(s syscall.Signal) bool {
 	switch s {
 	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2:
 		return true
@@ -125,7 +125,7 @@ func (p *process) await(grace time.Duration, left func() time.Duration) {
 		if by <= now {
 			return
 		}
-		t.Reset(min(by.Sub(now), look))
+		t.Reset(min(by.Sub(now), pollInterval))
 		select {
 		case <-p.proc.Done():
 			return

@@ -51,8 +51,8 @@ var kinds = map[string]kind{
 	"part": isPart, "result": isResult, "decode": isDecode,
 }
 
-// place is where data are: in shared memory, or in the bytes after the JSON text.
-type place struct {
+// dataLocation is where data are: in shared memory, or in the bytes after the JSON text.
+type dataLocation struct {
 	segment int // -1 = in the bytes
 	offset  int
 	size    int
@@ -63,7 +63,7 @@ type tensor struct {
 	name     string
 	datatype stream.Datatype
 	from, to int // the shape in message.dims; the element before is 1
-	place
+	dataLocation
 }
 
 // answer is the part of a result for one request.
@@ -216,7 +216,7 @@ func (m *message) resultMember(s *scanner, key []byte) (err error) {
 }
 
 func (m *message) readTensor(s *scanner, to *[]tensor) error {
-	t := tensor{place: place{segment: -1, size: -1}}
+	t := tensor{dataLocation: dataLocation{segment: -1, size: -1}}
 	hasAt := false
 	err := s.object(func(key []byte) (err error) {
 		switch string(key) {

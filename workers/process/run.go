@@ -15,8 +15,8 @@ import (
 	"millrace/workers"
 )
 
-// look is the interval at which a run checks its time limit and whether any client still waits.
-const look = 25 * time.Millisecond
+// pollInterval is the interval at which a run checks its time limit and whether any client still waits.
+const pollInterval = 25 * time.Millisecond
 
 // Run sends a batch to the child and answers the batch's requests. Two goroutines may call Run at once.
 func (w *Worker) Run(ctx context.Context, b *batching.Batch) error {
@@ -156,7 +156,7 @@ func (w *Worker) compose(s *slot, b *batching.Batch) error {
 	s.text = strconv.AppendUint(s.text, s.id, 10)
 	if s.out != nil {
 		s.text = append(s.text, `,"results":{`...)
-		s.text = append(appendPlace(s.text, place{s.out.id, 0, s.out.size()}), '}')
+		s.text = append(appendPlace(s.text, dataLocation{s.out.id, 0, s.out.size()}), '}')
 	}
 	x := writer{w: w, s: s}
 	s.batch = 0
@@ -211,9 +211,9 @@ func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 		}
 		row := len(t.Data) / t.Shape[0]
 		data := t.Data[first*row : last*row]
-		var at place
+		var at dataLocation
 		if o := b.Offset(k); o >= 0 && seg > 0 {
-			at = place{seg, o + first*row, len(data)}
+			at = dataLocation{seg, o + first*row, len(data)}
 		} else {
 			at = x.put(data)
 		}
@@ -296,7 +296,7 @@ func (w *Worker) missingRows(r *stream.Request, t *stream.Tensor) int {
 // wait waits for the result of a batch and answers the batch's requests.
 func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 	p := w.proc
-	s.timer.Reset(look)
+	s.timer.Reset(pollInterval)
 	defer s.timer.Stop()
 	for {
 		select {
@@ -319,12 +319,12 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 		case <-s.timer.C:
 			switch began := stream.Instant(s.began.Load()); {
 			case began == 0: // the time limit has not begun
-				extend(b, look)
+				extend(b, pollInterval)
 			case stream.Now().Sub(began)-s.waited > w.env.Limit+w.answerGrace() && w.env.Limit > 0:
 				p.giveUp("timeout", w.tooLong("did not answer a batch", w.env.Limit))
 			}
 			w.cancel(s, b)
-			s.timer.Reset(look)
+			s.timer.Reset(pollInterval)
 		case <-ctx.Done(): // the group has abandoned the run
 			p.giveUp("timeout", w.tooLong("did not answer a batch", w.env.Limit))
 			<-p.ended

@@ -34,7 +34,7 @@ func (w *Worker) segmentID(s *batching.Segment) (int, error) {
 	if failed != nil {
 		return 0, failed
 	}
-	if failed := conn.Control(func(fd uintptr) { err = w.tell(id, s.Size, false, int(fd)) }); failed != nil {
+	if failed := conn.Control(func(fd uintptr) { err = w.sendSegment(id, s.Size, false, int(fd)) }); failed != nil {
 		return 0, failed
 	}
 	if err != nil {
@@ -47,8 +47,8 @@ func (w *Worker) segmentID(s *batching.Segment) (int, error) {
 	return id, nil
 }
 
-// tell gives the child shared memory.
-func (w *Worker) tell(id, size int, writable bool, fd int) error {
+// sendSegment gives the child shared memory.
+func (w *Worker) sendSegment(id, size int, writable bool, fd int) error {
 	text := appendInt([]byte(`{"type":"segment"`), "id", int64(id))
 	text = appendInt(text, "size", int64(size))
 	text = append(text, `,"writable":`...)
@@ -129,7 +129,7 @@ func (w *Worker) replace(at **segment, n int, writable bool) error {
 	if err != nil {
 		return err
 	}
-	if err := w.tell(s.id, n, writable, s.fd); err != nil {
+	if err := w.sendSegment(s.id, n, writable, s.fd); err != nil {
 		s.free()
 		return err
 	}

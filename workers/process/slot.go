@@ -84,32 +84,32 @@ type writer struct {
 }
 
 // put copies data to where the child reads.
-func (x *writer) put(data []byte) place {
+func (x *writer) put(data []byte) dataLocation {
 	if x.s.in == nil {
 		x.s.data = append(x.s.data, data)
 		at := x.s.after
 		x.s.after += len(data)
-		return place{-1, at, len(data)}
+		return dataLocation{-1, at, len(data)}
 	}
 	at := x.at
 	copy(x.s.in.bytes[at:], data)
 	x.at = aligned(at + len(data))
-	return place{x.s.in.id, at, len(data)}
+	return dataLocation{x.s.in.id, at, len(data)}
 }
 
 // allocate returns memory of n bytes to fill, read by the child.
-func (x *writer) allocate(n int) ([]byte, place, error) {
+func (x *writer) allocate(n int) ([]byte, dataLocation, error) {
 	if x.s.in == nil {
 		lease, err := x.w.env.Memory.Lease(n)
 		if err != nil {
-			return nil, place{}, err
+			return nil, dataLocation{}, err
 		}
 		x.s.leases = append(x.s.leases, lease)
 		return lease.Bytes(), x.put(lease.Bytes()), nil
 	}
 	at := x.at
 	x.at = aligned(at + n)
-	return x.s.in.bytes[at : at+n : at+n], place{x.s.in.id, at, n}, nil
+	return x.s.in.bytes[at : at+n : at+n], dataLocation{x.s.in.id, at, n}, nil
 }
 
 // wasSent releases the resources of the message.

@@ -59,7 +59,7 @@ func TestUnreadMessages(t *testing.T) {
 		given   bool // up
 		release int  // states to release
 	}{
-		{"segment", true, func(w *Worker) { _ = w.tell(1, 10, false, -1) }, true, 0},
+		{"segment", true, func(w *Worker) { _ = w.sendSegment(1, 10, false, -1) }, true, 0},
 		{"drop_segment", true, func(w *Worker) { w.drop(1) }, true, 0},
 		{"cancel", true, func(w *Worker) { w.tryPost([]byte(`{"type":"cancel"}`)) }, false, 0},
 		{"release before a batch", true, func(w *Worker) {

@@ -16,11 +16,11 @@ func (w *Worker) watch(p *process) {
 	for {
 		select {
 		case <-p.ended:
-			w.died(p)
+			w.handleExit(p)
 			return
 		case <-p.lost:
 			<-p.ended
-			w.died(p)
+			w.handleExit(p)
 			return
 		case <-tick.C:
 		}
@@ -127,9 +127,9 @@ func (w *Worker) askForAnother(err error) {
 	}
 }
 
-// died logs the reason when a child has ended without being told to, and lets the group replace the child if no batch
-// was running.
-func (w *Worker) died(p *process) {
+// handleExit logs the reason when a child has ended without being told to, and lets the group replace the child if no
+// batch was running.
+func (w *Worker) handleExit(p *process) {
 	if p.ordered {
 		return
 	}

@@ -92,7 +92,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	if w.spec, err = w.specOf(env); err != nil {
 		return nil, err
 	}
-	w.place()
+	w.setPlacement()
 	w.history = crashHistoryOf(env, *w.spec.Settings.Refuse)
 	w.shared = sharedMemory && *w.spec.Settings.SharedMemory
 	logs := newLogs(w.log.With("model", env.Name, "instance", env.Instance))
@@ -139,8 +139,8 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	return m, nil
 }
 
-// place sets the differences between the instances.
-func (w *Worker) place() {
+// setPlacement sets the differences between the instances.
+func (w *Worker) setPlacement() {
 	s, n := w.spec.Settings, w.env.Instance
 	if w.spec.Dir == "" {
 		w.spec.Dir = s.Dir

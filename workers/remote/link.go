@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"millrace/internal/backoff"
+	"millrace/internal/ctxio"
 	"millrace/internal/routines"
 	"millrace/internal/secret"
 	"millrace/stream"
@@ -191,7 +192,7 @@ func (l *link) connect(ctx context.Context) (*description, error) {
 		if err == nil {
 			return about, nil
 		}
-		if retry := mayPass(err); retry && sleep(ctx, waits.Next(rand.Float64())) {
+		if retry := mayPass(err); retry && ctxio.Sleep(ctx, waits.Next(rand.Float64())) {
 			continue
 		} else if retry {
 			return nil, stream.Errorf(stream.Unavailable, "upstream",
@@ -370,18 +371,6 @@ func (l *link) infer(ctx context.Context, c *call) error {
 		l.lost(err)
 	}
 	return l.clientError(err)
-}
-
-// sleep waits for d. sleep returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // withTimeout returns the parameters of a request with the rest of the deadline, in microseconds.

@@ -30,8 +30,8 @@ const headerLength = "Inference-Header-Content-Length"
 // maxJSON is the size limit of an answer beside the tensors.
 const maxJSON = 1 << 20
 
-// rest speaks the protocol's REST form.
-type rest struct {
+// restProtocol speaks the protocol's REST form.
+type restProtocol struct {
 	l      *link
 	base   string // of all addresses
 	path   string // of the model
@@ -39,7 +39,7 @@ type rest struct {
 	binary bool // the server has binaryExtension
 }
 
-var _ client = (*rest)(nil)
+var _ client = (*restProtocol)(nil)
 
 func newREST(l *link, at address) (client, error) {
 	t := &http.Transport{DialContext: l.dial, IdleConnTimeout: 15 * time.Second, MaxIdleConnsPerHost: 64,
@@ -50,7 +50,7 @@ func newREST(l *link, at address) (client, error) {
 			return nil, err
 		}
 	}
-	c := &rest{l: l, base: at.scheme + "://" + at.host + at.path, http: &http.Client{
+	c := &restProtocol{l: l, base: at.scheme + "://" + at.host + at.path, http: &http.Client{
 		Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	c.path = "/v2/models/" + url.PathEscape(l.model)
@@ -102,10 +102,10 @@ func unreachable(err error) error {
 	return fmt.Errorf("%w: %w", errUnreachable, err)
 }
 
-func (c *rest) close() { c.http.CloseIdleConnections() }
+func (c *restProtocol) close() { c.http.CloseIdleConnections() }
 
 // do sends a request and returns the answer with an open body, or the answer's error.
-func (c *rest) do(ctx context.Context, method, path string, header http.Header,
+func (c *restProtocol) do(ctx context.Context, method, path string, header http.Header,
 	body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *rest) do(ctx context.Context, method, path string, header http.Header,
 }
 
 // get reads a JSON answer into v; nil = ignore the answer.
-func (c *rest) get(ctx context.Context, path string, v any) error {
+func (c *restProtocol) get(ctx context.Context, path string, v any) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (c *rest) get(ctx context.Context, path string, v any) error {
 	return nil
 }
 
-func (c *rest) ready(ctx context.Context) error {
+func (c *restProtocol) ready(ctx context.Context) error {
 	err := c.get(ctx, c.path+"/ready", nil)
 	var up *upstreamError
 	if errors.As(err, &up) && up.code == stream.InvalidArgument { // some servers report an unready model by this code
@@ -166,7 +166,7 @@ func (c *rest) ready(ctx context.Context) error {
 	return err
 }
 
-func (c *rest) describe(ctx context.Context) (*description, error) {
+func (c *restProtocol) describe(ctx context.Context) (*description, error) {
 	var server oip.ServerMetadata
 	if err := c.get(ctx, "/v2", &server); err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func tellsConfig(err error) (known bool, failed error) {
 	return false, err
 }
 
-func (c *rest) infer(ctx context.Context, k *call) error {
+func (c *restProtocol) infer(ctx context.Context, k *call) error {
 	r := oip.InferRequest{BinaryOutput: c.binary}
 	for key, value := range withTimeout(ctx, k.params) {
 		if p, ok := oip.ParamOf(key, value); ok {
@@ -259,7 +259,7 @@ func (c *rest) infer(ctx context.Context, k *call) error {
 }
 
 // answer reads an answer to an inference request.
-func (c *rest) answer(resp *http.Response, k *call) error {
+func (c *restProtocol) answer(resp *http.Response, k *call) error {
 	body, err := c.read(resp, k)
 	if err != nil {
 		return err
@@ -292,7 +292,7 @@ func (c *rest) answer(resp *http.Response, k *call) error {
 }
 
 // read reads a body of at most upstream.max_message bytes, and somewhat of JSON.
-func (c *rest) read(resp *http.Response, k *call) ([]byte, error) {
+func (c *restProtocol) read(resp *http.Response, k *call) ([]byte, error) {
 	most := c.l.set.MaxMessage + maxJSON
 	large := func() ([]byte, error) {
 		return nil, stream.Errorf(stream.TooLarge, "upstream.max_message",

@@ -26,8 +26,8 @@ type worker struct {
 
 var _ workers.Worker = (*worker)(nil)
 
-// made is the value of Env.Shared: the link of the group, or the error of making the link.
-type made struct {
+// sharedLink is the value of Env.Shared: the link of the group, or the error of making the link.
+type sharedLink struct {
 	link *link
 	err  error
 }
@@ -36,8 +36,8 @@ type made struct {
 func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
 	m := env.Shared(func() any {
 		l, err := newLink(env)
-		return made{l, err}
-	}).(made)
+		return sharedLink{l, err}
+	}).(sharedLink)
 	if m.err != nil {
 		return nil, m.err
 	}

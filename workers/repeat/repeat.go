@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/ctxio"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -130,18 +131,13 @@ func milliseconds(b []byte) time.Duration {
 	return time.Duration(binary.LittleEndian.Uint32(b)) * time.Millisecond
 }
 
-// look is how often a pause looks whether somebody still waits for the request.
-const look = 50 * time.Millisecond
+// pollInterval is how often a pause looks whether somebody still waits for the request.
+const pollInterval = 50 * time.Millisecond
 
 // sleep waits for d. sleep returns an error when the run is abandoned, and returns early when the request has ended.
 func sleep(ctx context.Context, r *stream.Request, d time.Duration) error {
-	for d > 0 && r.Wanted() {
-		step := time.NewTimer(min(d, look))
-		select {
-		case <-step.C:
-			d -= look
-		case <-ctx.Done():
-			step.Stop()
+	for ; d > 0 && r.Wanted(); d -= pollInterval {
+		if !ctxio.Sleep(ctx, min(d, pollInterval)) {
 			return stream.Errorf(stream.Timeout, "", "the run was abandoned: %w", ctx.Err())
 		}
 	}

@@ -346,7 +346,7 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 		cfg, more, err := r.version(c, name, dir, v)
 		if err != nil {
 			errs = append(errs, err)
-			def.Bad = append(def.Bad, workers.Listed{Name: name, Version: v, Err: err})
+			def.Unreadable = append(def.Unreadable, workers.Listed{Name: name, Version: v, Err: err})
 			continue
 		}
 		def.Versions = append(def.Versions, cfg)

@@ -39,13 +39,13 @@ type link struct {
 	net.Conn
 	memory  *buf.Pool
 	started time.Time
-	arrived func(now time.Duration) // is called after each read from the network, with the time since started
+	onRead  func(now time.Duration) // is called after each read from the network, with the time since started
 
-	raw   syscall.RawConn // nil: the connection has no file descriptor of its own, as with TLS
-	fill  func(fd uintptr) bool
-	ahead buf.Buf // the bytes read ahead: a lease, when left > 0
-	left  int     // bytes of ahead not yet returned by Read
-	err   error   // of fill
+	raw        syscall.RawConn // nil: the connection has no file descriptor of its own, as with TLS
+	fill       func(fd uintptr) bool
+	ahead      buf.Buf // the bytes read ahead: a lease, when aheadBytes > 0
+	aheadBytes int     // bytes of ahead not yet returned by Read
+	err        error   // of fill
 
 	corker corker // below TLS; nil: not encrypted, or not a connection of package httpd
 
@@ -77,7 +77,7 @@ func newLink(conn net.Conn, memory *buf.Pool, started time.Time) *link {
 
 // Read implements io.Reader.
 func (l *link) Read(p []byte) (n int, err error) {
-	if l.left == 0 {
+	if l.aheadBytes == 0 {
 		if l.raw == nil || len(p) >= directRead {
 			return l.readNow(p)
 		}
@@ -93,8 +93,8 @@ func (l *link) Read(p []byte) (n int, err error) {
 		}
 		l.noteRead()
 	}
-	n = copy(p, l.ahead.Bytes()[l.ahead.Len()-l.left:])
-	if l.left -= n; l.left == 0 {
+	n = copy(p, l.ahead.Bytes()[l.ahead.Len()-l.aheadBytes:])
+	if l.aheadBytes -= n; l.aheadBytes == 0 {
 		l.ahead.Release()
 	}
 	return n, nil
@@ -109,8 +109,8 @@ func (l *link) readNow(p []byte) (n int, err error) {
 }
 
 func (l *link) noteRead() {
-	if l.arrived != nil {
-		l.arrived(time.Since(l.started))
+	if l.onRead != nil {
+		l.onRead(time.Since(l.started))
 	}
 }
 
@@ -126,7 +126,7 @@ func (l *link) readAhead(fd uintptr) (done bool) {
 	}
 	if err == nil && n > 0 {
 		l.ahead.Resize(n)
-		l.left = n
+		l.aheadBytes = n
 		return true
 	}
 	l.ahead.Release()
@@ -144,8 +144,8 @@ func (l *link) readAhead(fd uintptr) (done bool) {
 
 // release releases the bytes read ahead. The reader calls release after its last read.
 func (l *link) release() {
-	if l.left > 0 {
-		l.left = 0
+	if l.aheadBytes > 0 {
+		l.aheadBytes = 0
 		l.ahead.Release()
 	}
 }

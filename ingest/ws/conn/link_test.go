@@ -59,7 +59,7 @@ func TestReadAhead(t *testing.T) {
 			mem := buf.NewPool(c.budget)
 			l, far := pair(t, mem)
 			reads := 0
-			l.arrived = func(time.Duration) { reads++ }
+			l.onRead = func(time.Duration) { reads++ }
 			sent := message(10 * c.chunk)
 			if _, err := far.Write(sent[:1000]); err != nil {
 				t.Fatal(err)

@@ -76,7 +76,7 @@ func TestEmptied(t *testing.T) {
 	for n, kept := range map[int]bool{maxSpare: true, maxSpare + 1: false} {
 		batch := make([]Entry, n)
 		batch[1].Text = []byte("x")
-		if spare := emptied(batch); len(spare) != 0 || (cap(spare) == n) != kept || batch[1].Text != nil {
+		if spare := resetEntries(batch); len(spare) != 0 || (cap(spare) == n) != kept || batch[1].Text != nil {
 			t.Errorf("of %d entries room for %d is kept", n, cap(spare))
 		}
 	}

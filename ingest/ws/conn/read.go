@@ -67,7 +67,7 @@ func (m *incoming) limit() time.Duration {
 // read reads messages until the connection ends.
 func (in *reader) read() {
 	in.answerControl()
-	in.socket.link.arrived = in.alive
+	in.socket.link.onRead = in.alive
 	in.extend(time.Since(in.socket.started))
 	for !in.socket.Ended() {
 		kind, r, err := in.socket.ws.NextReader()

@@ -78,7 +78,7 @@ func (l *writeLoop) run() {
 		spare = nil
 		if batch != nil {
 			l.writeAll(batch)
-			spare = emptied(batch)
+			spare = resetEntries(batch)
 		}
 		if last {
 			l.writeEnding()
@@ -112,8 +112,8 @@ func (l *writeLoop) run() {
 	}
 }
 
-// emptied returns the memory of a batch for later entries, or nil after a large burst.
-func emptied(batch []Entry) []Entry {
+// resetEntries returns the memory of a batch for later entries, or nil after a large burst.
+func resetEntries(batch []Entry) []Entry {
 	clear(batch)
 	if cap(batch) > maxSpare {
 		return nil

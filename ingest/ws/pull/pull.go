@@ -138,7 +138,7 @@ type videoPull struct {
 	sink   *replies.Sink
 	source atomic.Pointer[Source] // set before the first frame
 	memory int64                  // bytes charged for ffmpeg
-	times  times
+	times  frameTimes
 
 	cancel  context.CancelFunc
 	stopped atomic.Bool                        // stopped by the client

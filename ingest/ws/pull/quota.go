@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/internal/backoff"
+	"millrace/internal/ctxio"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -47,7 +48,7 @@ func (v *videoPull) awaitQuota(ctx context.Context) bool {
 		if wait == 0 {
 			return true
 		}
-		if !sleep(ctx, min(wait, longestSleep)) {
+		if !ctxio.Sleep(ctx, min(wait, longestSleep)) {
 			return false
 		}
 	}
@@ -66,38 +67,27 @@ func (v *videoPull) openAgain(ctx context.Context, m *stream.Model) (*video.Read
 				_ = r.Close()
 				return nil, err
 			}
-			v.times.goOn(stream.Now())
+			v.times.startOpening(stream.Now())
 			return r, nil
 		}
-		if n == openings || !video.KindOf(err).Retry() || !sleep(ctx, wait.Next(rand.Float64())) {
+		if n == openings || !video.KindOf(err).Retry() || !ctxio.Sleep(ctx, wait.Next(rand.Float64())) {
 			return nil, err
 		}
 	}
 }
 
-// times computes the times of frames of a video across several openings; each opening begins at 0.
-type times struct {
+// frameTimes computes the times of frames of a video across several openings; each opening begins at 0.
+type frameTimes struct {
 	base int64          // of the present opening, in microseconds
 	last int64          // time of the newest frame
 	at   stream.Instant // arrival of the newest frame
 }
 
 // of returns the time of a frame arriving now.
-func (t *times) of(captureUS int64, now stream.Instant) int64 {
+func (t *frameTimes) of(captureUS int64, now stream.Instant) int64 {
 	t.last, t.at = t.base+captureUS, now
 	return t.last
 }
 
-// goOn says that a new opening begins with the next frame.
-func (t *times) goOn(now stream.Instant) { t.base = t.last + now.Sub(t.at).Microseconds() }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+// startOpening says that a new opening begins with the next frame.
+func (t *frameTimes) startOpening(now stream.Instant) { t.base = t.last + now.Sub(t.at).Microseconds() }

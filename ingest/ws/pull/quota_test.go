@@ -28,7 +28,7 @@ func TestOwes(t *testing.T) {
 
 // The times of frames continue after a reopening, and include the time in between.
 func TestTimesGoOn(t *testing.T) {
-	var of times
+	var of frameTimes
 	now := stream.Instant(time.Hour)
 	for _, c := range []struct {
 		after  time.Duration // since the frame before, or the opening
@@ -41,7 +41,7 @@ func TestTimesGoOn(t *testing.T) {
 		{5 * time.Second, true, 10_000, 12_090_000},
 	} {
 		if now = now.Add(c.after); c.opened {
-			of.goOn(now)
+			of.startOpening(now)
 		}
 		if got := of.of(c.us, now); got != c.want {
 			t.Errorf("%d us, at %d: %d, want %d", c.us, now, got, c.want)

@@ -52,7 +52,7 @@ func (c *Boxes) build(f *finder) (kind, error) {
 					fits(c.Classes, s.Shape[0])
 			})
 	case c.Classes != "":
-		err = f.bad("classes", "is set, but %s has a score for each class already: the model has %s",
+		err = f.settingError("classes", "is set, but %s has a score for each class already: the model has %s",
 			k.scores.spec.Name, describe(f.model.Outputs))
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	}
 	if c.Background {
 		if classes == 1 {
-			return nil, f.bad("background", "is set, but there is only one class: the model has %s",
+			return nil, f.settingError("background", "is set, but there is only one class: the model has %s",
 				describe(f.model.Outputs))
 		}
 		k.first = 1
@@ -71,7 +71,8 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	}
 	if c.Activation == "softmax" && len(k.scores.spec.Shape) == 1 ||
 		c.Activation == "softmax" && k.scores.spec.Shape[1] == 1 {
-		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s",
+		return nil, f.settingError("activation",
+			"softmax of one score is always 1: use sigmoid, or none. The model has %s",
 			describe(f.model.Outputs))
 	}
 	k.boxList = &boxList{format: c.Format, iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}

@@ -39,7 +39,8 @@ func (c *Classify) build(f *finder) (kind, error) {
 	}
 	k := &classify{set: c, scores: scores, count: stream.Elements(scores.spec.Shape), top: cmp.Or(c.TopK, defaultTopK)}
 	if k.count > 0 && c.TopK > k.count {
-		return nil, f.bad("top_k", "is %d, and output %s has %d classes: want at most %d, or leave it out", c.TopK,
+		return nil, f.settingError("top_k",
+			"is %d, and output %s has %d classes: want at most %d, or leave it out", c.TopK,
 			scores.spec.Name, k.count, k.count)
 	}
 	if k.labels, err = f.readLabels(k.count, false); err != nil {
@@ -123,7 +124,7 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 // check returns an error for a score outside of 0..1, such as a logit.
 func (k *classify) check(values []float32, classes int) error {
 	for at := 0; ; at++ {
-		if at += outside(values[at:]); at >= len(values) {
+		if at += firstOutOfRange(values[at:]); at >= len(values) {
 			return nil
 		}
 		if v := values[at]; finite(v) {

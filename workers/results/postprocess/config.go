@@ -107,8 +107,8 @@ func (s *Masks) named() []string     { return []string{s.Output} }
 func (s *Keypoints) named() []string { return []string{s.Output, s.Scores} }
 func (s *Embedding) named() []string { return []string{s.Output} }
 
-// chosen returns the configured kinds of result, with their names.
-func (c Config) chosen() (names []string, all []settings) {
+// configuredKinds returns the configured kinds of result, with their names.
+func (c Config) configuredKinds() (names []string, all []settings) {
 	add := func(name string, set bool, s settings) {
 		if set {
 			names, all = append(names, name), append(all, s)
@@ -125,7 +125,7 @@ func (c Config) chosen() (names []string, all []settings) {
 
 // Kind names the kind of result; "" = none.
 func (c Config) Kind() string {
-	names, _ := c.chosen()
+	names, _ := c.configuredKinds()
 	return strings.Join(names, " and ")
 }
 
@@ -136,7 +136,7 @@ func (c Config) Validate() error {
 	bad := func(field, format string, args ...any) {
 		errs = append(errs, stream.Errorf(stream.InvalidArgument, field, format, args...))
 	}
-	names, all := c.chosen()
+	names, all := c.configuredKinds()
 	switch {
 	case len(all) > 1:
 		bad("output", "has %s: want one kind of result", strings.Join(names, " and "))

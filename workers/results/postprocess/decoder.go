@@ -36,7 +36,7 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	names, all := c.chosen()
+	names, all := c.configuredKinds()
 	if len(all) == 0 {
 		return nil, stream.Errorf(stream.InvalidArgument, "output", "has no kind of result")
 	}

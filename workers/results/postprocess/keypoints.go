@@ -44,7 +44,7 @@ func (c *Keypoints) build(f *finder) (kind, error) {
 	shape := r.spec.Shape
 	switch {
 	case k.heat && c.Units != "pixels":
-		return nil, f.bad("units", "is set, but heat maps have no coordinates: the model has %s",
+		return nil, f.settingError("units", "is set, but heat maps have no coordinates: the model has %s",
 			describe(f.model.Outputs))
 	case !k.heat && shape[len(shape)-1] == 2:
 		if k.scores, err = f.findOptional("scores", c.Scores, "a tensor of scores, one for each point or each body",
@@ -57,7 +57,7 @@ func (c *Keypoints) build(f *finder) (kind, error) {
 		}
 	}
 	if c.Scores != "" && k.scores == nil {
-		return nil, f.bad("scores", "is set, but %s has scores already", r.spec.Name)
+		return nil, f.settingError("scores", "is set, but %s has scores already", r.spec.Name)
 	}
 	k.units = f.unitCheck(c.Units, r.spec.Name)
 	k.sx, k.sy, err = f.scale(k.heat || c.Units == "normalised")

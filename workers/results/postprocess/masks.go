@@ -56,10 +56,11 @@ func (c *Masks) build(f *finder) (kind, error) {
 	one := len(r.spec.Shape) == 3 && r.spec.Shape[0] == 1 && isFloat(r.spec.Datatype)
 	switch {
 	case !one && c.Threshold != 0:
-		return nil, f.bad("threshold", "is set, but only masks with one class have one: the model has %s",
+		return nil, f.settingError("threshold", "is set, but only masks with one class have one: the model has %s",
 			describe(f.model.Outputs))
 	case one && c.Activation == "softmax":
-		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s",
+		return nil, f.settingError("activation",
+			"softmax of one score is always 1: use sigmoid, or none. The model has %s",
 			describe(f.model.Outputs))
 	case one && c.Activation == "sigmoid":
 		k.least = float32(math.Log(threshold / (1 - threshold)))

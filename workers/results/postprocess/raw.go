@@ -80,8 +80,8 @@ func newFinder(kind, labels string, named []string, m *stream.Model) *finder {
 	return f
 }
 
-// bad returns an error about a setting of the kind of result.
-func (f *finder) bad(key, format string, args ...any) error {
+// settingError returns an error about a setting of the kind of result.
+func (f *finder) settingError(key, format string, args ...any) error {
 	return stream.Errorf(stream.InvalidArgument, "output."+f.kind+"."+key, format, args...)
 }
 
@@ -90,8 +90,9 @@ func (f *finder) bad(key, format string, args ...any) error {
 func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	r, err := f.findOptional(key, name, want, fits)
 	if r == nil && err == nil {
-		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs)+f.wholeBatch(name,
-			fits))
+		err = f.settingError(key, "no output of the model is %s: it has %s", want,
+			describe(f.model.Outputs)+f.wholeBatch(name,
+				fits))
 	}
 	return r, err
 }
@@ -120,20 +121,20 @@ func (f *finder) findOptional(key, name, want string, fits func(stream.TensorSpe
 		switch {
 		case name != "" && s.Name == name:
 			if !fits(s) {
-				return nil, f.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs)+
+				return nil, f.settingError(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs)+
 					f.wholeBatch(name, fits))
 			}
 			return &raw{spec: s, index: i}, nil
 		case name != "" || f.taken[s.Name] || !fits(s):
 		case found >= 0:
-			return nil, f.bad(key, "more than one output is %s: name one. The model has %s", want,
+			return nil, f.settingError(key, "more than one output is %s: name one. The model has %s", want,
 				describe(f.model.Outputs))
 		default:
 			found = i
 		}
 	}
 	if name != "" {
-		return nil, f.bad(key, "%q is not an output of the model: it has %s", name, describe(f.model.Outputs))
+		return nil, f.settingError(key, "%q is not an output of the model: it has %s", name, describe(f.model.Outputs))
 	}
 	if found < 0 {
 		return nil, nil

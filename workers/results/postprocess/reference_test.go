@@ -291,7 +291,7 @@ func TestOutside(t *testing.T) {
 		for want < len(v) && v[want] >= -scoreSlack && v[want] <= 1+scoreSlack {
 			want++
 		}
-		if got := outside(v); got != want {
+		if got := firstOutOfRange(v); got != want {
 			t.Fatalf("%d, want %d: %v", got, want, v)
 		}
 	}

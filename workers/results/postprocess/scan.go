@@ -25,10 +25,10 @@ func reaching(scores []float32, i int, least float32) int {
 	return i
 }
 
-// outside returns the first index of a score outside of 0..1 by more than scoreSlack, or len(scores). NaN is outside.
-// As in reaching, a fast test of pairs comes first: only pairs with a sign bit, before or after adding carry, are
-// compared as floats.
-func outside(scores []float32) int {
+// firstOutOfRange returns the first index of a score outside of 0..1 by more than scoreSlack, or len(scores). NaN is
+// outside. As in reaching, a fast test of pairs comes first: only pairs with a sign bit, before or after adding carry,
+// are compared as floats.
+func firstOutOfRange(scores []float32) int {
 	const signs = 1<<63 | 1<<31
 	const limit = 1 + scoreSlack
 	carry := uint64(1<<31-math.Float32bits(limit)-1) * (1<<32 | 1)

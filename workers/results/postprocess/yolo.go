@@ -56,7 +56,8 @@ func (c *YOLO) build(f *finder) (kind, error) {
 	}
 	if k.form.yolox {
 		if c.Units != "pixels" {
-			return nil, f.bad("units", "is %s, but layout yolox has positions in cells of grids: leave units out",
+			return nil, f.settingError("units",
+				"is %s, but layout yolox has positions in cells of grids: leave units out",
 				c.Units)
 		}
 		if k.cells, err = yoloxCells(f); err != nil {
@@ -174,7 +175,7 @@ func (k *yolo) objects() error {
 		}
 		object = min(object, 1)
 		scores := box[5 : 5+k.form.classes]
-		if at := outside(scores); at < len(scores) {
+		if at := firstOutOfRange(scores); at < len(scores) {
 			return k.badScore(i, at, scores[at])
 		}
 		class, score := top(scores)
@@ -190,7 +191,7 @@ func (k *yolo) rows() error {
 	width := k.form.width
 	for i := range k.n {
 		scores := k.row[i*width+4:][:k.form.classes]
-		if at := outside(scores); at < len(scores) {
+		if at := firstOutOfRange(scores); at < len(scores) {
 			return k.badScore(i, at, scores[at])
 		}
 		if class, score := top(scores); class >= 0 && k.accepts(min(score, 1)) {
@@ -212,7 +213,7 @@ func (k *yolo) columns() error {
 	scores, least := k.row[4*n:(4+k.form.classes)*n], k.least
 	for c := int32(0); len(scores) >= n; c++ {
 		row := scores[:n]
-		if at := outside(row); at < n {
+		if at := firstOutOfRange(row); at < n {
 			return k.badScore(at, int(c), row[at])
 		}
 		for i := 0; i < n; i++ {

@@ -140,8 +140,9 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	k := yoloFacts{exported: readExported(f.model.Metadata), layout: c.Layout, unbatched: s.Unbatched,
 		prototype: prototypes(f.model.Outputs)}
 	if k.task != "" && !slices.Contains([]string{"detect", "segment", "pose", "obb"}, k.task) && c.Task == "" {
-		return yoloForm{}, nil, f.bad("task", "is not set, and the metadata of the model's file say task %q: use "+
-			"output.classify for classifiers, or set task", k.task)
+		return yoloForm{}, nil, f.settingError("task",
+			"is not set, and the metadata of the model's file say task %q: use "+
+				"output.classify for classifiers, or set task", k.task)
 	}
 	fromFile := k.task != ""
 	if c.Task != "" {
@@ -154,7 +155,7 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	if c.KptShape != "" {
 		var err error
 		if k.points, k.dims, err = parseKptShape(c.KptShape); err != nil {
-			return yoloForm{}, nil, f.bad("kpt_shape", "%w", err)
+			return yoloForm{}, nil, f.settingError("kpt_shape", "%w", err)
 		}
 	}
 	if f.labels != "" {
@@ -172,7 +173,7 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	case 1:
 		return forms[0], k.names, nil
 	case 0:
-		return yoloForm{}, nil, f.bad(k.excludingSetting(c),
+		return yoloForm{}, nil, f.settingError(k.excludingSetting(c),
 			"%s fits no form of YOLO%s: the forms are [4+classes+extra, n] "+
 				"(v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 "+
 				"for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment%s",
@@ -182,7 +183,7 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	for i, o := range forms {
 		list[i] = fmt.Sprintf("%s (%s)", o.selectingSettings(forms), o.describe())
 	}
-	return yoloForm{}, nil, f.bad(k.missing(forms),
+	return yoloForm{}, nil, f.settingError(k.missing(forms),
 		"is not set, and %s fits %d forms%s: set one of these under output.yolo: %s", describe([]stream.TensorSpec{s}),
 		len(forms), k.says(), strings.Join(list, "; "))
 }

@@ -152,7 +152,7 @@ func (k *yolo) findMasks(f *finder, c *YOLO) error {
 	w, h, err := f.size()
 	k.mask.width, k.mask.height = float32(w), float32(h)
 	if err == nil && c.Max > maxInstances {
-		err = f.bad("max", "is %d: a mask can have %d boxes", c.Max, maxInstances)
+		err = f.settingError("max", "is %d: a mask can have %d boxes", c.Max, maxInstances)
 	}
 	return err
 }
