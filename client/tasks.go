@@ -18,6 +18,7 @@ type TaskRequest struct {
 	Model, Version string
 	Body           io.Reader // the body of a request to the infer route of the model
 	Size           int64     // bytes of Body; negative = unknown
+	Kind           string    // request, video or pictures (a zip archive); "" = by the media type
 	Type           string    // media type of Body, for example image/jpeg; "" = JSON
 	HeaderLength   int       // bytes of JSON in front of binary tensors; 0 = no binary tensors
 	Key            string    // idempotency key: a repeated request returns the first task; "" = no key
@@ -82,6 +83,7 @@ func (r *TaskRequest) query() url.Values {
 	q := url.Values{}
 	for k, v := range map[string]string{
 		"model": r.Model, "version": r.Version, "name": r.Name, "not_before": r.NotBefore, "expires": r.Expires,
+		"kind": r.Kind, "webhook": r.Webhook,
 	} {
 		if v != "" {
 			q.Set(k, v)
@@ -91,9 +93,6 @@ func (r *TaskRequest) query() url.Values {
 		if v != 0 {
 			q.Set(k, strconv.Itoa(v))
 		}
-	}
-	if r.Webhook != "" {
-		q.Set("webhook", r.Webhook)
 	}
 	if r.Retention != 0 {
 		q.Set("retention", r.Retention.String())

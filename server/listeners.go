@@ -246,7 +246,7 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	drain := s.cfg.Drain - min(3*time.Second, s.cfg.Drain/2)
 	return tasks.New(s.http, tasks.Options{
 		Data: data, MaxInput: c.MaxInput, MaxResult: c.MaxBytes, Slots: slots, Drain: drain, Log: s.log,
-		Webhooks: c.Webhooks == "on", WebhookSecret: key, AllowPrivate: s.cfg.Sources.AllowPrivate,
+		Webhooks: c.Webhooks == "on", WebhookSecret: key, Media: s.taskMedia(),
 	}), nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,6 +24,7 @@ import (
 
 const tasksExamples = `  millrace tasks
   millrace tasks submit spotter picture.jpg --wait 10m --out answer.json
+  millrace tasks submit spotter --file clip.mp4 --wait 10m --out results.jsonl
   id=$(millrace tasks submit cost --request request.json --json | jq -r .id)
   millrace tasks wait $id && millrace tasks result $id --out answer.json
   millrace tasks list --state failed --json
@@ -139,16 +141,18 @@ func taskRow(t *client.Task) []string {
 // submission has the flags of tasks submit.
 type submission struct {
 	client.TaskRequest
-	request, out string
-	wait         time.Duration
+	request, file, zip, out string
+	wait                    time.Duration
 }
 
 func submitTask() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "submit MODEL [FILE]",
-		Short: "Submit a task: a picture or another file, or a request in JSON",
+		Short: "Submit a task: a picture, a video, a zip of pictures, another file, or a request in JSON",
 		Long: `Submit a task and print its id. The input is the body of a request to the infer route of the model: a picture,
-or with --request a request in JSON; - is standard input. The task is stored when the command ends.
+or with --request a request in JSON; - is standard input. With --file clip.mp4 each frame of the video is a request,
+with --zip each picture of the archive; the result then has a line of JSON for each. The task is stored when the
+command ends.
 
 A file above 64 MiB is sent in parts: after a broken connection, the command continues. With --idempotency-key, a
 repeated command continues the upload of a command that was killed.
@@ -164,6 +168,8 @@ With --wait the command waits for the end of the task, and the exit status is 1 
 	f := c.Flags()
 	f.StringVar(&s.request, "request", "", "a file with a request of the Open Inference Protocol in JSON; - is "+
 		"standard input")
+	f.StringVar(&s.file, "file", "", "a file, as the argument FILE; each frame of a video is a request")
+	f.StringVar(&s.zip, "zip", "", "a zip archive of pictures, each a request")
 	f.StringVar(&s.Type, "type", "", "media type of FILE, by its name unless given, for example image/jpeg")
 	f.StringVar(&s.Version, "version", "", "version of the model")
 	f.StringVar(&s.Key, "idempotency-key", "", "a repeated submission with the same key returns the first task")
@@ -246,7 +252,15 @@ func (s *submission) send(c *cobra.Command, cl *client.Client) (client.Task, err
 // open opens the input.
 func (s *submission) open(stdin io.Reader, files []string) (io.Closer, error) {
 	name := s.request
+	if s.zip != "" {
+		s.Kind, files = "pictures", append(files, s.zip)
+	}
+	if s.file != "" {
+		files = append(files, s.file)
+	}
 	switch {
+	case len(files) > 1:
+		return nil, usagef("FILE, --file and --zip: name one input, not %s", strings.Join(files, " and "))
 	case s.out != "" && s.wait == 0:
 		return nil, usagef("--out: needs --wait")
 	case s.request != "" && len(files) > 0:
@@ -257,7 +271,7 @@ func (s *submission) open(stdin io.Reader, files []string) (io.Closer, error) {
 		name = files[0]
 	}
 	if s.Type == "" && s.request == "" {
-		s.Type = mime.TypeByExtension(strings.ToLower(filepath.Ext(name)))
+		s.Type = mediaType(strings.ToLower(filepath.Ext(name)))
 	}
 	if name == "-" {
 		s.Body, s.Size = stdin, -1
@@ -279,6 +293,13 @@ func (s *submission) open(stdin io.Reader, files []string) (io.Closer, error) {
 		s.Size = -1
 	}
 	return f, nil
+}
+
+// mediaType returns the media type of an extension. Systems without a list of media types know few videos.
+func mediaType(extension string) string {
+	known := map[string]string{".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+		".mkv": "video/x-matroska", ".avi": "video/x-msvideo", ".ts": "video/mp2t", ".zip": "application/zip"}
+	return cmp.Or(known[extension], mime.TypeByExtension(extension))
 }
 
 func printTask(c *cobra.Command, t *client.Task, asJSON bool, text string) error {

@@ -53,6 +53,7 @@ type Env struct {
 	Needs     []video.TargetSize
 	Hardware  *video.Hardware        // hardware decoding of videos where possible; nil = software
 	Sandbox   bool                   // confines ffmpeg, as for video.Options
+	Upload    bool                   // the file comes from a client, as for video.Options
 	Programs  *confine.Programs      // confines programs of exec sources; nil = not
 	MaxPixels int                    // largest width times height of a video; 0 = no limit
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
@@ -88,6 +89,7 @@ type Info struct {
 	Width, Height int     // pixels per frame; 0 = varying
 	PixelAspect   float64 // width of a pixel by its height, as players show the pixel; 0 = unknown, treated as 1
 	FPS           float64 // declared by the source; 0 = unknown
+	Frames        int64   // number of frames by the declared length and rate; 0 = unknown
 	Codec         string  // of its video, by ffmpeg's name; "" = unknown
 	Ends          bool    // the source has an end and may be read as slowly as the reader wants
 	Arrival       bool    // frames have the times of their arrival, with jitter

@@ -3,6 +3,7 @@ package sources
 import (
 	"cmp"
 	"context"
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -86,7 +87,7 @@ func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{
 		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
 		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox,
-		Programs: e.Programs, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
+		Upload: e.Upload, Programs: e.Programs, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
 	}
 	if o.KeyFrames {
 		o.StallTimeout = startTimeout
@@ -125,8 +126,9 @@ var _ Resizer = (*videoReader)(nil)
 // Info implements Reader.
 func (r *videoReader) Info() Info {
 	i := r.Reader.Info()
-	return Info{Width: i.Width, Height: i.Height, PixelAspect: i.FrameAspect(), FPS: i.FPS, Codec: i.Codec,
-		Arrival: i.Arrival, Ends: i.File || i.Duration > 0}
+	frames := int64(math.Round(i.Duration.Seconds() * i.FPS))
+	return Info{Width: i.Width, Height: i.Height, PixelAspect: i.FrameAspect(), FPS: i.FPS, Frames: frames,
+		Codec: i.Codec, Arrival: i.Arrival, Ends: i.File || i.Duration > 0}
 }
 
 // Next implements Reader.

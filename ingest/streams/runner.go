@@ -449,7 +449,7 @@ func (f *runner) write() {
 			s.Close()
 		}
 	}()
-	var enc encoder
+	var enc sinks.Encoder
 	for e, more := f.queue.pop(); more; e, more = f.queue.pop() {
 		f.deliver(&enc, e)
 		partial := e.r.Partial
@@ -462,7 +462,7 @@ func (f *runner) write() {
 
 // deliver counts a result and writes the result to the watchers and the sinks. Without receivers the result is not
 // encoded.
-func (f *runner) deliver(enc *encoder, e ending) {
+func (f *runner) deliver(enc *sinks.Encoder, e ending) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	to := f.openSinks()
@@ -470,7 +470,7 @@ func (f *runner) deliver(enc *encoder, e ending) {
 		e.o.c.countDelivered(e.r, nil)
 		return
 	}
-	line, failed := enc.line(f.name, e.o.c.Model, e.r)
+	line, failed := enc.Line("stream", f.name, e.o.c.Model, e.r)
 	e.o.c.countDelivered(e.r, failed)
 	f.results.send(line, e.o.c.Model)
 	for _, s := range to {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/httpd"
 	"millrace/stream"
@@ -297,8 +298,8 @@ func TestLines(t *testing.T) {
 			`{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late",` +
 				`"retryable":true,"retry_after_ms":1000}}`},
 	} {
-		var e encoder
-		line, failed := e.line("door", "m", &c.r)
+		var e sinks.Encoder
+		line, failed := e.Line("stream", "door", "m", &c.r)
 		if failed != nil {
 			t.Error(failed)
 		}

@@ -30,10 +30,10 @@ type Options struct {
 	Name      string        // of the consumer, for people
 	Drain     time.Duration // tasks that run may take this long at the shutdown
 	Log       *slog.Logger
+	Media     Media
 
 	Webhooks      bool   // a submission may name a webhook
 	WebhookSecret string // key of the signature of messages to webhooks; "" = no signature
-	AllowPrivate  bool   // webhooks may have private addresses (sources.allow_private)
 }
 
 // Adapter has the routes of tasks.
@@ -154,7 +154,7 @@ var errPrivate = errors.New("the receiver has a private address, which sources.a
 // notifyWebhooks posts ended tasks to their webhooks until ctx ends.
 func (a *Adapter) notifyWebhooks(ctx context.Context) {
 	allow := sources.Public
-	if a.opts.AllowPrivate {
+	if a.opts.Media.AllowPrivate {
 		allow = nil
 	}
 	to := webhook.New(16, allow)

@@ -17,11 +17,14 @@ var Routes = []openapi.Route{
 		Method: "POST", Path: root, Role: role.Infer, Tag: tagTasks, Limited: true, Status: 201,
 		Summary: "Submit a task: an inference whose answer is kept",
 		Doc: "The body is the body of a request to /v2/models/{model}/infer, with the headers Content-Type and " +
-			"Inference-Header-Content-Length. With the header Idempotency-Key, a repeated submission returns the " +
+			"Inference-Header-Content-Length; or a video or a zip archive of pictures, whose result has a line of " +
+			"JSON for each frame or file. With the header Idempotency-Key, a repeated submission returns the " +
 			"first task.",
 		Query: []openapi.Param{
 			{Name: "model", Type: "string", Doc: "runs the task"},
 			{Name: "version", Type: "string", Doc: "of the model"},
+			{Name: "kind", Type: "string", Doc: "request, video (a video, or with the media type text/uri-list the " +
+				"address of a video) or pictures (a zip archive); by the media type unless given"},
 			{Name: "name", Type: "string", Doc: "of the client's file, for people"},
 			{Name: "priority", Type: "integer", Doc: "-100 to 100; tasks with a higher number begin first; default 0"},
 			{Name: "attempts", Type: "integer", Doc: "1 to 100; default 3"},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,16 +34,17 @@ func (a *Adapter) consumer(from tasks.Source) *tasks.Consumer {
 
 // RunOptions says how Run runs tasks.
 type RunOptions struct {
-	Name  string          // of the consumer, for people
-	Slots int             // tasks at once
-	Drain time.Duration   // tasks that run at the end may take this long
+	Name  string        // of the consumer, for people
+	Slots int           // tasks at once
+	Drain time.Duration // tasks that run at the end may take this long
+	Media Media
 	OnEnd func(tasks.End) // called at the end of each attempt, by several goroutines; nil = nothing is called
 	Log   *slog.Logger
 }
 
 // Run runs tasks of a source on the models behind a gate until ctx ends, and then ends as tasks.Consumer does.
 func Run(ctx context.Context, h *httpd.Server, gate *ingest.Gate, from tasks.Source, w RunOptions) {
-	a := &Adapter{opts: Options{Name: w.Name, Slots: w.Slots, Log: w.Log}, http: h, gate: gate}
+	a := &Adapter{opts: Options{Name: w.Name, Slots: w.Slots, Media: w.Media, Log: w.Log}, http: h, gate: gate}
 	k := a.consumer(from)
 	k.OnEnd = w.OnEnd
 	looking, stop := context.WithCancel(ctx)
@@ -85,7 +87,39 @@ func (a *Adapter) Run(c tasks.Claim) (tasks.File, error) {
 	if m, _, err := a.gate.Owner().Models().Model(t.Model, t.Version); err == nil && m.Files {
 		return a.runFile(c, in)
 	}
+	switch kindOf(&t) {
+	case kindVideo:
+		return a.runVideo(c, in)
+	case kindPictures:
+		return a.runPictures(c, in)
+	}
 	return a.runRequest(c, in)
+}
+
+// The kinds of inputs, beside files for models that take files.
+const (
+	kindRequest  = "request"  // the body of a request to the infer route
+	kindVideo    = "video"    // a video, or the address of a video
+	kindPictures = "pictures" // a zip archive of pictures
+)
+
+// kindOf returns the kind of the input of a task: the kind of the submission, or by the media type.
+func kindOf(t *tasks.Task) string {
+	switch form := mediaType(t.Input.Type); {
+	case t.Kind != "":
+		return t.Kind
+	case strings.HasPrefix(form, "video/") || form == addressType || form == "application/mp4":
+		return kindVideo
+	case form == "application/zip" || form == "application/x-zip-compressed":
+		return kindPictures
+	}
+	return kindRequest
+}
+
+// mediaType returns a media type without parameters, in lower case.
+func mediaType(text string) string {
+	form, _, _ := strings.Cut(text, ";")
+	return strings.ToLower(strings.TrimSpace(form))
 }
 
 // runRequest runs a task of a model that takes tensors: the input of the task is the body of a request to the infer

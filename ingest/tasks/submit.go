@@ -153,6 +153,11 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 		t.Model = text
 	case "version":
 		t.Version = text
+	case "kind":
+		if t.Kind = text; text != kindRequest && text != kindVideo && text != kindPictures {
+			err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no kind of input: there are request, video "+
+				"and pictures", text)
+		}
 	case "name":
 		t.Input.Name = text
 	case "priority":
@@ -173,8 +178,8 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 		d, err = parseDuration(name, text, time.Second, maxRetention)
 		t.Retention = tasks.Seconds(d / time.Second)
 	default:
-		err = stream.Errorf(stream.InvalidArgument, name, "is no option of a task: there are model, version, name, "+
-			"priority, attempts, not_before, expires, retention and webhook")
+		err = stream.Errorf(stream.InvalidArgument, name, "is no option of a task: there are model, version, kind, "+
+			"name, priority, attempts, not_before, expires, retention and webhook")
 	}
 	return err
 }

@@ -19,6 +19,9 @@ var formats = []string{
 	"wav", "aac", "mp3", "ac3", "eac3", "webvtt",
 }
 
+// uploadFormats are the first formats: containers of a whole video, which name no further files.
+var uploadFormats = formats[:slices.Index(formats, "hls")]
+
 // deviceFormats and scriptFormat are only for cameras, and for an address on descriptor 3.
 var deviceFormats = []string{"v4l2", "mjpeg", "h264", "hevc"}
 
@@ -55,12 +58,15 @@ var decoderNames = []string{
 
 var sourceDecoders = strings.Join(decoderNames, ",")
 
-// allowArgs limit the formats and decoders with which ffmpeg and ffprobe may read the source.
-func (r *route) allowArgs() []string {
+// allowArgs limit the formats and decoders with which ffmpeg and ffprobe may read the source. upload is
+// Options.Upload.
+func (r *route) allowArgs(upload bool) []string {
 	use := formats
 	switch {
 	case r.scheme == SchemeV4L2:
 		use = deviceFormats
+	case upload:
+		use = uploadFormats
 	case r.secret:
 		use = append(slices.Clone(formats), scriptFormat)
 	}

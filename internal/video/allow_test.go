@@ -62,13 +62,13 @@ func TestOddFormatsAreRefused(t *testing.T) {
 func TestScriptsOfTheServerAreRefused(t *testing.T) {
 	for _, scheme := range []string{SchemeRTSP, SchemeRTMP} {
 		r := route{scheme: scheme, secret: true}
-		if args := r.allowArgs(); !slices.Contains(strings.Split(args[1], ","), scriptFormat) {
+		if args := r.allowArgs(false); !slices.Contains(strings.Split(args[1], ","), scriptFormat) {
 			t.Errorf("%s: %q", scheme, args[1])
 		}
 	}
 	for _, scheme := range []string{SchemeHTTP, SchemeFile, SchemeExec, SchemeV4L2} {
 		r := route{scheme: scheme}
-		if args := r.allowArgs(); slices.Contains(strings.Split(args[1], ","), scriptFormat) {
+		if args := r.allowArgs(false); slices.Contains(strings.Split(args[1], ","), scriptFormat) {
 			t.Errorf("%s: %q", scheme, args[1])
 		}
 	}

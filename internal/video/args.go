@@ -130,7 +130,7 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 		args = append(args, "-skip_frame", "nokey")
 	}
 	args = append(args, hardwareArgs(hardware)...)
-	args = append(slices.Concat(args, from.startArgs(), from.allowArgs(), in), "-i", address)
+	args = append(slices.Concat(args, from.startArgs(), from.allowArgs(o.Upload), in), "-i", address)
 	// A capital V excludes cover pictures.
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
 

@@ -109,6 +109,9 @@ type Options struct {
 	// file, and connect only to addresses checked by Allow. child.SandboxError reports whether the machine supports
 	// the sandbox.
 	Sandbox bool
+	// Upload says that the file comes from a client: only containers are read, no playlist, which could name further
+	// files.
+	Upload bool
 	// Programs confines the program of an exec source; nil does not.
 	Programs *confine.Programs
 	// Protocols replaces ffmpeg's allowed protocols; see the function Protocols.

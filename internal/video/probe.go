@@ -149,7 +149,7 @@ func (s source) startError(program string, err error) error {
 
 func (s source) probe(ctx context.Context, o *Options, from *route, deadline time.Time) (Info, error) {
 	args, address := from.input(o)
-	args = slices.Concat([]string{"-hide_banner", "-loglevel", "warning"}, from.allowArgs(), args)
+	args = slices.Concat([]string{"-hide_banner", "-loglevel", "warning"}, from.allowArgs(o.Upload), args)
 	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i",
 		address)
 	// The kernel enforces the limit even while nobody reads.

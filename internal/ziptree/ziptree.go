@@ -1,5 +1,5 @@
-// Package ziptree extracts zip archives of strangers into a folder, and packs a folder of strangers into a zip
-// archive, both as a stream.
+// Package ziptree extracts zip archives of strangers, into a folder or file by file, and packs a folder of strangers
+// into a zip archive, all as a stream.
 //
 // The package owns the rules for names, kinds of files and sizes. An archive or folder that breaks a rule is refused as
 // a whole: nothing is skipped. The package must not know tasks or models, and imports nothing of Millrace.
@@ -64,20 +64,11 @@ const maxDirectory = 8 << 20
 // Extract extracts the archive of size bytes in r into the folder, which must be empty and must change only by this
 // call. Folders get the mode 0755 and files 0644. After an error, the folder may have a part of the files.
 func Extract(ctx context.Context, folder *os.Root, r io.ReaderAt, size int64, l Limits) error {
-	directory := &bounded{r: r, remaining: maxDirectory}
-	z, err := zip.NewReader(directory, size)
-	switch {
-	case directory.remaining < 0:
-		return large("", "the archive lists more files than are read: its directory is larger than %d MiB",
-			maxDirectory>>20)
-	case err != nil:
-		return nameError("", "the file is no zip archive that can be read: %v", err)
-	case len(z.File) > l.Files:
-		return large("", "the archive has %d entries: at most %d are extracted", len(z.File), l.Files)
+	z, err := open(r, size, l)
+	if err != nil {
+		return err
 	}
-	directory.open = true // from here on the archive is read without this bound
-	x := &extraction{folder: folder, limits: l, remaining: min(l.Bytes, max(size, 1<<20)*l.Ratio), byRatio: l.Bytes >
-		max(size, 1<<20)*l.Ratio, seen: map[string]string{}, buf: make([]byte, 64<<10)}
+	x := newExtraction(folder, size, l)
 	for _, f := range z.File {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -87,6 +78,106 @@ func Extract(ctx context.Context, folder *os.Root, r io.ReaderAt, size int64, l 
 		}
 	}
 	return nil
+}
+
+// Each calls file with the path and the contents of each file of the archive, in the order of the archive, and writes
+// nothing to disk. The paths and kinds of all entries are checked before the first call, and the sizes while the
+// contents are read. begin gets the number of files before the first call. The error of a call ends Each.
+func Each(ctx context.Context, r io.ReaderAt, size int64, l Limits, begin func(files int) error,
+	file func(name string, contents io.Reader) error) error {
+	z, err := open(r, size, l)
+	if err != nil {
+		return err
+	}
+	x := newExtraction(nil, size, l)
+	var files []*zip.File
+	for _, f := range z.File {
+		isFolder, err := x.check(f)
+		if err != nil {
+			return err
+		}
+		if !isFolder {
+			files = append(files, f)
+		}
+	}
+	if err := begin(len(files)); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := x.read(ctx, f, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read passes the contents of a file to a function.
+func (x *extraction) read(ctx context.Context, f *zip.File, to func(name string, contents io.Reader) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if f.UncompressedSize64 > uint64(max(0, x.remaining)) {
+		return x.tooLarge(f.Name)
+	}
+	in, err := f.Open()
+	if err != nil {
+		return nameError(f.Name, "cannot be extracted: %v", err)
+	}
+	defer func() { _ = in.Close() }()
+	c := &contents{x: x, name: f.Name, r: in}
+	if err := to(f.Name, c); err != nil {
+		return err
+	}
+	return c.err
+}
+
+// contents are the contents of a file, within the limits.
+type contents struct {
+	x    *extraction
+	name string
+	r    io.Reader
+	err  error // of a broken rule
+}
+
+// Read implements io.Reader.
+func (c *contents) Read(p []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.r.Read(p)
+	if c.x.remaining -= int64(n); c.x.remaining < 0 {
+		c.err = c.x.tooLarge(c.name)
+		return 0, c.err
+	}
+	if err != nil && err != io.EOF {
+		c.err = nameError(c.name, "cannot be extracted: %v", err)
+		err = c.err
+	}
+	return n, err
+}
+
+// open reads the directory of an archive.
+func open(r io.ReaderAt, size int64, l Limits) (*zip.Reader, error) {
+	directory := &bounded{r: r, remaining: maxDirectory}
+	z, err := zip.NewReader(directory, size)
+	switch {
+	case directory.remaining < 0:
+		return nil, large("", "the archive lists more files than are read: its directory is larger than %d MiB",
+			maxDirectory>>20)
+	case err != nil:
+		return nil, nameError("", "the file is no zip archive that can be read: %v", err)
+	case len(z.File) > l.Files:
+		return nil, large("", "the archive has %d entries: at most %d are extracted", len(z.File), l.Files)
+	}
+	directory.open = true // from here on the archive is read without this bound
+	return z, nil
+}
+
+// newExtraction returns the extraction of an archive; without a folder, nothing is written.
+func newExtraction(folder *os.Root, size int64, l Limits) *extraction {
+	byRatio := max(size, 1<<20) * l.Ratio
+	return &extraction{folder: folder, limits: l, remaining: min(l.Bytes, byRatio), byRatio: l.Bytes > byRatio,
+		seen: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
 // bounded reads at most left bytes until open is set.
@@ -109,7 +200,7 @@ func (b *bounded) ReadAt(p []byte, at int64) (int, error) {
 }
 
 type extraction struct {
-	folder    *os.Root
+	folder    *os.Root // nil = nothing is written
 	limits    Limits
 	remaining int64 // bytes that may follow
 	byRatio   bool  // left is from the ratio
@@ -145,28 +236,34 @@ func Name(name string) error {
 
 // entry extracts one entry of the archive.
 func (x *extraction) entry(ctx context.Context, f *zip.File) error {
+	isFolder, err := x.check(f)
+	if err != nil || isFolder {
+		return err
+	}
+	return x.file(ctx, f.Name, f)
+}
+
+// check checks the path and kind of an entry, takes the path, and makes folders.
+func (x *extraction) check(f *zip.File) (isFolder bool, err error) {
 	name, isFolder := strings.CutSuffix(f.Name, "/")
 	if err := Name(name); err != nil {
-		return err
+		return isFolder, err
 	}
 	switch mode := f.Mode(); {
 	case isFolder && mode.Type()&^fs.ModeDir != 0, !isFolder && mode.Type() != 0:
-		return nameError(name, "is no file or folder (%v): links and devices are refused", mode.Type())
+		return isFolder, nameError(name, "is no file or folder (%v): links and devices are refused", mode.Type())
 	case f.Flags&1 != 0:
-		return nameError(name, "is encrypted")
+		return isFolder, nameError(name, "is encrypted")
 	case isFolder && f.UncompressedSize64 > 0:
-		return nameError(name, "is a folder with contents")
+		return isFolder, nameError(name, "is a folder with contents")
 	}
 	if err := x.parents(name); err != nil {
-		return err
+		return isFolder, err
 	}
 	if isFolder {
-		return x.makeFolder(name)
+		return isFolder, x.makeFolder(name)
 	}
-	if err := x.claim(name, "file"); err != nil {
-		return err
-	}
-	return x.file(ctx, name, f)
+	return isFolder, x.claim(name, "file")
 }
 
 // claim takes a path for a file or folder. Paths that differ only in letter case are refused, because they are one
@@ -206,6 +303,9 @@ func (x *extraction) makeFolder(name string) error {
 	}
 	if err := x.claim(name, "folder "+name); err != nil {
 		return err
+	}
+	if x.folder == nil {
+		return nil
 	}
 	if err := x.folder.Mkdir(name, 0o755); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package streams
+package sinks
 
 import (
 	"errors"
@@ -11,16 +11,17 @@ import (
 	"millrace/stream"
 )
 
-// encoder writes results as lines of JSON, in the form of WebSocket replies. Not safe for concurrent use.
-type encoder struct {
+// Encoder writes results as lines of JSON, in the form of WebSocket replies. Not safe for concurrent use.
+type Encoder struct {
 	outputs []byte
 	reply   oip.InferResponse
 }
 
-// line returns the JSON of r, a result of model, without a line feed. The line is in new memory, since several
-// receivers share the line. failed is the error of encoding r; the line then contains this error.
-func (e *encoder) line(name, model string, r *stream.Result) (line []byte, failed error) {
-	dst := append(make([]byte, 0, 512), `{"stream":`...)
+// Line returns the JSON of r, a result of model, without a line feed. The first member of the object has the key and
+// the name of the frame's origin, such as "stream". The line is in new memory, since several receivers share the line.
+// failed is the error of encoding r; the line then contains this error.
+func (e *Encoder) Line(key, name, model string, r *stream.Result) (line []byte, failed error) {
+	dst := append(oip.AppendString(append(make([]byte, 0, 512), '{'), key), ':')
 	dst = oip.AppendString(dst, name)
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
 	dst = strconv.AppendInt(append(dst, `,"pts_us":`...), r.CaptureUS, 10)
@@ -52,7 +53,7 @@ func outputNamed(field string, r *stream.Result) string {
 	return fmt.Sprintf("output %s, of type %s, ", r.Outputs[i].Name, r.Outputs[i].Datatype)
 }
 
-func (e *encoder) members(r *stream.Result) ([]byte, error) {
+func (e *Encoder) members(r *stream.Result) ([]byte, error) {
 	e.reply.Reset()
 	for i := range r.Outputs {
 		e.reply.Outputs = append(e.reply.Outputs, frames.Message(&r.Outputs[i]))
