@@ -46,5 +46,5 @@ func Free(folder string) int64 {
 	if err := syscall.Statfs(folder, &s); err != nil || s.Bavail > math.MaxInt64/uint64(s.Bsize) {
 		return math.MaxInt64
 	}
-	return int64(s.Bavail) * s.Bsize
+	return int64(s.Bavail) * int64(s.Bsize)
 }
