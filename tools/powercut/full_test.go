@@ -26,10 +26,7 @@ var fulls = flag.Int("powercut.fulls", 0, "full disks of TestFullDisk; 0 = as ma
 
 // script submits, runs, cancels, retries and deletes tasks, one after the other, and repeats each call until the call
 // succeeds. Each error is told as an Ack.
-type script struct {
-	*worker
-	open bool
-}
+type script struct{ *worker }
 
 // repeat calls f until f succeeds. An answer that says that the call has succeeded before is no error.
 func (s *script) repeat(name string, f func() error) error {
