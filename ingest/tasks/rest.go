@@ -240,8 +240,10 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 		return err
 	}
 	open := a.opts.Data.Result
-	if from := c.Get(fiber.HeaderRange); from != "" && !strings.HasPrefix(from, "bytes=0-") {
-		open = a.opts.Data.ResultUnchecked // the client has the first part, and the SHA-256 of the whole
+	if t.Result != nil {
+		if from, _, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), t.Result.Size); from > 0 || !ok {
+			open = a.opts.Data.ResultUnchecked // the client has the first part, and the SHA-256 of the whole
+		}
 	}
 	r, err := open(c.UserContext(), t)
 	if err != nil {

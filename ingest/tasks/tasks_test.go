@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,6 +151,37 @@ func TestTask(t *testing.T) {
 	}
 	if a, got = r.do("GET", path, nil, nil); a.StatusCode != 404 || !strings.Contains(got, task.ID) {
 		t.Errorf("after the deletion: %d %s", a.StatusCode, got)
+	}
+}
+
+// TestDamagedResult: a client gets no damaged result, whatever the header Range asks for, except for later parts.
+func TestDamagedResult(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, dir, nil)
+	task := r.wait(r.submit("model=echo", nil, jsonBody).ID, nil)
+	files, err := filepath.Glob(filepath.Join(dir, "files", "*", task.ID, "result-1"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the files of the result: %v, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		header string
+		want   int
+	}{
+		{"", 500}, {"bytes=0-", 500}, {"bytes=0-1", 500}, {"bytes=00-", 500}, {"items=1-2", 500}, {"bytes=x-", 500},
+		{"bytes=1-2", 206}, {"bytes=100000-", 416},
+	} {
+		a, text := r.do("GET", "/v2/tasks/"+task.ID+"/result", map[string]string{"Range": c.header}, nil)
+		if a.StatusCode != c.want {
+			t.Errorf("Range: %s: %d, want %d: %s", c.header, a.StatusCode, c.want, text)
+		}
 	}
 }
 
