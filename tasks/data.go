@@ -59,7 +59,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	}
 	absent, err := checkVersion(folder)
 	if err == nil && absent {
-		err = writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, formatVersion))
+		err = writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, formatVersion), true)
 	}
 	if err != nil {
 		return err
@@ -75,20 +75,15 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err != nil {
 		return err
 	}
-	if !shared {
-		if err := makeFolder(storeFolder(folder)); err != nil {
-			return err
-		}
-	}
 	if shared {
 		d.broker, err = Connect(ctx, *o.NATS, o.Log)
-	} else {
+	} else if err = makeFolder(storeFolder(folder)); err == nil {
 		d.broker, err = Embed(storeFolder(folder), always, o.Log)
 	}
 	if err != nil {
 		return err
 	}
-	if err := syncFolder(folder); err != nil { // the folders above were made here, or by a process that was killed
+	if err := blob.SyncFolder(folder); err != nil { // the folders above were made here, or by a process that was killed
 		return err
 	}
 	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {

@@ -5,22 +5,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-)
 
-// syncFolder makes the names in a folder durable.
-func syncFolder(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+	"millrace/tasks/blob"
+)
 
 // syncFolders makes the names in a folder and in all folders below durable. Folders may be removed meanwhile.
 func syncFolders(name string) error {
 	return filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			err = syncFolder(path)
+			err = blob.SyncFolder(path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -40,26 +33,29 @@ func makeFolder(name string) error {
 	}
 	switch {
 	case err == nil:
-		return syncFolder(filepath.Dir(name))
+		return blob.SyncFolder(filepath.Dir(name))
 	case errors.Is(err, fs.ErrExist):
 		return nil
 	}
 	return err
 }
 
-// writeFile writes a file that survives a power failure as a whole, or not at all.
-func writeFile(name string, b []byte) error {
+// writeFile writes a file that is there as a whole, or not at all; with sync, also after a power failure.
+func writeFile(name string, b []byte, sync bool) error {
 	next := name + ".new"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(next))
 	}
-	if err := os.Rename(next, name); err != nil {
+	if err := os.Rename(next, name); err != nil || !sync {
 		return err
 	}
-	return syncFolder(filepath.Dir(name))
+	return blob.SyncFolder(filepath.Dir(name))
 }

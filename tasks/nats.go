@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/ctxio"
 	"millrace/stream/coded"
+	"millrace/tasks/blob"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -173,11 +174,11 @@ func folderID(name string) (string, error) {
 // writeFolderID writes a new file with an id. Errors: fs.ErrExist, when another process was faster.
 func writeFolderID(name, id string) error {
 	next := name + "." + id
-	if err := writeFile(next, []byte(id+"\n")); err != nil {
+	if err := writeFile(next, []byte(id+"\n"), true); err != nil {
 		return err
 	}
 	if err := errors.Join(os.Link(next, name), os.Remove(next)); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(name))
+	return blob.SyncFolder(filepath.Dir(name))
 }

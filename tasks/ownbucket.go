@@ -163,7 +163,7 @@ func (o *ownBucket) syncNames() error {
 	if maps.Equal(now, o.names) {
 		return nil
 	}
-	if err := syncFolder(o.folder); err != nil {
+	if err := blob.SyncFolder(o.folder); err != nil {
 		return err
 	}
 	o.names = now

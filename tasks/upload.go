@@ -145,6 +145,7 @@ func (w *uploadWriter) Write(b []byte) (int, error) {
 // another offset than of the end; TooLarge; InvalidArgument, for another SHA-256 than announced, which removes the
 // upload; the error of Data.
 func (d *Data) AppendUpload(ctx context.Context, id string, p UploadPart) (offset int64, task *Task, err error) {
+	defer func() { err = fullError(d.uploads.folder, err) }()
 	u, err := d.uploads.find(id, time.Now())
 	if err != nil {
 		return d.appended(id, p.Offset, err)

@@ -55,8 +55,8 @@ func (r *uploads) description(id string) string { return filepath.Join(r.folder,
 
 func (r *uploads) part(id string) string { return filepath.Join(r.folder, id+".part") }
 
-// look looks at the files: adds the uploads of other processes, and removes the uploads that have expired, and files of
-// an age that a process has left which ended while it made or removed an upload.
+// look looks at the files: adds the uploads of other processes, removes expired uploads, and removes files from before
+// age without an upload, which a process has left that ended in create or remove.
 func (r *uploads) look(now time.Time, age time.Duration) error {
 	r.mu.Lock()
 	before := maps.Clone(r.known)
@@ -220,33 +220,10 @@ func (r *uploads) create(n Upload) (*upload, error) {
 	r.mu.Lock()
 	r.add(u)
 	r.mu.Unlock()
-	if err := r.write(r.description(n.Task.ID), text); err != nil {
+	if err := writeFile(r.description(n.Task.ID), text, r.sync); err != nil {
 		return nil, errors.Join(err, r.remove(u))
 	}
 	return u, nil
-}
-
-// write writes a file that is there completely or not at all.
-func (r *uploads) write(name string, text []byte) error {
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil && r.sync {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(name+".new", name); err != nil || !r.sync {
-		return err
-	}
-	d, err := os.Open(r.folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // remove removes an upload with its bytes, forget removes an upload that has become a task.
@@ -335,7 +312,7 @@ func (d *Data) CreateUpload(ctx context.Context, n NewUpload) (u Upload, there b
 	n.Task.ID, n.Task.Created = newID(now), now.UTC()
 	made, err := d.uploads.create(n.Upload)
 	if err != nil {
-		return u, false, err
+		return u, false, fullError(d.uploads.folder, err)
 	}
 	u = made.Upload
 	if u.Expires = now.Add(d.uploads.expiry); u.Length > 0 {

@@ -110,12 +110,12 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	name := path.Join(temporaryFolder, f.process+strconv.FormatUint(f.sequence.Add(1), 10))
-	file, err := os.OpenFile(f.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	name := f.path(path.Join(temporaryFolder, f.process+strconv.FormatUint(f.sequence.Add(1), 10)))
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, f.full(err)
 	}
-	return &fileWriter{files: f, ctx: ctx, file: file, name: name, key: key, hash: sha256.New()}, nil
+	return &fileWriter{files: f, ctx: ctx, file: file, key: key, hash: sha256.New()}, nil
 }
 
 // CreateFile returns a writer of a file outside of a Store. The file is visible before Commit, and is not synced.
@@ -129,13 +129,13 @@ func CreateFile(ctx context.Context, name string) (Writer, error) {
 
 // fileWriter writes one blob of Files, or one file outside.
 type fileWriter struct {
-	files     *Files // nil = CreateFile has opened the file
-	ctx       context.Context
-	file      *os.File
-	name, key string // of Files
-	hash      hash.Hash
-	size      int64
-	ended     bool
+	files *Files // nil = CreateFile has opened the file
+	ctx   context.Context
+	file  *os.File
+	key   string // of Files
+	hash  hash.Hash
+	size  int64
+	ended bool
 }
 
 // Write implements io.Writer.
@@ -164,7 +164,7 @@ func (w *fileWriter) Commit() (Info, error) {
 		return Info{}, w.full(err)
 	}
 	if w.files != nil {
-		if err := w.files.commitFile(w.name, w.key); err != nil {
+		if err := w.files.moveTo(w.key, w.file.Name()); err != nil {
 			return Info{}, w.full(err)
 		}
 	}
@@ -190,13 +190,13 @@ func (w *fileWriter) Discard() {
 	_ = os.Remove(w.file.Name())
 }
 
-// commitFile renames a complete file to its key.
-func (f *Files) commitFile(name, key string) error {
+// moveTo makes a complete file the blob of a key.
+func (f *Files) moveTo(key, file string) error {
 	dir := path.Dir(key)
 	if err := f.makeFolders(dir); err != nil {
 		return err
 	}
-	if err := os.Rename(f.path(name), f.path(key)); err != nil {
+	if err := os.Rename(file, f.path(key)); err != nil {
 		return err
 	}
 	return f.syncFolder(dir)
@@ -208,14 +208,7 @@ func (f *Files) Adopt(_ context.Context, file, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	dir := path.Dir(key)
-	if err := f.makeFolders(dir); err != nil {
-		return err
-	}
-	if err := os.Rename(file, f.path(key)); err != nil {
-		return err
-	}
-	return f.syncFolder(dir)
+	return f.moveTo(key, file)
 }
 
 // makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder
@@ -250,7 +243,12 @@ func (f *Files) syncFolder(dir string) error {
 	if !f.sync {
 		return nil
 	}
-	d, err := os.Open(f.path(dir))
+	return SyncFolder(f.path(dir))
+}
+
+// SyncFolder makes the names in a folder durable.
+func SyncFolder(name string) error {
+	d, err := os.Open(name)
 	if err != nil {
 		return err
 	}
