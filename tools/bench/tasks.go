@@ -15,8 +15,8 @@ import (
 const (
 	taskClients = 64
 	taskRequest = `{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[7,8]}]}`
-	// syncsPerTask is the number of fsyncs of a small task with sync "always", as `strace -f -c -e fsync,fdatasync`
-	// counts with one client.
+	// syncsPerTask is the number of fsyncs of a small task with sync "always", as `strace -f -e fsync` shows with one
+	// client: three of the records, and for input and result one of the file and three of folders together.
 	syncsPerTask = 8
 )
 

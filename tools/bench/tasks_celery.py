@@ -5,6 +5,7 @@ Prints the tasks a second, and the median time of a task in milliseconds.
 
 import http.client
 import json
+import multiprocessing
 import os
 import statistics
 import sys
@@ -15,7 +16,7 @@ if "BROKER" in os.environ:
     from celery import Celery
 
     app = Celery("tasks_celery", broker=os.environ["BROKER"] + "/0", backend=os.environ["BROKER"] + "/1")
-    app.conf.update(task_acks_late=True, worker_prefetch_multiplier=1, broker_pool_limit=None)
+    app.conf.update(task_acks_late=True, broker_pool_limit=None)
 
     @app.task(name="nothing")
     def nothing(n):
@@ -58,31 +59,45 @@ def of_millrace(address):
     return one
 
 
+def client(where, seconds, begin, answers):
+    """Runs tasks for some seconds, and sends the time of each, or what has failed."""
+    took = []
+    try:
+        one = of_celery() if where == "celery" else of_millrace(where)
+        begin.wait()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            began = time.monotonic()
+            one()
+            took.append(time.monotonic() - began)
+        answers.put((took, ""))
+    except BaseException as e:
+        begin.abort()
+        answers.put((took, repr(e)))
+
+
 def main():
     where, clients, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    took, failed = [], []
-    end = time.monotonic() + seconds
-
-    def client():
-        try:
-            one = of_celery() if where == "celery" else of_millrace(where)
-            while time.monotonic() < end:
-                began = time.monotonic()
-                one()
-                took.append(time.monotonic() - began)
-        except BaseException as e:
-            failed.append(e)
-            raise
-
+    # A process for each client: threads of one process that wait for results of Celery delay each other by a second.
+    fork = multiprocessing.get_context("fork")
+    begin, answers = fork.Barrier(clients + 1), fork.Queue()
+    all = [fork.Process(target=client, args=(where, seconds, begin, answers)) for _ in range(clients)]
+    for p in all:
+        p.start()
+    try:
+        begin.wait()
+    except threading.BrokenBarrierError:
+        pass  # a client has failed
     began = time.monotonic()
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    ended = [answers.get() for _ in all]
+    took = [t for times, _ in ended for t in times]
+    spent = time.monotonic() - began
+    for p in all:
+        p.join()
+    failed = [why for _, why in ended if why]
     if failed:
-        sys.exit("%d clients failed: %r" % (len(failed), failed[0]))
-    print(len(took) / (time.monotonic() - began), 1000 * statistics.median(took))
+        sys.exit("%d clients failed: %s" % (len(failed), failed[0]))
+    print(len(took) / spent, 1000 * statistics.median(took))
 
 
 if __name__ == "__main__":
