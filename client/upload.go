@@ -102,12 +102,8 @@ func (u *uploading) retry(ctx context.Context, f func() error) error {
 		if u.Broken != nil {
 			u.Broken(err)
 		}
-		timer := time.NewTimer(max(RetryAfter(err), wait.Next(mathrand.Float64())))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !ctxio.Sleep(ctx, max(RetryAfter(err), wait.Next(mathrand.Float64()))) {
 			return ctx.Err()
-		case <-timer.C:
 		}
 	}
 }

@@ -250,7 +250,7 @@ func (c *StoreClaim) change(f func(*Task)) error {
 }
 
 // reconcile looks for the reason why a change was refused. When an earlier change of this claim has arrived although
-// its answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors:
+// its answer was lost, reconcile takes the revision over and returns nil. Otherwise the claim has ended. Errors:
 // ErrClaimLost, unless the task is in the wanted state by this attempt.
 func (c *StoreClaim) reconcile(ctx context.Context, wanted State) error {
 	t, revision, err := c.store.refresh(ctx, c.id)

@@ -205,7 +205,7 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 		return x.starting(err)
 	}
 	x := &Exchange{Ctx: c, AtRoot: alone, Began: c.Context().Time(), a: a, s: s}
-	if !x.atProgramAddress() { // also of what the server answers in place of the program, which has texts of it
+	if !x.atProgramAddress() { // also answers of the server with texts of the program
 		c.Set(fiber.HeaderContentSecurityPolicy, sandbox)
 	}
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"io"
@@ -188,29 +189,30 @@ func setMetadata(u *tasks.Upload, name, text string, now time.Time) error {
 	if len(text) > maxAddress {
 		return stream.Errorf(stream.InvalidArgument, headerMetadata, "%.40s is longer than %d bytes", name, maxAddress)
 	}
-	for _, f := range []struct {
-		names string
-		to    *string
-	}{
-		{"filename", &u.Task.Input.Name}, {"filetype type", &u.Task.Input.Type},
-		{"header_length", &u.Task.Input.Head}, {"idempotency_key", &u.Task.Key},
-	} {
-		if strings.Contains(" "+f.names+" ", " "+name+" ") {
-			if len(text) > maxText {
-				return stream.Errorf(stream.InvalidArgument, headerMetadata, "%s is longer than %d bytes", name,
-					maxText)
-			}
-			*f.to = text
-			return nil
+	var field *string
+	switch name {
+	case "filename":
+		field = &u.Task.Input.Name
+	case "filetype", "type":
+		field = &u.Task.Input.Type
+	case "header_length":
+		field = &u.Task.Input.Head
+	case "idempotency_key":
+		field = &u.Task.Key
+	case "sha256":
+		u.SHA256 = strings.ToLower(text)
+		if sum, err := hex.DecodeString(u.SHA256); err != nil || len(sum) != sha256.Size {
+			return stream.Errorf(stream.InvalidArgument, "sha256", "of %s is not 64 hexadecimal digits",
+				headerMetadata)
 		}
-	}
-	if name != "sha256" {
+		return nil
+	default:
 		return setOption(&u.Task, name, text, now)
 	}
-	u.SHA256 = strings.ToLower(text)
-	if sum, err := hex.DecodeString(u.SHA256); err != nil || len(sum) != 32 {
-		return stream.Errorf(stream.InvalidArgument, "sha256", "of %s is not 64 hexadecimal digits", headerMetadata)
+	if len(text) > maxText {
+		return stream.Errorf(stream.InvalidArgument, headerMetadata, "%s is longer than %d bytes", name, maxText)
 	}
+	*field = text
 	return nil
 }
 

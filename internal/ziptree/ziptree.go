@@ -180,7 +180,7 @@ func newExtraction(folder *os.Root, size int64, l Limits) *extraction {
 		seen: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
-// bounded reads at most left bytes until open is set.
+// bounded reads at most remaining bytes until open is set.
 type bounded struct {
 	r         io.ReaderAt
 	remaining int64
@@ -203,7 +203,7 @@ type extraction struct {
 	folder    *os.Root // nil = nothing is written
 	limits    Limits
 	remaining int64 // bytes that may follow
-	byRatio   bool  // left is from the ratio
+	byRatio   bool  // remaining is from the ratio
 	files     int
 	seen      map[string]string // paths by their folded form: of files "file", of folders their spelling
 	buf       []byte
