@@ -115,6 +115,19 @@ func (f *farm) running(id string) client.Task {
 	}
 }
 
+// received waits until a consumer of work has received a task. The server says running before the consumer has the
+// answer to its request for a task: the folder of the claim is there afterwards.
+func (f *farm) received(id string) {
+	f.t.Helper()
+	for {
+		f.running(id)
+		if claims, _ := filepath.Glob(filepath.Join(f.temp, "*", id, "*")); len(claims) > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // until waits until a task is in a state, and returns the task.
 func (f *farm) until(id string, is func(*client.Task) bool) client.Task {
 	f.t.Helper()
@@ -229,7 +242,7 @@ func TestWorkKilled(t *testing.T) {
 	f := newFarm(t, "--tasks-lease", "1s")
 	a := f.work("twin", "10m")
 	task := f.submit("slow")
-	f.running(task.ID)
+	f.received(task.ID)
 	b := f.work("twin", "10ms")
 	if err := a.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -254,7 +267,7 @@ func TestWorkPaused(t *testing.T) {
 	f := newFarm(t, "--tasks-lease", "1s")
 	a := f.work("late", "500ms", "--json")
 	task := f.submit("slow")
-	f.running(task.ID)
+	f.received(task.ID)
 	if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +307,7 @@ func TestWorkServerKilled(t *testing.T) {
 	for range 4 {
 		ids = append(ids, f.submit("slow").ID)
 	}
-	f.running(ids[0])
+	f.received(ids[0])
 	if err := f.p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +332,7 @@ func TestWorkDrains(t *testing.T) {
 	f := newFarm(t)
 	a := f.work("a", "1s")
 	task := f.submit("slow")
-	f.running(task.ID)
+	f.received(task.ID)
 	if code := f.stop(a); code != 0 {
 		t.Errorf("exit status %d: %s", code, &a.stderr)
 	}
@@ -328,7 +341,7 @@ func TestWorkDrains(t *testing.T) {
 	}
 	a = f.work("a", "10m", "--drain", "100ms")
 	task = f.submit("slow")
-	f.running(task.ID)
+	f.received(task.ID)
 	if code := f.stop(a); code != 0 {
 		t.Errorf("exit status %d: %s", code, &a.stderr)
 	}
@@ -383,7 +396,7 @@ func TestWorkKeys(t *testing.T) {
 	other := f.submit("echo")
 	a := f.work("a", "10m", "--slots", "2", "--token-file", workFile)
 	task := f.submit("slow")
-	f.running(task.ID)
+	f.received(task.ID)
 	if got, err := f.cl.Task(t.Context(), other.ID); err != nil || got.State != "queued" {
 		t.Errorf("a task of another model: %+v, %v", got, err)
 	}
