@@ -33,7 +33,14 @@ func (d *Disk) Mount(folder string) (unmount func() error, err error) {
 	if err := s.WaitMount(); err != nil {
 		return nil, err
 	}
-	return s.Unmount, nil
+	return func() (err error) {
+		for range 100 { // on a busy machine the kernel still closes files of a process that has ended
+			if err = s.Unmount(); err == nil {
+				break
+			}
+		}
+		return err
+	}, nil
 }
 
 // Record begins to keep the steps.
