@@ -53,7 +53,7 @@ func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport,
 	if err := checkRecords(dir, false); err != nil {
 		return nil, err
 	}
-	if d.files, err = blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{ReadOnly: true}); err != nil {
+	if d.files, err = openBlobs(dir, blob.FilesOptions{ReadOnly: true}); err != nil {
 		return nil, err
 	}
 	k := &check{d: d, report: &CheckReport{Problems: []Problem{}}}
@@ -138,20 +138,20 @@ func (k *check) file(ctx context.Context, t Task, key string, info blob.Info, ne
 
 // folders looks for files without a record.
 func (k *check) folders(ctx context.Context) error {
-	all, err := k.d.files.Folders(2)
+	all, err := k.d.files.Folders(ctx)
 	if err != nil {
 		return err
 	}
-	for _, key := range all {
-		id := path.Base(key)
+	for _, f := range all {
+		id := path.Base(f.Key)
 		if _, err := k.d.Get(id); err == nil {
 			continue
 		}
 		next := "the next start of the server removes the files"
-		if _, err := k.d.readRecordFile(ctx, id); err == nil && k.d.broker == nil {
+		if _, err := k.d.readRecordFile(ctx, &f); err == nil && k.d.broker == nil {
 			next = "the next start of the server restores the finished task"
 		}
-		k.add(Task{ID: id}, key, "the files have no record", next)
+		k.add(Task{ID: id}, f.Key, "the files have no record", next)
 	}
 	return nil
 }

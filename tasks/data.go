@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ type Data struct {
 	*Store
 	lock   *os.File
 	broker *Broker
-	files  *blob.Files
+	files  Blobs
 
 	uploads *uploads
 }
@@ -67,11 +68,10 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err := checkRecords(folder, shared); err != nil {
 		return err
 	}
-	files := blob.FilesOptions{Sync: always, Shared: shared}
-	if d.files, err = blob.OpenFiles(filepath.Join(folder, "files"), files); err != nil {
+	if d.files, err = openBlobs(folder, blob.FilesOptions{Sync: always, Shared: shared}); err != nil {
 		return err
 	}
-	folders, err := d.files.Folders(2)
+	folders, err := d.files.Folders(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,6 +101,11 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 		return err
 	}
 	return d.sweep(ctx, folders, o)
+}
+
+// openBlobs opens the inputs, results and logs of a data folder.
+func openBlobs(folder string, o blob.FilesOptions) (Blobs, error) {
+	return blob.OpenFiles(filepath.Join(folder, "files"), o)
 }
 
 // checkRecords refuses a data folder whose records are in NATS servers if shared is false, and a folder with embedded
@@ -175,18 +180,18 @@ const orphanAge = 24 * time.Hour
 // sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted. In a
 // shared folder, another process may be submitting a young task. The files of finished tasks get the file with the
 // record where that file is missing.
-func (d *Data) sweep(ctx context.Context, folders []string, o Options) error {
+func (d *Data) sweep(ctx context.Context, folders []blob.Folder, o Options) error {
 	n := 0
-	for _, key := range folders {
-		id := key[strings.LastIndex(key, "/")+1:]
+	for _, f := range folders {
+		id := path.Base(f.Key)
 		t, err := d.Get(id)
-		if err == nil && o.NATS == nil && t.State == Finished && !d.hasRecordFile(ctx, id) {
+		if err == nil && o.NATS == nil && t.State == Finished && f.Size(recordName) == 0 {
 			d.writeRecordFile(ctx, t)
 		}
 		if err == nil || o.NATS != nil && time.Since(submitted(id)) < orphanAge || d.uploads.has(id) {
 			continue
 		}
-		if err := d.files.Delete(ctx, key); err != nil {
+		if err := d.files.Delete(ctx, f.Key); err != nil {
 			return err
 		}
 		n++

@@ -7,10 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"path"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/stream/coded"
+	"millrace/tasks/blob"
 )
 
 // The record of a finished task is also a file next to the result, so that a bucket that was lost loses no result.
@@ -26,25 +28,16 @@ func recordKey(id string) string { return folder(id) + "/" + recordName }
 // writeRecordFile writes the file of a finished task. The file is not synced: the next start writes a missing file
 // again.
 func (s *Store) writeRecordFile(ctx context.Context, t Task) {
-	if err := s.blobs.Append(ctx, recordKey(t.ID), encode(t)); err != nil && coded.CodeOf(err) != coded.NotFound {
+	if err := s.blobs.Put(ctx, recordKey(t.ID), encode(t)); err != nil && coded.CodeOf(err) != coded.NotFound {
 		s.opts.Log.Warn("the file with the record of a task cannot be written: the next start tries again", "task",
 			t.ID, "error", err)
 	}
 }
 
-// hasRecordFile reports whether a task has the file with the record. An empty file, as after a power failure, is none.
-func (s *Store) hasRecordFile(ctx context.Context, id string) bool {
-	r, err := s.blobs.Open(ctx, recordKey(id))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = r.Close() }()
-	return r.Size() > 0
-}
-
-// readRecordFile returns the finished task of a folder from the file. Errors: NotFound; Internal, for a file that is
-// damaged or without the result.
-func (s *Store) readRecordFile(ctx context.Context, id string) (t Task, err error) {
+// readRecordFile returns the finished task of a folder from the file. An empty file, as after a power failure, is no
+// record. Errors: NotFound; Internal, for a file that is damaged or without the result.
+func (s *Store) readRecordFile(ctx context.Context, f *blob.Folder) (t Task, err error) {
+	id := path.Base(f.Key)
 	r, err := s.blobs.Open(ctx, recordKey(id))
 	if err != nil {
 		return t, err
@@ -60,19 +53,15 @@ func (s *Store) readRecordFile(ctx context.Context, id string) (t Task, err erro
 	if t.ID != id || t.State != Finished || t.Result == nil {
 		return t, coded.Errorf(coded.Internal, "", "%s is not the record of the finished task %s", recordName, id)
 	}
-	result, err := s.blobs.Open(ctx, resultKey(id, t.Attempt))
-	if err != nil {
-		return t, err
+	i := slices.IndexFunc(f.Blobs, func(e blob.Entry) bool { return e.Name == path.Base(resultKey(id, t.Attempt)) })
+	if i < 0 || f.Blobs[i].Size != t.Result.Size {
+		err = coded.Errorf(coded.Internal, "", "the result of %s is missing, or has not %d bytes", id, t.Result.Size)
 	}
-	if result.Size() != t.Result.Size {
-		err = coded.Errorf(coded.Internal, "", "the result of %s has %d bytes, not %d", id, result.Size(),
-			t.Result.Size)
-	}
-	return t, errors.Join(err, result.Close())
+	return t, err
 }
 
 // restore makes the records of finished tasks from their files in a new bucket.
-func (d *Data) restore(ctx context.Context, folders []string, log *slog.Logger) error {
+func (d *Data) restore(ctx context.Context, folders []blob.Folder, log *slog.Logger) error {
 	if _, err := d.kv.Get(ctx, restoredKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return unavailable(ctx, err)
 	}
@@ -80,12 +69,11 @@ func (d *Data) restore(ctx context.Context, folders []string, log *slog.Logger) 
 	defer d.setOpen(true)
 	list, _ := d.List(Query{Limit: 1})
 	restored, lost := 0, 0
-	for _, key := range folders {
-		id := path.Base(key)
-		if _, err := d.Get(id); err == nil {
+	for i := range folders {
+		if _, err := d.Get(path.Base(folders[i].Key)); err == nil {
 			continue
 		}
-		t, err := d.readRecordFile(ctx, id)
+		t, err := d.readRecordFile(ctx, &folders[i])
 		if err != nil {
 			if len(list) == 0 { // otherwise the bucket is there, of a version without these files
 				lost++

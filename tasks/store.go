@@ -58,6 +58,7 @@ type Store struct {
 // Blobs keep the files of a Store.
 type Blobs interface {
 	blob.Store
+	blob.Lister
 	blob.Appender
 	blob.Room
 }

@@ -18,9 +18,34 @@ type Store interface {
 	Create(ctx context.Context, key string) (Writer, error)
 	// Open opens a blob. Errors: NotFound.
 	Open(ctx context.Context, key string) (Reader, error)
+	// Put stores a small blob in one call. Unlike Commit, Put does not wait for the disk. Errors: NotFound, when the
+	// store has folders, and the folder of the key does not exist: the record of a deleted task makes no folder.
+	Put(ctx context.Context, key string, b []byte) error
 	// Delete deletes the blobs whose keys begin with prefix + "/", and the blob with the key prefix. Missing blobs
 	// are no error.
 	Delete(ctx context.Context, prefix string) error
+}
+
+// Lister lists the blobs of a Store.
+type Lister interface {
+	// Folders returns the folders whose keys have two elements, such as "7f/7f3a...", with the blobs directly in them.
+	Folders(ctx context.Context) ([]Folder, error)
+}
+
+// Folder is a folder of blobs.
+type Folder struct {
+	Key   string
+	Blobs []Entry
+}
+
+// Size returns the size of a blob of the folder, 0 for a missing blob.
+func (f *Folder) Size(name string) int64 {
+	for _, e := range f.Blobs {
+		if e.Name == name {
+			return e.Size
+		}
+	}
+	return 0
 }
 
 // Appender keeps blobs that grow while readers read the blobs, such as logs. All methods are safe for concurrent use.

@@ -42,6 +42,7 @@ const unfinishedAge = 24 * time.Hour
 
 var (
 	_ Store    = (*Files)(nil)
+	_ Lister   = (*Files)(nil)
 	_ Appender = (*Files)(nil)
 )
 
@@ -277,12 +278,22 @@ func (f *Files) Open(_ context.Context, key string) (Reader, error) {
 	return fileReader{file, info.Size()}, nil
 }
 
+// Put implements Store.
+func (f *Files) Put(ctx context.Context, key string, b []byte) error {
+	return f.write(ctx, key, os.O_TRUNC, b)
+}
+
 // Append implements Appender.
 func (f *Files) Append(ctx context.Context, key string, b []byte) error {
+	return f.write(ctx, key, os.O_APPEND, b)
+}
+
+// write writes bytes to a blob at once, without a temporary file.
+func (f *Files) write(ctx context.Context, key string, flag int, b []byte) error {
 	if err := errors.Join(checkKey(key), ctx.Err()); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(f.path(key), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(f.path(key), os.O_CREATE|os.O_WRONLY|flag, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return stream.Errorf(stream.NotFound, "", "the folder of the stored file %s does not exist", key)
 	}
@@ -335,20 +346,23 @@ func (f *Files) Delete(_ context.Context, prefix string) error {
 	return os.RemoveAll(f.path(prefix))
 }
 
-// Folders lists the keys of the folders with a number of path elements, such as 2 for "7f/7f3a...".
-func (f *Files) Folders(depth int) ([]string, error) {
-	var found []string
-	err := fs.WalkDir(os.DirFS(f.folder), ".", func(name string, d fs.DirEntry, err error) error {
+// Folders implements Lister.
+func (f *Files) Folders(ctx context.Context) (found []Folder, err error) {
+	err = fs.WalkDir(os.DirFS(f.folder), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || !d.IsDir() || name == ".":
-			return ignoreMissing(err)
+			return errors.Join(ignoreMissing(err), ctx.Err())
 		case name == temporaryFolder:
 			return fs.SkipDir
-		case strings.Count(name, "/") == depth-1:
-			found = append(found, name)
+		case strings.Contains(name, "/"):
+			blobs, err := f.List(ctx, name)
+			if err != nil {
+				return err
+			}
+			found = append(found, Folder{name, blobs})
 			return fs.SkipDir
 		}
-		return nil
+		return ctx.Err()
 	})
 	return found, err
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -140,5 +141,33 @@ func TestKeys(t *testing.T) {
 		if err := f.Delete(t.Context(), key); coded.CodeOf(err) != coded.InvalidArgument {
 			t.Errorf("delete %q: %v", key, err)
 		}
+	}
+}
+
+// TestFolders: the folders of two elements are listed with the sizes of their blobs, Put replaces a blob, and Put makes
+// no folder.
+func TestFolders(t *testing.T) {
+	f := openFiles(t, t.TempDir())
+	if list, err := f.Folders(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("an empty folder: %v, %v", list, err)
+	}
+	put(t, f, "7f/a/input", "abc")
+	put(t, f, "7f/b/input", "1234")
+	put(t, f, "top", "x")
+	for _, text := range []string{"longer", "note"} {
+		if err := f.Put(t.Context(), "7f/a/note", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Put(t.Context(), "7f/c/note", nil); coded.CodeOf(err) != coded.NotFound {
+		t.Errorf("a note without a folder: %v", err)
+	}
+	list, err := f.Folders(t.Context())
+	want := []Folder{{"7f/a", []Entry{{"input", 3}, {"note", 4}}}, {"7f/b", []Entry{{"input", 4}}}}
+	if err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("got %v, %v, want %v", list, err, want)
+	}
+	if list[0].Size("note") != 4 || list[0].Size("missing") != 0 {
+		t.Error("sizes")
 	}
 }
