@@ -14,7 +14,6 @@ import (
 	"millrace/ingest/access"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/query"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
@@ -52,7 +51,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 	}
 	if !r.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "",
-			"pages of the web origin %q may not open streams here: add it to origins", encode.Clip(c.Get("Origin")))
+			"pages of the web origin %q may not open streams here: add it to origins", conn.Clip(c.Get("Origin")))
 	}
 	q, err := r.readQuery(c)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/replies"
 	"millrace/stream"
@@ -18,7 +18,7 @@ func TestResult(t *testing.T) {
 		Outputs:   []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}},
 	}
 	for _, id := range []string{`a "7"`, ""} {
-		text, isBinary, err := result(&encode.Encoder{}, r, &pull.Source{Call: replies.Call{ID: id, Key: id}})
+		text, isBinary, err := result(&conn.Encoder{}, r, &pull.Source{Call: replies.Call{ID: id, Key: id}})
 		var m struct {
 			ModelName string `json:"model_name"`
 			ID, Key   *string

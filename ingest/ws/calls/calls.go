@@ -9,7 +9,6 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
@@ -30,7 +29,7 @@ func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limi
 }
 
 // result encodes the result of a frame as a reply.
-func result(e *encode.Encoder, r *stream.Result, from *pull.Source) (msg []byte, isBinary bool, err error) {
+func result(e *conn.Encoder, r *stream.Result, from *pull.Source) (msg []byte, isBinary bool, err error) {
 	e.Begin(r)
 	e.Int("seq", int64(r.Seq))
 	e.Int("pts_us", r.CaptureUS)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/ingest/ws/encode"
 	"millrace/internal/records"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -29,14 +28,14 @@ const (
 
 // writeBuffers is the writer's memory during writes.
 type writeBuffers struct {
-	encoder   encode.Encoder
+	encoder   Encoder
 	collected []byte // unwritten frames
 	parts     [2][]byte
 	frames    net.Buffers // of parts
 }
 
 // Encoder returns an encoder for a message, valid during the write of an entry.
-func (w *Writer) Encoder() *encode.Encoder { return &w.buffers.encoder }
+func (w *Writer) Encoder() *Encoder { return &w.buffers.encoder }
 
 // Sends reports whether messages are still sent. If not, encoding is unnecessary.
 func (w *Writer) Sends() bool { return !w.broken.Load() }
@@ -60,7 +59,7 @@ func (w *Writer) Message(msg []byte, isBinary bool) {
 // connection.
 func (w *Writer) send(kind int, msg []byte) {
 	t := w.buffers
-	defer t.encoder.Written()
+	defer t.encoder.written()
 	if w.broken.Load() {
 		return
 	}
@@ -108,7 +107,7 @@ func (w *Writer) write(rest []byte) {
 // borrow takes the writer's buffers for a write; giveBack writes the collected messages and returns the buffers.
 func (w *Writer) borrow() {
 	w.buffers = w.socket.writeBuffers.Get().(*writeBuffers)
-	w.buffers.encoder.Use(w.socket.link.memory, w.socket.opts.Turns)
+	w.buffers.encoder.use(w.socket.link.memory, w.socket.opts.Turns)
 }
 
 func (w *Writer) giveBack() {
@@ -117,9 +116,9 @@ func (w *Writer) giveBack() {
 	}
 	t := w.buffers
 	w.buffers, t.collected = nil, t.collected[:0]
-	t.encoder.Written()
-	t.encoder.Use(nil, nil)
-	if t.encoder.Reusable() {
+	t.encoder.written()
+	t.encoder.use(nil, nil)
+	if t.encoder.reusable() {
 		w.socket.writeBuffers.Put(t)
 	}
 }

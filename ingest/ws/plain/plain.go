@@ -10,7 +10,6 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
@@ -34,12 +33,12 @@ type protocol struct {
 // New returns plain mode on c, with the options in q. makeRoom is called before the stream is opened.
 func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limits, makeRoom func()) conn.Protocol {
 	p := &protocol{conn: c, client: client, query: q, makeRoom: makeRoom}
-	p.sink = replies.New(c, replies.Call{}, func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+	p.sink = replies.New(c, replies.Call{}, func(e *conn.Encoder, r *stream.Result) ([]byte, bool, error) {
 		return result(e, r, &q, nil)
 	}, p.streamDone)
 	p.sink.Traced = q.Traced
 	p.puller = pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Traced: q.Traced,
-		Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
+		Result: func(e *conn.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
 			return result(e, r, &q, from)
 		}}
 	return p

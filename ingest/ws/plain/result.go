@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"millrace/ingest/frames"
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
@@ -13,10 +13,10 @@ import (
 )
 
 // result encodes a result of a frame; from is not nil for a frame of a pulled video.
-func result(e *encode.Encoder, r *stream.Result, q *query.Options,
+func result(e *conn.Encoder, r *stream.Result, q *query.Options,
 	from *pull.Source) (msg []byte, isBinary bool, err error) {
 	form := q.Outputs
-	if form == encode.Binary {
+	if form == conn.AsBinary {
 		msg, err = binary(e, r, q.Traced, from)
 		return msg, true, err
 	}
@@ -25,7 +25,7 @@ func result(e *encode.Encoder, r *stream.Result, q *query.Options,
 	if r.Partial {
 		dst = append(dst, `,"partial":true`...)
 	}
-	if form == encode.JSON {
+	if form == conn.AsJSON {
 		if dst, err = e.Members(append(dst, ','), r); err != nil {
 			return nil, false, err
 		}
@@ -60,7 +60,7 @@ func result(e *encode.Encoder, r *stream.Result, q *query.Options,
 	return e.Text, false, nil
 }
 
-func binary(e *encode.Encoder, r *stream.Result, traced bool, from *pull.Source) ([]byte, error) {
+func binary(e *conn.Encoder, r *stream.Result, traced bool, from *pull.Source) ([]byte, error) {
 	e.Begin(r)
 	if traced {
 		e.Trace(r)
@@ -74,7 +74,7 @@ func binary(e *encode.Encoder, r *stream.Result, traced bool, from *pull.Source)
 
 func appendTiming(dst []byte, t *stream.Timing) []byte {
 	first := true
-	encode.Spans(t, func(name string, us int64) {
+	conn.EachStep(t, func(name string, us int64) {
 		if !first {
 			dst = append(dst, ',')
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
 	"millrace/internal/oip"
@@ -32,17 +32,17 @@ func TestResults(t *testing.T) {
 	const timing = `"timing":{"prepare_us":200,"queue_us":299,"run_us":8500,"total_us":8999},"width":640}`
 	const outputs = `"outputs":[{"data":[0.5,0.25,1],"datatype":"FP32","name":"scores","shape":[1,3]}],`
 	for _, c := range []struct {
-		form encode.Outputs
+		form conn.Outputs
 		from *pull.Source
 		want string
 	}{
-		{encode.JSON, nil, `{"batch":4,"height":480,"model":"spotter",` + outputs + `"seq":7,` + timing},
-		{encode.None, nil, `{"batch":4,"height":480,"model":"spotter","seq":7,` + timing},
-		{encode.JSON, &pull.Source{Width: 1280, Height: 720}, `{"batch":4,"height":480,"model":"spotter",` + outputs +
+		{conn.AsJSON, nil, `{"batch":4,"height":480,"model":"spotter",` + outputs + `"seq":7,` + timing},
+		{conn.AsNone, nil, `{"batch":4,"height":480,"model":"spotter","seq":7,` + timing},
+		{conn.AsJSON, &pull.Source{Width: 1280, Height: 720}, `{"batch":4,"height":480,"model":"spotter",` + outputs +
 			`"pts_us":12,"seq":7,"source_height":720,"source_width":1280,` + timing},
-		{encode.None, &pull.Source{}, `{"batch":4,"height":480,"model":"spotter","pts_us":12,"seq":7,` + timing},
+		{conn.AsNone, &pull.Source{}, `{"batch":4,"height":480,"model":"spotter","pts_us":12,"seq":7,` + timing},
 	} {
-		text, isBinary, err := result(&encode.Encoder{}, sample(scores()), &query.Options{Outputs: c.form}, c.from)
+		text, isBinary, err := result(&conn.Encoder{}, sample(scores()), &query.Options{Outputs: c.form}, c.from)
 		var m map[string]any
 		if err != nil || isBinary || json.Unmarshal(text, &m) != nil {
 			t.Fatalf("%s %v", text, err)
@@ -63,7 +63,7 @@ func TestBinaryResults(t *testing.T) {
 		{nil, ""}, {&pull.Source{}, ""}, {&pull.Source{Width: 1280, Height: 720},
 			"source_width=1280 source_height=720 "},
 	} {
-		msg, isBinary, err := result(&encode.Encoder{}, sample(scores()), &query.Options{Outputs: encode.Binary},
+		msg, isBinary, err := result(&conn.Encoder{}, sample(scores()), &query.Options{Outputs: conn.AsBinary},
 			c.from)
 		var m wire.Result
 		var reply oip.InferResponse
@@ -82,11 +82,11 @@ func TestBinaryResults(t *testing.T) {
 
 // A result costs nothing once the encoder's memory has grown.
 func TestResultAllocations(t *testing.T) {
-	for _, form := range []encode.Outputs{encode.JSON, encode.None, encode.Binary} {
-		var e encode.Encoder
+	for _, form := range []conn.Outputs{conn.AsJSON, conn.AsNone, conn.AsBinary} {
+		var e conn.Encoder
 		r := sample(scores(), scores())
 		// a parameter of Open Inference Protocol needs a string
-		q := &query.Options{Outputs: form, Traced: form != encode.Binary}
+		q := &query.Options{Outputs: form, Traced: form != conn.AsBinary}
 		if n := testing.AllocsPerRun(100, func() { _, _, _ = result(&e, r, q, nil) }); n > 0 {
 			t.Errorf("form %d: %v allocations", form, n)
 		}

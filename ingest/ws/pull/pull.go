@@ -11,7 +11,6 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/sources"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/replies"
 	"millrace/internal/video"
 	"millrace/stream"
@@ -55,7 +54,7 @@ type Source struct {
 }
 
 // Result encodes a result of a pulled video, as replies.Result does.
-type Result func(e *encode.Encoder, r *stream.Result, from *Source) (msg []byte, isBinary bool, err error)
+type Result func(e *conn.Encoder, r *stream.Result, from *Source) (msg []byte, isBinary bool, err error)
 
 // Puller pulls the videos of one connection. Only the reader goroutine calls the methods.
 type Puller struct {
@@ -147,7 +146,7 @@ type videoPull struct {
 	ended   atomic.Pointer[stream.CloseReason] // set when the stream ended by itself
 }
 
-func (v *videoPull) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+func (v *videoPull) encode(e *conn.Encoder, r *stream.Result) ([]byte, bool, error) {
 	return v.puller.Result(e, r, v.source.Load())
 }
 

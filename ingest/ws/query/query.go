@@ -5,7 +5,7 @@ package query
 import (
 	"strconv"
 
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/internal/setting"
 	"millrace/stream"
 )
@@ -18,7 +18,7 @@ type Options struct {
 	Width, Height int           // of rgb24 and nv12
 	Region        stream.Region // of each picture
 	Policy        stream.Policy
-	Outputs       encode.Outputs
+	Outputs       conn.Outputs
 	Traceparent   string              // for clients without control over headers
 	Trace         stream.TraceContext // for frames without a trace of their own; from Traceparent and the headers
 	Traced        bool                // replies contain the frame's trace
@@ -59,15 +59,15 @@ func (o *Options) Set(key, value string) (err error) {
 		if value == "" {
 			return stream.Errorf(stream.InvalidArgument, key, "is empty: want json, binary or none")
 		}
-		o.Outputs, err = encode.ParseOutputs(value)
+		o.Outputs, err = conn.ParseOutputs(value)
 	case "traceparent":
 		o.Traceparent = value
 	case "trace":
 		if o.Traced, err = strconv.ParseBool(value); err != nil {
-			return stream.Errorf(stream.InvalidArgument, key, "%q is not known: want true or false", encode.Clip(value))
+			return stream.Errorf(stream.InvalidArgument, key, "%q is not known: want true or false", conn.Clip(value))
 		}
 	default:
-		return stream.Errorf(stream.InvalidArgument, encode.Clip(key), "is not an option: the options are %s", names)
+		return stream.Errorf(stream.InvalidArgument, conn.Clip(key), "is not an option: the options are %s", names)
 	}
 	return err
 }
@@ -88,7 +88,7 @@ func count(key, value string, most int) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > most {
 		return 0, stream.Errorf(stream.InvalidArgument, key, "%q is not a whole number between 1 and %d",
-			encode.Clip(value), most)
+			conn.Clip(value), most)
 	}
 	return n, nil
 }

@@ -7,7 +7,6 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/encode"
 	"millrace/stream"
 )
 
@@ -36,7 +35,7 @@ type Sink struct {
 
 // Result encodes a result, and says whether the message is binary. The message is valid until the encoder is used
 // again or r is released.
-type Result func(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, err error)
+type Result func(e *conn.Encoder, r *stream.Result) (msg []byte, isBinary bool, err error)
 
 var (
 	_ stream.Sink = (*Sink)(nil)
@@ -159,7 +158,7 @@ func (s *Sink) Write(w *conn.Writer, r *stream.Result) {
 	w.Message(s.encode(w.Encoder(), r))
 }
 
-func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool) {
+func (s *Sink) encode(e *conn.Encoder, r *stream.Result) (msg []byte, isBinary bool) {
 	err := r.Err
 	switch r.Outcome {
 	case stream.Dropped:
@@ -169,7 +168,7 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 		if msg, isBinary, err = s.result(e, r); err == nil {
 			return msg, isBinary
 		}
-		err = encode.Unsendable(err)
+		err = conn.Unsendable(err)
 		r.CountUnsendable(err)
 	}
 	e.Text = s.trace(AppendFailed(e.Text[:0], s.call, r.Seq, err), r)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/stream"
 )
 
@@ -28,7 +28,7 @@ func TestTexts(t *testing.T) {
 			`{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
 	} {
 		s := New(nil, Call{ID: c.id}, nil, nil)
-		if text, isBinary := s.encode(&encode.Encoder{}, &c.r); string(text) != c.want || isBinary {
+		if text, isBinary := s.encode(&conn.Encoder{}, &c.r); string(text) != c.want || isBinary {
 			t.Errorf("%s\nwant %s", text, c.want)
 		}
 	}
@@ -49,12 +49,12 @@ func TestTexts(t *testing.T) {
 
 // A result without a representation in the requested form becomes an error with a remedy.
 func TestUnsendable(t *testing.T) {
-	s := New(nil, Call{ID: "x"}, func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+	s := New(nil, Call{ID: "x"}, func(e *conn.Encoder, r *stream.Result) ([]byte, bool, error) {
 		_, err := e.Members(e.Text[:0], r)
 		return nil, false, err
 	}, nil)
 	nan := stream.Tensor{Name: "n", Datatype: stream.Float32, Shape: []int{1}, Data: []byte{0, 0, 0xc0, 0x7f}}
-	text, _ := s.encode(&encode.Encoder{}, &stream.Result{Outcome: stream.Answered, Seq: 3,
+	text, _ := s.encode(&conn.Encoder{}, &stream.Result{Outcome: stream.Answered, Seq: 3,
 		Outputs: []stream.Tensor{nan}})
 	var m struct {
 		ID    string
@@ -67,7 +67,7 @@ func TestUnsendable(t *testing.T) {
 }
 
 func TestDropAllocatesNothing(t *testing.T) {
-	s, e := New(nil, Call{}, nil, nil), &encode.Encoder{}
+	s, e := New(nil, Call{}, nil, nil), &conn.Encoder{}
 	r := &stream.Result{Outcome: stream.Dropped, Reason: stream.Superseded}
 	if n := testing.AllocsPerRun(100, func() { s.encode(e, r) }); n > 0 {
 		t.Errorf("%v allocations", n)

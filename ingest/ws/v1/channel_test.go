@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"millrace/ingest"
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -56,29 +56,29 @@ func TestNotedDrops(t *testing.T) {
 func TestOutputsOfEachFrame(t *testing.T) {
 	begin := func() *outputs { // frame 0 is in flight when the form changes
 		o := &outputs{}
-		o.set(encode.Binary, 0, true)
-		o.set(encode.JSON, 0, false)
+		o.set(conn.AsBinary, 0, true)
+		o.set(conn.AsJSON, 0, false)
 		return o
 	}
 	for _, c := range []struct {
 		name    string
 		change  func(*outputs)
 		entries int
-		want    []encode.Outputs // of the frames from 0
+		want    []conn.Outputs // of the frames from 0
 	}{
-		{"first update", func(o *outputs) {}, 2, []encode.Outputs{encode.Binary, encode.JSON, encode.JSON}},
+		{"first update", func(o *outputs) {}, 2, []conn.Outputs{conn.AsBinary, conn.AsJSON, conn.AsJSON}},
 		{"again, without a frame in between", func(o *outputs) {
-			o.set(encode.None, 0, false)
-		}, 2, []encode.Outputs{encode.Binary, encode.None}},
+			o.set(conn.AsNone, 0, false)
+		}, 2, []conn.Outputs{conn.AsBinary, conn.AsNone}},
 		{"as it was, without a frame in between", func(o *outputs) {
-			o.set(encode.Binary, 0, false)
-		}, 1, []encode.Outputs{encode.Binary, encode.Binary}},
+			o.set(conn.AsBinary, 0, false)
+		}, 1, []conn.Outputs{conn.AsBinary, conn.AsBinary}},
 		{"with frames 1 and 2", func(o *outputs) {
-			o.set(encode.None, 2, false)
-		}, 3, []encode.Outputs{encode.Binary, encode.JSON, encode.JSON, encode.None}},
+			o.set(conn.AsNone, 2, false)
+		}, 3, []conn.Outputs{conn.AsBinary, conn.AsJSON, conn.AsJSON, conn.AsNone}},
 		{"with none in flight", func(o *outputs) {
-			o.set(encode.None, 3, true)
-		}, 1, []encode.Outputs{encode.None, encode.None}},
+			o.set(conn.AsNone, 3, true)
+		}, 1, []conn.Outputs{conn.AsNone, conn.AsNone}},
 	} {
 		o := begin()
 		c.change(o)
@@ -96,7 +96,7 @@ func TestOutputsOfEachFrame(t *testing.T) {
 	}
 	o := begin()
 	for i := uint64(1); !o.full(); i++ {
-		if o.set(encode.Outputs(i%2+1), i, false); i > maxOutputs {
+		if o.set(conn.Outputs(i%2+1), i, false); i > maxOutputs {
 			t.Fatal("forms without a bound")
 		}
 	}

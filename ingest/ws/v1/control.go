@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"millrace/ingest"
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -47,7 +47,7 @@ func (p *protocol) withChannel(sid uint32, f func(*channel, *stream.Stream) erro
 
 // update changes a stream for all later frames. A failed update changes nothing.
 func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
-	form, err := encode.ParseOutputs(m.Outputs)
+	form, err := conn.ParseOutputs(m.Outputs)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (p *protocol) open(m *wire.Open) error {
 			return err
 		}
 	}
-	form, err := encode.ParseOutputs(m.Outputs)
+	form, err := conn.ParseOutputs(m.Outputs)
 	if err != nil {
 		return err
 	}

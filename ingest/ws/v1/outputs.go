@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/conn"
 	"millrace/stream"
 )
 
@@ -22,7 +22,7 @@ type outputs struct {
 // all earlier frames.
 type outputsAfter struct {
 	seq  uint64
-	form encode.Outputs
+	form conn.Outputs
 }
 
 // full reports that no further form can be set while frames are unanswered.
@@ -34,7 +34,7 @@ func (o *outputs) full() bool {
 
 // set applies a form to the frames above seq. With alone (no frame up to seq is unanswered), set removes earlier
 // forms.
-func (o *outputs) set(form encode.Outputs, seq uint64, alone bool) {
+func (o *outputs) set(form conn.Outputs, seq uint64, alone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := len(o.all)
@@ -52,7 +52,7 @@ func (o *outputs) set(form encode.Outputs, seq uint64, alone bool) {
 
 // of returns the form for a frame's result. Call set before of, and of in the order of the frames: of removes the
 // forms of earlier frames.
-func (o *outputs) of(seq uint64) encode.Outputs {
+func (o *outputs) of(seq uint64) conn.Outputs {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	i := len(o.all) - 1

@@ -5,7 +5,6 @@ import (
 
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/encode"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -91,14 +90,14 @@ func (c *channel) writeClosed(w *conn.Writer) {
 
 // encode encodes the ending of a frame, and returns the outcome in the message: an unsendable result becomes an
 // error. The message is valid until the encoder is used again or r is released.
-func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, ending stream.Outcome) {
+func (c *channel) encode(e *conn.Encoder, r *stream.Result) (msg []byte, isBinary bool, ending stream.Outcome) {
 	err := r.Err
 	if r.Outcome == stream.Answered {
 		form := c.form.of(r.Seq)
 		if msg, err = c.encodeResult(e, r, form); err == nil {
-			return msg, form == encode.Binary, stream.Answered
+			return msg, form == conn.AsBinary, stream.Answered
 		}
-		err = encode.Unsendable(err)
+		err = conn.Unsendable(err)
 		r.CountUnsendable(err)
 	}
 	m := errorMessage(err)
@@ -116,8 +115,8 @@ func (c *channel) traceOf(r *stream.Result) string {
 	return string(frames.AppendTraceresponse(make([]byte, 0, 55), r))
 }
 
-func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.Outputs) (msg []byte, err error) {
-	if form == encode.Binary {
+func (c *channel) encodeResult(e *conn.Encoder, r *stream.Result, form conn.Outputs) (msg []byte, err error) {
+	if form == conn.AsBinary {
 		e.Begin(r)
 		e.Int("ack", int64(c.window.Answered()))
 		e.Int("credit_limit", int64(c.window.Limit()))
@@ -129,10 +128,10 @@ func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.
 	dst := wire.AppendResultHead(e.Text[:0], &wire.Result{
 		SID: c.sid, Seq: r.Seq, Ack: c.window.Answered(), Limit: c.window.Limit(), CaptureUS: r.CaptureUS,
 		Model: r.Model.Name, Version: r.Model.Version,
-		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing),
+		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: conn.TimingOf(&r.Timing),
 		Trace: c.traceOf(r),
 	})
-	if form == encode.JSON {
+	if form == conn.AsJSON {
 		if dst, err = e.Members(append(dst, ','), r); err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package encode
+package conn
 
 import (
 	"time"
@@ -7,9 +7,9 @@ import (
 	"millrace/stream"
 )
 
-// Timing returns the durations of a frame's steps in microseconds, 0 for steps the frame did not reach. ReceivedUS is
+// TimingOf returns the durations of a frame's steps in microseconds, 0 for steps the frame did not reach. ReceivedUS is
 // the time of day.
-func Timing(t *stream.Timing) (w wire.Timing) {
+func TimingOf(t *stream.Timing) (w wire.Timing) {
 	span := func(from, to stream.Instant) int64 {
 		if from == 0 || to == 0 {
 			return 0
@@ -24,9 +24,9 @@ func Timing(t *stream.Timing) (w wire.Timing) {
 	return w
 }
 
-// Spans calls f for each step the frame reached.
-func Spans(t *stream.Timing, f func(name string, us int64)) {
-	w := Timing(t)
+// EachStep calls f for each step the frame reached.
+func EachStep(t *stream.Timing, f func(name string, us int64)) {
+	w := TimingOf(t)
 	for _, s := range [...]struct {
 		name    string
 		us      int64

@@ -1,4 +1,4 @@
-package encode
+package conn
 
 import (
 	"encoding/json"
@@ -89,7 +89,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// The memory of a long message is leased until Written; without memory the message fails.
+// The memory of a long message is leased until written; without memory the message fails.
 func TestLongMessages(t *testing.T) {
 	long := stream.Tensor{Name: "o", Datatype: stream.Float32, Shape: []int{1, 20_000}, Data: make([]byte, 80_000)}
 	for name, encode := range map[string]func(*Encoder, *stream.Result) ([]byte, error){
@@ -112,7 +112,7 @@ func TestLongMessages(t *testing.T) {
 	} {
 		pool := buf.NewPool(1 << 20)
 		var e, plain Encoder
-		e.Use(pool, nil)
+		e.use(pool, nil)
 		for range 2 {
 			msg, err := encode(&e, sample(long))
 			want, _ := encode(&plain, sample(long))
@@ -120,14 +120,14 @@ func TestLongMessages(t *testing.T) {
 				t.Errorf("%s: %d bytes, want %d, %v, %+v", name, len(msg), len(want), err, st)
 			}
 		}
-		if e.Written(); pool.Stats().Leases != 0 {
+		if e.written(); pool.Stats().Leases != 0 {
 			t.Errorf("%s: %+v", name, pool.Stats())
 		}
 		if msg, err := encode(&e, sample(scores())); err != nil || len(msg) == 0 || pool.Stats().Leases != 0 {
 			t.Errorf("%s: a short message %q, %v, %+v", name, msg, err, pool.Stats())
 		}
 		small := buf.NewPool(64 << 10)
-		e.Use(small, nil)
+		e.use(small, nil)
 		_, err := encode(&e, sample(long))
 		if !errors.Is(err, buf.ErrBudget) || !errors.Is(Unsendable(err), buf.ErrBudget) || small.Stats().Denied != 1 {
 			t.Errorf("%s: %v, %+v", name, err, small.Stats())
@@ -139,7 +139,7 @@ func TestLongMessages(t *testing.T) {
 func TestReusableEncoders(t *testing.T) {
 	for n, want := range map[int]bool{0: true, 4 * maxOwn: true, 4*maxOwn + 1: false} {
 		e := &Encoder{Text: make([]byte, 0, n)}
-		if e.Reusable() != want {
+		if e.reusable() != want {
 			t.Errorf("a text of %d bytes", n)
 		}
 	}

@@ -1,7 +1,4 @@
-// Package encode encodes results for the WebSocket protocols: as members of a JSON object, as a whole Open Inference
-// Protocol reply, or as a binary message. Package encode owns the memory of replies under construction, and must not
-// know connections, sessions or the messages of a single protocol.
-package encode
+package conn
 
 import (
 	"errors"
@@ -22,25 +19,25 @@ type Outputs uint8
 
 // The forms of outputs.
 const (
-	JSON   Outputs = iota // text, with the tensors as JSON
-	Binary                // a binary message of kind result
-	None                  // text without tensors
+	AsJSON   Outputs = iota // text, with the tensors as JSON
+	AsBinary                // a binary message of kind result
+	AsNone                  // text without tensors
 )
 
 // ParseOutputs reads the option outputs; "" is JSON.
 func ParseOutputs(name string) (Outputs, error) {
 	switch name {
 	case "", "json":
-		return JSON, nil
+		return AsJSON, nil
 	case "binary":
-		return Binary, nil
+		return AsBinary, nil
 	case "none":
-		return None, nil
+		return AsNone, nil
 	}
 	return 0, stream.Errorf(stream.InvalidArgument, "outputs", "%q is not known: want json, binary or none", Clip(name))
 }
 
-// Encoder encodes one message at a time in reusable memory; memory for a long message is leased until Written. One
+// Encoder encodes one message at a time in reusable memory; memory for a long message is leased until written. One
 // goroutine at a time may use an Encoder.
 type Encoder struct {
 	Text   []byte // the last text; a caller with a text of its own begins with Text[:0] and stores the text here
@@ -54,12 +51,12 @@ type Encoder struct {
 const (
 	// maxOwn is the longest message, in bytes, encoded in unleased memory.
 	maxOwn = 16 << 10
-	// added bounds the bytes that a protocol appends to a text after Members.
-	added = 1 << 10
+	// maxAppended bounds the bytes that a protocol appends to a text after Members.
+	maxAppended = 1 << 10
 )
 
-// Use sets the pool for leases of long messages (nil = no leases), and the turns of long messages.
-func (e *Encoder) Use(memory *buf.Pool, turns *processors.Turns) { e.memory, e.turns = memory, turns }
+// use sets the pool for leases of long messages (nil = no leases), and the turns of long messages.
+func (e *Encoder) use(memory *buf.Pool, turns *processors.Turns) { e.memory, e.turns = memory, turns }
 
 // grow returns dst, moved to leased memory when n more bytes exceed maxOwn.
 func (e *Encoder) grow(dst []byte, n int) ([]byte, error) {
@@ -76,8 +73,8 @@ func (e *Encoder) grow(dst []byte, n int) ([]byte, error) {
 	return dst, nil
 }
 
-// Written releases the memory of a long message, written or abandoned.
-func (e *Encoder) Written() {
+// written releases the memory of a long message, written or abandoned.
+func (e *Encoder) written() {
 	if e.leased != nil {
 		e.leased.Release()
 		e.leased, e.Text = nil, nil
@@ -93,7 +90,7 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	if e.turns.Begin(oip.TextSize(&e.reply, oip.NeverBinary)) {
 		defer e.turns.End()
 	}
-	dst, err := e.grow(dst, oip.TextBound(&e.reply, oip.NeverBinary)+added)
+	dst, err := e.grow(dst, oip.TextBound(&e.reply, oip.NeverBinary)+maxAppended)
 	if err != nil {
 		return dst, err
 	}
@@ -104,7 +101,7 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 func (e *Encoder) Begin(r *stream.Result) {
 	e.fill(r)
 	e.reply.ModelName, e.reply.ModelVersion = r.Model.Name, r.Model.Version
-	Spans(&r.Timing, e.Int)
+	EachStep(&r.Timing, e.Int)
 	e.Int("batch", int64(r.BatchSize))
 	if r.Partial {
 		e.param("partial", true)
@@ -203,9 +200,9 @@ func (e *Encoder) param(key string, value any) {
 	}
 }
 
-// Reusable reports whether the encoder's memory is worth keeping for the next
+// reusable reports whether the encoder's memory is worth keeping for the next
 // connection.
-func (e *Encoder) Reusable() bool { return cap(e.Text) <= 4*maxOwn }
+func (e *Encoder) reusable() bool { return cap(e.Text) <= 4*maxOwn }
 
 // Unsendable returns the error for a result without a representation in the requested form. The client has a remedy
 // only for values outside JSON (outputs=binary) and for texts of excessive length.
