@@ -6,12 +6,9 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/ingest/frames"
-	"millrace/ingest/ws/calls"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/plain"
-	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
-	"millrace/ingest/ws/replies"
 	"millrace/ingest/ws/v1"
 	"millrace/internal/processors"
 	"millrace/internal/wire"
@@ -40,15 +37,15 @@ var protocolList = []protocol{
 		},
 	},
 	{
-		name: "/models/infer", path: "/models/infer", form: replies.Form,
+		name: "/models/infer", path: "/models/infer", form: plain.Form,
 		// a call names the model
 		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window", "traceparent"},
 		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
-			return calls.New(c, client, o, ps.pulls)
+			return plain.NewCalls(c, client, o, ps.pulls)
 		},
 	},
 	{
-		name: "plain mode", needsModel: true, form: replies.Form,
+		name: "plain mode", needsModel: true, form: plain.Form,
 		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
 			return plain.New(c, client, o, ps.pulls, func() { ps.sessions.MakeRoom(client.Account()) })
 		},
@@ -75,7 +72,7 @@ func (p *protocol) takes(option string) bool {
 type protocols struct {
 	conns    *conn.Registry
 	sessions *v1.Sessions
-	pulls    *pull.Limits
+	pulls    *plain.PullLimits
 	decoders *decoders.Pool
 	contexts *frames.Contexts
 }
@@ -94,7 +91,7 @@ func newProtocols(o Options, turns *processors.Turns) protocols {
 		Log: o.Log, Hooks: o.Hooks,
 	}, subprotocols...)
 	return protocols{
-		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels,
+		conns: conns, decoders: videos, pulls: &plain.PullLimits{Max: o.MaxPulls, MaxPixels: o.MaxPixels,
 			AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime,
 			Log: o.Log},
 		contexts: contexts,

@@ -78,10 +78,10 @@ func TestFaults(t *testing.T) {
 		{"adapter and its layers", imports("ingest/ws", "millrace/ingest/ws/v1", "millrace/ingest/ws/conn"), ""},
 		{"layer down", imports("ingest/ws/plain", "millrace/ingest/ws/conn", "millrace/ingest"), ""},
 		{"layer up", imports("ingest/ws/conn", "millrace/ingest/ws/v1"),
-			"ingest/ws/conn (layer 1 of ingest/ws) imports ingest/ws/v1 (layer 4)"},
-		{"layer and the room above", imports("ingest/ws/conn", "millrace/ingest/ws"), "imports ingest/ws (layer 5)"},
+			"ingest/ws/conn (layer 0 of ingest/ws) imports ingest/ws/v1 (layer 2)"},
+		{"layer and the room above", imports("ingest/ws/conn", "millrace/ingest/ws"), "imports ingest/ws (layer 3)"},
 		{"same layer", imports("ingest/ws/plain", "millrace/ingest/ws/v1"),
-			"ingest/ws/plain (layer 4 of ingest/ws) imports ingest/ws/v1 (layer 4)"},
+			"ingest/ws/plain (layer 2 of ingest/ws) imports ingest/ws/v1 (layer 2)"},
 		{"no layer", imports("ingest/ws/extra", "millrace/ingest/ws/conn"), "ingest/ws/extra has no layer"},
 
 		{"otel in tracing", imports("tracing", "go.opentelemetry.io/otel",

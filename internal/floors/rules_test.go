@@ -47,7 +47,7 @@ var plugins = map[string][]string{
 // layers are the folders of rooms with floors of their own, from the lowest up; the room itself is above all layers.
 // Folders of the same layer do not import each other.
 var layers = map[string][][]string{
-	"ingest/ws": {{"conn"}, {"query"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
+	"ingest/ws": {{"conn"}, {"query"}, {"plain", "v1"}},
 }
 
 // scraper may import telemetry, too: the soak tool is not part of the server, and reads the server's metrics like

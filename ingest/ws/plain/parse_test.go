@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"testing"
 
-	"millrace/ingest/ws/replies"
 	"millrace/stream"
 )
 
@@ -21,8 +20,8 @@ func FuzzOrder(f *testing.F) {
 		case err == nil && o.Stop == (o.URL != ""):
 			t.Errorf("%+v", o)
 		}
-		if err != nil && !json.Valid(replies.Error(replies.Call{}, err)) {
-			t.Errorf("%q makes %s", text, replies.Error(replies.Call{}, err))
+		if err != nil && !json.Valid(errorText(callID{}, err)) {
+			t.Errorf("%q makes %s", text, errorText(callID{}, err))
 		}
 	})
 }

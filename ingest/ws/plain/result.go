@@ -5,22 +5,20 @@ import (
 
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
-	"millrace/ingest/ws/replies"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
 
-// result encodes a result of a frame; from is not nil for a frame of a pulled video.
-func result(e *conn.Encoder, r *stream.Result, q *query.Options,
-	from *pull.Source) (msg []byte, isBinary bool, err error) {
+// plainResult encodes a result of a frame; from is not nil for a frame of a pulled video.
+func plainResult(e *conn.Encoder, r *stream.Result, q *query.Options,
+	from *videoInfo) (msg []byte, isBinary bool, err error) {
 	form := q.Outputs
 	if form == conn.AsBinary {
-		msg, err = binary(e, r, q.Traced, from)
+		msg, err = binaryResult(e, r, q.Traced, from)
 		return msg, true, err
 	}
-	dst := append(replies.AppendSeq(e.Text[:0], replies.Call{}, r.Seq), `,"model":`...)
+	dst := append(appendSeq(e.Text[:0], callID{}, r.Seq), `,"model":`...)
 	dst = oip.AppendString(dst, r.Model.Name)
 	if r.Partial {
 		dst = append(dst, `,"partial":true`...)
@@ -33,7 +31,7 @@ func result(e *conn.Encoder, r *stream.Result, q *query.Options,
 	dst = append(dst, `,"timing":{`...)
 	dst = appendTiming(dst, &r.Timing)
 	dst = append(dst, '}')
-	var source pull.Source
+	var source videoInfo
 	if from != nil {
 		source = *from
 	}
@@ -60,7 +58,7 @@ func result(e *conn.Encoder, r *stream.Result, q *query.Options,
 	return e.Text, false, nil
 }
 
-func binary(e *conn.Encoder, r *stream.Result, traced bool, from *pull.Source) ([]byte, error) {
+func binaryResult(e *conn.Encoder, r *stream.Result, traced bool, from *videoInfo) ([]byte, error) {
 	e.Begin(r)
 	if traced {
 		e.Trace(r)

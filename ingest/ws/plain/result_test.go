@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/query"
 	"millrace/internal/oip"
 	"millrace/internal/wire"
@@ -33,16 +32,16 @@ func TestResults(t *testing.T) {
 	const outputs = `"outputs":[{"data":[0.5,0.25,1],"datatype":"FP32","name":"scores","shape":[1,3]}],`
 	for _, c := range []struct {
 		form conn.Outputs
-		from *pull.Source
+		from *videoInfo
 		want string
 	}{
 		{conn.AsJSON, nil, `{"batch":4,"height":480,"model":"spotter",` + outputs + `"seq":7,` + timing},
 		{conn.AsNone, nil, `{"batch":4,"height":480,"model":"spotter","seq":7,` + timing},
-		{conn.AsJSON, &pull.Source{Width: 1280, Height: 720}, `{"batch":4,"height":480,"model":"spotter",` + outputs +
+		{conn.AsJSON, &videoInfo{Width: 1280, Height: 720}, `{"batch":4,"height":480,"model":"spotter",` + outputs +
 			`"pts_us":12,"seq":7,"source_height":720,"source_width":1280,` + timing},
-		{conn.AsNone, &pull.Source{}, `{"batch":4,"height":480,"model":"spotter","pts_us":12,"seq":7,` + timing},
+		{conn.AsNone, &videoInfo{}, `{"batch":4,"height":480,"model":"spotter","pts_us":12,"seq":7,` + timing},
 	} {
-		text, isBinary, err := result(&conn.Encoder{}, sample(scores()), &query.Options{Outputs: c.form}, c.from)
+		text, isBinary, err := plainResult(&conn.Encoder{}, sample(scores()), &query.Options{Outputs: c.form}, c.from)
 		var m map[string]any
 		if err != nil || isBinary || json.Unmarshal(text, &m) != nil {
 			t.Fatalf("%s %v", text, err)
@@ -57,13 +56,13 @@ func TestResults(t *testing.T) {
 // A result in binary form contains the size of the pulled video, if known.
 func TestBinaryResults(t *testing.T) {
 	for _, c := range []struct {
-		from *pull.Source
+		from *videoInfo
 		want string
 	}{
-		{nil, ""}, {&pull.Source{}, ""}, {&pull.Source{Width: 1280, Height: 720},
+		{nil, ""}, {&videoInfo{}, ""}, {&videoInfo{Width: 1280, Height: 720},
 			"source_width=1280 source_height=720 "},
 	} {
-		msg, isBinary, err := result(&conn.Encoder{}, sample(scores()), &query.Options{Outputs: conn.AsBinary},
+		msg, isBinary, err := plainResult(&conn.Encoder{}, sample(scores()), &query.Options{Outputs: conn.AsBinary},
 			c.from)
 		var m wire.Result
 		var reply oip.InferResponse
@@ -87,7 +86,7 @@ func TestResultAllocations(t *testing.T) {
 		r := sample(scores(), scores())
 		// a parameter of Open Inference Protocol needs a string
 		q := &query.Options{Outputs: form, Traced: form != conn.AsBinary}
-		if n := testing.AllocsPerRun(100, func() { _, _, _ = result(&e, r, q, nil) }); n > 0 {
+		if n := testing.AllocsPerRun(100, func() { _, _, _ = plainResult(&e, r, q, nil) }); n > 0 {
 			t.Errorf("form %d: %v allocations", form, n)
 		}
 	}

@@ -1,4 +1,4 @@
-package replies
+package plain
 
 import (
 	"encoding/json"
@@ -27,18 +27,18 @@ func TestTexts(t *testing.T) {
 		{"x", stream.Result{Outcome: stream.Failed, Err: errors.New("odd")},
 			`{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
 	} {
-		s := New(nil, Call{ID: c.id}, nil, nil)
+		s := newSink(nil, callID{ID: c.id}, nil, nil)
 		if text, isBinary := s.encode(&conn.Encoder{}, &c.r); string(text) != c.want || isBinary {
 			t.Errorf("%s\nwant %s", text, c.want)
 		}
 	}
 	for text, want := range map[string]string{
-		string(Error(Call{}, stream.Errorf(stream.Draining, "",
+		string(errorText(callID{}, stream.Errorf(stream.Draining, "",
 			"end"))): `{"error":{"code":"draining","message":"end","retryable":true,"retry_after_ms":1000}}`,
-		string(Error(Call{ID: "x", Key: "k"},
+		string(errorText(callID{ID: "x", Key: "k"},
 			errors.New("\x00odd"))): `{"id":"x","key":"k","error":{"code":"internal","message":"\u0000odd"}}`,
-		string(Done(Call{}, 20, 3)): `{"done":true,"frames":20,"drops":3}`,
-		string(Done(Call{ID: "x"}, 20,
+		string(doneText(callID{}, 20, 3)): `{"done":true,"frames":20,"drops":3}`,
+		string(doneText(callID{ID: "x"}, 20,
 			3)): `{"id":"x","done":true,"frames":20,"drops":3}`,
 	} {
 		if text != want || !json.Valid([]byte(text)) {
@@ -49,7 +49,7 @@ func TestTexts(t *testing.T) {
 
 // A result without a representation in the requested form becomes an error with a remedy.
 func TestUnsendable(t *testing.T) {
-	s := New(nil, Call{ID: "x"}, func(e *conn.Encoder, r *stream.Result) ([]byte, bool, error) {
+	s := newSink(nil, callID{ID: "x"}, func(e *conn.Encoder, r *stream.Result) ([]byte, bool, error) {
 		_, err := e.Members(e.Text[:0], r)
 		return nil, false, err
 	}, nil)
@@ -67,7 +67,7 @@ func TestUnsendable(t *testing.T) {
 }
 
 func TestDropAllocatesNothing(t *testing.T) {
-	s, e := New(nil, Call{}, nil, nil), &conn.Encoder{}
+	s, e := newSink(nil, callID{}, nil, nil), &conn.Encoder{}
 	r := &stream.Result{Outcome: stream.Dropped, Reason: stream.Superseded}
 	if n := testing.AllocsPerRun(100, func() { s.encode(e, r) }); n > 0 {
 		t.Errorf("%v allocations", n)

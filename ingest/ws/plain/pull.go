@@ -1,4 +1,4 @@
-package pull
+package plain
 
 import (
 	"context"
@@ -11,14 +11,13 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/sources"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/replies"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
 
-// Limits bounds the videos pulled concurrently over all connections. Limits is safe for concurrent use.
-type Limits struct {
+// PullLimits bounds the videos pulled concurrently over all connections. PullLimits is safe for concurrent use.
+type PullLimits struct {
 	Max          int             // videos at once (limits.max_pulls)
 	MaxPixels    int             // largest width times height of a video (limits.max_pixels); 0 = no limit
 	AllowPrivate bool            // allow pulls from private addresses and from this machine (sources.allow_private)
@@ -33,48 +32,48 @@ type Limits struct {
 }
 
 // Running returns how many videos are pulled.
-func (l *Limits) Running() int { return int(l.running.Load()) }
+func (l *PullLimits) Running() int { return int(l.running.Load()) }
 
 // TooSlow returns how many videos were ended because ffmpeg used MaxTime without a picture.
-func (l *Limits) TooSlow() uint64 { return l.tooSlow.Load() }
+func (l *PullLimits) TooSlow() uint64 { return l.tooSlow.Load() }
 
-// Order is a request to pull a video.
-type Order struct {
+// pullOrder is a request to pull a video.
+type pullOrder struct {
 	URL     string
 	Model   string
 	Version string
-	Call    replies.Call
+	Call    callID
 	Count   uint64 // frames after which the video ends; 0 = at its own end
 }
 
-// Source describes the video in a reply.
-type Source struct {
-	Width, Height int          // of the video's pictures; 0 = not known
-	Call          replies.Call // Order.Call
+// videoInfo describes the video in a reply.
+type videoInfo struct {
+	Width, Height int    // of the video's pictures; 0 = not known
+	Call          callID // pullOrder.Call
 }
 
-// Result encodes a result of a pulled video, as replies.Result does.
-type Result func(e *conn.Encoder, r *stream.Result, from *Source) (msg []byte, isBinary bool, err error)
+// encodePulled encodes a result of a pulled video, as encodeResult does.
+type encodePulled func(e *conn.Encoder, r *stream.Result, from *videoInfo) (msg []byte, isBinary bool, err error)
 
-// Puller pulls the videos of one connection. Only the reader goroutine calls the methods.
-type Puller struct {
-	Conn   *conn.Conn
-	Client *ingest.Client
-	Limits *Limits
-	Policy stream.Policy       // mode "" means latest for a live video and every for another
-	Trace  stream.TraceContext // of the video's frames
-	Traced bool                // see replies.Sink
-	Result Result
+// puller pulls the videos of one connection. Only the reader goroutine calls the methods.
+type puller struct {
+	conn   *conn.Conn
+	client *ingest.Client
+	limits *PullLimits
+	policy stream.Policy       // mode "" means latest for a live video and every for another
+	trace  stream.TraceContext // of the video's frames
+	traced bool                // see sink
+	result encodePulled
 
 	current *videoPull
 }
 
-// Running reports whether a video is pulled.
-func (p *Puller) Running() bool { return p.current != nil && !p.current.freed.Load() }
+// running reports whether a video is pulled.
+func (p *puller) running() bool { return p.current != nil && !p.current.freed.Load() }
 
-// Stop ends the video. The client receives the end.
-func (p *Puller) Stop() error {
-	if !p.Running() {
+// stop ends the video. The client receives the end.
+func (p *puller) stop() error {
+	if !p.running() {
 		return stream.Errorf(stream.Conflict, "stop", "nothing is being pulled")
 	}
 	p.current.stopped.Store(true)
@@ -82,8 +81,8 @@ func (p *Puller) Stop() error {
 	return nil
 }
 
-// Close ends the current video, if any, and waits for the video's goroutine.
-func (p *Puller) Close() {
+// close ends the current video, if any, and waits for the video's goroutine.
+func (p *puller) close() {
 	if p.current != nil {
 		p.current.cancel()
 		<-p.current.gone
@@ -91,11 +90,11 @@ func (p *Puller) Close() {
 }
 
 // account is the client's account, or nil.
-func (p *Puller) account() *stream.Account { return p.Client.Core() }
+func (p *puller) account() *stream.Account { return p.client.Core() }
 
-// Start pulls a video. The client receives the end of the video, whatever the reason.
-func (p *Puller) Start(o Order) error {
-	if p.Running() {
+// start pulls a video. The client receives the end of the video, whatever the reason.
+func (p *puller) start(o pullOrder) error {
+	if p.running() {
 		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
 	}
 	if p.current != nil {
@@ -107,23 +106,23 @@ func (p *Puller) Start(o Order) error {
 	if err := p.account().MayDecode(stream.Now()); err != nil {
 		return err
 	}
-	if p.Limits.running.Add(1) > int64(p.Limits.Max) {
-		p.Limits.running.Add(-1)
+	if p.limits.running.Add(1) > int64(p.limits.Max) {
+		p.limits.running.Add(-1)
 		return stream.Errorf(stream.Overloaded, "limits.max_pulls",
-			"%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
+			"%d videos are being pulled already: try later, or raise the setting", p.limits.Max)
 	}
 	if err := p.account().Hold(stream.QuotaPulledVideos); err != nil {
-		p.Limits.running.Add(-1)
+		p.limits.running.Add(-1)
 		return err
 	}
 	v := &videoPull{puller: p, order: o, gone: make(chan struct{})}
-	v.sink = replies.New(p.Conn, o.Call, v.encode, v.streamDone)
-	v.sink.Traced = p.Traced
+	v.sink = newSink(p.conn, o.Call, v.encode, v.streamDone)
+	v.sink.traced = p.traced
 	var ctx context.Context
 	ctx, v.cancel = context.WithCancel(context.Background())
 	p.current = v
-	p.Conn.Busy(true)
-	if !p.Conn.Run("pull", func() { v.run(ctx) }, p.Conn.Fault) {
+	p.conn.Busy(true)
+	if !p.conn.Run("pull", func() { v.run(ctx) }, p.conn.Fault) {
 		v.finish()
 		return ingest.ErrDraining
 	}
@@ -132,11 +131,11 @@ func (p *Puller) Start(o Order) error {
 
 // videoPull is one pulled video with its own stream; seq counts the frames from 0.
 type videoPull struct {
-	puller *Puller
-	order  Order
-	sink   *replies.Sink
-	source atomic.Pointer[Source] // set before the first frame
-	memory int64                  // bytes charged for ffmpeg
+	puller *puller
+	order  pullOrder
+	sink   *sink
+	source atomic.Pointer[videoInfo] // set before the first frame
+	memory int64                     // bytes charged for ffmpeg
 	times  frameTimes
 
 	cancel  context.CancelFunc
@@ -147,7 +146,7 @@ type videoPull struct {
 }
 
 func (v *videoPull) encode(e *conn.Encoder, r *stream.Result) ([]byte, bool, error) {
-	return v.puller.Result(e, r, v.source.Load())
+	return v.puller.result(e, r, v.source.Load())
 }
 
 // streamDone is called after the end of the stream, with the stream's lock held.
@@ -162,8 +161,8 @@ func (v *videoPull) free() {
 		return
 	}
 	v.cancel()
-	v.puller.Conn.Busy(false)
-	v.puller.Limits.running.Add(-1)
+	v.puller.conn.Busy(false)
+	v.puller.limits.running.Add(-1)
 	v.puller.account().Release(stream.QuotaPulledVideos)
 	v.freed.Store(true)
 }
@@ -180,19 +179,19 @@ func (v *videoPull) run(ctx context.Context) {
 	err := v.pull(ctx)
 	v.closeStream()
 	v.free() // before the client is told, since the client may continue at once
-	c := v.puller.Conn
+	c := v.puller.conn
 	switch {
 	case c.Ended(): // the connection sends the reason
 	case err != nil && !v.stopped.Load():
-		c.Push(conn.Entry{Text: replies.Error(v.order.Call, err)})
+		c.Push(conn.Entry{Text: errorText(v.order.Call, err)})
 	default:
-		c.Push(conn.Entry{Text: replies.Done(v.order.Call, v.sink.Frames(), v.sink.Dropped())})
+		c.Push(conn.Entry{Text: doneText(v.order.Call, v.sink.frames(), v.sink.dropped.Load())})
 	}
 }
 
 // closeStream waits until every frame has ended; frames in flight take their own time.
 func (v *videoPull) closeStream() {
-	if st := v.sink.Stream(); st != nil {
+	if st := v.sink.stream; st != nil {
 		st.Close(stream.SourceEnded)
 		<-st.Finished()
 	}
@@ -200,7 +199,7 @@ func (v *videoPull) closeStream() {
 
 func (v *videoPull) pull(ctx context.Context) error {
 	p, o := v.puller, &v.order
-	model, _, err := p.Client.Models().Model(o.Model, o.Version)
+	model, _, err := p.client.Models().Model(o.Model, o.Version)
 	if err != nil {
 		return err
 	}
@@ -223,18 +222,18 @@ func (v *videoPull) pull(ctx context.Context) error {
 	if err := v.chargeFor(r); err != nil {
 		return err
 	}
-	policy := p.Policy
+	policy := p.policy
 	if policy.Mode == "" {
 		policy.Mode = stream.Every
 		if live {
 			policy.Mode = stream.Latest
 		}
 	}
-	st, err := p.Client.Open(o.Model, o.Version, stream.Options{Policy: policy, Protocol: "ws", Trace: p.Trace}, v.sink)
+	st, err := p.client.Open(o.Model, o.Version, stream.Options{Policy: policy, Protocol: "ws", Trace: p.trace}, v.sink)
 	if err != nil {
 		return err
 	}
-	v.sink.Opened(st)
+	v.sink.opened(st)
 	closes := live && st.Policy().Mode == stream.Latest && isCamera(o.URL)
 	for err = v.feed(ctx, r, closes); err == errOverQuota; {
 		_ = r.Close()
@@ -244,7 +243,7 @@ func (v *videoPull) pull(ctx context.Context) error {
 	}
 	if err == io.EOF {
 		// Closing the stream would drop waiting frames.
-		v.sink.WaitUntilWritten(ctx.Done())
+		v.sink.waitUntilWritten(ctx.Done())
 		err = nil
 	}
 	if err != nil || ctx.Err() != nil || v.ended.Load() != nil { // ended is set a moment before ctx ends
@@ -275,19 +274,19 @@ func (v *videoPull) charge(pixels int) error {
 // videoMemory returns the accounts charged for ffmpeg's memory.
 func (v *videoPull) videoMemory() ingest.VideoMemory {
 	p := v.puller
-	return ingest.VideoMemory{Pool: p.Client.Memory(), Share: p.Conn.Share(), Account: p.account()}
+	return ingest.VideoMemory{Pool: p.client.Memory(), Share: p.conn.Share(), Account: p.account()}
 }
 
 // open opens the video. Frames are scaled to the model's input size; live sources, without a known end, are read at
 // their own rate.
 func (v *videoPull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
-		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
-		Needs: []video.TargetSize{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels,
-		Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox, Nice: video.ClientNice,
-		MaxTime: v.puller.Limits.MaxTime, Used: ingest.ChargeDecoding(v.puller.account()),
+		URL: v.order.URL, Format: video.NV12, FPS: v.puller.policy.MaxFPS,
+		Needs: []video.TargetSize{sources.NeedOf(m)}, MaxPixels: v.puller.limits.MaxPixels,
+		Hardware: v.puller.limits.Hardware, Sandbox: v.puller.limits.Sandbox, Nice: video.ClientNice,
+		MaxTime: v.puller.limits.MaxTime, Used: ingest.ChargeDecoding(v.puller.account()),
 	}
-	if !v.puller.Limits.AllowPrivate {
+	if !v.puller.limits.AllowPrivate {
 		o.Allow = sources.Public
 	}
 	r, err = video.Open(ctx, o)
@@ -295,46 +294,46 @@ func (v *videoPull) open(ctx context.Context, m *stream.Model) (r *video.Reader,
 		return nil, false, err
 	}
 	info := r.Info()
-	v.source.Store(&Source{Width: info.Width, Height: info.Height, Call: v.order.Call})
+	v.source.Store(&videoInfo{Width: info.Width, Height: info.Height, Call: v.order.Call})
 	return r, info.Duration == 0, nil
 }
 
 // feed submits the video's frames until the end of the video (io.EOF). Over the client's decoding quota, feed waits,
 // so that ffmpeg blocks on the pipe; with closes, feed instead drops a frame and returns errOverQuota.
 func (v *videoPull) feed(ctx context.Context, r *video.Reader, closes bool) error {
-	frames := sources.NewFrames(r, v.puller.Client.Memory())
+	frames := sources.NewFrames(r, v.puller.client.Memory())
 	for first := true; ; first = false {
-		if v.sink.Full() && !v.sink.WaitForRoom(ctx.Done()) || !closes && !v.awaitQuota(ctx) {
+		if v.sink.full() && !v.sink.waitForRoom(ctx.Done()) || !closes && !v.awaitQuota(ctx) {
 			return ctx.Err()
 		}
 		f, err := frames.Next()
 		if err != nil {
 			return err
 		}
-		if v.order.Count > 0 && v.sink.Frames() >= v.order.Count {
+		if v.order.Count > 0 && v.sink.frames() >= v.order.Count {
 			f.Lease.Release()
 			return io.EOF
 		}
 		f.CaptureUS = v.times.of(f.CaptureUS, stream.Now())
-		f.Seq = v.sink.Take()
+		f.Seq = v.sink.take()
 		if closes && !first && v.owes() {
-			v.sink.Stream().MarkDiscontinuity()
+			v.sink.stream.MarkDiscontinuity()
 			f.Lease.Release()
-			v.sink.Drop(f.Seq, stream.OverQuota)
+			v.sink.drop(f.Seq, stream.OverQuota)
 			return errOverQuota
 		}
 		if f.Lease == nil {
-			v.sink.Stream().MarkDiscontinuity()
-			v.sink.Drop(f.Seq, stream.Memory)
+			v.sink.stream.MarkDiscontinuity()
+			v.sink.drop(f.Seq, stream.Memory)
 			continue
 		}
-		if f.Late && v.sink.Stream().Policy().Mode != stream.Every {
-			v.sink.Stream().MarkDiscontinuity()
+		if f.Late && v.sink.stream.Policy().Mode != stream.Every {
+			v.sink.stream.MarkDiscontinuity()
 			f.Lease.Release()
-			v.sink.Drop(f.Seq, stream.Superseded)
+			v.sink.drop(f.Seq, stream.Superseded)
 			continue
 		}
-		v.sink.Submit(f)
+		v.sink.submit(f)
 		if v.ended.Load() != nil {
 			return ctx.Err()
 		}
@@ -344,7 +343,7 @@ func (v *videoPull) feed(ctx context.Context, r *video.Reader, closes bool) erro
 // failed returns the coded error for the end of a video.
 func (v *videoPull) failed(err error) error {
 	if video.KindOf(err) == video.TooSlow {
-		v.puller.Limits.tooSlow.Add(1)
+		v.puller.limits.tooSlow.Add(1)
 	}
 	if why := v.ended.Load(); why != nil {
 		if err := ingest.ClosedError(*why, v.order.Model); err != nil {
@@ -352,7 +351,7 @@ func (v *videoPull) failed(err error) error {
 		}
 	}
 	if said := video.OutputOf(err); said != "" { // bad input of a client is not a fault of the server
-		v.puller.Limits.Log.Debug("a pulled video failed", "error", err, "detail", said)
+		v.puller.limits.Log.Debug("a pulled video failed", "error", err, "detail", said)
 	}
 	return stream.Errorf(stream.CodeOf(err), "url", "%s", video.Redact(err.Error()))
 }

@@ -1,4 +1,4 @@
-package pull
+package plain
 
 import (
 	"testing"
@@ -15,13 +15,13 @@ func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
 		gate := ingest.NewGate(nil, access.AllowEverybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
 		client := gate.TrustedClient(&access.Principal{Key: "one"})
-		account, v := client.Core(), &videoPull{puller: &Puller{Client: client}}
+		account, v := client.Core(), &videoPull{puller: &puller{client: client}}
 		account.Decoded((owed+time.Second)/2, stream.Now())
 		if got := v.owes(); got != want || account.Denied(stream.QuotaDecode) != map[bool]uint64{true: 1}[want] {
 			t.Errorf("%v: %v, %d refused", owed, got, account.Denied(stream.QuotaDecode))
 		}
 	}
-	if none := (&videoPull{puller: &Puller{}}); none.owes() || !none.awaitQuota(t.Context()) {
+	if none := (&videoPull{puller: &puller{}}); none.owes() || !none.awaitQuota(t.Context()) {
 		t.Error("a client without an account has a quota")
 	}
 }

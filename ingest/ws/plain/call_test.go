@@ -1,24 +1,22 @@
-package calls
+package plain
 
 import (
 	"encoding/json"
 	"testing"
 
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/pull"
-	"millrace/ingest/ws/replies"
 	"millrace/stream"
 )
 
 // A result is an Open Inference Protocol reply with the call's id, the frame's number and its time in the video.
-func TestResult(t *testing.T) {
+func TestCallResult(t *testing.T) {
 	r := &stream.Result{
 		Outcome: stream.Answered, Seq: 7, CaptureUS: 12, Model: &stream.Model{Name: "spotter", Version: "1"},
 		BatchSize: 4,
 		Outputs:   []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}},
 	}
 	for _, id := range []string{`a "7"`, ""} {
-		text, isBinary, err := result(&conn.Encoder{}, r, &pull.Source{Call: replies.Call{ID: id, Key: id}})
+		text, isBinary, err := callResult(&conn.Encoder{}, r, &videoInfo{Call: callID{ID: id, Key: id}})
 		var m struct {
 			ModelName string `json:"model_name"`
 			ID, Key   *string
@@ -53,7 +51,7 @@ func FuzzCall(f *testing.F) {
 		case err == nil && o.Model == "":
 			t.Errorf("%+v", o)
 		}
-		if reply := replies.Done(o.Call, 0, 0); !json.Valid(reply) {
+		if reply := doneText(o.Call, 0, 0); !json.Valid(reply) {
 			t.Errorf("%q makes %s", text, reply)
 		}
 	})

@@ -1,16 +1,15 @@
-package calls
+package plain
 
 import (
 	"errors"
 
-	"millrace/ingest/ws/pull"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
 
 // parseCall parses a call. With an error, parseCall still returns the call's id if the id is readable.
-func parseCall(text []byte) (o pull.Order, err error) {
-	bad := func(field, format string, args ...any) (pull.Order, error) {
+func parseCall(text []byte) (o pullOrder, err error) {
+	bad := func(field, format string, args ...any) (pullOrder, error) {
 		return o, stream.Errorf(stream.InvalidArgument, field, format, args...)
 	}
 	var call wire.Call
