@@ -1,61 +1,34 @@
-package apps_test
+package mosec_test
 
 import (
 	"context"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"millrace/server"
-	"millrace/stream"
 	"millrace/workers"
 )
 
-// mosecLimit is the longest time of a request, in milliseconds.
-var mosecLimit atomic.Int64
-
-func init() {
-	mosecLimit.Store(60_000)
-	workers.Register(workers.Kind{Name: "mosecprogram", New: func() workers.Worker { return &mosecProgram{} }})
-	workers.Register(workers.Kind{Name: "mosecstages", New: func() workers.Worker { return &mosecStages{} }})
-}
-
-// mosecProgram is the program of the other tests, as one that was written for mosec.
-type mosecProgram struct{ program }
-
-func (p *mosecProgram) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
-	m, err := p.program.Init(ctx, env)
-	m.App.Style = "mosec"
-	m.App.Extra = stream.Params{"timeout_ms": mosecLimit.Load(), "capacity": int64(1), "max_request_size": int64(64),
-		"namespace": "mine"}
-	m.App.OpenAPI = []byte(`{"openapi":"3.1.0","paths":{}}`)
-	m.MaxBatch = 1
-	return m, err
-}
-
-// mosecServer is a server with the program at its root, of which one request may wait.
-func mosecServer(t *testing.T) *running {
-	t.Cleanup(func() { // what runs that were stuck have said
+// serve runs a server with the program at its root; one request may wait.
+func serve(t *testing.T) *running {
+	t.Cleanup(func() { // of runs that no test waited for
 		for len(stuckRuns) > 0 {
 			<-stuckRuns
-		}
-		for len(stuckEnds) > 0 {
-			<-stuckEnds
 		}
 	})
 	return start(t, func(c *server.Config) {
 		c.Programs.Root = "app"
-		m := workers.Config{Name: "app", Source: "mosecprogram", Instances: 1}
+		m := workers.Config{Name: "app", Source: "program", Instances: 1}
 		m.Queue.MaxSize = 1
 		c.Models = []workers.Config{m}
 	})
 }
 
-// TestMosecAnswers: statuses and texts are mosec's.
-func TestMosecAnswers(t *testing.T) {
-	r := mosecServer(t)
+// TestAnswers: statuses and texts are mosec's.
+func TestAnswers(t *testing.T) {
+	r := serve(t)
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -102,11 +75,11 @@ func TestMosecAnswers(t *testing.T) {
 	r.noLeases()
 }
 
-// TestMosecTimeout: a request that takes longer than the program's limit has mosec's status and text.
-func TestMosecTimeout(t *testing.T) {
-	mosecLimit.Store(100)
-	defer mosecLimit.Store(60_000)
-	r := mosecServer(t)
+// TestTimeout: a request that takes longer than the program's limit has mosec's status and text.
+func TestTimeout(t *testing.T) {
+	limit.Store(100)
+	defer limit.Store(0)
+	r := serve(t)
 	if a := r.ask("POST", "/stuck", "x"); a.StatusCode != 408 || a.body != "inference timeout" {
 		t.Error(a)
 	}
@@ -121,9 +94,9 @@ func TestMosecTimeout(t *testing.T) {
 	r.noLeases()
 }
 
-// TestMosecQueueIsFull: one request runs, one waits, and the next gets 429.
-func TestMosecQueueIsFull(t *testing.T) {
-	r := mosecServer(t)
+// TestQueueIsFull: one request runs, one waits, and the next gets 429.
+func TestQueueIsFull(t *testing.T) {
+	r := serve(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{}, 2)
 	post := func(ctx context.Context) int {
@@ -162,21 +135,12 @@ func TestMosecQueueIsFull(t *testing.T) {
 	r.noLeases()
 }
 
-// mosecStages is mosecProgram with a route whose stage is never loaded.
-type mosecStages struct{ mosecProgram }
-
-func (p *mosecStages) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
-	m, err := p.mosecProgram.Init(ctx, env)
-	m.App.Routes = append(m.App.Routes, stream.Route{Method: "POST", Path: "/later", Endpoint: "echo", Model: "later"})
-	return m, err
-}
-
-// TestMosecDrains: as soon as the server ends, while it still runs a request, requests to the program are told so.
-func TestMosecDrains(t *testing.T) {
+// TestDrains: as soon as the server ends, while it still runs a request, requests to the program are told so.
+func TestDrains(t *testing.T) {
 	r := start(t, func(c *server.Config) {
 		c.Programs.Root, c.Drain = "app", time.Minute
-		c.Models = []workers.Config{{Name: "app", Source: "mosecprogram", Instances: 1},
-			{Name: "other", Source: "mosecprogram", Instances: 1}}
+		c.Models = []workers.Config{{Name: "app", Source: "program", Instances: 1},
+			{Name: "other", Source: "program", Instances: 1}}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	held := make(chan struct{})
@@ -206,16 +170,15 @@ func TestMosecDrains(t *testing.T) {
 	}
 	cancel()
 	<-held
-	<-stuckEnds
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestMosecDrainsWhatWaits: a request that waits for a stage is told that the server ends.
-func TestMosecDrainsWhatWaits(t *testing.T) {
+// TestDrainsWhatWaits: a request that waits for a stage is told that the server ends.
+func TestDrainsWhatWaits(t *testing.T) {
 	r := start(t, func(c *server.Config) {
-		c.Models = []workers.Config{{Name: "app", Source: "mosecstages", Instances: 1}}
+		c.Models = []workers.Config{{Name: "app", Source: "stages", Instances: 1}}
 	})
 	asked := make(chan *answer, 1)
 	go func() { asked <- r.ask("POST", "/apps/app/echo", "x") }()
