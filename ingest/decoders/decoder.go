@@ -307,10 +307,15 @@ func (d *Decoder) endFrame(c *chunk, why stream.Reason, err error) {
 // SkipToKeyFrame discards the chunks up to the next key frame, and requests a key frame. Call SkipToKeyFrame also
 // when a chunk was lost before Feed: later chunks cannot be decoded without the lost chunk.
 func (d *Decoder) SkipToKeyFrame() {
-	d.mu.Lock()
-	d.skipping = true
-	d.mu.Unlock()
+	d.skip()
 	d.requestKeyFrame()
+}
+
+// skip discards the chunks fed from now on up to the next key frame.
+func (d *Decoder) skip() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.skipping = true
 }
 
 // requestKeyFrame asks the client for a key frame, at most once in a short interval.

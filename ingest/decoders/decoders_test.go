@@ -47,6 +47,8 @@ type rig struct {
 	of   *stream.Account
 	runs sync.WaitGroup // frames being answered; memory is released after the ending
 
+	asking chan struct{} // if set, requests for key frames return after the closing of asking
+
 	mu     sync.Mutex
 	log    []string // "seq how", in the order of the endings
 	breaks []uint64 // frames with a discontinuity
@@ -87,9 +89,14 @@ func (r *rig) open(codec stream.Codec, mode stream.Mode, o decoders.Options, mod
 	r.st = stream.New(model, r, r, stream.Options{Policy: stream.Policy{Mode: mode, Window: 512}})
 	var err error
 	r.Decoder, err = r.pool.Open(codec, r.st, r.mem, decoders.Client{
-		Account:  r.of,
-		KeyFrame: func() { r.note(func() { r.asked++ }) },
-		Refused:  func(f *stream.Frame, err error) { r.end(f.Seq, "refused") },
+		Account: r.of,
+		KeyFrame: func() {
+			r.note(func() { r.asked++ })
+			if r.asking != nil {
+				<-r.asking
+			}
+		},
+		Refused: func(f *stream.Frame, err error) { r.end(f.Seq, "refused") },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -423,7 +430,7 @@ func TestSizes(t *testing.T) {
 }
 
 // After a device failure a video continues in software from the next key frame on, at once, without blaming the
-// client.
+// client. The client sends the key frame while the decoder is still asking for one.
 func TestDeviceFails(t *testing.T) {
 	uses := videotest.Hardware(t, true)
 	list := videotest.Chunks(t, "h264", 64, 48, 5)
@@ -432,13 +439,19 @@ func TestDeviceFails(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	r := newRig(t, stream.H264, stream.Every, func(o *decoders.Options) { o.Hardware, o.Sandbox = device, false })
+	r.asking = make(chan struct{})
+	asked := sync.OnceFunc(func() { close(r.asking) })
+	defer asked()
 	for i := range list {
 		r.feed(i, list[i])
 	}
-	r.ended(5)
-	r.until("a key frame is asked for", func() bool { return r.asked > 0 })
+	r.until("a key frame is asked for", func() bool { return r.asked > 0 && len(r.log) >= 5 })
 	r.feed(5, list[0])
 	r.feed(6, list[1])
+	for range 1000 {
+		runtime.Gosched() // the decoder takes the key frame
+	}
+	asked()
 	r.ended(7)
 	got := r.endings()
 	slices.Sort(got)

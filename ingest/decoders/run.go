@@ -41,8 +41,9 @@ func (d *Decoder) run() {
 			}
 		}
 		if r == nil {
+			d.skip()
 			d.discard(c, why, refused)
-			d.SkipToKeyFrame()
+			d.requestKeyFrame()
 			continue
 		}
 		r.write(c)
@@ -146,17 +147,20 @@ func (d *Decoder) videoMemory() ingest.VideoMemory {
 	return ingest.VideoMemory{Pool: d.memory, Share: d.client.Share, Account: d.client.Account}
 }
 
-// ended reports whether ffmpeg has ended by itself.
+// ended reports whether ffmpeg has ended by itself. Once the reader accepts no more chunks, ended waits for the end of
+// the reader: the next chunk may be the key frame requested by the reader.
 func (p *process) ended() bool {
 	if p == nil {
 		return false
 	}
-	select {
-	case <-p.done:
-		return true
-	default:
+	p.d.mu.Lock()
+	running := p.d.ffmpeg == p.dec
+	p.d.mu.Unlock()
+	if running {
 		return false
 	}
+	<-p.done
+	return true
 }
 
 // decodes reports whether frames from the key frame c on come from p in the needed size.
@@ -216,6 +220,8 @@ func (p *process) read() {
 	d.mu.Lock()
 	left := d.pending
 	d.pending, d.ffmpeg = nil, nil
+	// Before the endings: a client may send a key frame as soon as the client knows of an ending.
+	d.skipping = d.skipping || err != io.EOF
 	closed := d.closed
 	if stream.Now().Sub(p.since) >= maxBackoff {
 		d.backoff.Reset() // ffmpeg has worked for a while
@@ -240,11 +246,10 @@ func (p *process) read() {
 	for _, c := range left {
 		d.discard(c, stream.Undecoded, why)
 	}
-	if device {
-		d.SkipToKeyFrame()
-	} else if err != io.EOF {
+	if !device && err != io.EOF {
 		d.failed(err)
-	} else if len(left) > 0 {
+	}
+	if err != io.EOF || len(left) > 0 {
 		d.requestKeyFrame()
 	}
 }
@@ -329,5 +334,4 @@ func (d *Decoder) failed(err error) {
 	d.mu.Lock()
 	d.retryAt = stream.Now().Add(d.backoff.Next(rand.Float64()))
 	d.mu.Unlock()
-	d.SkipToKeyFrame()
 }
