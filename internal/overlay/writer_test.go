@@ -108,11 +108,15 @@ func TestWriter(t *testing.T) {
 func TestWriterHasNoSecrets(t *testing.T) {
 	t.Setenv("MILLRACE_API_KEY", "planted")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "planted")
-	w, err := NewWriter(t.Context(), filepath.Join(t.TempDir(), "x.mkv"), 4, 4, 25)
+	w, err := NewWriter(t.Context(), filepath.Join(t.TempDir(), "x.mkv"), 256, 256, 25)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Cancel()
+	// The kernel shows no variables while ffmpeg is starting. ffmpeg runs when it has read more than a pipe holds.
+	if err := write(w, 256, 256, 1); err != nil {
+		t.Fatal(err)
+	}
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.ffmpeg.Pid()))
 	if err != nil {
 		t.Skip("no /proc here: ", err)
