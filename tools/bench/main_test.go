@@ -35,6 +35,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	footageSeconds, pulledCameras, chunkSizes = 1, []cameraGroup{{320, 240, 2, 45}}, [][2]int{{160, 120}}
 	startCameras, startWidth, startHeight = []startCamera{{1, "tcp"}}, 320, 64
 	mostProbes, capacitySize = 1, [2]int{320, 240}
+	largeInput, waitingTasks = 4<<20, 2000
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers",
 		"native call", "graph of three identity steps",
@@ -56,6 +57,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		"attackers: slow: p99", "stream beside 4 clients", "30 streams of JPEG video at 30 fps, Python class: p99",
 		"320x240 cameras at 30 fps, motion, answered within 100 ms",
 		"4 cameras, MJPEG 160x120 at 10 fps, 1 killed, 1 stalled: the other 2, answers",
+		"2 GB in, 2 GB out through a task", "start after SIGKILL", "tasks that do nothing",
 	}
 	if _, err := onnx.Library(); err != nil {
 		t.Log("the rows of ONNX are left out:", err)

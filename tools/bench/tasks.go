@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"millrace/tasks"
 )
 
 const (
@@ -135,9 +137,10 @@ func newTaskClient(addr string) *taskClient {
 
 // taskState is the measured part of a task.
 type taskState struct {
-	ID      string    `json:"id"`
-	State   string    `json:"state"`
-	Started time.Time `json:"started"`
+	ID      string        `json:"id"`
+	State   string        `json:"state"`
+	Started time.Time     `json:"started"`
+	Error   tasks.Failure `json:"error"`
 }
 
 // do sends a request and reads a JSON answer into to; nil = the body is not read.
@@ -170,8 +173,13 @@ func (c *taskClient) submit(query string) (t taskState, err error) {
 
 // wait waits for the end of a task.
 func (c *taskClient) wait(id string) (t taskState, err error) {
-	if err = c.do("GET", "/"+id+"?wait=60s", "", &t); err == nil && t.State != "finished" {
-		err = fmt.Errorf("a task is %s", t.State)
+	for t.State == "" || t.State == "queued" || t.State == "running" {
+		if err := c.do("GET", "/"+id+"?wait=60s", "", &t); err != nil {
+			return t, err
+		}
+	}
+	if t.State != "finished" {
+		err = fmt.Errorf("a task is %s: %s", t.State, t.Error.Message)
 	}
 	return t, err
 }

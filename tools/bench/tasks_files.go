@@ -16,10 +16,10 @@ import (
 	"millrace/workers"
 )
 
-const (
-	largeInput  = 2 << 30
-	largeMemory = 64 // MB
-)
+const largeMemory = 64 // MB
+
+// largeInput is the size of the input in the rows about a task with a large file.
+var largeInput = 2 << 30
 
 // copier is a model that takes files, and returns a copy of the input.
 type copier struct{ workers.Base }
@@ -30,7 +30,7 @@ func init() {
 
 // Init implements workers.Worker.
 func (copier) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Platform: "copier"}, nil
+	return &stream.Model{Platform: "copier", Files: true}, nil
 }
 
 // Run implements workers.Worker.
@@ -75,7 +75,7 @@ func largeTask(b *bench) (err error) {
 		if err == nil {
 			err = copySynced(filepath.Join(dir, "out"), filepath.Join(dir, "in"))
 		}
-		return largeInput / 1e6 / time.Since(began).Seconds(), err
+		return float64(largeInput) / 1e6 / time.Since(began).Seconds(), err
 	}
 	ours := func(time.Duration) (float64, error) {
 		began := time.Now()
@@ -96,7 +96,7 @@ func largeTask(b *bench) (err error) {
 		err := c.runLarge(input)
 		close(stop)
 		<-sampled
-		return largeInput / 1e6 / time.Since(began).Seconds(), err
+		return float64(largeInput) / 1e6 / time.Since(began).Seconds(), err
 	}
 	rounds := b.rounds
 	b.rounds = max(rounds/3, 1)
@@ -153,7 +153,7 @@ func (c *taskClient) runLarge(input string) error {
 	if err != nil {
 		return err
 	}
-	req.ContentLength = largeInput
+	req.ContentLength = int64(largeInput)
 	req.Header.Set("Content-Type", "application/zip")
 	var t taskState
 	if err := c.stream(req, func(r io.Reader) error { return json.NewDecoder(r).Decode(&t) }); err != nil {
@@ -167,7 +167,7 @@ func (c *taskClient) runLarge(input string) error {
 	}
 	if err := c.stream(req, func(r io.Reader) error {
 		n, err := io.Copy(io.Discard, r)
-		if err == nil && n != largeInput {
+		if err == nil && n != int64(largeInput) {
 			err = fmt.Errorf("the result has %d bytes", n)
 		}
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 // waitingTasks is the number of tasks that wait in the rows about a long queue.
-const waitingTasks = 100_000
+var waitingTasks = 100_000
 
 // manyWaitingTasks measures a server with many waiting tasks: a page of the list, the start after SIGKILL, and memory.
 func manyWaitingTasks(b *bench) (err error) {
@@ -82,7 +82,7 @@ func manyWaitingTasks(b *bench) (err error) {
 	if err := newTaskClient(s.addr).do("GET", "?limit=1000&state=queued", "", &page); err != nil {
 		return err
 	}
-	if len(page.Tasks) != 1000 {
+	if len(page.Tasks) != min(waitingTasks, 1000) {
 		return fmt.Errorf("after the start, a page has %d tasks", len(page.Tasks))
 	}
 	return nil
