@@ -46,14 +46,14 @@ const intro = `# Metrics
 Prometheus reads the metrics at ~/metrics~ of the address ~http~ (settings ~metrics.path~, ~metrics.address~).
 [dashboards.md](dashboards.md) has dashboards and alerts.
 
-- Names that end with ~_total~ are counters, and names without a mark are gauges. The page leaves out the metrics of the
-  Go runtime (~go_~, [runtime/metrics](https://pkg.go.dev/runtime/metrics)) and of the process (~process_~).
-- Histograms have classic buckets (for HTTP requests ~metrics.buckets~), and native buckets for scrapers of the protobuf
-  format. Over OpenMetrics and protobuf, exemplars have the ~trace_id~ of a frame with a kept trace.
-- The counters of an unloaded model's version stay for five minutes (of the last 32 unloaded versions), and continue
-  when the version is loaded again in this time.
+- Names that end with ~_total~ are counters, names without a mark gauges. The metrics of the Go runtime (~go_~,
+  [runtime/metrics](https://pkg.go.dev/runtime/metrics)) and of the process (~process_~) are left out.
+- Histograms have classic buckets (for HTTP requests ~metrics.buckets~) and, over protobuf, native buckets. Over
+  OpenMetrics and protobuf, exemplars have the ~trace_id~ of a frame with a kept trace.
+- The counters of an unloaded version stay for five minutes (of the last 32 unloaded versions), and continue when the
+  version is loaded again.
 - ~metrics.streams~ (500) server streams have series of their own, where a stream counts once for each of its models.
-  The other streams are added up in series without the labels ~stream~ and ~model~, and raise no alert.
+  Further streams are added up without the labels ~stream~ and ~model~, and raise no alert.
 - Changes of a running stream begin series of its changed models and sinks at 0.
 - A program built with the tag ~nometrics~ has no metrics.
 `
@@ -61,21 +61,21 @@ Prometheus reads the metrics at ~/metrics~ of the address ~http~ (settings ~metr
 // addUp explains the counts of frames.
 const addUp = `
 ## How frames add up
-Each frame is counted once when it is accepted, and once when it ends. So at every scrape, for each model and version:
+Each frame is counted when accepted and when ended. So at every scrape, for each model and version:
 
     millrace_frames_accepted_total = millrace_frames_total{outcome="result"}
                                    + millrace_dropped_frames_total, over all reasons  (= outcome="drop")
                                    + millrace_frame_errors_total, over all codes      (= outcome="error")
                                    + millrace_frames_in_flight
 
-- A frame refused before it reaches a stream, such as a malformed frame, counts as accepted, as a drop or error, and in
+- A frame refused before a stream, such as a malformed frame, counts as accepted, as a drop or error, and in
   ~millrace_refused_frames_total~. Without a loaded model or an open stream, model and version are ~""~.
-- A one-shot request is counted as dropped, although the client gets an error: ~timeout~ for ~stale~, ~overloaded~ for
+- A one-shot request counts as dropped, although the client gets an error: ~timeout~ for ~stale~, ~overloaded~ for
   ~memory~, ~canceled~ for ~closed~.
-- A result that cannot be sent as asked, such as not-a-number in JSON, is counted as a result, and in
+- A result that cannot be sent as asked, such as not-a-number in JSON, counts as a result, and in
   ~millrace_unsendable_results_total~.
-- Not counted: parts of a result, endings sent again to a resumed session, frames that did not arrive completely, and
-  requests refused by their Host, Origin, credentials or length.
+- Not counted: parts of a result, endings sent again to a resumed session, incomplete frames, and requests refused by
+  their Host, Origin, credentials or length.
 - Frames answered by the gate, and frames that complete no window, are results.
 `
 

@@ -124,10 +124,8 @@ const configPage = `# Configuration
         output: {boxes: {threshold: 0.3}}
 
 Millrace reads one YAML file (` + "`--config` or `MILLRACE_CONFIG`" +
-	`), then variables, then flags. A variable overrides the file, and a
-flag overrides both. An unknown key is an error that names the key. ` + "`millrace check`" +
-	` checks a configuration and loads
-its models without serving them.
+	`). Variables override the file, and flags override both. An
+unknown key is an error. ` + "`millrace check`" + ` loads the models of a configuration without serving.
 
 The same model on the command line, with dots between nested keys:
 
@@ -135,9 +133,9 @@ The same model on the command line, with dots between nested keys:
 
 Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; durations ` + "`5ms`, `1.5s`, `2m`" + `.
 
-This page lists the usual settings, as ` + "`millrace config`" +
-	` does. [millrace.yaml](millrace.yaml) is a configuration
-file with every setting, the setting's default and a comment: copy the lines that you change.
+This page and ` + "`millrace config`" +
+	` list the usual settings. [millrace.yaml](millrace.yaml) is a configuration file with every
+setting, the default and a comment: copy the lines that you change.
 `
 
 // markdown writes the page docs/config.md.
@@ -146,45 +144,52 @@ func (s settings) markdown(w io.Writer) error {
 	b.WriteString(configPage)
 	b.WriteString("\n## The server\n\nThe flag of `log.debug_rate` is `--log-debug-rate`, and the variable is " +
 		"`MILLRACE_LOG_DEBUG_RATE`: all keys follow this rule.\n\n")
-	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
-	for _, k := range s.Server {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), cell(k.Meaning()))
-	}
+	keys(&b, s.Server, config.Setting.Meaning)
 	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, in the notation of `--model`.\n", config.EnvModels)
 	b.WriteString(`
 ## A model
 
-Keys of an entry under ` + "`models`" + `. The column ` + "`request`" +
-		` says whether a request that loads or swaps the model may set
-the key, too, by its whole path: any value, or values up to a maximum. Where the column is empty, only the configuration
-and ` + "`serve --model`" + ` set the key. In the tables of streams and kinds of workers the column means the same.
+Keys of an entry under ` + "`models`" + `. A request that loads or swaps the model may also set the keys with ` +
+		"`request`" + `, by
+the whole path; the configuration and ` + "`serve --model`" + ` set all keys.
 
     millrace models load delay batching.max_size=4 fixed=5ms
 
 `)
-	keys(&b, s.Model)
-	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a server stream, see " +
-		"[streams.md](streams.md).\n\n")
-	keys(&b, s.Stream)
+	keys(&b, s.Model, withRequest)
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`, a [server stream](streams.md). Requests may set " +
+		"all of these keys.\n\n")
+	keys(&b, s.Stream, func(k config.Setting) string { return k.Doc })
 	b.WriteString("\n## Kinds of workers\n\nA model of a kind takes the keys of a model and the keys of its kind.\n")
 	for _, k := range s.Kinds {
 		fmt.Fprintf(&b, "\n### %s\n\n%s.\n", k.Name, strings.ToUpper(k.Doc[:1])+k.Doc[1:])
 		if len(k.Settings) > 0 {
 			b.WriteByte('\n')
-			keys(&b, k.Settings)
+			keys(&b, k.Settings, withRequest)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// keys writes the table of settings that exist only as keys in the file.
-func keys(b *strings.Builder, list []config.Setting) {
-	b.WriteString("| key | default | values | request | meaning |\n|---|---|---|---|---|\n")
+// keys writes a table of settings.
+func keys(b *strings.Builder, list []config.Setting, meaning func(config.Setting) string) {
+	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range list {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), requestText(k),
-			cell(k.Doc))
+		text := meaning(k)
+		if k.Range != "" {
+			text += " (" + k.Range + ")"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", k.Path, defaultText(k), cell(text))
 	}
+}
+
+// withRequest describes a setting, with the values that a request may set.
+func withRequest(k config.Setting) string {
+	if k.Request == "" {
+		return k.Doc
+	}
+	return k.Doc + "; `request`: " + requestText(k)
 }
 
 // requestText describes the values that a request may set; "" = none.
