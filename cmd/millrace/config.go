@@ -144,7 +144,7 @@ func (s settings) markdown(w io.Writer) error {
 	b.WriteString(configPage)
 	b.WriteString("\n## The server\n\nThe flag of `log.debug_rate` is `--log-debug-rate`, and the variable is " +
 		"`MILLRACE_LOG_DEBUG_RATE`: all keys follow this rule.\n\n")
-	keys(&b, s.Server, config.Setting.Meaning)
+	keys(&b, s.Server, true)
 	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, in the notation of `--model`.\n", config.EnvModels)
 	b.WriteString(`
 ## A model
@@ -156,40 +156,35 @@ the whole path; the configuration and ` + "`serve --model`" + ` set all keys.
     millrace models load delay batching.max_size=4 fixed=5ms
 
 `)
-	keys(&b, s.Model, withRequest)
-	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`, a [server stream](streams.md). Requests may set " +
-		"all of these keys.\n\n")
-	keys(&b, s.Stream, func(k config.Setting) string { return k.Doc })
+	keys(&b, s.Model, true)
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`, a [server stream](streams.md). Requests may " +
+		"set all of these keys.\n\n")
+	keys(&b, s.Stream, false)
 	b.WriteString("\n## Kinds of workers\n\nA model of a kind takes the keys of a model and the keys of its kind.\n")
 	for _, k := range s.Kinds {
 		fmt.Fprintf(&b, "\n### %s\n\n%s.\n", k.Name, strings.ToUpper(k.Doc[:1])+k.Doc[1:])
 		if len(k.Settings) > 0 {
 			b.WriteByte('\n')
-			keys(&b, k.Settings, withRequest)
+			keys(&b, k.Settings, true)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// keys writes a table of settings.
-func keys(b *strings.Builder, list []config.Setting, meaning func(config.Setting) string) {
+// keys writes a table of settings, with the values that requests may set if requests is true.
+func keys(b *strings.Builder, list []config.Setting, requests bool) {
 	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range list {
-		text := meaning(k)
+		text := k.Doc
 		if k.Range != "" {
 			text += " (" + k.Range + ")"
 		}
+		if r := requestText(k); requests && r != "" {
+			text += "; `request`: " + r
+		}
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", k.Path, defaultText(k), cell(text))
 	}
-}
-
-// withRequest describes a setting, with the values that a request may set.
-func withRequest(k config.Setting) string {
-	if k.Request == "" {
-		return k.Doc
-	}
-	return k.Doc + "; `request`: " + requestText(k)
 }
 
 // requestText describes the values that a request may set; "" = none.
