@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"millrace/internal/filelock"
 	"millrace/tasks/blob"
 )
 
@@ -129,21 +130,21 @@ func (d *Data) Close() {
 		d.broker.Close()
 	}
 	if d.lock != nil {
-		_ = d.lock.Close()
+		_ = filelock.Close(d.lock)
 	}
 }
 
 // lockFolder takes the lock of a data folder, alone or shared.
 func lockFolder(folder string, shared bool) (*os.File, error) {
-	how := syscall.LOCK_EX
+	lock := filelock.TryLock
 	if shared {
-		how = syscall.LOCK_SH
+		lock = filelock.TryShare
 	}
 	f, err := os.Open(folder)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		return nil, errors.Join(f.Close(), fmt.Errorf(
 			"another process uses the data folder %s: end that process, or name another folder (data)", folder))
 	}

@@ -10,12 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ctxio"
+	"millrace/internal/filelock"
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -162,7 +162,7 @@ func (d *Data) AppendUpload(ctx context.Context, id string, p UploadPart) (offse
 	if err != nil {
 		return d.appended(id, p.Offset, err)
 	}
-	defer func() { _ = file.Close() }()
+	defer func() { _ = filelock.Close(file) }()
 	if p.Offset != size {
 		return size, nil, wrongOffset(p.Offset, size)
 	}
@@ -276,8 +276,8 @@ func (d *Data) uploadSum(ctx context.Context, u *upload) (string, error) {
 
 // lockPart takes the lock of the file of an upload, which another process of a shared folder may have.
 func lockPart(f *os.File) error {
-	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	err := filelock.TryLock(f)
+	if errors.Is(err, filelock.ErrLocked) {
 		return coded.Errorf(coded.Unavailable, "", "another server receives a part of the upload: try again")
 	}
 	return err

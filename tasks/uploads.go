@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/filelock"
 	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
@@ -196,7 +197,7 @@ func (r *uploads) openPart(u *upload, flag int) (*os.File, int64, error) {
 	err = lockPart(f)
 	info, failed := f.Stat()
 	if err = errors.Join(err, failed); err != nil {
-		return nil, 0, errors.Join(err, f.Close())
+		return nil, 0, errors.Join(err, filelock.Close(f))
 	}
 	r.store.hold(u.Task.Owner, 0, info.Size()-u.counted)
 	u.counted = info.Size()
@@ -406,7 +407,7 @@ func (d *Data) offset(ctx context.Context, of *upload) (u Upload, err error) {
 		return u, err
 	}
 	info, err := f.Stat()
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, filelock.Close(f)); err != nil {
 		return u, err
 	}
 	u.Offset, u.Expires = size, info.ModTime().Add(d.uploads.expiry).UTC()

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"millrace/internal/filelock"
 	"millrace/internal/textfile"
 	"millrace/internal/yamltext"
 )
@@ -70,10 +71,10 @@ func Lock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+	if err := filelock.Lock(dir); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return func() { _ = dir.Close() }, nil // closing ends the lock
+	return func() { _ = filelock.Close(dir) }, nil
 }
 
 // watch reads a file, and reads the file again after each change. When reading again fails, watch keeps the previous

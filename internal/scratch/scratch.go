@@ -12,7 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
+
+	"millrace/internal/filelock"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,8 +82,8 @@ func hold(path string) (*os.File, error) {
 
 // confirm locks an open folder, and returns errTaken when another process has removed the folder, or is about to.
 func confirm(lock *os.File, path string) error {
-	err := tryLock(lock)
-	if err == nil && !stillNames(lock, path) || errors.Is(err, syscall.EWOULDBLOCK) {
+	err := filelock.TryLock(lock)
+	if err == nil && !stillNames(lock, path) || errors.Is(err, filelock.ErrLocked) {
 		return errTaken
 	}
 	return nil
@@ -98,21 +99,7 @@ func stillNames(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// tryLock locks a folder without waiting. The error is EWOULDBLOCK when another process, or this process, holds the
-// lock.
-func tryLock(f *os.File) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var locked error
-	if err := conn.Control(func(fd uintptr) { locked = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
-		return err
-	}
-	return locked
-}
-
 // Remove removes the folder with its contents, and then releases the lock.
 func (f *Folder) Remove() error {
-	return errors.Join(os.RemoveAll(f.Path), f.lock.Close())
+	return errors.Join(os.RemoveAll(f.Path), filelock.Close(f.lock))
 }

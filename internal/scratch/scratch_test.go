@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/filelock"
 )
 
 const runsHolder = "TEST_BINARY_HOLDS_FOLDERS"
@@ -229,7 +231,7 @@ func TestTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = f.Close() })
-			if err := tryLock(f); err != nil {
+			if err := filelock.TryLock(f); err != nil {
 				t.Fatal(err)
 			}
 		},

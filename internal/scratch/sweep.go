@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"millrace/internal/filelock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -80,11 +82,11 @@ func remove(ctx context.Context, root *os.Root, name string) (gone bool, err err
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
-	defer func() { _ = lock.Close() }()
+	defer func() { _ = filelock.Close(lock) }()
 	if open, err := lock.Stat(); err != nil || !os.SameFile(info, open) {
 		return false, err
 	}
-	if tryLock(lock) != nil {
+	if filelock.TryLock(lock) != nil {
 		return false, nil // held, or the file system has no locks
 	}
 	dir, err := root.OpenRoot(name)

@@ -6,7 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"millrace/internal/filelock"
 )
 
 // folder holds the inputs and results of running tasks of one process. The process holds a lock of the folder, so that
@@ -28,8 +29,8 @@ func openFolder(below string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = starting.Close() }()
-	if err := syscall.Flock(int(starting.Fd()), syscall.LOCK_EX); err != nil {
+	defer func() { _ = filelock.Close(starting) }()
+	if err := filelock.Lock(starting); err != nil {
 		return nil, err
 	}
 	removeUnused(below)
@@ -49,7 +50,7 @@ func lockFolder(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := filelock.TryLock(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -68,9 +69,9 @@ func removeUnused(below string) {
 			continue // of a process that runs
 		}
 		_ = os.RemoveAll(path)
-		_ = lock.Close()
+		_ = filelock.Close(lock)
 	}
 }
 
 // close removes the folder.
-func (f *folder) close() error { return errors.Join(os.RemoveAll(f.path), f.lock.Close()) }
+func (f *folder) close() error { return errors.Join(os.RemoveAll(f.path), filelock.Close(f.lock)) }
