@@ -68,7 +68,10 @@ func TestConsole(t *testing.T) {
 		"20))),2),235,16),lum(X,Y))':cb='if(lt(Y,24),128,cb(X,Y))':cr='if(lt(Y,24),128,cr(X,Y))'", "-preset",
 		"ultrafast")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
-	given["large"] = ffmpeg("large.mp4", "-vf", "loop=3:400,scale=640:480", "-preset", "ultrafast")
+	// Three minutes, more than a case may wait for anything: the file must not end before the server's advice.
+	given["large"] = filepath.Join(dir, "large.mp4")
+	do(t, "", testneeds.Program(t, "ffmpeg"), "-v", "error", "-stream_loop", "17", "-i", ffmpeg("larger.mp4", "-vf",
+		"scale=640:480", "-preset", "ultrafast"), "-c", "copy", given["large"].(string))
 	given["wide"] = ffmpeg("wide.mp4", "-vf", "scale=160:240,setsar=2")
 	given["turned"] = ffmpeg("turned.mp4", "-t", "4", "-vf", "transpose=cclock")
 	turn(t, given["turned"].(string))

@@ -73,10 +73,29 @@ export class Console {
   async until(expression) {
     // The page's policy forbids what playwright's own waiting does.
     const end = Date.now() + TIMEOUT;
-    while (!(await this.page.evaluate(`(m => ${expression})(window.millrace)`))) {
+    while (!(await this.holds(expression))) {
       if (Date.now() > end) throw new Error(`never came: ${expression}, but ${JSON.stringify(await this.view())}`);
       await delay(50);
     }
+  }
+
+  holds = expression => this.page.evaluate(`(m => ${expression})(window.millrace)`);
+
+  /** As until, with a file: of one pass through the file, a slow machine may send too few frames. */
+  async untilReplayed(expression) {
+    for (const end = Date.now() + TIMEOUT; ;) {
+      await this.until(`(${expression}) || /has ended/.test(m.message)`);
+      if (await this.holds(expression)) return;
+      if (Date.now() > end) throw new Error(`never came: ${expression}, but ${JSON.stringify(await this.view())}`);
+      await this.page.click('#start');
+      await this.until('!/has ended/.test(m.message)');
+    }
+  }
+
+  /** Waits until the page shows a number above 0 for each: on a slow machine, seconds can pass without a result. */
+  async shows(...ids) {
+    const shown = ids.map(id => `Number(document.getElementById('${id}').textContent) > 0`);
+    await this.until(shown.join(' && '));
   }
 
   view = () => this.page.evaluate(() => ({...window.millrace, last: undefined}));
@@ -84,7 +103,6 @@ export class Console {
   drawn = () => this.page.evaluate('window.drawn');
   /** The frames sent over the newest connection, the oldest first: the flag of key frames, codec and size. */
   sent = () => this.page.evaluate('window.sent');
-  number = async id => Number(await this.page.textContent('#' + id));
 
   /** Every frame that was sent has one ending, or is one of the two in flight. */
   async balanced() {

@@ -43,7 +43,7 @@ async function clipAs(browser, codec) {
   const view = await c.balanced(),
     results = await c.seen();
   assert.equal(view.errors, 0);
-  assert.ok((await c.number('rate')) > 0);
+  await c.shows('rate');
   // The middle one: after frames that a busy machine discarded, the server asks for key frames, which are larger.
   const size = (await c.sent()).map(f => f.size).sort((a, b) => a - b)[view.sent >> 1];
   assert.ok(size < 5000, `${size} bytes a frame: as JPEG it is some 10 KB`);
@@ -55,9 +55,9 @@ async function clipAs(browser, codec) {
 /** Frames are left out before they are encoded, not sent to wait. */
 async function behind(browser, codec) {
   const c = await Console.open(browser, `model=slow&source=clip&codec=${codec}&autostart=1`);
-  await c.until('m.answered >= 8');
+  await c.until('m.answered >= 8 && m.skipped > 0');
   const view = await c.balanced();
-  assert.ok(view.skipped > 2 * view.sent, `frames were sent that had to wait: ${JSON.stringify(view)}`);
+  assert.ok(2 * view.dropped < view.answered, `frames were sent that had to wait: ${JSON.stringify(view)}`);
   assert.match(await c.page.textContent('#texts'), /delay_us {2}INT64/);
   await c.close();
   return view;
@@ -127,12 +127,7 @@ const withCamera = {
       drawn = await c.drawn();
     assert.ok(drawn.boxes > 0, 'no box was drawn');
     assert.equal(drawn.there, drawn.edges, 'not every edge of a box is on the overlay');
-    assert.ok(
-      (await c.number('fps')) > 0 &&
-        (await c.number('age')) > 0 &&
-        (await c.number('age95')) > 0 &&
-        (await c.number('t-run')) > 0,
-    );
+    await c.shows('fps', 'age', 'age95', 't-run');
     await c.until('m.message === ""');
     await c.page.click('#stop');
     await c.until('m.state === "stopped"');
@@ -202,18 +197,13 @@ const withCamera = {
   async file(browser) {
     const c = await Console.open(browser, 'model=motion&source=file');
     await c.page.setInputFiles('#file', given.short);
-    let view, drawn;
-    for (;;) {
-      await c.until('/has ended/.test(m.message)');
-      view = await c.view();
+    // Of two seconds, a slow machine may send so few frames that the model finds no motion.
+    await c.untilReplayed('drawn.boxes > 0');
+    await c.until('/has ended/.test(m.message)');
+    const view = await c.view(),
       drawn = await c.drawn();
-      assert.equal(view.sent, view.answered + view.dropped + view.errors);
-      // Of two seconds, a slow machine may send so few frames that the model finds no motion.
-      if (drawn.boxes > 0 || view.answered > 10) break;
-      await c.page.click('#start');
-      await c.until('!/has ended/.test(m.message)');
-    }
-    assert.ok(drawn.boxes > 0 && drawn.there === drawn.edges, JSON.stringify(drawn));
+    assert.equal(view.sent, view.answered + view.dropped + view.errors);
+    assert.equal(drawn.there, drawn.edges);
     await c.page.selectOption('#model', 'spotter');
     await c.page.selectOption('#codec', 'vp8'); // of no concern to pictures
     for (const picture of given.pictures) {
@@ -222,7 +212,7 @@ const withCamera = {
       assert.equal(await c.page.evaluate('getComputedStyle(document.getElementById("still")).display'), 'block');
     }
     await c.page.setInputFiles('#file', given.turned); // as phones film: encoders do not turn it
-    await c.until('m.last && m.last.width === 320 && m.last.height === 240 && m.last.boxes.length >= 5');
+    await c.untilReplayed('m.last && m.last.width === 320 && m.last.height === 240 && m.last.boxes.length >= 5');
     assert.equal((await c.sent()).at(-1).codec, VP8);
     await c.page.setInputFiles('#file', given.nonsense);
     await c.until('/cannot be played/.test(m.message)');

@@ -106,12 +106,18 @@ export const views = {
       const c = await Console.open(browser, `model=late&source=file&codec=${codec}`);
       await c.page.evaluate(readNumbers);
       await c.page.setInputFiles('#file', given.numbered);
-      // After a second without a result the page shows pictures at once, and hides those of results.
-      await c.until('numbers.filter(n => !n.hidden).length >= 8');
+      await c.untilReplayed('numbers.filter(n => !n.hidden).length >= 8');
       const numbers = await c.page.evaluate('window.numbers.filter(n => !n.hidden)');
       for (const {shown, sent} of numbers) assert.equal(shown, sent, JSON.stringify(numbers));
       await c.page.selectOption('#timing', 'at-once');
       await c.until('document.getElementById("picture").hidden');
+      await c.page.evaluate('window.numbers = []');
+      await c.untilReplayed('numbers.length > 0');
+      assert.deepEqual(
+        await c.page.evaluate('window.numbers.filter(n => !n.hidden)'),
+        [],
+        'a picture of a result is shown',
+      );
       await c.close();
       saw[codec] = numbers.length;
     }
