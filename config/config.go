@@ -60,6 +60,8 @@ type Config struct {
 	Models  []workers.Config // loaded at the start; entries of models in the file
 	Streams []streams.Config // server streams; entries of streams in the file
 
+	part bool // the settings of a file, to which variables and flags are added
+
 	// Parts holds the settings of registered parts: pointers to structs, optionally with a method Validate() error.
 	Parts []any
 
@@ -259,6 +261,9 @@ type Tasks struct {
 	MaxBytes   int64         `yaml:"max_bytes" default:"64GiB" min:"1" unit:"bytes" advanced:"yes" help:"stored bytes of inputs, results and logs from which further tasks are refused as overloaded"`
 	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" advanced:"yes" help:"a task whose consumer sends no sign of life for this time is queued again"`
 
+	Blobs string `yaml:"blobs" example:"s3://bucket/prefix" unset:"inputs and results are in data" advanced:"yes" help:"bucket of an S3 server that keeps inputs and results of tasks (docs/tasks.md)"`
+	S3    S3     `yaml:"s3"`
+
 	Webhooks      string `yaml:"webhooks" default:"off" words:"off on" advanced:"yes" help:"on: a submission may name an address that is told of the end of the task; a private address only with sources.allow_private"`
 	WebhookSecret string `yaml:"webhook_secret" secret:"yes" example:"file:/run/secrets/webhook" advanced:"yes" help:"key of the signature of messages to webhooks (docs/tasks.md), or file:PATH"`
 }
@@ -413,8 +418,8 @@ func (c Config) Validate() error {
 		}
 	}
 	_, err := c.TrustedProxies()
-	errs = append(errs, c.NATS.validate(c.Data), c.Metrics.validate(), c.Repository.validate(), c.validateManagement(),
-		err)
+	errs = append(errs, c.NATS.validate(c.Data), c.Tasks.validateBlobs(c.Data, c.part), c.Metrics.validate(),
+		c.Repository.validate(), c.validateManagement(), err)
 	if c.HTTP == Off && c.Data != "" {
 		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
 	}

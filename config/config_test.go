@@ -230,6 +230,13 @@ func TestParseRefuses(t *testing.T) {
 		{"certificate of its own and a key", "tls: {self_signed: true, key: k.pem}",
 			"f.yaml:1: tls.self_signed: and tls.cert exclude"},
 		{"certificate without its key", "tls: {cert: c.pem}", "f.yaml:1: tls.key: is missing"},
+		{"no bucket", bucket("file:///x", "https://x"), "f.yaml:2: tasks.blobs: is not s3://BUCKET"},
+		{"prefix out of the bucket", bucket("s3://bucket/a/../b", "https://x"), "f.yaml:2: tasks.blobs: is not s3://"},
+		{"name of a bucket", bucket("s3://Bucket", "https://x"), "f.yaml:2: tasks.blobs: is not s3://BUCKET"},
+		{"no endpoint", bucket("s3://bucket", "x:9000"), "f.yaml:2: tasks.s3.endpoint: is no address such as https://"},
+		{"endpoint with a path", bucket("s3://bucket", "https://x/y"), "f.yaml:2: tasks.s3.endpoint: is no address"},
+		{"endpoint with a key", bucket("s3://bucket", "https://a:b@x"), "f.yaml:2: tasks.s3.endpoint: is no address"},
+		{"plain http", bucket("s3://bucket", "http://10.0.0.9:9000"), "f.yaml:2: tasks.s3.endpoint: is not encrypted"},
 		{"authority without names", "tls: {acme: {email: a@b.c}}", "f.yaml:1: tls.acme.domains: is missing"},
 		{"authority and a certificate", "tls: {cert: c.pem, key: k.pem, acme: {domains: [a.example.org], " +
 			"accept_terms: true}}", "f.yaml:1: tls.acme.domains: and tls.cert or tls.self_signed exclude"},
@@ -426,6 +433,40 @@ func TestAddModelsReplaces(t *testing.T) {
 }
 
 // Each variable sets its setting, and a later layer wins.
+// bucket returns a configuration with inputs and results of tasks in a bucket.
+func bucket(address, endpoint string) string {
+	return fmt.Sprintf("data: d\ntasks: {blobs: %q, s3: {endpoint: %q, access_key: a, secret_key: b}}", address,
+		endpoint)
+}
+
+// TestBucket: a bucket needs a folder and a key, which need not be in the file, and encryption except on this machine.
+func TestBucket(t *testing.T) {
+	for endpoint, blobs := range map[string]string{
+		"http://127.0.0.1:9000": "s3://bucket", "http://[::1]:9000": "s3://bucket/a/b",
+		"http://localhost": "s3://bucket.example/", "https://10.0.0.9": "s3://bucket",
+	} {
+		c, err := config.Parse([]byte(fmt.Sprintf("tasks: {blobs: %q, s3: {endpoint: %q}}", blobs, endpoint)), "f.yaml")
+		if err != nil {
+			t.Errorf("%s at %s: %v", blobs, endpoint, err)
+		}
+		wants := func(text string) {
+			t.Helper()
+			if err := c.Validate(); err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%v, want %q", err, text)
+			}
+		}
+		wants("tasks.blobs: needs data")
+		c.Data = "data"
+		wants("tasks.blobs: needs tasks.s3.access_key and tasks.s3.secret_key")
+		c.Tasks.S3.AccessKey, c.Tasks.S3.SecretKey = "a", "b"
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+		c.Tasks.Blobs = ""
+		wants("is set without tasks.blobs")
+	}
+}
+
 func TestEnv(t *testing.T) {
 	env := map[string]string{
 		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3",
@@ -465,7 +506,10 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_QUOTAS_SESSIONS":  "9", "MILLRACE_QUOTAS_DECODERS": "9", "MILLRACE_QUOTAS_PULLS": "9",
 		"MILLRACE_QUOTAS_WATCHERS": "9", "MILLRACE_QUOTAS_ENDPOINTS": "9", "MILLRACE_QUOTAS_REGIONS": "9",
 		"MILLRACE_QUOTAS_TASKS": "9", "MILLRACE_TASKS_WEBHOOKS": "on", "MILLRACE_TASKS_WEBHOOK_SECRET": "s",
-		"MILLRACE_TASKS_UPLOAD_EXPIRY": "7m",
+		"MILLRACE_TASKS_UPLOAD_EXPIRY": "7m", "MILLRACE_TASKS_BLOBS": "s3://bucket/p",
+		"MILLRACE_TASKS_S3_ENDPOINT": "http://10.0.0.9:9000", "MILLRACE_TASKS_S3_REGION": "eu-1",
+		"MILLRACE_TASKS_S3_ACCESS_KEY": "a", "MILLRACE_TASKS_S3_SECRET_KEY": "s", "MILLRACE_TASKS_S3_CA": "ca.pem",
+		"MILLRACE_TASKS_S3_PLAIN_HTTP": "true",
 		"MILLRACE_CONTAINERS_HOST":     "unix:///c.sock", "MILLRACE_CONTAINERS_IMAGES": "a:1,b", "MILLRACE_CONTAINERS_USER": "7:8",
 		"MILLRACE_QUOTAS_TASK_BYTES": "1KiB",
 		"MILLRACE_QUOTAS_BURST":      "10s",
@@ -521,7 +565,8 @@ func TestEnv(t *testing.T) {
 		StreamsFile: "kept.json", Audit: "acts.log", Data: "kept",
 		Tasks: config.Tasks{Sync: "interval", Consume: "off", Slots: 3, Retention: 5 * time.Second,
 			MaxInput: 9 << 10, MaxWaiting: 77, MaxBytes: 11 << 10, Lease: 9 * time.Second, Webhooks: "on",
-			WebhookSecret: "s", UploadExpiry: 7 * time.Minute},
+			WebhookSecret: "s", UploadExpiry: 7 * time.Minute, Blobs: "s3://bucket/p", S3: config.S3{AccessKey: "a",
+				Endpoint: "http://10.0.0.9:9000", Region: "eu-1", SecretKey: "s", CA: "ca.pem", PlainHTTP: true}},
 		Containers: config.Containers{Host: "unix:///c.sock", Images: []string{"a:1", "b"}, User: "7:8"},
 		Repository: config.Repository{Dir: "models", Mode: config.LoadExplicit, Load: []string{"a", "b"}, Exit: &off,
 			Poll: 3 * time.Second, MaxSent: 7 << 10},

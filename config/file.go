@@ -51,7 +51,10 @@ func parse(text []byte, name, dir string) (Config, error) {
 	c := Config{}.WithDefaults()
 	r := reader{name: name, dir: dir, lines: map[string]int{}, wrong: map[string]bool{}}
 	r.read(text, &c)
-	for _, err := range setting.Split(c.Validate()) {
+	c.part = true
+	problems := c.Validate()
+	c.part = false
+	for _, err := range setting.Split(problems) {
 		var e *coded.Error
 		if !errors.As(err, &e) || !r.wrong[e.Field] { // an unreadable value is not also reported as missing
 			r.add(err)

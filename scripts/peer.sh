@@ -3,6 +3,7 @@
 # clones share it. It prints the path of the program. The modules, their digests and those of
 # their dependencies are pinned.
 #   jaeger  reads the traces
+#   versitygw  is an S3 server
 #   pebble  is a certificate authority (ACME)
 #   dex     is an OpenID provider: its package server, in the module ingest/access/dextest
 set -u
@@ -16,11 +17,14 @@ jaeger)
 pebble)
     module=github.com/letsencrypt/pebble/v2 version=v2.10.1 package=./cmd/pebble
     sum=h1:oKHx3lgN4e5Nno2LKTMrVx+b+NkDptkO9aDireiBDGE= ;;
+versitygw)
+    module=github.com/versity/versitygw version=v1.8.0 package=./cmd/versitygw
+    sum=h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc= ;;
 dex)
     source=$here/ingest/access/dextest package=.
     version=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum | cut -d ' ' -f 1) || exit 1 ;;
 *)
-    echo "peer: no program is called $name: give jaeger, pebble or dex" >&2
+    echo "peer: no program is called $name: give jaeger, pebble, versitygw or dex" >&2
     exit 2 ;;
 esac
 folder=${XDG_CACHE_HOME:-${HOME:?is not set: it is needed to find the cache folder}/.cache}/millrace/$name-$version

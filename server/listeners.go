@@ -25,6 +25,7 @@ import (
 	"millrace/internal/secret"
 	"millrace/stream"
 	durable "millrace/tasks"
+	"millrace/tasks/blob"
 	"millrace/tracing"
 	"millrace/tracing/spans"
 	"millrace/web"
@@ -203,20 +204,37 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	return s.streams, nil
 }
 
-// OpenData opens the tasks in the folder data of a configuration, which must be valid.
-func OpenData(ctx context.Context, cfg *Config, log *slog.Logger) (*durable.Data, error) {
+// DataOptions returns the options for the folder data of a configuration, which must be valid.
+func DataOptions(cfg *Config, log *slog.Logger) (o durable.Options, err error) {
 	c := cfg.Tasks
-	o := durable.Options{Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, MaxBytes: c.MaxBytes,
+	o = durable.Options{Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, MaxBytes: c.MaxBytes,
 		UploadExpiry: c.UploadExpiry, Log: log}
+	if bucket, prefix, ok := c.Bucket(); ok {
+		key, err := secret.Read(c.S3.SecretKey)
+		if err != nil {
+			return o, stream.Errorf(stream.InvalidArgument, "tasks.s3.secret_key", "%w", err)
+		}
+		o.S3 = &blob.S3Options{Endpoint: c.S3.Endpoint, Bucket: bucket, Prefix: prefix, Region: c.S3.Region,
+			AccessKey: c.S3.AccessKey, SecretKey: key, CA: c.S3.CA}
+	}
 	if n := cfg.NATS; len(n.Servers) > 0 {
 		password, err := secret.Read(n.Password)
 		if err != nil {
-			return nil, stream.Errorf(stream.InvalidArgument, "nats_password", "%w", err)
+			return o, stream.Errorf(stream.InvalidArgument, "nats_password", "%w", err)
 		}
 		o.NATS = &durable.NATS{Servers: n.Servers, User: n.User, Password: password, Credentials: n.Credentials,
 			CA: n.CA}
 	}
-	data, err := durable.OpenData(ctx, cfg.Data, c.Sync == "always", o)
+	return o, nil
+}
+
+// OpenData opens the tasks in the folder data of a configuration, which must be valid.
+func OpenData(ctx context.Context, cfg *Config, log *slog.Logger) (*durable.Data, error) {
+	o, err := DataOptions(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	data, err := durable.OpenData(ctx, cfg.Data, cfg.Tasks.Sync == "always", o)
 	if named := (*stream.Error)(nil); err != nil && !(errors.As(err, &named) && named.Field != "") {
 		err = stream.Errorf(stream.Unavailable, "data", "%w", err)
 	}

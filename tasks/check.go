@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,7 +19,7 @@ type Problem struct {
 	Task    string `json:"task,omitempty"` // id
 	Model   string `json:"model,omitempty"`
 	State   State  `json:"state,omitempty"`
-	File    string `json:"file,omitempty"` // below the folder
+	File    string `json:"file,omitempty"` // below the folder, or below the prefix of the bucket
 	Problem string `json:"problem"`
 	Next    string `json:"next"` // what to do
 }
@@ -37,7 +36,8 @@ type CheckReport struct {
 // file of the folder, except that JetStream, which reads the records, may write its own files below jetstream. Errors:
 // the folder is none of a server, is of a later version, another process uses the folder, or NATS servers keep the
 // records.
-func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport, error) {
+func CheckData(ctx context.Context, dir string, o Options) (*CheckReport, error) {
+	o = o.filled()
 	if _, err := os.Stat(filepath.Join(dir, versionFile)); err != nil {
 		return nil, fmt.Errorf("%s is not the data folder of a server: %w", dir, err)
 	}
@@ -53,16 +53,16 @@ func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport,
 	if err := checkRecords(dir, false); err != nil {
 		return nil, err
 	}
-	if d.files, err = openBlobs(dir, blob.FilesOptions{ReadOnly: true}); err != nil {
+	at := blobsOptions{blob.FilesOptions{ReadOnly: true}, o.S3, o.Log}
+	if d.files, err = openBlobs(ctx, dir, at); err != nil {
 		return nil, err
 	}
-	k := &check{d: d, report: &CheckReport{Problems: []Problem{}}}
+	k := &check{d: d, local: o.S3 == nil, report: &CheckReport{Problems: []Problem{}}}
 	if _, err := os.Stat(storeFolder(dir)); errors.Is(err, fs.ErrNotExist) {
 		k.report.Problems = append(k.report.Problems, Problem{File: "jetstream", Problem: "the records are missing",
 			Next: "restore the folder from a copy, or start the server, which restores finished tasks only"})
-		d.Store = &Store{opts: Options{Log: log}, blobs: d.files, index: newIndex(Options{})}
+		d.Store = &Store{opts: o, blobs: d.files, index: newIndex(Options{})}
 	} else {
-		o := Options{Log: log}.filled()
 		if d.broker, err = Embed(storeFolder(dir), false, o.Log); err != nil {
 			return nil, err
 		}
@@ -77,12 +77,16 @@ func CheckData(ctx context.Context, dir string, log *slog.Logger) (*CheckReport,
 type check struct {
 	d      *Data
 	report *CheckReport
+	local  bool // the blobs are in the folder
 }
 
 func (k *check) add(t Task, key, problem, next string) {
 	p := Problem{Task: t.ID, Model: t.Model, State: t.State, Problem: problem, Next: next}
 	if key != "" {
-		p.File = path.Join("files", key)
+		p.File = key
+		if k.local {
+			p.File = path.Join("files", key)
+		}
 	}
 	k.report.Problems = append(k.report.Problems, p)
 }

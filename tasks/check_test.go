@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +23,7 @@ func TestCheckData(t *testing.T) {
 	gone := r.submit(Task{Model: "m"}, "third")
 	check := func() *CheckReport {
 		t.Helper()
-		report, err := CheckData(t.Context(), dir, slog.New(slog.DiscardHandler))
+		report, err := CheckData(t.Context(), dir, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +31,7 @@ func TestCheckData(t *testing.T) {
 	}
 	refused := func(dir, want string) {
 		t.Helper()
-		if _, err := CheckData(t.Context(), dir, slog.New(slog.DiscardHandler)); err == nil ||
+		if _, err := CheckData(t.Context(), dir, Options{}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

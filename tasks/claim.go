@@ -152,6 +152,9 @@ func (c *StoreClaim) Context() context.Context { return c.ctx }
 // Input implements Claim. The SHA-256 of the input is checked for a model of this process; a consumer on another host
 // checks the bytes that arrive.
 func (c *StoreClaim) Input() (blob.Reader, error) {
+	if from, ok := c.store.blobs.(blob.Fetcher); ok && c.renews {
+		return c.fetchInput(from)
+	}
 	r, err := c.store.blobs.Open(c.ctx, inputKey(c.id))
 	if err != nil || !c.renews {
 		return r, err
@@ -160,6 +163,19 @@ func (c *StoreClaim) Input() (blob.Reader, error) {
 		return nil, errors.Join(fmt.Errorf("%w: task %s: %w", ErrDamaged, c.id, err), r.Close())
 	}
 	return r, nil
+}
+
+// fetchInput opens a copy of the input on this machine.
+func (c *StoreClaim) fetchInput(from blob.Fetcher) (blob.Reader, error) {
+	want := c.Task().Input.Info
+	if err := checkRoom(c.store.blobs, resultReserve+want.Size); err != nil {
+		return nil, err
+	}
+	r, err := from.Fetch(c.ctx, inputKey(c.id), want)
+	if coded.CodeOf(err) == coded.Internal && c.ctx.Err() == nil && errors.Is(err, blob.ErrDamaged) {
+		err = fmt.Errorf("%w: task %s: %w", ErrDamaged, c.id, err)
+	}
+	return r, err
 }
 
 // verify compares the bytes of r with the info, and goes back to the begin. The errors of a damaged file name both.
@@ -180,7 +196,33 @@ func (c *StoreClaim) Create() (blob.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reserving{Writer: w, blobs: c.store.blobs, keep: resultReserve}, nil
+	w = &reserving{Writer: w, blobs: c.store.blobs, keep: resultReserve}
+	if c.renews {
+		w = &patient{w, c}
+	}
+	return w, nil
+}
+
+// patient is a result whose Commit waits while the S3 server is away, until the claim is lost or the consumer ends.
+type patient struct {
+	blob.Writer
+	claim *StoreClaim
+}
+
+// Commit implements blob.Writer.
+func (w *patient) Commit() (blob.Info, error) {
+	for warned := false; ; warned = true {
+		info, err := w.Writer.Commit()
+		if !errors.Is(err, blob.ErrAway) {
+			return info, err
+		}
+		if !warned {
+			w.claim.store.opts.Log.Warn("a result cannot be stored: trying again", "task", w.claim.id, "error", err)
+		}
+		if ctxio.Sleep(w.claim.ctx, claimRetryDelay); w.claim.ctx.Err() != nil {
+			return info, context.Cause(w.claim.ctx)
+		}
+	}
 }
 
 // renewLoop renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.

@@ -83,7 +83,7 @@ func (k *Consumer) runOne(waiting, work context.Context) {
 	if end.Took = time.Since(begun); k.OnEnd != nil {
 		k.OnEnd(end)
 	}
-	if errors.Is(end.Err, blob.ErrFull) {
+	if isStorage(end.Err) {
 		ctxio.Sleep(waiting, claimRetryDelay)
 	}
 }
@@ -104,9 +104,9 @@ func (k *Consumer) runClaim(c Claim, end *End) error {
 	case errors.Is(cause, errDrained), coded.CodeOf(err) == coded.Draining: // the process ends
 		end.Outcome = "released"
 		return c.Release()
-	case cause == nil && errors.Is(err, blob.ErrFull): // no fault of the task
+	case cause == nil && isStorage(err): // no fault of the task
 		end.Outcome = "released"
-		k.Log.Warn("a task is queued again: its result has no room", "task", t.ID, "error", err)
+		k.Log.Warn("a task is queued again: its input or result cannot be stored or read", "task", t.ID, "error", err)
 		return c.Release()
 	case cause != nil:
 		return cause // cancelled, or taken by another consumer
@@ -115,6 +115,9 @@ func (k *Consumer) runClaim(c Claim, end *End) error {
 	k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
 	return c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Retryable(err))
 }
+
+// isStorage reports whether an error is about the disk or the S3 server of inputs and results.
+func isStorage(err error) bool { return errors.Is(err, blob.ErrFull) || errors.Is(err, blob.ErrAway) }
 
 // ErrDamaged is wrapped by the error of an input with other bytes than the client has sent.
 var ErrDamaged error = coded.Errorf(coded.Internal, "", "the stored input is damaged")

@@ -69,7 +69,8 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err := checkRecords(folder, shared); err != nil {
 		return err
 	}
-	if d.files, err = openBlobs(folder, blob.FilesOptions{Sync: always, Shared: shared}); err != nil {
+	at := blobsOptions{blob.FilesOptions{Sync: always, Shared: shared}, o.S3, o.Log}
+	if d.files, err = openBlobs(ctx, folder, at); err != nil {
 		return err
 	}
 	folders, err := d.files.Folders(ctx)
@@ -102,11 +103,6 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 		return err
 	}
 	return d.sweep(ctx, folders, o)
-}
-
-// openBlobs opens the inputs, results and logs of a data folder.
-func openBlobs(folder string, o blob.FilesOptions) (Blobs, error) {
-	return blob.OpenFiles(filepath.Join(folder, "files"), o)
 }
 
 // checkRecords refuses a data folder whose records are in NATS servers if shared is false, and a folder with embedded

@@ -13,10 +13,15 @@ import (
 func (s *Store) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	leftovers := time.NewTicker(leftoverPause)
+	defer leftovers.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-leftovers.C:
+			s.deleteLeftovers(ctx)
+			continue
 		case <-s.index.deadlineSignal:
 		case <-timer.C:
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"millrace/stream/coded"
@@ -35,8 +36,14 @@ type segment struct {
 }
 
 func (p segment) key(id string) string {
-	return fmt.Sprintf("%s/log-%d.%d", folder(id), p.attempt, p.number)
+	return fmt.Sprintf("%s/%s%d.%d", folder(id), logPrefix, p.attempt, p.number)
 }
+
+// logPrefix begins the names of segments.
+const logPrefix = "log-"
+
+// isLog reports whether a name in the folder of a task is of a segment.
+func isLog(name string) bool { return strings.HasPrefix(name, logPrefix) }
 
 // start returns the offset of the first byte of the segment.
 func (p segment) start() int64 { return p.number * segmentSize }
@@ -46,7 +53,7 @@ func (s *Store) segments(ctx context.Context, id string) (found []segment, err e
 	all, err := s.blobs.List(ctx, folder(id))
 	for _, e := range all {
 		p := segment{size: e.Size}
-		if n, _ := fmt.Sscanf(e.Name, "log-%d.%d", &p.attempt, &p.number); n == 2 {
+		if n, _ := fmt.Sscanf(e.Name, logPrefix+"%d.%d", &p.attempt, &p.number); n == 2 {
 			found = append(found, p)
 		}
 	}

@@ -26,7 +26,8 @@ type Options struct {
 
 	UploadExpiry time.Duration // an unfinished upload without a further byte for this time is removed; default 24 h
 
-	NATS *NATS // keeps the records, and other processes share the data folder; nil = embedded
+	S3   *blob.S3Options // keeps inputs and results, without Temp; nil = the data folder does
+	NATS *NATS           // keeps the records, and other processes share the data folder; nil = embedded
 	Log  *slog.Logger
 }
 
@@ -53,6 +54,7 @@ type Store struct {
 	index      index
 	submitting map[string]int // submissions in progress, by owner
 	refusedIDs []string       // of submissions that the disk has refused
+	leftovers  []string       // keys that could not be deleted while the S3 server was away
 }
 
 // Blobs keep the files of a Store.
@@ -591,7 +593,50 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 			return unavailable(ctx, err)
 		}
 	}
-	return s.blobs.Delete(ctx, folder(t.ID))
+	return s.deleteBlobs(ctx, folder(t.ID))
+}
+
+// maxLeftovers bounds the keys that are deleted later; the next start removes the others.
+const maxLeftovers = 100_000
+
+// leftoverPause is the time between two tries to delete leftovers.
+const leftoverPause = 30 * time.Second
+
+// deleteBlobs deletes the blobs of a deleted task. While the S3 server is away, Run deletes the blobs later.
+func (s *Store) deleteBlobs(ctx context.Context, key string) error {
+	err := s.blobs.Delete(ctx, key)
+	if !errors.Is(err, blob.ErrAway) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.leftovers) == 0 {
+		s.opts.Log.Warn("the blobs of deleted tasks cannot be removed yet: trying again", "error", err)
+	}
+	if len(s.leftovers) < maxLeftovers {
+		s.leftovers = append(s.leftovers, key)
+	}
+	return nil
+}
+
+// deleteLeftovers deletes blobs that could not be deleted before, and reports whether some are left.
+func (s *Store) deleteLeftovers(ctx context.Context) (left bool) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		if len(s.leftovers) == 0 {
+			s.mu.Unlock()
+			return false
+		}
+		key := s.leftovers[len(s.leftovers)-1]
+		s.mu.Unlock()
+		if err := s.blobs.Delete(ctx, key); err != nil {
+			return true
+		}
+		s.mu.Lock()
+		s.leftovers = slices.DeleteFunc(s.leftovers, func(of string) bool { return of == key })
+		s.mu.Unlock()
+	}
+	return true
 }
 
 // revisionConflict reports whether the bucket has refused a change because the key has a later revision.
@@ -613,6 +658,9 @@ func (s *Store) Result(ctx context.Context, t Task) (blob.Reader, error) {
 		return nil, err
 	}
 	if err := verify(ctx, r, t.Result.Info); err != nil {
+		if errors.Is(err, blob.ErrAway) {
+			return nil, errors.Join(err, r.Close())
+		}
 		return nil, errors.Join(coded.Errorf(coded.CodeOf(err), "",
 			"the result of the task %s cannot be used, submit the task again: %w", t.ID, err), r.Close())
 	}

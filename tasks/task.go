@@ -150,7 +150,10 @@ func folder(id string) string { return id[len(id)-2:] + "/" + id }
 
 // inputKey and resultKey return the keys of the files of a task. Each attempt has a result of its own, so that a late
 // attempt cannot replace the result of another attempt.
-func inputKey(id string) string { return folder(id) + "/input" }
+func inputKey(id string) string { return folder(id) + "/" + inputName }
+
+// inputName is the name of the input in the folder of a task.
+const inputName = "input"
 
 func resultKey(id string, attempt int) string {
 	return fmt.Sprintf("%s/result-%d", folder(id), attempt)

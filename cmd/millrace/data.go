@@ -39,7 +39,7 @@ command repairs nothing, and changes no file outside the folder jetstream, which
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-		report, err := tasks.CheckData(c.Context(), args[0], log)
+		report, err := tasks.CheckData(c.Context(), args[0], tasks.Options{Log: log})
 		if err != nil {
 			return err
 		}

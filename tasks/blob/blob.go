@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"hash"
 	"io"
 
@@ -87,6 +88,9 @@ type Info struct {
 	SHA256 string `json:"sha256"` // 64 hexadecimal digits
 }
 
+// ErrDamaged is wrapped by the errors of blobs with other bytes than were stored.
+var ErrDamaged = errors.New("a stored file is damaged")
+
 // Check reads r to its end and returns an error if size or digest differ from the info.
 func (i Info) Check(r io.Reader) error {
 	h := sha256.New()
@@ -95,9 +99,8 @@ func (i Info) Check(r io.Reader) error {
 		return err
 	}
 	if got := (Info{n, hexDigest(h)}); got != i {
-		return stream.Errorf(stream.Internal, "",
-			"a stored file is damaged: %d bytes with SHA-256 %s, not %d bytes with %s",
-			got.Size, got.SHA256, i.Size, i.SHA256)
+		return stream.Errorf(stream.Internal, "", "%w: %d bytes with SHA-256 %s, not %d bytes with %s",
+			ErrDamaged, got.Size, got.SHA256, i.Size, i.SHA256)
 	}
 	return nil
 }

@@ -111,12 +111,22 @@ func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
+	w, err := f.temporary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.key = key
+	return w, nil
+}
+
+// temporary begins a blob without a key.
+func (f *Files) temporary(ctx context.Context) (*fileWriter, error) {
 	name := f.path(path.Join(temporaryFolder, f.process+strconv.FormatUint(f.sequence.Add(1), 10)))
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, f.full(err)
 	}
-	return &fileWriter{files: f, ctx: ctx, file: file, key: key, hash: sha256.New()}, nil
+	return &fileWriter{files: f, ctx: ctx, file: file, hash: sha256.New()}, nil
 }
 
 // CreateFile returns a writer of a file outside of a Store. The file is visible before Commit, and is not synced.
@@ -210,6 +220,14 @@ func (f *Files) Adopt(_ context.Context, file, key string) error {
 		return err
 	}
 	return f.moveTo(key, file)
+}
+
+// MakeFolder makes the folder of a key.
+func (f *Files) MakeFolder(key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	return f.makeFolders(path.Dir(key))
 }
 
 // makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder

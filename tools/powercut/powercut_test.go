@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -257,7 +256,7 @@ func (p *point) check(t *testing.T, folder string, drive bool) string {
 	if err := p.checkTasks(t.Context(), data, drive); err != nil {
 		return err.Error()
 	}
-	report, err := tasks.CheckData(t.Context(), data, slog.New(slog.DiscardHandler))
+	report, err := tasks.CheckData(t.Context(), data, tasks.Options{})
 	if err != nil {
 		return "millrace data check: " + err.Error()
 	}
