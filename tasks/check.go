@@ -38,37 +38,18 @@ type CheckReport struct {
 // records.
 func CheckData(ctx context.Context, dir string, o Options) (*CheckReport, error) {
 	o = o.filled()
-	if _, err := os.Stat(filepath.Join(dir, versionFile)); err != nil {
-		return nil, fmt.Errorf("%s is not the data folder of a server: %w", dir, err)
+	d, err := openStopped(ctx, dir, o)
+	if err != nil {
+		return nil, err
 	}
-	d := &Data{}
 	defer d.Close()
-	var err error
-	if d.lock, err = lockFolder(dir, false); err != nil {
-		return nil, err
-	}
-	if _, err := checkVersion(dir); err != nil {
-		return nil, err
-	}
-	if err := checkRecords(dir, false); err != nil {
-		return nil, err
-	}
-	at := blobsOptions{blob.FilesOptions{ReadOnly: true}, o.S3, o.Log}
-	if d.files, err = openBlobs(ctx, dir, at); err != nil {
-		return nil, err
-	}
 	k := &check{d: d, local: o.S3 == nil, report: &CheckReport{Problems: []Problem{}}}
 	if _, err := os.Stat(storeFolder(dir)); errors.Is(err, fs.ErrNotExist) {
 		k.report.Problems = append(k.report.Problems, Problem{File: "jetstream", Problem: "the records are missing",
 			Next: "restore the folder from a copy, or start the server, which restores finished tasks only"})
 		d.Store = &Store{opts: o, blobs: d.files, index: newIndex(Options{})}
-	} else {
-		if d.broker, err = Embed(storeFolder(dir), false, o.Log); err != nil {
-			return nil, err
-		}
-		if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
-			return nil, err
-		}
+	} else if err := d.openRecords(ctx, dir, o); err != nil {
+		return nil, err
 	}
 	return k.report, errors.Join(k.tasks(ctx), k.folders(ctx))
 }
@@ -158,4 +139,38 @@ func (k *check) folders(ctx context.Context) error {
 		k.add(Task{ID: id}, f.Key, "the files have no record", next)
 	}
 	return nil
+}
+
+// openStopped opens the data folder of a stopped server without a change. Errors: as of CheckData.
+func openStopped(ctx context.Context, dir string, o Options) (d *Data, err error) {
+	if _, err := os.Stat(filepath.Join(dir, versionFile)); err != nil {
+		return nil, fmt.Errorf("%s is not the data folder of a server: %w", dir, err)
+	}
+	d = &Data{}
+	defer func() {
+		if err != nil {
+			d.Close()
+			d = nil
+		}
+	}()
+	if d.lock, err = lockFolder(dir, false); err != nil {
+		return d, err
+	}
+	if _, err := checkVersion(dir); err != nil {
+		return d, err
+	}
+	if err := errors.Join(checkImported(dir), checkRecords(dir, false)); err != nil {
+		return d, err
+	}
+	d.files, err = openBlobs(ctx, dir, blobsOptions{blob.FilesOptions{ReadOnly: true}, o.S3, o.Log})
+	return d, err
+}
+
+// openRecords opens the records of a folder that openStopped has opened.
+func (d *Data) openRecords(ctx context.Context, dir string, o Options) (err error) {
+	if d.broker, err = Embed(storeFolder(dir), false, o.Log); err != nil {
+		return err
+	}
+	d.Store, err = Open(ctx, d.broker, d.files, o)
+	return err
 }

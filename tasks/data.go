@@ -25,6 +25,9 @@ type Data struct {
 	files  Blobs
 
 	uploads *uploads
+
+	importing bool // open makes a new folder for Import
+	began     bool // open has found the folder empty
 }
 
 // formatVersion is the version of the form of a data folder. A folder with a later version is refused.
@@ -59,6 +62,15 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if d.lock, err = lockFolder(folder, shared); err != nil {
 		return err
 	}
+	if d.importing {
+		err = beginImport(folder)
+		d.began = err == nil
+	} else {
+		err = checkImported(folder)
+	}
+	if err != nil {
+		return err
+	}
 	absent, err := checkVersion(folder)
 	if err == nil && absent {
 		err = writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, formatVersion), true)
@@ -80,7 +92,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if shared {
 		d.broker, err = Connect(ctx, *o.NATS, o.Log)
 	} else if err = makeFolder(storeFolder(folder)); err == nil {
-		d.broker, err = Embed(storeFolder(folder), always, o.Log)
+		d.broker, err = Embed(storeFolder(folder), always && !d.importing, o.Log)
 	}
 	if err != nil {
 		return err

@@ -22,6 +22,16 @@ func syncFolders(name string) error {
 	})
 }
 
+// syncFiles makes a folder with all files and folders below durable. No process may change the folder meanwhile.
+func syncFiles(name string) error {
+	return filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return blob.SyncFolder(path) // syncs a file, too
+	})
+}
+
 // makeFolder makes a folder and the missing folders above, whose names are durable then.
 func makeFolder(name string) error {
 	err := os.Mkdir(name, 0o700)

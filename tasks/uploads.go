@@ -35,12 +35,15 @@ type uploads struct {
 	known map[string]*upload
 }
 
+// uploadsFolder is the folder of unfinished uploads in a data folder.
+const uploadsFolder = "uploads"
+
 // uploadSweep is the time between two searches for uploads that have expired.
 const uploadSweep = time.Minute
 
 // openUploads reads the unfinished uploads of a data folder, which is made when missing.
 func openUploads(dir string, s *Store, always bool, now time.Time) (*uploads, error) {
-	r := &uploads{store: s, folder: filepath.Join(dir, "uploads"), sync: always, shared: s.opts.NATS != nil,
+	r := &uploads{store: s, folder: filepath.Join(dir, uploadsFolder), sync: always, shared: s.opts.NATS != nil,
 		expiry: s.opts.UploadExpiry, known: map[string]*upload{}}
 	if err := os.MkdirAll(r.folder, 0o700); err != nil {
 		return nil, err
