@@ -41,7 +41,7 @@ var floor = map[string]int{
 var plugins = map[string][]string{
 	"compat":  {"style"},
 	"ingest":  {"sources", "sinks", "decoders", "frames", "inference", "shm"},
-	"workers": {"results", "process"},
+	"workers": {"results", "process", "remote"},
 }
 
 // layers are the folders of rooms with floors of their own, from the lowest up; the room itself is above all layers.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,8 @@ type Service struct {
 	flags  []string
 }
 
-// Start starts a service, which ends with the test. At the end of the test, no container may be left. Under -short the
+// Start starts a service, which ends with the test. At the end of the test, no container and no network
+// may be left. Under -short the
 // test is skipped.
 func Start(t testing.TB) *Service {
 	t.Helper()
@@ -43,7 +45,7 @@ func Start(t testing.TB) *Service {
 	s := &Service{Socket: filepath.Join(dir, "s"), t: t, path: path, flags: []string{
 		"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs",
 		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc", "--log-level", "error",
-		"--tmpdir", filepath.Join(dir, "tmp"),
+		"--tmpdir", filepath.Join(dir, "tmp"), "--network-config-dir", filepath.Join(dir, "networks"),
 	}}
 	t.Cleanup(func() {
 		_, _ = s.Do("rm", "--all", "--force", "--time", "0")
@@ -63,6 +65,9 @@ func Start(t testing.TB) *Service {
 	t.Cleanup(func() {
 		if left := s.Containers(); left != "" {
 			t.Errorf("containers are left: %s", left)
+		}
+		if left := s.Networks(); len(left) > 0 {
+			t.Errorf("networks are left: %v", left)
 		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
@@ -96,6 +101,15 @@ func (s *Service) Containers() string {
 		s.t.Fatalf("%v: %s", err, out)
 	}
 	return out
+}
+
+// Networks returns the names of the networks, except Podman's own.
+func (s *Service) Networks() []string {
+	out, err := s.Do("network", "ls", "--quiet", "--filter", "driver=bridge")
+	if err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	return slices.DeleteFunc(strings.Fields(out), func(name string) bool { return name == "podman" })
 }
 
 // Import makes an image with a static program in the root folder, and changes such as ENTRYPOINT ["/program"].

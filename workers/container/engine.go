@@ -119,7 +119,7 @@ func (e *Engine) checkConfigured() error {
 				"socket, such as unix:///run/docker.sock or unix:///run/podman/podman.sock")
 	case e.folder == "":
 		return stream.Errorf(stream.Unsupported, "data",
-			"is unset, and models of the kind container run tasks: set the setting to a folder")
+			"is unset, and models of the kind container need it: set the setting to a folder")
 	}
 	return nil
 }
@@ -129,6 +129,8 @@ const (
 	labelOwner = "millrace.data" // the id of the data folder
 	labelRun   = "millrace.run"  // the id of the run
 	labelModel = "millrace.model"
+
+	labelInstance = "millrace.instance" // number of the instance of a model that serves
 )
 
 // openTime bounds the removal of the containers of an earlier process.
@@ -166,6 +168,9 @@ func (e *Engine) open() error {
 			return err
 		}
 	}
+	if err := os.MkdirAll(filepath.Join(e.folder, "networks"), 0o700); err != nil {
+		return err
+	}
 	name := filepath.Join(e.folder, "id")
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,7 +184,7 @@ func (e *Engine) open() error {
 	return err
 }
 
-// removeOrphans removes the containers of an earlier process, once.
+// removeOrphans removes the containers and networks of an earlier process, once.
 func (e *Engine) removeOrphans(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,6 +205,9 @@ func (e *Engine) removeOrphans(ctx context.Context) error {
 		}
 		e.opts.Log.Info("a container of an earlier process was removed", "container", c.ID, "model",
 			c.Labels[labelModel], "run", c.Labels[labelRun])
+	}
+	if err := e.removeOrphanNetworks(ctx); err != nil {
+		return unavailable(err)
 	}
 	e.orphansRemoved = true
 	return nil

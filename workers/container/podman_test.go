@@ -61,10 +61,16 @@ func params(more ...any) stream.Params {
 
 func start(t *testing.T, p *podman, data string, models ...workers.Config) *rig {
 	t.Helper()
-	s, err := server.New(server.Config{
+	return startServer(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Data: data, Log: config.Log{Level: "error"}, Models: models,
 		Containers: config.Containers{Host: "unix://" + p.Socket, Images: []string{"localhost/task"}},
 	})
+}
+
+func startServer(t *testing.T, cfg server.Config) *rig {
+	t.Helper()
+	data := cfg.Data
+	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	units "github.com/docker/go-units"
-	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
@@ -22,25 +21,17 @@ import (
 
 // job is one run of an image.
 type job struct {
-	engine *Engine
-	set    *parameters
+	running
 	image  image
-	model  string      // name
 	files  *modelFiles // nil = no /model
 	run    *stream.FileRun
 	folder *folder
-	log    *slog.Logger
-
-	id      string // of the container
-	logTail tail
 }
 
-// Times of the calls of the engine that end a run, and the time between two looks at the size of /output.
+// Times of a run.
 const (
-	removeTimeout      = 30 * time.Second
-	killTimeout        = 10 * time.Second
 	drainGrace         = 500 * time.Millisecond // in place of the grace when the server shuts down
-	outputPollInterval = 200 * time.Millisecond
+	outputPollInterval = 200 * time.Millisecond // of the size of /output
 )
 
 // maxOpenFiles and maxProcesses are the limits of open files of a process, and of processes of the user.
@@ -67,46 +58,25 @@ func (j *job) runFile(ctx context.Context) (err error) {
 
 // runContainer runs the container to its end, and removes the container.
 func (j *job) runContainer(ctx context.Context) error {
-	c := j.engine.client
-	made, err := c.ContainerCreate(ctx, j.options())
-	if err != nil {
+	var to io.Writer = &j.logTail
+	if j.run.Log != nil {
+		to = io.MultiWriter(to, j.run.Log)
+	}
+	out := to
+	if j.run.Progress != nil {
+		out = io.MultiWriter(to, &progressLines{report: j.run.Progress})
+	}
+	defer j.close(ctx)
+	if err := j.start(ctx, j.options(), out, to); err != nil {
 		return j.engineError(ctx, err)
 	}
-	j.id = made.ID
-	defer j.removeContainer(ctx)
-	// The streams are open before the start, so that no line is lost. They end with the container.
-	attached, err := c.ContainerAttach(ctx, j.id, client.ContainerAttachOptions{Stream: true, Stdout: true,
-		Stderr: true})
-	if err != nil {
-		return j.engineError(ctx, err)
+	status, err := j.await(ctx)
+	if err == nil && status != 0 {
+		j.awaitLog()
+		return stream.Errorf(stream.Internal, "", "%s", j.logTail.explain(j.exitReason(ctx, status)))
 	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		var to io.Writer = &j.logTail
-		if j.run.Log != nil {
-			to = io.MultiWriter(to, j.run.Log)
-		}
-		out := to
-		if j.run.Progress != nil {
-			out = io.MultiWriter(to, &progressLines{report: j.run.Progress})
-		}
-		_, _ = stdcopy.StdCopy(out, to, attached.Reader)
-	}()
-	defer func() { attached.Close(); <-read }()
-	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	if _, err := c.ContainerStart(ctx, j.id, client.ContainerStartOptions{}); err != nil {
-		return j.engineError(ctx, err)
-	}
-	ended := c.ContainerWait(waiting, j.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
-	status, err := j.await(ctx, ended)
 	if err == nil {
-		select { // the last lines
-		case <-read:
-		case <-time.After(time.Second):
-		}
-		return j.exitError(ctx, status)
+		j.awaitLog()
 	}
 	return err
 }
@@ -120,7 +90,7 @@ func (j *job) engineError(ctx context.Context, err error) error {
 }
 
 // await waits for the end of the container, and ends the container when ctx ends or /output is full.
-func (j *job) await(ctx context.Context, ended client.ContainerWaitResult) (status int64, err error) {
+func (j *job) await(ctx context.Context) (status int64, err error) {
 	output, err := os.OpenRoot(j.folder.output())
 	if err != nil {
 		return 0, err
@@ -130,13 +100,17 @@ func (j *job) await(ctx context.Context, ended client.ContainerWaitResult) (stat
 	defer look.Stop()
 	for {
 		select {
-		case w := <-ended.Result:
-			return w.StatusCode, j.checkOutputSize(output)
-		case err := <-ended.Error:
-			return 0, j.engineError(ctx, err)
+		case <-j.gone:
+			if j.err != nil {
+				return 0, j.engineError(ctx, j.err)
+			}
+			return j.status, j.checkOutputSize(output)
 		case <-ctx.Done():
-			j.terminate(ctx, ended)
-			cause := context.Cause(ctx)
+			cause, grace := context.Cause(ctx), *j.set.Grace
+			if stream.CodeOf(cause) == stream.Draining {
+				grace = min(grace, drainGrace)
+			}
+			j.terminate(ctx, grace)
 			return 0, stream.Errorf(stream.CodeOf(cause), "", "%s", j.logTail.explain(cause.Error()))
 		case <-look.C:
 			begun := time.Now()
@@ -164,96 +138,45 @@ func (j *job) checkOutputSize(output *os.Root) error {
 	return nil
 }
 
-// terminate ends the container: SIGTERM, and after the grace SIGKILL.
-func (j *job) terminate(ctx context.Context, ended client.ContainerWaitResult) {
-	grace := *j.set.Grace
-	if stream.CodeOf(context.Cause(ctx)) == stream.Draining {
-		grace = min(grace, drainGrace)
-	}
-	kill := func(signal string, wait time.Duration) (gone bool) {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+killTimeout)
-		defer cancel()
-		_, err := j.engine.client.ContainerKill(within, j.id, client.ContainerKillOptions{Signal: signal})
-		if err != nil {
-			return false
-		}
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-ended.Result:
-			return true
-		case <-ended.Error:
-			return false
-		case <-timer.C:
-			return false
-		}
-	}
-	if !kill("SIGTERM", grace) {
-		kill("SIGKILL", killTimeout)
-	}
-}
-
-// removeContainer removes the container, with its processes.
-func (j *job) removeContainer(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-	defer cancel()
-	if err := j.engine.remove(ctx, j.id); err != nil {
-		j.log.Error("a container cannot be removed: the next start of the server tries again", "container", j.id,
-			"model", j.model, "error", err)
-	}
-}
-
-// statusKilled is the status of a process that SIGKILL has ended.
-const statusKilled = 128 + 9
-
-// exitError returns the error of a container that has ended by itself.
-func (j *job) exitError(ctx context.Context, status int64) error {
-	if status == 0 {
-		return nil
-	}
-	reason := fmt.Sprintf("the container has ended with status %d", status)
-	about, err := j.engine.client.ContainerInspect(ctx, j.id, client.ContainerInspectOptions{})
-	switch {
-	case err == nil && about.Container.State != nil && about.Container.State.OOMKilled:
-		reason = fmt.Sprintf("the container needed more than %d bytes of memory (container.memory)", j.set.Memory)
-	case status == statusKilled: // Podman 4 does not say why
-		reason += fmt.Sprintf(": it was killed, perhaps because it needed more than %d bytes of memory "+
-			"(container.memory)", j.set.Memory)
-	}
-	return stream.Errorf(stream.Internal, "", "%s", j.logTail.explain(reason))
-}
-
 // options returns the container to create. Nothing in the options is from a client, except the id of the run.
 func (j *job) options() client.ContainerCreateOptions {
-	p, e := j.set, j.engine
-	mounts := []mount.Mount{
-		{Type: mount.TypeBind, Source: j.folder.input(), Target: "/input", ReadOnly: true},
-		{Type: mount.TypeBind, Source: j.folder.output(), Target: "/output"},
-	}
-	if j.files != nil {
-		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: j.files.folder, Target: "/model",
+	o := j.confined(j.image, j.files,
+		mount.Mount{Type: mount.TypeBind, Source: j.folder.input(), Target: "/input", ReadOnly: true},
+		mount.Mount{Type: mount.TypeBind, Source: j.folder.output(), Target: "/output"})
+	o.Name = "millrace-" + j.run.ID
+	o.Config.NetworkDisabled, o.HostConfig.NetworkMode = true, "none"
+	o.Config.Labels[labelRun] = j.run.ID
+	o.HostConfig.Ulimits = append(o.HostConfig.Ulimits, fileSizeLimit(j.set.Output))
+	return o
+}
+
+func fileSizeLimit(n int64) *units.Ulimit { return &units.Ulimit{Name: "fsize", Soft: n, Hard: n} }
+
+// confined returns a container with the limits of the model, without name, network and limit of the size of files.
+func (c *running) confined(of image, files *modelFiles, mounts ...mount.Mount) client.ContainerCreateOptions {
+	p, e := c.set, c.engine
+	if files != nil {
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: files.folder, Target: "/model",
 			ReadOnly: true})
 	}
 	small := fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=1777", p.Tmp) // Podman takes the mode of the image's folder
 	tmpfs := map[string]string{"/tmp": small}
-	for _, folder := range j.image.volumes { // a volume would have no limit
-		if folder != "/input" && folder != "/output" && folder != "/model" {
+	for _, folder := range of.volumes { // a volume would have no limit
+		if !slices.ContainsFunc(mounts, func(m mount.Mount) bool { return m.Target == folder }) {
 			tmpfs[folder] = small
 		}
 	}
 	var health *container.HealthConfig
-	if j.image.health {
+	if of.health {
 		health = &container.HealthConfig{Test: []string{"NONE"}}
 	}
 	return client.ContainerCreateOptions{
-		Name: "millrace-" + j.run.ID,
 		Config: &container.Config{
-			Image: j.image.id, User: fmt.Sprintf("%d:%d", e.uid, e.gid), NetworkDisabled: true,
-			Healthcheck: health,
-			Labels:      map[string]string{labelOwner: e.id, labelRun: j.run.ID, labelModel: j.model},
+			Image: of.id, User: fmt.Sprintf("%d:%d", e.uid, e.gid), Healthcheck: health,
+			Labels: map[string]string{labelOwner: e.id, labelModel: c.model},
 		},
 		HostConfig: &container.HostConfig{
-			NetworkMode: "none", IpcMode: "private", ReadonlyRootfs: true, Mounts: mounts, Tmpfs: tmpfs,
+			IpcMode: "private", ReadonlyRootfs: true, Mounts: mounts, Tmpfs: tmpfs,
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 			LogConfig: container.LogConfig{Type: "none"}, // the streams are attached
 			Resources: container.Resources{
@@ -261,7 +184,7 @@ func (j *job) options() client.ContainerCreateOptions {
 				Ulimits: []*units.Ulimit{
 					{Name: "nofile", Soft: maxOpenFiles, Hard: maxOpenFiles},
 					{Name: "nproc", Soft: maxProcesses, Hard: maxProcesses},
-					{Name: "fsize", Soft: p.Output, Hard: p.Output}, {Name: "core"},
+					{Name: "core"},
 				},
 				DeviceRequests: deviceRequests(p.GPUs),
 			},

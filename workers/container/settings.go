@@ -9,16 +9,26 @@ import (
 )
 
 func init() {
-	workers.Register(workers.Kind{
+	kind := workers.Kind{
 		Name:     "container",
-		Doc:      "a container image that takes the files of a task in /input and writes files to /output",
+		Doc:      "a container image that takes files of a task, or serves the Open Inference Protocol",
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(settings) },
 		Loads:    func(source string) bool { return strings.HasPrefix(source, scheme) },
 		HostParams: []string{"container.image", "container.pull", "container.model", "container.gpus",
 			"container.memory", "container.cpus", "container.pids", "container.tmp", "container.time",
-			"container.grace", "container.input", "container.output", "container.files", "container.zip"},
-	})
+			"container.grace", "container.input", "container.output", "container.files", "container.zip",
+			"container.serve.port", "container.serve.protocol", "container.serve.model", "container.serve.health",
+			"container.serve.unready", "container.serve.max_message"},
+	}
+	kind.Variant = func(of any) workers.Kind {
+		k := kind
+		if of.(*settings).Container.Serve.Port != 0 {
+			k.New = func() workers.Worker { return &server{} }
+		}
+		return k
+	}
+	workers.Register(kind)
 }
 
 // scheme begins a source that is an image.
@@ -46,6 +56,27 @@ type parameters struct {
 	Output int64 `yaml:"output" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes in /output"`
 	Files  int   `yaml:"files" default:"10000" min:"1" max:"65536" advanced:"yes" help:"most files and folders of a zip, and in /output"`
 	Zip    bool  `yaml:"zip" advanced:"yes" help:"the result is a zip file also when /output has one file"`
+
+	Serve serve `yaml:"serve"`
+}
+
+// serve are the settings of an image that serves the Open Inference Protocol.
+type serve struct {
+	Port       int           `yaml:"port" min:"1" max:"65535" unset:"the image runs tasks" example:"8000" help:"port in the container of a server of the Open Inference Protocol: requests go to the server, in place of tasks"`
+	Protocol   string        `yaml:"protocol" default:"http" words:"http grpc" advanced:"yes" help:"protocol at the port"`
+	Model      string        `yaml:"model" unset:"the same name" advanced:"yes" help:"name of the model at the server in the container"`
+	Health     time.Duration `yaml:"health" default:"1s" min:"10ms" max:"1h" advanced:"yes" help:"interval of health checks of the server in the container"`
+	Unready    time.Duration `yaml:"unready" default:"30s" min:"10ms" max:"1h" advanced:"yes" help:"a container whose server is not ready for so long is replaced"`
+	MaxMessage int64         `yaml:"max_message" default:"64MiB" min:"4KiB" max:"2GiB" unit:"bytes" advanced:"yes" help:"largest request to the server in the container, and largest answer; both are taken from memory.budget"`
+}
+
+// Validate implements the validation of workers.Kind.
+func (s *settings) Validate() error {
+	if v := &s.Container.Serve; v.Port == 0 && v.Model != "" {
+		return stream.Errorf(stream.InvalidArgument, "container.serve.port",
+			"is missing beside container.serve.model: name the port of the server in the container")
+	}
+	return nil
 }
 
 // image returns the name of the image.

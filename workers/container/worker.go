@@ -27,22 +27,9 @@ var _ workers.FileWorker = (*worker)(nil)
 
 // Init implements workers.Worker: the model is ready when the engine has the image.
 func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
-	w.engine, _ = env.Containers.(*Engine)
 	w.set, w.name, w.log = env.Settings.(*settings).Container, env.Name, env.Log
-	if err := w.engine.checkConfigured(); err != nil {
-		return nil, err
-	}
-	name, err := w.set.image(env.Source)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.engine.allowedImage(name); err != nil { // before the first call of the engine
-		return nil, err
-	}
-	if err := w.engine.removeOrphans(ctx); err != nil {
-		return nil, err
-	}
-	if w.image, err = w.engine.resolveImage(ctx, name, w.set.Pull, env.Log); err != nil {
+	var err error
+	if w.engine, w.image, err = prepare(ctx, env, &w.set); err != nil {
 		return nil, err
 	}
 	if w.set.Model != "" {
@@ -55,6 +42,26 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	}
 	return &stream.Model{Files: true, Inputs: text("input"), Outputs: text("output"), MaxBatch: 1, Ragged: true,
 		Axis: stream.NoAxis}, nil
+}
+
+// prepare returns the engine and the image of a model, after the removal of the containers of an earlier process.
+func prepare(ctx context.Context, env *workers.Env, set *parameters) (*Engine, image, error) {
+	e, _ := env.Containers.(*Engine)
+	if err := e.checkConfigured(); err != nil {
+		return nil, image{}, err
+	}
+	name, err := set.image(env.Source)
+	if err == nil {
+		_, err = e.allowedImage(name) // before the first call of the engine
+	}
+	if err == nil {
+		err = e.removeOrphans(ctx)
+	}
+	if err != nil {
+		return nil, image{}, err
+	}
+	found, err := e.resolveImage(ctx, name, set.Pull, env.Log)
+	return e, found, err
 }
 
 // Run implements workers.Worker: requests are refused, because a container may take hours.
@@ -78,7 +85,8 @@ func (w *worker) RunFile(ctx context.Context, f *stream.FileRun) error {
 	if files == nil && w.set.Model != "" {
 		return stream.Errorf(stream.Unloaded, "", "model %s was unloaded", w.name)
 	}
-	j := &job{engine: w.engine, set: &w.set, image: w.image, model: w.name, files: files, run: f, log: w.log}
+	j := &job{running: running{engine: w.engine, set: &w.set, model: w.name, log: w.log}, image: w.image,
+		files: files, run: f}
 	return j.runFile(ctx)
 }
 

@@ -129,9 +129,24 @@ func rows(of []stream.TensorSpec) []stream.TensorSpec {
 
 // detect finds the protocol of the server with a request of HTTP/1.1: a server with only gRPC answers differently.
 func (l *link) detect(ctx context.Context) (scheme string, err error) {
+	start, err := l.firstBytes(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case bytes.Equal(start, []byte(httpStart)):
+		return "http", nil
+	}
+	return "grpc", nil
+}
+
+// httpStart begins each answer of HTTP/1.1.
+const httpStart = "HTTP/"
+
+// firstBytes returns the beginning of the server's answer to a request of HTTP/1.1; empty = the server does not answer.
+func (l *link) firstBytes(ctx context.Context) ([]byte, error) {
 	conn, err := l.dial(ctx, "tcp", l.at.host)
 	if err != nil {
-		return "", unreachable(err)
+		return nil, unreachable(err)
 	}
 	defer func() { _ = conn.Close() }()
 	if end, ok := ctx.Deadline(); ok {
@@ -139,12 +154,32 @@ func (l *link) detect(ctx context.Context) (scheme string, err error) {
 	}
 	if _, err = io.WriteString(conn, "GET /v2/health/live HTTP/1.1\r\nHost: "+l.at.host+
 		"\r\nConnection: close\r\n\r\n"); err != nil {
-		return "", unreachable(err)
+		return nil, unreachable(err)
 	}
-	var start [5]byte
-	n, _ := io.ReadFull(conn, start[:])
-	if bytes.Equal(start[:n], []byte("HTTP/")) {
-		return "http", nil
+	start := make([]byte, len(httpStart))
+	n, _ := io.ReadFull(conn, start)
+	return start[:n], nil
+}
+
+// otherProtocol returns an error when a server that another kind has started answers in the protocol that is not set,
+// or nil.
+func (l *link) otherProtocol(ctx context.Context) error {
+	if l.dialer == nil {
+		return nil
 	}
-	return "grpc", nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), protocolLimit)
+	defer cancel()
+	start, err := l.firstBytes(ctx)
+	is := string(start) == httpStart
+	switch {
+	case err != nil || len(start) == 0:
+		return nil
+	case is && !l.at.http():
+		return stream.Errorf(stream.InvalidArgument, "upstream.protocol",
+			"is grpc, and %s answers HTTP: set http, or the port of gRPC", l.at.host)
+	case !is && l.at.http():
+		return stream.Errorf(stream.InvalidArgument, "upstream.protocol",
+			"is http, and %s does not answer HTTP: set grpc, or the port of HTTP", l.at.host)
+	}
+	return nil
 }

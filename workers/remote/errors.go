@@ -43,7 +43,7 @@ func (l *link) clientError(err error) error {
 				"the server of model %s refuses this server's credentials (upstream.token): %.512s", l.name, up.text)
 		case stream.NotFound:
 			return stream.Errorf(stream.Unavailable, "",
-				"the server of model %s does not have the model (upstream.model): %.512s", l.name, up.text)
+				"the server of model %s does not have the model (%s.model): %.512s", l.name, l.names.section, up.text)
 		}
 		return stream.Errorf(up.code, "", "the server of model %s: %.1024s", l.name, up.text)
 	case errors.As(err, &own):

@@ -81,7 +81,7 @@ func (c *viaGRPC) failed(ctx context.Context, err error) error {
 	case st.Code() == codes.Unavailable && brokenTransport(st.Message()):
 		return unreachable(connectionError(st.Message()))
 	case st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max"):
-		return stream.Errorf(stream.TooLarge, "upstream.max_message",
+		return stream.Errorf(stream.TooLarge, c.l.names.section+".max_message",
 			"allows %d bytes, and a message has more, or is too large for the other server: %s", c.l.set.MaxMessage,
 			st.Message())
 	}

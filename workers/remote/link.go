@@ -68,10 +68,14 @@ type link struct {
 	set     upstream
 	at      address
 	log     *slog.Logger
+	names   names
 	allow   func(netip.Addr) error // nil = every address
+	dialer  dialer                 // nil = the machine's network
+	gone    func(context.Context) error
 	unready func(error)
 	down    atomic.Pointer[error] // why the upstream model is not ready; nil = ready
 	poke    chan struct{}         // the watch asks at once
+	running atomic.Int32          // requests under way
 
 	mu     sync.Mutex
 	users  int
@@ -83,7 +87,7 @@ type link struct {
 func newLink(env *workers.Env) (*link, error) {
 	set := env.Settings.(*settings).Upstream
 	l := &link{name: env.Name, model: set.Model, set: set, log: env.Log, unready: env.Unready,
-		poke: make(chan struct{}, 1)}
+		names: names{section: "upstream", connect: "upstream.connect"}, poke: make(chan struct{}, 1)}
 	if l.model == "" {
 		l.model = env.Name
 	}
@@ -137,6 +141,11 @@ func (l *link) token() (string, error) {
 
 // dial opens a connection to an allowed address.
 func (l *link) dial(ctx context.Context, network, to string) (net.Conn, error) {
+	if l.dialer != nil {
+		ctx, cancel := context.WithTimeout(ctx, questionLimit)
+		defer cancel()
+		return l.dialer(ctx, network, to)
+	}
 	d := net.Dialer{Timeout: questionLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second,
 		Interval: 2 * time.Second, Count: 3}}
 	d.Control = func(_, to string, c syscall.RawConn) error {
@@ -192,11 +201,17 @@ func (l *link) connect(ctx context.Context) (*description, error) {
 		if err == nil {
 			return about, nil
 		}
-		if retry := mayPass(err); retry && ctxio.Sleep(ctx, waits.Next(rand.Float64())) {
+		if retry := l.mayPass(err); retry && ctxio.Sleep(ctx, waits.Next(rand.Float64())) {
 			continue
 		} else if retry {
-			return nil, stream.Errorf(stream.Unavailable, "upstream",
-				"%s was not ready within %v (upstream.connect): %w", l.at, l.set.Connect, l.reason(err))
+			if isNotFound(err) {
+				return nil, l.loadError(err)
+			}
+			if other := l.otherProtocol(ctx); other != nil {
+				return nil, other
+			}
+			return nil, stream.Errorf(stream.Unavailable, "upstream", "%s was not ready within %v (%s): %w", l.at,
+				l.set.Connect, l.names.connect, l.reason(err))
 		}
 		return nil, l.loadError(err)
 	}
@@ -228,16 +243,23 @@ func (l *link) tryConnect(ctx context.Context) (about *description, err error) {
 	return about, err
 }
 
-// mayPass reports whether an error may pass when the upstream server starts or has loaded the model.
-func mayPass(err error) bool {
+// isNotFound reports whether the upstream server says that it does not have the model.
+func isNotFound(err error) bool {
+	var up *upstreamError
+	return errors.As(err, &up) && up.code == stream.NotFound
+}
+
+// mayPass reports whether an error may pass when the upstream server starts or has loaded the model. A server started
+// by another kind may answer before the server knows its models.
+func (l *link) mayPass(err error) bool {
 	own := (*stream.Error)(nil)
 	var up *upstreamError
 	switch {
 	case errors.As(err, &own):
 		return false
 	case errors.As(err, &up):
-		return up.code == stream.Unavailable || up.code == stream.Overloaded || up.code == stream.Draining ||
-			up.code == stream.Timeout
+		return l.dialer != nil && up.code == stream.NotFound || up.code == stream.Unavailable ||
+			up.code == stream.Overloaded || up.code == stream.Draining || up.code == stream.Timeout
 	}
 	return true
 }
@@ -322,6 +344,10 @@ func (l *link) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if l.dialer != nil && l.running.Load() > 0 && errors.Is(err, context.DeadlineExceeded) {
+			wait = *l.set.Health // a server with one thread may not answer during a request
+			continue
+		}
 		l.setDown(err)
 		if wait = *l.set.Health; err != nil {
 			wait = waits.Next(rand.Float64())
@@ -357,11 +383,13 @@ func (l *link) infer(ctx context.Context, c *call) error {
 		size += int64(len(t.Data))
 	}
 	if size > l.set.MaxMessage {
-		return stream.Errorf(stream.TooLarge, "upstream.max_message",
+		return stream.Errorf(stream.TooLarge, l.names.section+".max_message",
 			"allows %d bytes, and the batch has %d: send less at once, lower batching.max_size, or raise the setting",
 			l.set.MaxMessage, size)
 	}
+	l.running.Add(1)
 	err := l.client.infer(ctx, c)
+	l.running.Add(-1)
 	switch {
 	case err == nil || errors.Is(err, buf.ErrBudget):
 		return err
@@ -369,6 +397,11 @@ func (l *link) infer(ctx context.Context, c *call) error {
 		return l.clientError(context.Cause(ctx))
 	case errors.Is(err, errUnreachable):
 		l.lost(err)
+		if l.gone != nil {
+			if why := l.gone(ctx); why != nil {
+				return why
+			}
+		}
 	}
 	return l.clientError(err)
 }

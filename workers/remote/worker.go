@@ -41,11 +41,16 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	if m.err != nil {
 		return nil, m.err
 	}
-	about, err := m.link.open(ctx)
+	return w.start(ctx, env, m.link)
+}
+
+// start makes the worker ready to send to the server of l.
+func (w *worker) start(ctx context.Context, env *workers.Env, l *link) (*stream.Model, error) {
+	about, err := l.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w.link, w.mem, w.limit = m.link, env.Memory, env.Limit
+	w.link, w.mem, w.limit = l, env.Memory, env.Limit
 	if w.model, err = about.describe(env); err != nil {
 		w.Destroy()
 		return nil, err
