@@ -4,11 +4,18 @@ package s3test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io/fs"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,10 +25,12 @@ import (
 
 // Server is an S3 server.
 type Server struct {
-	Endpoint             string // http://127.0.0.1:PORT
+	Endpoint             string // http://127.0.0.1:PORT, or https:// of StartTLS
 	AccessKey, SecretKey string
 	// OtherKey with OtherSecret is an access key without rights in the buckets.
 	OtherKey, OtherSecret string
+	// CA is the path of the PEM file with the certificate of StartTLS.
+	CA string
 
 	t       testing.TB
 	path    string
@@ -34,6 +43,28 @@ const users = `{"accessAccounts":{"other":{"access":"other","secret":"another se
 
 // Start runs a server with empty buckets until the test ends. Under -short the test is skipped.
 func Start(t testing.TB, buckets ...string) *Server {
+	t.Helper()
+	s := prepare(t, buckets)
+	s.Run()
+	return s
+}
+
+// StartTLS is Start with TLS, and a certificate that only CA holds.
+func StartTLS(t testing.TB, buckets ...string) *Server {
+	t.Helper()
+	s := prepare(t, buckets)
+	s.Endpoint = strings.Replace(s.Endpoint, "http://", "https://", 1)
+	s.CA = filepath.Join(s.folder, "cert.pem")
+	if err := writeCertificate(s.CA, s.keyFile()); err != nil {
+		t.Fatal(err)
+	}
+	s.Run()
+	return s
+}
+
+func (s *Server) keyFile() string { return filepath.Join(s.folder, "key.pem") }
+
+func prepare(t testing.TB, buckets []string) *Server {
 	t.Helper()
 	s := &Server{AccessKey: "tasks", SecretKey: "a secret", OtherKey: "other", OtherSecret: "another secret", t: t,
 		path: testbuild.Peer(t, "versitygw"), folder: t.TempDir()}
@@ -58,18 +89,46 @@ func Start(t testing.TB, buckets ...string) *Server {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.Run()
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// writeCertificate makes a certificate of 127.0.0.1 that is its own authority, and writes both PEM files.
+func writeCertificate(cert, key string) error {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, private.Public(), private)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return err
+	}
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der},
+		key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Run starts the server again, at the same address with the same objects.
 func (s *Server) Run() {
 	s.t.Helper()
-	addr := s.Endpoint[len("http://"):]
+	_, addr, _ := strings.Cut(s.Endpoint, "://")
 	args := []string{"--quiet", "--access", s.AccessKey, "--secret", s.SecretKey, "--port", addr, "--iam-dir",
-		filepath.Join(s.folder, "users"), "posix", "--sidecar", filepath.Join(s.folder, "metadata"),
-		filepath.Join(s.folder, "buckets")}
+		filepath.Join(s.folder, "users")}
+	if s.CA != "" {
+		args = append(args, "--cert", s.CA, "--key", s.keyFile())
+	}
+	args = append(args, "posix", "--sidecar", filepath.Join(s.folder, "metadata"), filepath.Join(s.folder, "buckets"))
 	p, err := child.Start(context.Background(), child.Spec{Path: s.path, Args: args,
 		OnStderr: func(line []byte) { s.t.Logf("versitygw: %s", line) }})
 	if err != nil {

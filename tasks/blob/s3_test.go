@@ -279,3 +279,22 @@ func TestS3Errors(t *testing.T) {
 		t.Errorf("no certificate: %v", err)
 	}
 }
+
+// TestS3TLS: over TLS, blobs are stored with the authority of tasks.s3.ca, and no blob with another authority.
+func TestS3TLS(t *testing.T) {
+	of, other := s3test.StartTLS(t, "tasks"), s3test.StartTLS(t, "tasks")
+	s := bucketOf(t, of, func(o *S3Options) { o.CA = of.CA })
+	want, _ := store(t, s, "7f/a/input", partSize+5)
+	if got, err := io.ReadAll(opened(t, s, "7f/a/input")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	for name, ca := range map[string]string{"the authorities of this machine": "", "another authority": other.CA} {
+		err := bucketOf(t, of, func(o *S3Options) { o.CA = ca }).Put(t.Context(), "7f/b/input", []byte("x"))
+		if !IsRefused(err) || !strings.Contains(err.Error(), "tasks.s3.ca: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := of.Objects("tasks"); len(got) != 1 {
+		t.Errorf("objects %q", got)
+	}
+}
