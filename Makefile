@@ -46,7 +46,7 @@ test: ## install what the tests need, run the fast ones (under five minutes)
 	@scripts/onnxruntime.sh
 	@scripts/test.sh $(ARGS)
 
-bare: ## run make demo and make test in a clone of HEAD on a bare Debian 12, made by debootstrap; needs root (20 minutes)
+bare: ## run make demo and the tests that name programs in a clone of HEAD on a bare Debian 12, made by debootstrap; needs root (10 minutes)
 	@scripts/deps.sh bare
 	@scripts/bare.sh
 

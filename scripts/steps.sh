@@ -113,6 +113,24 @@ asking_tests() {
             }'
 }
 
+# naming prints the tests that name programs or Python modules (internal/testneeds) themselves: FOLDER TEST.
+naming() {
+    find . \( -path ./tools -o -name node_modules \) -prune -o -name '*_test.go' -exec awk '
+        FNR == 1 || /^func / { name = $2; sub(/\(.*/, "", name) }
+        /testneeds[.](Program|Python)[(]/ && name ~ /^Test/ {
+            folder = FILENAME
+            sub(/\/[^\/]*$/, "", folder)
+            print folder, name
+        }' {} + | sort -u
+}
+
+# naming_tests GO-TEST-FLAG... runs the tests of naming.
+naming_tests() {
+    found=$(naming)
+    [ -n "$found" ] || { echo "no test names a program"; return 1; }
+    tests "$(echo "$found" | cut -d ' ' -f 1 | sort -u)" -run "^($(echo "$found" | cut -d ' ' -f 2 | sort -u | paste -s -d '|' -))\$" "$@"
+}
+
 # fuzz FUZZTIME [GO TEST FLAG...] runs every Fuzz function in the tree for FUZZTIME
 # (a number of runs, as in 2000x, or a time). Each package is built once. With the flag -fuzz=. coverage
 # chooses the inputs, which needs an own build of all packages. Minimising is
