@@ -51,6 +51,8 @@ tests() {
     [ -n "${RERUN:-}" ] || { go test "$@" $list; return; }
     work=$(mktemp -d) || return 1
     status=0
+    # A test may keep its failed parts here: then a second run has only these.
+    export RERUN_FOLDER="$work"
     go run "$gotestsum" --format standard-quiet --jsonfile "$work/events" --rerun-fails=2 --rerun-fails-max-failures=3 \
         --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report "$work/report" --packages="$list" -- "$@" || status=1
     grep -F '"Action":"fail"' "$work/events" >"$work/failed"

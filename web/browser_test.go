@@ -3,6 +3,7 @@ package web_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -52,7 +53,7 @@ func TestConsole(t *testing.T) {
 		shots = t.TempDir()
 	}
 	given := map[string]any{"chromium": testneeds.Program(t, "chromium"), "foreign": otherHost, "screenshots": shots,
-		"only": *only, "decoders": decoders, "tracing": tracingUI + "/trace/"}
+		"only": cmp.Or(*only, failedBefore(t)), "decoders": decoders, "tracing": tracingUI + "/trace/"}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -98,10 +99,13 @@ func TestConsole(t *testing.T) {
 	given["apart"] = map[string]any{"url": apart.URL("http"), "management": apart.URL("management")}
 	programs := os.Getenv("PATH")
 	b := browse(t, dir, given)
+	var failed []string
 	for b.next(t) {
 		switch b.line.Ask {
 		case "":
-			t.Run(b.line.Case, b.judge)
+			if !t.Run(b.line.Case, b.judge) {
+				failed = append(failed, b.line.Of)
+			}
 			continue
 		case "unload gone":
 			if err := s.Models().Unload(context.Background(), "gone", ""); err != nil {
@@ -120,6 +124,7 @@ func TestConsole(t *testing.T) {
 		}
 		b.answer(t)
 	}
+	keepFailed(t, failed) // of a browser that has run all cases
 	s.stop(t)
 	guarded.stop(t)
 	apart.stop(t)
@@ -129,6 +134,25 @@ func TestConsole(t *testing.T) {
 				"split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none",
 				filepath.Join(*screenshots, filepath.Base(raw)))
 		}
+	}
+}
+
+// failedBefore returns a regular expression for the cases that failed when scripts/steps.sh ran the test before, "" for
+// all cases: steps.sh runs a failed test again, and sets RERUN_FOLDER.
+func failedBefore(t *testing.T) string {
+	t.Helper()
+	names, err := os.ReadFile(filepath.Join(os.Getenv("RERUN_FOLDER"), t.Name()))
+	if os.Getenv("RERUN_FOLDER") == "" || err != nil {
+		return ""
+	}
+	return "^(" + string(names) + ")$"
+}
+
+// keepFailed keeps the names of the failed cases for failedBefore.
+func keepFailed(t *testing.T, names []string) {
+	t.Helper()
+	if folder := os.Getenv("RERUN_FOLDER"); folder != "" && len(names) > 0 {
+		write(t, filepath.Join(folder, t.Name()), []byte(strings.Join(names, "|")))
 	}
 }
 
@@ -266,8 +290,8 @@ type browser struct {
 	in    io.Writer
 	lines *bufio.Reader
 	line  struct {
-		Ask, Case, Error string
-		Saw              json.RawMessage
+		Ask, Case, Of, Error string
+		Saw                  json.RawMessage
 	}
 }
 
@@ -315,7 +339,7 @@ func (b *browser) next(t *testing.T) bool {
 	if err == io.EOF {
 		return false
 	}
-	b.line.Ask, b.line.Case, b.line.Error, b.line.Saw = "", "", "", nil
+	b.line.Ask, b.line.Case, b.line.Of, b.line.Error, b.line.Saw = "", "", "", "", nil
 	if err := json.Unmarshal(text, &b.line); err != nil {
 		t.Fatalf("test.mjs said %q: %v", text, err)
 	}

@@ -1,5 +1,5 @@
 // Drives the console in a real Chromium. The one argument is JSON, see
-// browser_test.go. Prints a line of JSON for each case, {"case", "error"?,
+// browser_test.go. Prints a line of JSON for each case, {"case", "of", "error"?,
 // "saw"?}, and {"ask"} where the test has to do something: it answers with a
 // line on standard input.
 
@@ -29,7 +29,8 @@ const JPEG = 1,
   VP8 = 5; // in the header of a frame
 
 const answers = readline.createInterface({input: process.stdin})[Symbol.asyncIterator]();
-const say = line => process.stdout.write(JSON.stringify(line) + '\n');
+let running = ''; // the name of a function in withCamera or withoutCamera
+const say = line => process.stdout.write(JSON.stringify({...line, of: running}) + '\n');
 async function ask(what) {
   say({ask: what});
   await answers.next();
@@ -747,6 +748,7 @@ for (const [flags, cases] of [
   const browser = await chromium.launch({executablePath: given.chromium, args: [...FLAGS, ...flags]});
   for (const [name, run] of Object.entries(cases)) {
     if (!new RegExp(given.only).test(name)) continue;
+    running = name;
     try {
       say({case: name, saw: await run(browser)});
     } catch (e) {
