@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/internal/child"
 	"millrace/internal/testneeds"
@@ -47,6 +48,14 @@ func wantSymptom(t *testing.T, found map[string]diagnosis, what, state string, w
 	}
 }
 
+// withoutPrograms hides the machine's programs from a command. With ffmpeg in PATH, a doctor starts ffmpeg five times
+// and ffprobe once, which takes a second of processor time.
+func withoutPrograms(t *testing.T, c *exec.Cmd) *exec.Cmd {
+	t.Helper()
+	c.Env = append(c.Env, "PATH="+t.TempDir())
+	return c
+}
+
 // freeAddr returns an address on which nothing listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
@@ -84,13 +93,13 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 		t.Skip(err)
 	}
 	folder := t.TempDir() // with a program that reads its own folder, like a snap's program
-	testneeds.WriteProgram(t, filepath.Join(folder, "ffmpeg"), "#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n")
+	testneeds.WriteProgram(t, filepath.Join(folder, "ffmpeg"), "#!/bin/sh\nread -r line <\"${0%/*}/part\"\n")
 	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for set, want := range map[string]string{"auto": warns, "require": fails} {
 		c := command(t, append(off, "--sandbox", set)...)
-		c.Env = append(c.Env, "PATH="+folder+":"+os.Getenv("PATH"))
+		c.Env = append(c.Env, "PATH="+folder)
 		found, _ := diagnose(t, c)
 		wantSymptom(t, found, "sandbox of ffmpeg", want, "ermission denied")
 	}
@@ -106,13 +115,13 @@ func TestDoctorTriesPrograms(t *testing.T) {
 	found, _ = diagnose(t, command(t, append(off, "--confine-programs", "require")...))
 	wantSymptom(t, found, "sandbox of programs", healthy, "with Landlock")
 	folder := t.TempDir() // with an interpreter that reads its own folder
-	testneeds.WriteProgram(t, filepath.Join(folder, "python3"), "#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n")
+	testneeds.WriteProgram(t, filepath.Join(folder, "python3"), "#!/bin/sh\nread -r line <\"${0%/*}/part\"\n")
 	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for set, want := range map[string]string{"auto": warns, "require": fails} {
 		c := command(t, append(off, "--confine-programs", set)...)
-		c.Env = append(c.Env, "PATH="+folder+":"+os.Getenv("PATH"))
+		c.Env = append(c.Env, "PATH="+folder)
 		found, _ := diagnose(t, c)
 		wantSymptom(t, found, "sandbox of programs", want, "ermission denied")
 	}
@@ -185,7 +194,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	})
 	t.Run("few open files", func(t *testing.T) {
 		for limit, state := range map[string]string{"200": fails, "1000": warns} {
-			c := command(t, off...)
+			c := withoutPrograms(t, command(t, off...))
 			path := testneeds.Program(t, "prlimit")
 			c.Args = append([]string{path, "--nofile=" + limit + ":" + limit},
 				append([]string{c.Path}, c.Args[1:]...)...)
@@ -203,19 +212,22 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		found, _ := diagnose(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc", "off",
-			"--metrics-address", l.Addr().String()))
+		found, _ := diagnose(t, withoutPrograms(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc",
+			"off", "--metrics-address", l.Addr().String())))
 		wantSymptom(t, found, "port of metrics", fails, l.Addr().String()+" is in use by ", "--metrics-address")
-		found, code := diagnose(t, command(t, "doctor", "--json", "--http", "off", "--grpc", l.Addr().String()))
+		found, code := diagnose(t, withoutPrograms(t, command(t, "doctor", "--json", "--http", "off", "--grpc",
+			l.Addr().String())))
 		wantSymptom(t, found, "port of grpc", fails, l.Addr().String()+" is in use by ", "--grpc")
 		if pid := found["port of grpc"].Detail; !strings.Contains(pid, "process ") || code != 1 {
 			t.Errorf("exit status %d, %s", code, pid)
 		}
-		found, _ = diagnose(t, command(t, "doctor", "--json", "--http", "192.0.2.1:80", "--grpc", "off"))
+		found, _ = diagnose(t, withoutPrograms(t, command(t, "doctor", "--json", "--http", "192.0.2.1:80", "--grpc",
+			"off")))
 		wantSymptom(t, found, "port of http", fails, "192.0.2.1")
 	})
 	t.Run("a broken library, and too much memory", func(t *testing.T) {
-		found, code := diagnose(t, command(t, append(off, "--onnx-library", garbage, "--memory-budget", "900GiB")...))
+		found, code := diagnose(t, withoutPrograms(t, command(t, append(off, "--onnx-library", garbage,
+			"--memory-budget", "900GiB")...)))
 		wantSymptom(t, found, "onnx runtime", fails, garbage)
 		wantSymptom(t, found, "memory", fails, "900.0 GiB")
 		if code != 1 {
@@ -223,7 +235,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		}
 	})
 	t.Run("no library", func(t *testing.T) { // the cache folder of the tests is empty
-		found, _ := diagnose(t, command(t, off...))
+		found, _ := diagnose(t, withoutPrograms(t, command(t, off...)))
 		if s := found["onnx runtime"]; s.State == fails {
 			t.Errorf("%+v", s)
 		}
@@ -233,7 +245,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		if err := os.WriteFile(file, []byte("modles: []\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		found, code := diagnose(t, command(t, append(off, "--config", file)...))
+		found, code := diagnose(t, withoutPrograms(t, command(t, append(off, "--config", file)...)))
 		wantSymptom(t, found, "configuration", fails, "modles")
 		if code != 1 {
 			t.Errorf("exit status %d", code)
@@ -241,7 +253,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	})
 	t.Run("no server", func(t *testing.T) {
 		addr := freeAddr(t)
-		found, code := diagnose(t, command(t, append(off, "--addr", addr)...))
+		found, code := diagnose(t, withoutPrograms(t, command(t, append(off, "--addr", addr)...)))
 		wantSymptom(t, found, "server", fails, addr, "start a server")
 		if code != 1 {
 			t.Errorf("exit status %d", code)
@@ -266,11 +278,18 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	_, addr := serve(t, "--config", file)
 	var found map[string]diagnosis
 	var code int
+	limit := time.Now().Add(time.Minute)
 	for { // until the source has failed and is not being reopened, and the other stream runs
-		found, code = diagnose(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off", "--addr", addr))
-		_, waits := found["stream half"] // the stream waits for echo before the load of echo
-		if found["stream gone"].State != "" && found["model missing of stream half"].State != "" && !waits {
+		found, code = diagnose(t, withoutPrograms(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off",
+			"--addr", addr)))
+		_, waits := found["stream half"] // the streams wait for echo before the load of echo
+		gone := found["stream gone"]
+		if gone.State != "" && !strings.HasPrefix(gone.Detail, "waiting: ") &&
+			found["model missing of stream half"].State != "" && !waits {
 			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("exit status %d, and never the diagnoses of both streams: %+v", code, found)
 		}
 	}
 	wantSymptom(t, found, "server", healthy, addr, "is ready", "v1.2.3")
@@ -288,7 +307,12 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	}
 	var out string
 	for !strings.Contains(out, "stream gone") {
-		out, _, code = millrace(t, "doctor", "--http", addr, "--grpc", "off", "--addr", addr)
+		var stderr string
+		out, stderr, code = finish(t, withoutPrograms(t, command(t, "doctor", "--http", addr, "--grpc", "off", "--addr",
+			addr)))
+		if code != 0 || time.Now().After(limit) {
+			t.Fatalf("exit status %d\n%s%s", code, out, stderr)
+		}
 	}
 	if code != 0 || !strings.Contains(out, "warn  stream gone") || !strings.Contains(out, "-> check its source") {
 		t.Errorf("exit status %d\n%s", code, out)
@@ -307,9 +331,13 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 	}
 	write("streams: [{name: six, source: clip.mp4, model: ghost}]\n")
 	_, addr := serve(t, "--config", file)
-	for {
-		if out, _, _ := millrace(t, "streams", "--addr", addr); strings.Contains(out, "waiting") {
+	for limit := time.Now().Add(time.Minute); ; {
+		out, stderr, code := millrace(t, "streams", "--addr", addr)
+		if strings.Contains(out, "waiting") {
 			break
+		}
+		if code != 0 || time.Now().After(limit) {
+			t.Fatalf("exit status %d, and the stream does not wait\n%s%s", code, out, stderr)
 		}
 	}
 	_, port, err := net.SplitHostPort(addr)
@@ -318,7 +346,7 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 	}
 	for _, http := range []string{addr, "0.0.0.0:" + port} {
 		write("http: \"" + http + "\"\ngrpc: \"off\"\ninsecure: true\n")
-		found, _ := diagnose(t, command(t, "doctor", "--json", "--config", file))
+		found, _ := diagnose(t, withoutPrograms(t, command(t, "doctor", "--json", "--config", file)))
 		wantSymptom(t, found, "server", healthy, "127.0.0.1:"+port+" is ready")
 		wantSymptom(t, found, "stream six", warns, `"ghost" is not loaded: see millrace models`)
 		if do := found["stream six"].Do; do != "load the model, if it is not loaded: millrace models load ghost "+
@@ -330,8 +358,8 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 
 // The certificates of tls.acme, without any certificate.
 func TestDoctorLooksForCertificates(t *testing.T) {
-	found, _ := diagnose(t, command(t, "doctor", "--json", "--http", freeAddr(t), "--grpc", "off",
-		"--tls-acme-domains", "models.invalid", "--tls-acme-accept-terms", "--tls-acme-cache", t.TempDir()))
+	found, _ := diagnose(t, withoutPrograms(t, command(t, "doctor", "--json", "--http", freeAddr(t), "--grpc", "off",
+		"--tls-acme-domains", "models.invalid", "--tls-acme-accept-terms", "--tls-acme-cache", t.TempDir())))
 	wantSymptom(t, found, "certificate", warns, "there is none for models.invalid in tls.acme.cache",
 		"add the name to the DNS")
 }
