@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -314,13 +315,16 @@ func (f *flagSettings) lookup(name string) (string, bool) {
 	return v, ok
 }
 
+// serverSettings lists the settings of the server. Several commands have a flag for each setting.
+var serverSettings = sync.OnceValue(config.Settings)
+
 // configFlags adds a flag for each setting.
 func configFlags(flags *pflag.FlagSet) *flagSettings {
 	f := &flagSettings{flags: flags}
 	flags.StringVar(&f.file, "config", "", "configuration file ("+config.EnvConfig+")")
 	flags.StringArrayVar(&f.models, "model", nil, "a model, as NAME=SOURCE[,key=value...]; may be repeated ("+
 		config.EnvModels+")")
-	for _, s := range config.Settings() {
+	for _, s := range serverSettings() {
 		doc := s.Text() + " (" + s.Env + ")"
 		switch {
 		case s.Switch:
@@ -359,7 +363,7 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 		return cfg, err
 	}
 	var wrong []error
-	for _, s := range config.Settings() {
+	for _, s := range serverSettings() {
 		flag := f.flags.Lookup(s.Flag)
 		if !flag.Changed {
 			continue
@@ -458,7 +462,7 @@ func (f *flagSettings) root(cfg *server.Config, m workers.Config) error {
 // withFlagNames replaces names of settings in err by the user's input: flags, --model, or the argument SOURCE.
 func (f *flagSettings) withFlagNames(cfg server.Config, err error) error {
 	names := map[string]string{}
-	for _, s := range config.Settings() {
+	for _, s := range serverSettings() {
 		if f.flags.Changed(s.Flag) {
 			names[s.Path] = "--" + s.Flag
 		}

@@ -45,7 +45,7 @@ func foldSettings(c *cobra.Command) {
 // settingsHelp returns the usage of a command with settings; all = with every setting.
 func settingsHelp(c *cobra.Command, all bool) string {
 	settings := map[string]bool{}
-	for _, s := range config.Settings() {
+	for _, s := range serverSettings() {
 		settings[s.Flag] = true
 	}
 	var first pflag.FlagSet
@@ -95,7 +95,7 @@ func settingsHelp(c *cobra.Command, all bool) string {
 // sectionNames returns the names of the configuration's sections with several settings, in the order of the file.
 func sectionNames() (names []string) {
 	count := map[string]int{}
-	for _, s := range config.Settings() {
+	for _, s := range serverSettings() {
 		section, _, nested := strings.Cut(s.Path, ".")
 		if !nested {
 			continue
