@@ -35,7 +35,11 @@ func main() {
 // run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or the status of a style.StatusError. Errors
 // are written to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
-	root := newRoot()
+	return execute(ctx, newRoot(), args, stderr)
+}
+
+// execute is run with a root command.
+func execute(ctx context.Context, root *cobra.Command, args []string, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetErr(stderr)
 	c, err := root.ExecuteContextC(ctx)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
+const testVersion = "v1.2.3"
+
 // runsMain is the variable that makes the test binary run as the program itself.
 const runsMain = "TEST_BINARY_RUNS_MAIN"
 
@@ -26,9 +29,15 @@ var scratch string // a folder for all tests
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runsMain) != "" {
-		version, completeTime = "v1.2.3", time.Minute
+		version, completeTime = testVersion, time.Minute
 		main()
 	}
+	for _, e := range os.Environ() { // of commands in this process
+		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "MILLRACE_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	version, completeTime = testVersion, time.Minute
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "millrace-cmd-")
 		if err != nil {
@@ -67,10 +76,30 @@ func status(t *testing.T, err error) int {
 	return 0
 }
 
+// inThisProcess are commands that ask a server or write files. Such a command runs in the process of the tests, which
+// takes a tenth of the processor time of a new process. Other commands change their process, or run models in it.
+var inThisProcess = []string{"__complete", "api-schema", "bench", "config", "data", "examples", "health", "infer",
+	"init", "keys", "log-level", "man", "models", "stream", "streams", "tasks", "version"}
+
 // millrace runs the program to its end.
 func millrace(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	if len(args) > 0 && slices.Contains(inThisProcess, args[0]) {
+		return executed(t, args...)
+	}
 	return finish(t, command(t, args...))
+}
+
+// executed runs a command to its end in the process of the tests.
+func executed(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs safeBuffer
+	root := newRoot()
+	root.SetIn(strings.NewReader(""))
+	root.SetOut(&out)
+	args = append([]string{}, args...) // for nil, cobra takes the arguments of the tests
+	code = execute(t.Context(), root, args, &errs)
+	return out.String(), errs.String(), code
 }
 
 func finish(t *testing.T, c *exec.Cmd) (stdout, stderr string, code int) {

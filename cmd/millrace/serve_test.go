@@ -135,7 +135,7 @@ func TestWrongUsage(t *testing.T) {
 		{"check a b", "takes [SOURCE]"},
 		{"version extra", "extra"},
 	} {
-		out, stderr, code := millrace(t, strings.Fields(c.args)...)
+		out, stderr, code := executed(t, strings.Fields(c.args)...)
 		if code != 2 || out != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
 			t.Errorf("%s: exit status %d, %q\n%s\nwant %q", c.args, code, out, stderr, c.want)
 		}
@@ -143,17 +143,17 @@ func TestWrongUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	out, _, code := millrace(t)
+	out, _, code := executed(t)
 	for _, name := range []string{"serve", "demo", "stream", "infer", "models", "check", "bench", "version"} {
 		if code != 0 || !strings.Contains(out, "\n  "+name) {
 			t.Errorf("exit status %d, and no %s in\n%s", code, name, out)
 		}
-		if help, _, code := millrace(t, name, "--help"); code != 0 ||
+		if help, _, code := executed(t, name, "--help"); code != 0 ||
 			!strings.Contains(help, "Examples:\n  millrace "+name) {
 			t.Errorf("%s --help: exit status %d\n%s", name, code, help)
 		}
 	}
-	out, _, code = millrace(t, "version")
+	out, _, code = executed(t, "version")
 	if code != 0 || !strings.HasPrefix(out, "millrace v1.2.3 ") {
 		t.Errorf("exit status %d, %q", code, out)
 	}

@@ -13,7 +13,7 @@ import (
 // is long.
 func TestHelpWithSettings(t *testing.T) {
 	for _, name := range []string{"serve", "run", "check", "doctor"} {
-		short, _, code := millrace(t, name, "--help")
+		short, _, code := executed(t, name, "--help")
 		if lines := strings.Count(short, "\n"); code != 0 || lines > 70 ||
 			!strings.Contains(short, "--model-repository") {
 			t.Errorf("%s --help: exit status %d, %d lines\n%s", name, code, lines, short)
@@ -21,7 +21,7 @@ func TestHelpWithSettings(t *testing.T) {
 		if strings.Contains(short, "--tracing-") {
 			t.Errorf("%s --help has settings of tracing", name)
 		}
-		all, stderr, code := millrace(t, name, "--help-all")
+		all, stderr, code := executed(t, name, "--help-all")
 		if code != 0 || stderr != "" {
 			t.Errorf("%s --help-all: exit status %d\n%s", name, code, stderr)
 		}
@@ -52,7 +52,7 @@ func TestSourceWithSettings(t *testing.T) {
 		{"serve " + file + ",python=a --python b", "--python: SOURCE has python already"},
 		{"serve --python b", "SOURCE, which is missing"},
 	} {
-		_, stderr, code := millrace(t, strings.Fields(c.args)...)
+		_, stderr, code := executed(t, strings.Fields(c.args)...)
 		if code != 2 || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit status %d\n%s", c.args, code, stderr)
 		}
@@ -71,7 +71,7 @@ func TestSourceWithSettings(t *testing.T) {
 		!strings.Contains(stderr, "fixed") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
-	doctor := command(t, "doctor", "--json", "--http", addr, "--grpc", "off")
+	doctor := withoutPrograms(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off"))
 	doctor.Env = append(doctor.Env, config.EnvAddr+"="+freeAddr(t))
 	found, code := diagnose(t, doctor)
 	if code != 1 {
