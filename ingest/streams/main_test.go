@@ -291,10 +291,25 @@ func (r *rig) over(name, state string) shown {
 	return s
 }
 
-// clip is a video of so many seconds, 10 frames each, 160x120 pixels, made with more options of ffmpeg.
+// clips are the videos of clip by its arguments.
+var clips struct {
+	sync.Mutex
+	made map[string][]byte
+}
+
+// clip is a video of so many seconds, 10 frames each, 160x120 pixels, made with more options of ffmpeg. The same video
+// is encoded once for all tests.
 func clip(t *testing.T, seconds int, options ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "clip.mp4")
+	path, key := filepath.Join(t.TempDir(), "clip.mp4"), fmt.Sprintf("%d %q", seconds, options)
+	clips.Lock()
+	defer clips.Unlock()
+	if made := clips.made[key]; made != nil {
+		if err := os.WriteFile(path, made, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
 	args := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i",
 		fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds)}, options...)
 	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, "-pix_fmt", "yuv420p", "-movflags", "+faststart",
@@ -302,6 +317,14 @@ func clip(t *testing.T, seconds int, options ...string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
 	}
+	made, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if clips.made == nil {
+		clips.made = map[string][]byte{}
+	}
+	clips.made[key] = made
 	return path
 }
 

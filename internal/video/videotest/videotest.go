@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"millrace/internal/testneeds"
@@ -32,8 +33,32 @@ var Codecs = []string{"h264", "vp8", "vp9", "av1"}
 // Luma is the brightness of all pixels of the n-th frame of Chunks.
 func Luma(n int) int { return 16 + 4*(n%50) }
 
+// encoded are the chunks by the arguments of Chunks: several tests of a package send the same chunks.
+var encoded struct {
+	sync.Mutex
+	chunks map[string][][]byte
+}
+
 // Chunks encodes n frames of w by h, each of one brightness; more are further arguments of the encoder.
-func Chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
+func Chunks(t testing.TB, codec string, w, h, n int, more ...string) (list [][]byte) {
+	t.Helper()
+	key := fmt.Sprintf("%s %d %d %d %q", codec, w, h, n, more)
+	encoded.Lock()
+	defer encoded.Unlock()
+	if encoded.chunks[key] == nil {
+		made := encode(t, codec, w, h, n, more...)
+		if encoded.chunks == nil {
+			encoded.chunks = map[string][][]byte{}
+		}
+		encoded.chunks[key] = made
+	}
+	for _, c := range encoded.chunks[key] {
+		list = append(list, bytes.Clone(c)) // tests change chunks
+	}
+	return list
+}
+
+func encode(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
 	t.Helper()
 	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*mod(N,50)':cb=128:cr=128", w, h)
 	out := filepath.Join(t.TempDir(), codec)
