@@ -54,9 +54,6 @@ func (g *Group) decodeHeavyFrames() {
 	defer g.heavyWait.Done()
 	prep, stages, err := g.newPreparerAndStages()
 	defer prep.close()
-	if err == nil {
-		prep.decoder.Pace = g.turns.Pace()
-	}
 	for err == nil {
 		select {
 		case g.decoders <- struct{}{}:

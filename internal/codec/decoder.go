@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"image"
 	"time"
-
-	"millrace/internal/processors"
 )
 
 // maxScratch bounds the scratch memory that a Decoder keeps between pictures and that no Memory counts: the excess,
@@ -30,9 +28,6 @@ type Decoder struct {
 	// Drawn is the time for resizing, converting and normalising in the last call of Decode, DecodeInfo or Convert,
 	// including decoding; 0 when the call failed earlier, or only copied.
 	Drawn time.Duration
-
-	// Pace, if not nil, slows decoding down. The pauses do not count in Limits.MaxTime.
-	Pace *processors.Pace
 
 	frame    []byte
 	axes     [maxAxes]axis
@@ -60,20 +55,8 @@ type Memory interface {
 // NewDecoder makes a Decoder with limits.
 func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
-// pause slows decoding down, and has the picture last as much longer as the pause. PNG and JPEG are paced between
-// rows, JPEG of several scans between rows of a scan, too. Other pictures that Go decodes are paced between two
-// reads of their bytes, and WebP of libwebp is not paced.
-func (d *Decoder) pause() {
-	if d.Pace == nil {
-		return
-	}
-	if took := d.Pace.Step(); !d.deadline.IsZero() {
-		d.deadline = d.deadline.Add(took)
-	}
-}
-
 // Close frees the scratch memory. Close may be called twice, and the Decoder may be used again afterwards.
-func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory, Pace: d.Pace} }
+func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory} }
 
 // Decode decodes the picture b into dst; len(dst) must be t.Size of the upright picture (Header returns the picture's
 // size). After an error dst may be partly written. Errors wrap ErrUnknown, ErrTruncated, ErrCorrupt, ErrUnsupported
@@ -110,9 +93,6 @@ func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed,
 	d.deadline = time.Time{}
 	if d.Limits.MaxTime > 0 {
 		d.deadline = time.Now().Add(d.Limits.MaxTime)
-	}
-	if d.Pace != nil {
-		d.Pace.Start()
 	}
 	if err := d.decode(b, &j); err != nil {
 		if errors.Is(err, ErrSlow) {

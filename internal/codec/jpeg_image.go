@@ -33,14 +33,13 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	return d.drawImage(m, j)
 }
 
-// timedReader ends decoding at the deadline, and pauses, between two reads.
+// timedReader ends decoding at the deadline, between two reads.
 type timedReader struct {
 	r io.Reader
 	d *Decoder
 }
 
 func (t *timedReader) Read(b []byte) (int, error) {
-	t.d.pause()
 	if until := t.d.deadline; !until.IsZero() && time.Now().After(until) {
 		return 0, ErrSlow
 	}

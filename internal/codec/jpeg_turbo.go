@@ -31,9 +31,7 @@ struct mr_state {
 	struct jpeg_progress_mgr progress;
 	jmp_buf failed;
 	int outcome;
-	long long until; // nanoseconds; 0 is no limit
-	const unsigned *others; // see Pace; NULL = there is none
-	long long since, slice, pause;
+	long long until; // nanoseconds; with a limit only
 	char *text;      // the library's message, JMSG_LENGTH_MAX bytes
 };
 
@@ -66,18 +64,7 @@ static void mr_message(j_common_ptr c, int level) {
 // Called for each row of blocks of each scan, and for each row of pixels.
 static void mr_progress(j_common_ptr c) {
 	struct mr_state *s = (struct mr_state *)c->err;
-	long long now = mr_now();
-	if (s->others && now - s->since >= s->slice) { // as Pace.Step does
-		if (__atomic_load_n(s->others, __ATOMIC_RELAXED)) {
-			struct timespec t = {s->pause / 1000000000, s->pause % 1000000000};
-			nanosleep(&t, NULL);
-		}
-		s->since = mr_now();
-		if (s->until)
-			s->until += s->since - now;
-		now = s->since;
-	}
-	if (s->until && now > s->until) {
+	if (mr_now() > s->until) {
 		s->outcome = MR_SLOW;
 		longjmp(s->failed, 1);
 	}
@@ -92,12 +79,11 @@ static void mr_start(struct mr_state *s, char *text) {
 	s->text = text;
 }
 
-// limit is in nanoseconds, 0 for none; others, slice and pause are of Pace, NULL for none. memory bounds the
-// coefficients of a picture of several scans, in bytes: the library has no bound of its own.
+// limit is in nanoseconds, 0 for none. memory bounds the coefficients of a picture of several scans, in bytes: the
+// library has no bound of its own.
 static int mr_decode(const unsigned char *src, unsigned long n, int fullw, int fullh,
                      unsigned char *dst, int w, int pitch, int height, int shrink, int space,
-                     long long limit, long memory, const unsigned *others,
-                     long long slice, long long pause, char *text) {
+                     long long limit, long memory, char *text) {
 	struct mr_state s;
 	struct jpeg_decompress_struct d;
 	mr_start(&s, text);
@@ -108,12 +94,10 @@ static int mr_decode(const unsigned char *src, unsigned long n, int fullw, int f
 	}
 	memset((char *)&d + sizeof d.err, 0, sizeof d - sizeof d.err); // so that it can be destroyed
 	jpeg_create_decompress(&d);
-	if (limit > 0 || others)
+	if (limit > 0) {
 		d.progress = &s.progress;
-	s.since = mr_now();
-	if (limit > 0)
-		s.until = s.since + limit;
-	s.others = others, s.slice = slice, s.pause = pause;
+		s.until = mr_now() + limit;
+	}
 	jpeg_mem_src(&d, src, n);
 	jpeg_read_header(&d, TRUE);
 	d.scale_num = 1;
@@ -269,15 +253,10 @@ func (d *Decoder) turbo(b []byte, info Info, dst []byte, w, pitch, h, f int, spa
 	if !d.deadline.IsZero() {
 		limit = max(time.Until(d.deadline), 1)
 	}
-	var others *C.uint
-	var slice, pause C.longlong
-	if p := d.Pace; p != nil {
-		others, slice, pause = (*C.uint)(unsafe.Pointer(p.Late)), C.longlong(p.Slice), C.longlong(p.Pause)
-	}
 	var text [C.JMSG_LENGTH_MAX]byte
 	rc := C.mr_decode((*C.uchar)(unsafe.SliceData(b)), C.ulong(len(b)), C.int(info.Width), C.int(info.Height),
 		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(pitch), C.int(h), C.int(f), space,
-		C.longlong(limit), C.long(info.jpegMemory), others, slice, pause, (*C.char)(unsafe.Pointer(&text)))
+		C.longlong(limit), C.long(info.jpegMemory), (*C.char)(unsafe.Pointer(&text)))
 	message := func() string { return string(text[:bytes.IndexByte(text[:], 0)]) }
 	switch rc {
 	case 0:

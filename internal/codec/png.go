@@ -329,7 +329,6 @@ func (r *pngReader) readRow() []byte {
 	if !r.readRaw() {
 		return nil
 	}
-	r.input.d.pause()
 	raw := r.raw[k]
 	unfilter(raw[0], raw[1:], r.raw[1-k][1:], max(1, r.info.pngDepth*pngSamples[r.info.pngColor]/8))
 	if r.direct {

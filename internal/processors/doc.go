@@ -14,13 +14,10 @@
 //     processors. Row "WebSocket echo" (-rows ws).
 //   - Turns.Begin, Turns.End: long computations of requests run one less at once than there are processors. Row
 //     "attackers: json" (-rows attacks).
-//   - Turns.Occupy: the decoding of a large picture takes a processor from the turns. Row "all attackers" (-rows
-//     attack). The pause after a turn has shown no gain on a busy machine.
-//   - Pace: the decoding of a large picture pauses while goroutines or threads wait for a processor. Row "all
-//     attackers" on a quiet machine; no gain on a busy machine.
+//   - Turns.Occupy, and the pause after a turn: the decoding of a large picture takes a processor from the turns. Row
+//     "all attackers" (-rows attack).
 //   - Heap: the memory limit of Go's runtime from the memory budget (TestUnreadAnswersInLittleMemory, -rows unread).
-//     A reserve, so that the collector of a small heap runs seldom: row "REST tensor, 1 KB" on a quiet machine; no
-//     gain on a busy machine.
+//     A reserve, so that the collector of a small heap runs seldom: row "REST tensor, 1 KB" (-rows rest).
 //
 // docs/adr/011-processors.md and docs/adr/029-hostile-clients.md have the figures. The fair queue of large pictures
 // is in package batching, since the queue holds tokens of streams.

@@ -2,7 +2,6 @@ package processors
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,18 +15,15 @@ const pause = time.Millisecond
 // Turns has long computations take turns, so that one processor is left to all short steps. A nil Turns lets each
 // computation run at once. The methods are safe for concurrent use.
 type Turns struct {
-	count    int            // of processors
-	late     *atomic.Uint32 // see Pace
+	count    int // of processors
 	mu       sync.Mutex
-	occupied int         // processors, by Occupy
-	timer    *time.Timer // of look
-	slept    time.Time   // the start of the timer
-	running  int         // computations, and the pauses after computations
+	occupied int // processors, by Occupy
+	running  int // computations, and the pauses after computations
 	waiting  []chan struct{}
 }
 
 // NewTurns returns the turns for a number of processors.
-func NewTurns(count int) *Turns { return &Turns{count: count, late: new(atomic.Uint32)} }
+func NewTurns(count int) *Turns { return &Turns{count: count} }
 
 // Count returns the number of processors; for nil Turns, of the processors that the process may use.
 func (t *Turns) Count() int {
@@ -103,42 +99,12 @@ func (t *Turns) Occupy() (free func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.occupied++
-	if t.occupied == 1 {
-		t.slept = time.Now()
-		t.timer = time.AfterFunc(sleep, t.look)
-	}
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.occupied--; t.occupied == 0 {
-			t.timer.Stop()
-			t.late.Store(0)
-		}
+		t.occupied--
 		t.admit()
 	}
-}
-
-// A goroutine that a timer starts after sleep begins at most tolerance later when no goroutine waits for a processor.
-const (
-	sleep     = 2 * time.Millisecond
-	tolerance = time.Millisecond / 2
-)
-
-// look measures whether goroutines wait for a processor, again and again while processors are occupied.
-func (t *Turns) look() {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.occupied == 0 {
-		return
-	}
-	late := uint32(0)
-	if now.Sub(t.slept) > sleep+tolerance {
-		late = 1
-	}
-	t.late.Store(late)
-	t.slept = time.Now()
-	t.timer.Reset(sleep)
 }
 
 // Running returns how many computations run, or pause after a run.

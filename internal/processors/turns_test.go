@@ -129,29 +129,11 @@ func TestOccupiedNoMore(t *testing.T) {
 	})
 }
 
-// Pace pauses while another goroutine keeps the only processor, and never when no processor is occupied.
-func TestLate(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	turns := NewTurns(1)
-	pace := turns.Pace()
-	free := turns.Occupy()
-	pace.Start()
-	for begun := time.Now(); pace.Step() < pacePause; {
-		if time.Since(begun) > time.Minute {
-			t.Fatal("no goroutine has waited")
-		}
-	}
-	free()
-	if turns.late.Load() != 0 {
-		t.Error("goroutines wait for a processor that is not occupied")
-	}
-}
-
-// Nil turns let each computation run, and pace none.
+// Nil turns let each computation run.
 func TestNilTurns(t *testing.T) {
 	var turns *Turns
 	turns.Occupy()()
-	if turns.Begin(LongText) || turns.Pace() != nil {
+	if turns.Begin(LongText) {
 		t.Error("a computation waits for a turn that nobody gives")
 	}
 }
