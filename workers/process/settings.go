@@ -15,13 +15,14 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name:     "process",
-		Doc:      "an executable that speaks the protocol of docs/process.md, in a child process",
-		New:      func() workers.Worker { return NewWorker(commandOf) },
-		Settings: func() any { return new(settings) },
-		Loads:    executable,
-		Memory:   Memory(),
-		Ahead:    true,
+		Name:       "process",
+		Doc:        "an executable that speaks the protocol of docs/process.md, in a child process",
+		New:        func() workers.Worker { return NewWorker(commandOf) },
+		Settings:   func() any { return new(settings) },
+		Loads:      executable,
+		Memory:     Memory(),
+		Ahead:      true,
+		HostParams: []string{"command", "args", "env", "instance_env", "dir", "cores"},
 	})
 }
 

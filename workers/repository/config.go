@@ -176,6 +176,11 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 			note("%s", field)
 			return
 		}
+		if present, has := cfg.Params[name]; request && (f.File || slices.Contains(kind.HostParams, name)) &&
+			!(has && fmt.Sprint(present) == fmt.Sprint(value)) {
+			err = stream.Errorf(stream.InvalidArgument, field, "can only be set in the server's configuration")
+			return
+		}
 		if e := f.Set(fmt.Sprint(value)); e != nil {
 			err = stream.Errorf(stream.InvalidArgument, field, "%w", e)
 			return

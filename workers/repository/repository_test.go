@@ -19,9 +19,11 @@ import (
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
+	_ "millrace/workers/container"
 	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/onnx"
+	_ "millrace/workers/process"
 	_ "millrace/workers/python"
 	_ "millrace/workers/remote"
 	"millrace/workers/repository"
@@ -713,6 +715,46 @@ func TestSentRemote(t *testing.T) {
 	} {
 		if def, err := r.Find("far", try.known, try.how); stream.CodeOf(err) != stream.PermissionDenied {
 			t.Errorf("%s: %+v, %v", name, def, err)
+		}
+	}
+}
+
+// TestSentHostParams: a configuration from a load request sets no parameter of the machine: programs, folders, images.
+// The values of the server's configuration may be repeated.
+func TestSentHostParams(t *testing.T) {
+	r := newRig(t, map[string]string{"stored/1/model.onnx": small})
+	cfg, err := config.Parse([]byte(`models:
+  - {name: image, source: "container://localhost/a:1", container: {memory: 64MiB}}
+  - {name: program, source: process, command: /bin/true}
+  - {name: service, source: python, venv: /packages}`), "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]*workers.Definition{}
+	for _, m := range cfg.Models {
+		known[m.Name] = &workers.Definition{Versions: []workers.Config{m.WithDefaults()}}
+	}
+	for _, c := range []struct{ model, backend, name, value string }{
+		{"image", "container", "container.model", "/etc"}, {"image", "container", "container.gpus", "all"},
+		{"image", "container", "container.memory", "8GiB"}, {"image", "container", "container.serve.port", "80"},
+		{"program", "process", "command", "/bin/sh"}, {"program", "process", "args", "-c"},
+		{"program", "process", "env", "A=b"}, {"program", "process", "dir", "/"},
+		{"service", "python", "python", "/bin/sh"}, {"service", "python", "venv", "/other"},
+		{"service", "python", "dir", "/"},
+		{"stored", "process", "command", "/bin/sh"}, {"stored", "container", "container.image", "localhost/b:1"},
+	} {
+		sent := fmt.Appendf(nil, `{"backend": %q, "parameters": {%q: {"string_value": %q}}}`, c.backend, c.name, c.value)
+		def, err := r.repo.Find(c.model, known[c.model], workers.Load{Config: sent})
+		if err == nil || !strings.Contains(err.Error(), "parameters."+c.name+": can only be set in the server's") {
+			t.Errorf("%s of %s: %+v, %v", c.name, c.model, def, err)
+		}
+	}
+	for model, same := range map[string]string{
+		"image":   `{"parameters": {"container.memory": {"string_value": "67108864"}}}`,
+		"program": `{"parameters": {"command": {"string_value": "/bin/true"}}}`,
+	} {
+		if _, err := r.repo.Find(model, known[model], workers.Load{Config: []byte(same)}); err != nil {
+			t.Errorf("%s: %v", model, err)
 		}
 	}
 }
