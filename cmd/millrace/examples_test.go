@@ -373,9 +373,9 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 	return string(out)
 }
 
-// A server and its configuration yield the same document. The document of one model has no part of other models, and
-// has all parts that it refers to. (A library that checks the document, as server/tests/service does, would compile its
-// schemas at each start of this test binary.)
+// A server and its configuration yield the same document. The document of a model has every part to which the
+// document refers, and no part of another model. (A library that checks the document, as server/tests/service does,
+// would compile schemas at each start of this test binary.)
 func TestAPISchema(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "millrace.yaml")
 	if err := os.WriteFile(file, []byte("models: [{name: eyes, source: motion}, {name: same, source: identity}]\n"),

@@ -36,8 +36,8 @@ var floor = map[string]int{
 	"tools":                  11, // a separate module
 }
 
-// plugins are the folders whose subfolders never import each other, so that each can be added or removed alone. The
-// value lists subfolders that are not plugins but shared by all plugins.
+// plugins are folders with independent subfolders: a subfolder never imports a sibling, and can be added or removed
+// alone. The value lists the shared subfolders, which every plugin may import.
 var plugins = map[string][]string{
 	"compat":  {"style"},
 	"ingest":  {"sources", "sinks", "decoders", "frames", "inference", "shm"},
