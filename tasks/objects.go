@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,12 +67,19 @@ func (o *objects) Delete(ctx context.Context, prefix string) error {
 	return errors.Join(o.files.Delete(ctx, prefix), o.S3.Delete(ctx, prefix))
 }
 
-// Folders implements blob.Lister.
+// isTaskFolder reports whether a key is of the folder of a task.
+func isTaskFolder(key string) bool {
+	id := path.Base(key)
+	return CheckID(id) == nil && key == folder(id)
+}
+
+// Folders implements blob.Lister. Objects that are of no task are left out: others may use the bucket, too.
 func (o *objects) Folders(ctx context.Context) ([]blob.Folder, error) {
 	found, err := o.S3.Folders(ctx)
 	if err != nil {
 		return nil, err
 	}
+	found = slices.DeleteFunc(found, func(f blob.Folder) bool { return !isTaskFolder(f.Key) })
 	places := make(map[string]int, len(found))
 	for i, f := range found {
 		places[f.Key] = i
@@ -138,7 +146,7 @@ func openBlobs(ctx context.Context, folder string, o blobsOptions) (Blobs, error
 	if o.files.Shared {
 		before = before.Add(-orphanAge)
 	}
-	return &objects{s3, files}, s3.AbortUnfinished(ctx, before)
+	return &objects{s3, files}, s3.AbortUnfinished(ctx, before, isTaskFolder)
 }
 
 // binding makes a data folder and a prefix of a bucket a pair, since blobs without a record in the folder are removed.

@@ -310,6 +310,21 @@ func TestObjectsPairs(t *testing.T) {
 	if got := of.Objects("tasks"); !slices.Equal(got, before) {
 		t.Errorf("the objects: %v, before: %v", got, before)
 	}
+	// Later objects of others below the prefix stay, and are no faults of the folder.
+	if err := os.MkdirAll(of.Path("tasks/p/photos/2026"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	photo := of.Path("tasks/p/photos/2026/a.jpg")
+	if err := os.WriteFile(photo, []byte("of others"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openObjects(t, first, o).Close()
+	if b, err := os.ReadFile(photo); err != nil || string(b) != "of others" {
+		t.Errorf("an object of others: %q, %v", b, err)
+	}
+	if report, err := CheckData(t.Context(), first, o); err != nil || len(report.Problems) != 0 {
+		t.Errorf("the check: %+v, %v", report, err)
+	}
 	wrong := bucket(of)
 	wrong.S3.SecretKey = "x"
 	if _, err := OpenData(t.Context(), first, true, wrong); !blob.IsRefused(err) {

@@ -117,6 +117,14 @@ func (s *S3) String() string {
 	return "s3://" + path.Join(s.o.Bucket, s.o.Prefix) + " at " + s.o.Endpoint
 }
 
+// prefix returns the begin of the names of all objects.
+func (s *S3) prefix() string {
+	if s.o.Prefix == "" {
+		return ""
+	}
+	return s.o.Prefix + "/"
+}
+
 // object returns the name of the object of a key that checkKey has accepted.
 func (s *S3) object(key string) string { return path.Join(s.o.Prefix, key) }
 
@@ -224,10 +232,7 @@ func (s *S3) Delete(ctx context.Context, prefix string) error {
 
 // Folders implements Lister.
 func (s *S3) Folders(ctx context.Context) (found []Folder, err error) {
-	prefix := ""
-	if s.o.Prefix != "" {
-		prefix = s.o.Prefix + "/"
-	}
+	prefix := s.prefix()
 	places := map[string]int{}
 	list := minio.ListObjectsOptions{Prefix: prefix, Recursive: true}
 	for o := range s.client.ListObjectsIter(ctx, s.o.Bucket, list) {
@@ -251,17 +256,15 @@ func (s *S3) Folders(ctx context.Context) (found []Folder, err error) {
 	return found, ctx.Err()
 }
 
-// AbortUnfinished removes the parts of transfers from before a time, which a process has left that was killed.
-func (s *S3) AbortUnfinished(ctx context.Context, before time.Time) error {
-	prefix := s.o.Prefix
-	if prefix != "" {
-		prefix += "/"
-	}
+// AbortUnfinished removes the parts of transfers from before a time, which a process has left that was killed. Only
+// transfers to blobs directly in a folder for which own is true are removed: others may use the bucket, too.
+func (s *S3) AbortUnfinished(ctx context.Context, before time.Time, own func(folder string) bool) error {
+	prefix := s.prefix()
 	for u := range s.client.ListIncompleteUploads(ctx, s.o.Bucket, prefix, true) {
 		if u.Err != nil {
 			return s.failed(ctx, u.Err)
 		}
-		if u.Initiated.After(before) {
+		if u.Initiated.After(before) || !own(path.Dir(strings.TrimPrefix(u.Key, prefix))) {
 			continue
 		}
 		if err := s.client.AbortMultipartUpload(ctx, s.o.Bucket, u.Key, u.UploadID); err != nil &&

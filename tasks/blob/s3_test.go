@@ -223,10 +223,15 @@ func TestS3Parts(t *testing.T) {
 	if _, err := s.client.NewMultipartUpload(t.Context(), "tasks", "a/b/7f/a/input", o); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AbortUnfinished(t.Context(), time.Now().Add(-time.Hour)); err != nil || unfinished(t, s) != 1 {
+	own, others := func(folder string) bool { return folder == "7f/a" }, func(string) bool { return false }
+	young, old := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if err := s.AbortUnfinished(t.Context(), young, own); err != nil || unfinished(t, s) != 1 {
 		t.Errorf("young transfers: %v, %d are left", err, unfinished(t, s))
 	}
-	if err := s.AbortUnfinished(t.Context(), time.Now().Add(time.Hour)); err != nil || unfinished(t, s) != 0 {
+	if err := s.AbortUnfinished(t.Context(), old, others); err != nil || unfinished(t, s) != 1 {
+		t.Errorf("transfers of others: %v, %d are left", err, unfinished(t, s))
+	}
+	if err := s.AbortUnfinished(t.Context(), old, own); err != nil || unfinished(t, s) != 0 {
 		t.Errorf("old transfers: %v, %d are left", err, unfinished(t, s))
 	}
 	var before, after runtime.MemStats
