@@ -2,8 +2,10 @@ package tasks
 
 import (
 	"context"
+	"sync"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 )
 
@@ -13,15 +15,17 @@ import (
 func (s *Store) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	leftovers := time.NewTicker(leftoverPause)
-	defer leftovers.Stop()
+	var deleting sync.WaitGroup
+	deleting.Go(func() {
+		for ctxio.Sleep(ctx, leftoverPause) {
+			s.deleteLeftovers(ctx)
+		}
+	})
+	defer deleting.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-leftovers.C:
-			s.deleteLeftovers(ctx)
-			continue
 		case <-s.index.deadlineSignal:
 		case <-timer.C:
 		}
@@ -65,6 +69,9 @@ func (s *Store) applyDeadline(ctx context.Context, t Task, revision uint64, now 
 	switch {
 	case t.State.Ended():
 		err := s.remove(ctx, t, revision)
+		if err == nil {
+			return s.deleteExpired(ctx, folder(t.ID))
+		}
 		if err == errStale {
 			_, _, err = s.refresh(ctx, t.ID)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -240,6 +241,43 @@ func TestObjectsAway(t *testing.T) {
 	waitFor(t, func() bool { now, _ := d.Get(late.ID); return now.State == Finished })
 	if err := <-opened; err == nil || !strings.Contains(err.Error(), "of another data folder") {
 		t.Errorf("a start without the S3 server: %v", err)
+	}
+}
+
+// TestObjectsSilent: a connected S3 server that does not answer holds up no lease. The objects of a task whose
+// retention is over are removed when the server answers.
+func TestObjectsSilent(t *testing.T) {
+	of := s3test.Start(t, "tasks")
+	o := bucket(of)
+	o.Lease, o.Retention = 500*time.Millisecond, time.Millisecond
+	d := openObjects(t, t.TempDir(), o)
+	r := &rig{Store: d.Store, t: t}
+	gone := r.submit(Task{Model: "gone"}, "x")
+	if _, err := d.Cancel(t.Context(), gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	runs := r.submit(Task{Model: "m"}, "runs")
+	if _, err := d.ClaimRemote(t.Context(), "a", "b", onlyModel("m").Serves); err != nil {
+		t.Fatal(err)
+	}
+	of.Stop()
+	silent, err := net.Listen("tcp", strings.TrimPrefix(of.Endpoint, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	waitFor(t, func() bool { _, err := d.Get(gone.ID); return coded.CodeOf(err) == coded.NotFound })
+	waitFor(t, func() bool { now, _ := d.Get(runs.ID); return now.State == Queued })
+	stop()
+	running.Wait()
+	if err := silent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	of.Run()
+	if d.deleteLeftovers(t.Context()) || !slices.Equal(objectsOf(of), []string{"p/" + inputKey(runs.ID)}) {
+		t.Errorf("the objects: %v", objectsOf(of))
 	}
 }
 

@@ -54,7 +54,8 @@ type Store struct {
 	index      index
 	submitting map[string]int // submissions in progress, by owner
 	refusedIDs []string       // of submissions that the disk has refused
-	leftovers  []string       // keys that could not be deleted while the S3 server was away
+	leftovers  []string       // keys of blobs to delete later
+	notDeleted bool           // the newest deletion has failed, and the log has the error
 }
 
 // Blobs keep the files of a Store.
@@ -239,12 +240,12 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 		return Task{}, false, err
 	}
 	if t.Input.Info, err = w.Commit(); err != nil {
-		return Task{}, false, errors.Join(err, s.blobs.Delete(context.WithoutCancel(ctx), folder(t.ID)))
+		return Task{}, false, errors.Join(err, s.deleteBlobs(context.WithoutCancel(ctx), folder(t.ID)))
 	}
 	if t.Key != "" {
 		old, there, err := s.reserveKey(ctx, &t)
 		if there || err != nil {
-			return old, there, errors.Join(err, s.blobs.Delete(context.WithoutCancel(ctx), folder(t.ID)))
+			return old, there, errors.Join(err, s.deleteBlobs(context.WithoutCancel(ctx), folder(t.ID)))
 		}
 	}
 	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t))
@@ -276,7 +277,7 @@ func (s *Store) createFailed(ctx context.Context, id string, err error) error {
 	if !errors.As(err, &api) {
 		return unavailable(ctx, err)
 	}
-	return errors.Join(unavailable(ctx, err), s.blobs.Delete(context.WithoutCancel(ctx), folder(id)))
+	return errors.Join(unavailable(ctx, err), s.deleteBlobs(context.WithoutCancel(ctx), folder(id)))
 }
 
 // admit takes a place for a submission, until release. Errors: Overloaded, or the error of Submission.Admit.
@@ -567,6 +568,9 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 			return coded.Errorf(coded.Conflict, "", "the task runs: cancel the task first")
 		}
 		err := s.remove(ctx, t, revision)
+		if err == nil {
+			return s.deleteBlobs(ctx, folder(id))
+		}
 		if !errors.Is(err, errStale) {
 			return err
 		}
@@ -576,7 +580,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	}
 }
 
-// remove deletes one revision of a task, with its files. Errors: errStale.
+// remove deletes the record of one revision of a task. The caller deletes the files. Errors: errStale.
 func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 	err := s.kv.Purge(ctx, taskPrefix+t.ID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
 	if revisionConflict(err) {
@@ -593,50 +597,7 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 			return unavailable(ctx, err)
 		}
 	}
-	return s.deleteBlobs(ctx, folder(t.ID))
-}
-
-// maxLeftovers bounds the keys that are deleted later; the next start removes the others.
-const maxLeftovers = 100_000
-
-// leftoverPause is the time between two tries to delete leftovers.
-const leftoverPause = 30 * time.Second
-
-// deleteBlobs deletes the blobs of a deleted task. While the S3 server is away, Run deletes the blobs later.
-func (s *Store) deleteBlobs(ctx context.Context, key string) error {
-	err := s.blobs.Delete(ctx, key)
-	if !errors.Is(err, blob.ErrAway) {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.leftovers) == 0 {
-		s.opts.Log.Warn("the blobs of deleted tasks cannot be removed yet: trying again", "error", err)
-	}
-	if len(s.leftovers) < maxLeftovers {
-		s.leftovers = append(s.leftovers, key)
-	}
 	return nil
-}
-
-// deleteLeftovers deletes blobs that could not be deleted before, and reports whether some are left.
-func (s *Store) deleteLeftovers(ctx context.Context) (left bool) {
-	for ctx.Err() == nil {
-		s.mu.Lock()
-		if len(s.leftovers) == 0 {
-			s.mu.Unlock()
-			return false
-		}
-		key := s.leftovers[len(s.leftovers)-1]
-		s.mu.Unlock()
-		if err := s.blobs.Delete(ctx, key); err != nil {
-			return true
-		}
-		s.mu.Lock()
-		s.leftovers = slices.DeleteFunc(s.leftovers, func(of string) bool { return of == key })
-		s.mu.Unlock()
-	}
-	return true
 }
 
 // revisionConflict reports whether the bucket has refused a change because the key has a later revision.
