@@ -259,6 +259,8 @@ func TestArchiveDamaged(t *testing.T) {
 		{"no result", replace(`"result":`, `"result":null,"error":null,"input":`), "finished without a result"},
 		{"a name out of the folder", replace(`"name":"log-1.0"`, `"name":"log-1.0/../x"`), "lists the file"},
 		{"another name of a log", replace(`"name":"log-1.0"`, `"name":"log-01.0"`), "lists the file"},
+		{"a log of no attempt", replace(`"name":"log-1.0"`, `"name":"log-2.0"`), "lists the file"},
+		{"an endless log", replace(`"name":"log-1.0"`, `"name":"log-1.9223372036854775807"`), "lists the file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

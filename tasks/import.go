@@ -273,8 +273,8 @@ func (m *imports) check(name string, a *archivedTask) error {
 	for i, b := range a.Blobs {
 		var p segment
 		n, _ := fmt.Sscanf(b.Name, logPrefix+"%d.%d", &p.attempt, &p.number)
-		isSegment := n == 2 && b.Name == path.Base(p.key(t.ID)) && p.attempt > 0 && p.number >= 0 &&
-			b.Size >= 0 && b.Size <= segmentSize
+		isSegment := n == 2 && b.Name == path.Base(p.key(t.ID)) && p.attempt > 0 && p.attempt <= t.Attempt &&
+			p.number >= 0 && p.number < maxSegments && b.Size >= 0 && b.Size <= segmentSize
 		if i < len(want) && (b.Name != want[i].Name || b.Info != want[i].Info) || i >= len(want) && !isSegment ||
 			seen[b.Name] || len(b.SHA256) != 2*sha256.Size || strings.Trim(b.SHA256, "0123456789abcdef") != "" {
 			return wrong(fmt.Sprintf("lists the file %.80q, which an export does not write", b.Name))

@@ -20,6 +20,7 @@ import (
 const (
 	segmentSize     = 512 << 10 // bytes of a segment: a log has at most twice as many
 	keptLogAttempts = 3         // logs of so many attempts are kept
+	maxSegments     = 1 << 40   // in the log of an attempt: offsets fit into int64
 )
 
 // LogPosition is a place in the logs of a task. The zero value is the begin.
