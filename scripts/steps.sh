@@ -90,7 +90,7 @@ in_tools() { (cd tools && "$@"); }
 packages() { go list -tags "$tags" ./... | grep -E "^millrace/($1)(/|\$)"; }
 
 # asking PACKAGE... prints the packages with tests that do more, or run at all, without -short.
-asks='testing[.]Short[(][)]|testbuild[.]Peer[(]|podmantest[.]Start[(]|s3test[.]Start[(]'
+asks='testing[.]Short[(][)]|testbuild[.]Peer[(]|podmantest[.]Start[(]|s3test[.]Start(TLS)?[(]'
 asking() {
     go list -tags "$tags" -f '{{.ImportPath}} {{.Dir}}' "$@" | while read -r package dir; do
         ! grep -qsE "$asks" "$dir"/*_test.go || echo "$package"
