@@ -129,7 +129,8 @@ and failed tasks, with inputs, results and logs. The SHA-256 of each input and r
 reads the file: on another machine, or into S3 (tasks.blobs).
 
 The file has neither unfinished uploads, whose number is printed, nor the folders of container models and of programs
-that were posted. FILE must not exist.`,
+that were posted. The file is not encrypted, and may have secrets: inputs, results, addresses of webhooks. FILE must
+not exist.`,
 		Example: "  millrace data export tasks.tar --data ./data\n" +
 			"  millrace data export - --config millrace.yaml | ssh new-host millrace data import - --data /srv/tasks",
 		Args: wrongUsage(cobra.ExactArgs(1)),
