@@ -71,6 +71,7 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 		return // an earlier revision, which the bucket reports late
 	case e == nil:
 		e = &entry{heapIndex: [3]int{-1, -1, -1}}
+		id = t.ID // the other string is a part of the bucket's message
 		x.tasks[id] = e
 		i, _ := slices.BinarySearch(x.ids, id)
 		x.ids = slices.Insert(x.ids, i, id)
