@@ -4,8 +4,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -112,6 +114,7 @@ func TestImage(t *testing.T) {
 		t.Error("equal parts give other images")
 	}
 
+	digest := func(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 	_, parts := untar(t, first.Bytes())
 	blobOf := func(digest string) []byte { return parts["blobs/"+strings.Replace(digest, ":", "/", 1)] }
 	for name, data := range parts {
@@ -119,6 +122,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("%s has another digest", name)
 		}
 	}
+	type blob struct{ Digest string }
 	var index, manifest struct {
 		Manifests, Layers []blob
 		Config            blob

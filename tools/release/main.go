@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"millrace/internal/cyclonedx"
 )
 
 const usage = `usage: millrace-release licenses | notices | sbom VERSION | image ...
@@ -182,68 +183,25 @@ func notices(out io.Writer, list []module) error {
 	return nil
 }
 
-// component is a component of CycloneDX.
-type component struct {
-	Type     string    `json:"type"`
-	Ref      string    `json:"bom-ref"`
-	Name     string    `json:"name"`
-	Version  string    `json:"version"`
-	PURL     string    `json:"purl,omitempty"`
-	Licences []license `json:"licenses,omitempty"`
-}
-
-type license struct {
-	Expression string `json:"expression"` // of SPDX
-}
-
-// licensed returns a component with a licence.
-func licensed(typ, name, version, purl, expression string) component {
-	c := component{Type: typ, Ref: name + "@" + version, Name: name, Version: version, PURL: purl}
-	if expression != "" {
-		c.Licences = []license{{expression}}
-	}
-	return c
-}
-
 // sbom writes the bill of materials: the Go modules, and the libraries in C in MILLRACE_LIBRARIES, each as
 // NAME=VERSION=SPDX with _ for the spaces of the expression.
 func sbom(out io.Writer, version string, list []module) error {
-	var parts []component
+	var parts []cyclonedx.Component
 	for _, m := range list {
 		typ := "library"
 		if m.Path == "std" {
 			typ = "framework"
 		}
-		parts = append(parts, licensed(typ, m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version, m.licence))
+		parts = append(parts, cyclonedx.New(typ, m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version, m.licence))
 	}
 	for _, lib := range strings.Fields(os.Getenv("MILLRACE_LIBRARIES")) {
 		f := strings.Split(lib, "=")
 		if len(f) != 3 {
 			return fmt.Errorf("MILLRACE_LIBRARIES: %q is not NAME=VERSION=SPDX", lib)
 		}
-		parts = append(parts, licensed("library", f[0], f[1], "pkg:generic/"+f[0]+"@"+f[1],
+		parts = append(parts, cyclonedx.New("library", f[0], f[1], "pkg:generic/"+f[0]+"@"+f[1],
 			strings.ReplaceAll(f[2], "_", " ")))
 	}
-	self := licensed("application", "millrace", version, "", "Apache-2.0")
-	refs := make([]string, 0, len(parts))
-	for _, p := range parts {
-		refs = append(refs, p.Ref)
-	}
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(map[string]any{
-		"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
-		"serialNumber": serial(version, refs),
-		"metadata":     map[string]any{"component": self},
-		"components":   parts,
-		"dependencies": []map[string]any{{"ref": self.Ref, "dependsOn": refs}},
-	})
-}
-
-// serial returns a UUID derived from the parts, so that equal sources give equal files.
-func serial(version string, refs []string) string {
-	h := sha256.Sum256([]byte(version + "\n" + strings.Join(refs, "\n")))
-	h[6], h[8] = h[6]&0x0f|0x50, h[8]&0x3f|0x80
-	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
+	self := cyclonedx.New("application", "millrace", version, "", "Apache-2.0")
+	return cyclonedx.Write(out, self, parts)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"millrace/internal/cyclonedx"
 )
 
 // The repository's own licence is recognised; a text without a licence is not, and fails the report.
@@ -50,7 +52,7 @@ func TestModules(t *testing.T) {
 	}
 	t.Setenv("MILLRACE_LIBRARIES", "libgcc=12.2.0=GPL-3.0-or-later_WITH_GCC-exception-3.1")
 	var bom struct {
-		Components []component `json:"components"`
+		Components []cyclonedx.Component `json:"components"`
 	}
 	first, second := new(bytes.Buffer), new(bytes.Buffer)
 	if err := sbom(first, "v1", list); err != nil {
