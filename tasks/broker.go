@@ -62,10 +62,10 @@ func (b *Broker) start() error {
 		why := cmp.Or(b.errs.newest(), "the log has the reason")
 		return diskError(b.folder, "the task store cannot be opened: "+why)
 	}
-	conn, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1))
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.Timeout(startTimeout))
 	if err != nil {
 		s.Shutdown()
-		return err
+		return fmt.Errorf("the task store in %s does not answer: %w", b.folder, err)
 	}
 	connected, err := newBroker(conn)
 	if err != nil {
