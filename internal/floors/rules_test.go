@@ -26,14 +26,15 @@ var floor = map[string]int{
 	"tasks/remote": 3, // tasks of a server elsewhere
 	"workers":      3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
-	"compat/style":  5,
-	"compat/octoai": 6, "compat/mosec": 6, "compat/ssf": 6, // the systems whose programs are served
-	"compat/inferenceserver": 6, // a system whose clients are served
-	"compat":                 7, // the table of them
-	"server":                 8,
-	"examples":               9,
-	"cmd":                    10, // the demo shows an example
-	"tools":                  11, // a separate module
+	"apps":          5, // applications from repositories
+	"compat/style":  6,
+	"compat/octoai": 7, "compat/mosec": 7, "compat/ssf": 7, // the systems whose programs are served
+	"compat/inferenceserver": 7, // a system whose clients are served
+	"compat":                 8, // the table of them
+	"server":                 9,
+	"examples":               10,
+	"cmd":                    11, // the demo shows an example
+	"tools":                  12, // a separate module
 }
 
 // plugins are folders with independent subfolders: a subfolder never imports a sibling, and can be added or removed

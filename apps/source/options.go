@@ -1,0 +1,4 @@
+package source
+
+// EnvToken is the variable with the password or token for HTTP.
+const EnvToken = "MILLRACE_GIT_TOKEN"
