@@ -113,6 +113,8 @@ const EnvConfig = envPrefix + "CONFIG"
 const (
 	EnvAddr  = envPrefix + "ADDR"
 	EnvToken = envPrefix + "TOKEN"
+	// EnvGitToken is the token for repositories of applications, see source.EnvToken.
+	EnvGitToken = envPrefix + "GIT_TOKEN"
 )
 
 const envPrefix = "MILLRACE_"
@@ -155,7 +157,7 @@ func (c *Config) Env(lookup func(string) (string, bool)) error {
 // SecretEnv returns the names of the variables that may hold secrets: variables of settings, and variables with
 // headers for exporters of OpenTelemetry.
 func SecretEnv() []string {
-	out := []string{EnvToken, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}
+	out := []string{EnvToken, EnvGitToken, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}
 	for _, s := range Settings() {
 		if s.Secret {
 			out = append(out, s.Env)
@@ -176,7 +178,7 @@ func WithoutSecrets(environ []string) []string {
 // UnknownEnv returns the variables of environ ("NAME=value") that begin with MILLRACE_ and are no settings, each with
 // a suggestion if a setting has a similar name.
 func UnknownEnv(environ []string) (unknown []string) {
-	known := []string{EnvModels, EnvConfig, EnvAddr, EnvToken}
+	known := []string{EnvModels, EnvConfig, EnvAddr, EnvToken, EnvGitToken}
 	for _, s := range Settings() {
 		known = append(known, s.Env)
 	}

@@ -11,9 +11,11 @@ func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		text, kind, repo, ref, file, name string
 	}{
-		{"https://h.example/a/app|x/ssf_config.yaml", "http", "https://h.example/a/app", "", "x/ssf_config.yaml", "app"},
+		{"https://h.example/a/app|x/ssf_config.yaml", "http", "https://h.example/a/app", "", "x/ssf_config.yaml",
+			"app"},
 		{"https://h.example/a/app.git@main", "http", "https://h.example/a/app.git", "main", "", "app"},
-		{"https://h.example/a/app@feature/a@b|./c.yaml", "http", "https://h.example/a/app", "feature/a@b", "c.yaml", "app"},
+		{"https://h.example/a/app@feature/a@b|./c.yaml", "http", "https://h.example/a/app", "feature/a@b", "c.yaml",
+			"app"},
 		{"https://me@h.example/@scope/app@v1", "http", "https://me@h.example/@scope/app", "v1", "", "app"},
 		{"https://h.example/me@corp/app.git", "http", "https://h.example/me@corp/app.git", "", "", "app"},
 		{"https://h.example/me@corp/app.git@x/y", "http", "https://h.example/me@corp/app.git", "x/y", "", "app"},
@@ -108,7 +110,8 @@ func TestMask(t *testing.T) {
 
 // FuzzParse: what Parse accepts names a repository, stays inside the repository, and is read again as the same.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"https://h/a/b.git@c/d|e.yaml", "git@h:a@b|c", "ssh://u@h:22/a", "file:///a@b", "./a|b",
+	for _, text := range []string{"https://h/a/b.git@c/d|e.yaml", "git@h:a@b|c", "ssh://u@h:22/a", "file:///a@b",
+		"./a|b",
 		"https://u:p@h/a", "git@[::1]:a/b"} {
 		f.Add(text)
 	}

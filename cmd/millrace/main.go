@@ -88,6 +88,7 @@ func newRoot() *cobra.Command {
 		runCommand(),
 		initCommand(),
 		demoCommand(),
+		appCommand(),
 		streamCommand(),
 		streamsCommand(),
 		tasksCommand(),

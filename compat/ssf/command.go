@@ -31,11 +31,12 @@ var command = style.Command{
 	Use:   "ssf [OPTION...] COMMAND...",
 	Short: "Serve an application written for Simple Server Framework",
 	Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf. The commands
-are init (removes the files of build), build (calls the application's build), and run. When init or build fails, the exit
+are init (clones a repository afresh into .repo/NAME, and removes the files of build), build (calls the application's build), and run. When init or build fails, the exit
 status is the result code. Further settings of this server are variables, such as MILLRACE_ORIGINS: millrace config --all lists them. docs/migrating.md has the differences.`,
 	Example: `  millrace ssf --config ssf_config.yaml init build run
   millrace ssf run -p 8100 --replicate-application 2 --key secret
-  millrace ssf --config app/ssf_config.yaml run --api grpc --port 8200`,
+  millrace ssf --config app/ssf_config.yaml run --api grpc --port 8200
+  millrace ssf --config 'https://git.example.org/team/app@main|ssf_config.yaml' init build run`,
 	Begin: begin,
 }
 
@@ -68,12 +69,16 @@ func usagef(format string, args ...any) error {
 
 // run runs the commands.
 func run(c *style.Call, o *Options) error {
+	from, err := o.locate(c)
+	if err != nil {
+		return err
+	}
 	app, err := readApplication(o)
 	if err != nil {
 		return err
 	}
 	if steps := slices.DeleteFunc(slices.Clone(o.Commands), func(s string) bool { return s == "run" }); len(steps) > 0 {
-		if err := app.build(c, o, steps); err != nil {
+		if err := from.step(func() error { return app.build(c, o, steps) }); err != nil {
 			return err
 		}
 	}
@@ -84,6 +89,11 @@ func run(c *style.Call, o *Options) error {
 	if err != nil {
 		return err
 	}
+	release, err := from.use()
+	if err != nil {
+		return err
+	}
+	defer release()
 	failed, err := c.Serve(cfg)
 	return withStatus(err, failed)
 }

@@ -71,6 +71,12 @@ func Read(path string) (Section, error) {
 	return out, nil
 }
 
+// isApplication reports whether a file of any name describes an application.
+func isApplication(data []byte) bool {
+	s, err := parse(data)
+	return err == nil && s.Get("application") != nil && s.Get("endpoints") != nil
+}
+
 func parse(data []byte) (Section, error) {
 	v, err := yamltext.DecodeOrdered(data, yamltext.MaxSettings)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"millrace/apps/source"
 	"millrace/internal/setting"
 )
 
@@ -68,7 +69,8 @@ var commands = []string{"init", "build", "run", "package", "test", "publish", "d
 // it returns once flags has parsed what Arguments returns.
 func Flags(flags *pflag.FlagSet) *Options {
 	o := &Options{flags: flags}
-	flags.StringVarP(&o.Config, "config", "c", configFile, "the application's configuration file")
+	flags.StringVarP(&o.Config, "config", "c", configFile,
+		"the application's configuration file, or REPO{@BRANCH|@SHA}|path/to/ssf_config.yaml")
 	flags.StringVarP(&o.API, "api", "a", FastAPI, "fastapi: HTTP; grpc: gRPC")
 	flags.StringVar(&o.ModifyConfig, "modify-config", "",
 		"fields of the configuration to change: field=value;field[0]=value")
@@ -116,7 +118,8 @@ func Flags(flags *pflag.FlagSet) *Options {
 		"a file in Python with authenticate_user(username, password), which decides")
 	flags.IntVar(&o.SessionTimeout, "session-authentication-timeout", 10080, "seconds that a login lasts")
 	flags.IntVar(&o.GRPCMaxConnections, "grpc-max-connections", 10, "requests over gRPC that are worked on at once")
-	flags.StringArrayVar(&o.AddSSHKey, "add-ssh-key", nil, "")
+	flags.StringArrayVar(&o.AddSSHKey, "add-ssh-key", nil,
+		"NAME:VARIABLE: a private key for the repository, in a variable; it stays in memory")
 	flags.StringVar(&o.PackageBaseimage, "package-baseimage", "", "")
 	flags.StringVar(&o.PackageName, "package-name", "", "")
 	flags.StringVar(&o.PackageTag, "package-tag", "", "")
@@ -144,7 +147,6 @@ var refused = map[string]string{
 	"cors-allow-headers":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
 	"cors-expose-headers":     "the answers to pages of other origins are those of MILLRACE_ORIGINS",
 	"cors-max-age":            "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"add-ssh-key":             "repositories are not cloned: clone it, and name the file with --config",
 	"package-baseimage":       "images are not built: see docs/migrating.md",
 	"package-name":            "images are not built: see docs/migrating.md",
 	"package-tag":             "images are not built: see docs/migrating.md",
@@ -289,9 +291,10 @@ func (o *Options) Check(positional, run []string) error {
 			wrong = append(wrong, fmt.Errorf("--"+name+": "+format, args...))
 		}
 	}
-	check(!strings.ContainsAny(o.Config, "|") && !strings.Contains(o.Config, "://") &&
-		!strings.HasPrefix(o.Config, "git@"), "config",
-		"repositories are not cloned: clone %s, and name the file", o.Config)
+	if source.IsRemote(o.Config) {
+		_, err := source.Parse(o.Config)
+		check(err == nil, "config", "%w", err)
+	}
 	check(o.API == FastAPI || o.API == GRPC, "api", "%q is not fastapi or grpc", o.API)
 	check(o.Port >= 0 && o.Port < 65535, "port", "%d is not a port", o.Port)
 	check(level(o.StdoutLogLevel) != "", "stdout-log-level", "%q is not DEBUG, INFO, WARNING, ERROR or CRITICAL",

@@ -120,7 +120,7 @@ func TestValues(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, args := range []string{
 		"package", "deploy", "test", "publish", "fly", "--port x", "--port 70000", "--port=65535", "--api rest",
-		"--config git@x.org:a/b.git", "--config https://x.org/a|b.yaml",
+		"--config git@x.org:a/../b.git@", "--config https://x.org/a|../b.yaml",
 		"--replicate-application 0", "-rs 0", "--batching-timeout -1", "--batching-timeout nan",
 		"--watchdog-request-threshold -1", "--watchdog-ready-period -1",
 		"--stdout-log-level LOUD", "--confg x", "--prometheus-buckets", "--prometheus-buckets x",

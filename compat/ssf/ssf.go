@@ -7,6 +7,7 @@ package ssf
 import (
 	"slices"
 
+	"millrace/apps"
 	"millrace/compat/style"
 	"millrace/internal/setting"
 	"millrace/stream/coded"
@@ -15,6 +16,9 @@ import (
 )
 
 const name = "ssf" // of the style
+
+// format is the form of configuration files.
+var format = apps.Format{Name: name, File: configFile, Is: isApplication}
 
 // Style is the style of applications of Simple Server Framework.
 var Style = style.Style{
@@ -27,7 +31,8 @@ var Style = style.Style{
 		Intro: "With `metrics.ssf`, set by `millrace ssf`, the metrics above (and those of gRPC, with names in " +
 			"`grpc_`) have the labels of this additional metric.",
 	}},
-	Command: &command,
+	Command:     &command,
+	Application: &format,
 }
 
 // Settings are the settings of the server for the style, in the section metrics.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	applications "millrace/apps"
 	"millrace/config"
 	"millrace/ingest/apps"
 	"millrace/ingest/grpc"
@@ -26,6 +27,8 @@ type Style struct {
 	Metrics *Metrics      // of requests
 	Command *Command      // a subcommand of millrace
 	Program *Program      // for the commands serve and run
+	// Application is the form of configuration files of millrace app, which Command serves with the flag --config.
+	Application *applications.Format
 }
 
 // Name returns the name of the style, a value of the setting style of models.

@@ -1,0 +1,283 @@
+package apps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"millrace/apps/source"
+	"millrace/internal/filelock"
+)
+
+// Folder is the folder of clones in the working directory.
+const Folder = ".repo"
+
+const (
+	control  = ".millrace"     // folder in Folder: locks, and clones in the making
+	markFile = "millrace.json" // in .git of a clone
+)
+
+// Options are the options of Init.
+type Options struct {
+	Dir     string   // holds Folder; "" = the working directory
+	Formats []Format // besides Millrace, in the order in which their default names are looked for
+	Discard bool     // remove local changes of an earlier clone
+	Fetch   source.Options
+}
+
+// mark is what a clone says about itself.
+type mark struct {
+	Version    int                  `json:"version"`
+	Repository string               `json:"repository"` // without credentials
+	Ref        string               `json:"ref"`        // as the user wrote it
+	Commit     string               `json:"commit"`
+	Submodules []source.Submodule   `json:"submodules,omitempty"`
+	Made       map[string]time.Time `json:"made,omitempty"` // new files of steps, with the times of their last change
+}
+
+// clone is the place of a clone.
+type clone struct {
+	source source.Source
+	root   string // the clone
+	dir    string // Folder
+	base   string // in the control folder, without the ending
+}
+
+func cloneOf(dir string, s source.Source) (*clone, error) {
+	dir, err := filepath.Abs(filepath.Join(dir, Folder))
+	if err != nil {
+		return nil, err
+	}
+	name := s.Name()
+	return &clone{source: s, dir: dir, root: filepath.Join(dir, name), base: filepath.Join(dir, control, name)}, nil
+}
+
+// Init clones the repository of s afresh into .repo/NAME, and returns the application. Init replaces only clones that
+// Init made, from the same repository, without local changes unless Options.Discard. A folder as the repository is used
+// in place: the result is nil. At any time one Init at most works on a clone, and none while the clone is in use.
+func Init(ctx context.Context, s source.Source, o Options) (*App, *source.Result, error) {
+	if s.Kind == source.Folder {
+		a, err := Open(s, o)
+		return a, nil, err
+	}
+	c, err := cloneOf(o.Dir, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.base), 0o777); err != nil {
+		return nil, nil, err
+	}
+	lock, err := c.lock(filelock.TryLock)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = filelock.Close(lock) }()
+	if err := c.recover(); err != nil {
+		return nil, nil, err
+	}
+	if err := c.mayReplace(o.Discard); err != nil {
+		return nil, nil, err
+	}
+	next := c.base + ".new"
+	defer func() { _ = os.RemoveAll(next) }()
+	result, err := source.Fetch(ctx, s, next, o.Fetch)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := mark{Version: 1, Repository: s.Address(), Ref: s.Ref, Commit: result.Commit, Submodules: result.Submodules}
+	if err := m.write(next); err != nil {
+		return nil, nil, err
+	}
+	if _, err := find(s, next, o.Formats); err != nil { // before the earlier clone is removed
+		return nil, nil, err
+	}
+	if err := c.replace(next); err != nil {
+		return nil, nil, err
+	}
+	a, err := find(s, c.root, o.Formats)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Commit = result.Commit
+	return a, result, nil
+}
+
+// Open returns the application of s as the last Init left the application, or of a folder.
+func Open(s source.Source, o Options) (*App, error) {
+	if s.Kind == source.Folder {
+		root := s.Path()
+		if !filepath.IsAbs(root) {
+			root = filepath.Join(o.Dir, root)
+		}
+		st, err := os.Stat(root)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && strings.Contains(root, "@"):
+			return nil, fmt.Errorf("there is no folder %s: a folder has no branch, which file:///PATH@BRANCH has", root)
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("there is no folder %s: compare the path", root)
+		case err == nil && !st.IsDir():
+			return nil, fmt.Errorf("%s is not a folder: write FOLDER|%s", root, filepath.Base(root))
+		case err != nil:
+			return nil, err
+		}
+		return find(s, root, o.Formats)
+	}
+	c, err := cloneOf(o.Dir, s)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.mark()
+	switch {
+	case err != nil:
+		return nil, err
+	case m == nil:
+		return nil, fmt.Errorf("%s is not cloned yet: add the command init", s)
+	case m.Repository != s.Address() || m.Ref != s.Ref:
+		return nil, fmt.Errorf("%s is a clone of %s: add the command init for %s", c.root, m.text(), s)
+	}
+	a, err := find(s, c.root, o.Formats)
+	if err == nil {
+		a.Commit = m.Commit
+	}
+	return a, err
+}
+
+func (m *mark) text() string {
+	if m.Ref == "" {
+		return m.Repository
+	}
+	return m.Repository + "@" + m.Ref
+}
+
+// lock opens and locks the lock file of the clone.
+func (c *clone) lock(how func(*os.File) error) (*os.File, error) {
+	f, err := os.OpenFile(c.base+".lock", os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := how(f); err != nil {
+		_ = f.Close()
+		if errors.Is(err, filelock.ErrLocked) {
+			return nil, fmt.Errorf("another process uses %s (init, or a server that runs from the clone): wait for "+
+				"its end, or stop it", c.root)
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// recover removes what a killed Init left, and puts back a clone that was about to be replaced.
+func (c *clone) recover() error {
+	if _, err := os.Lstat(c.root); errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(c.base+".old", c.root); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return errors.Join(os.RemoveAll(c.base+".new"), os.RemoveAll(c.base+".old"))
+}
+
+// replace makes next the clone.
+func (c *clone) replace(next string) error {
+	if err := os.Rename(c.root, c.base+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(next, c.root); err != nil {
+		return err
+	}
+	return os.RemoveAll(c.base + ".old")
+}
+
+// mayReplace refuses to replace what Init did not make, and local changes.
+func (c *clone) mayReplace(discard bool) error {
+	if _, err := os.Lstat(c.root); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	m, err := c.mark()
+	switch {
+	case err != nil:
+		return err
+	case m == nil:
+		return fmt.Errorf("%s was not made by init, and is left alone: move it away, or work in another folder", c.root)
+	case discard:
+		return nil
+	case m.Repository != c.source.Address():
+		return fmt.Errorf("%s is a clone of another repository, %s: work in another folder, or replace the clone by "+
+			"millrace app ... init --discard", c.root, m.Repository)
+	}
+	diff, err := source.Changes(c.root, m.Submodules)
+	if err != nil {
+		return fmt.Errorf("%s: %w: repair the clone, or replace it by millrace app ... init --discard", c.root, err)
+	}
+	files := append(diff.Changed, m.withoutMade(c.root, diff.New)...)
+	if diff.Head != m.Commit {
+		files = append(files, "the commit "+diff.Head)
+	}
+	if len(files) > 0 {
+		return &ChangesError{Root: c.root, Files: files}
+	}
+	return nil
+}
+
+// ChangesError means that a clone has local changes, which Init keeps.
+type ChangesError struct {
+	Root  string
+	Files []string // paths in Root
+}
+
+// maxNamed is the greatest number of files in a message.
+const maxNamed = 10
+
+func (e *ChangesError) Error() string {
+	files, more := e.Files, ""
+	if len(files) > maxNamed {
+		files, more = files[:maxNamed], fmt.Sprintf(" and %d more", len(files)-maxNamed)
+	}
+	return fmt.Sprintf("%s has local changes, which init keeps: %s%s. Commit them to the repository or copy them, and "+
+		"then remove them by millrace app ... init --discard", e.Root, strings.Join(files, ", "), more)
+}
+
+// mark reads the mark of the clone; nil = none, or no clone.
+func (c *clone) mark() (*mark, error) {
+	if st, err := os.Lstat(c.root); err != nil || !st.IsDir() {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, err
+	}
+	return readMark(c.root)
+}
+
+func readMark(root string) (*mark, error) {
+	data, err := os.ReadFile(filepath.Join(root, ".git", markFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &mark{}
+	if err := json.Unmarshal(data, m); err != nil || m.Version != 1 {
+		return nil, nil // of another program
+	}
+	return m, nil
+}
+
+func (m *mark) write(root string) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(root, ".git", markFile)
+	if err := os.WriteFile(file+".new", append(data, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

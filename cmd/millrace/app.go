@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"millrace/apps"
+	"millrace/apps/source"
+	"millrace/compat"
+)
+
+// appSteps are the commands of app in the order in which they run. Each command is a file app_NAME.go and a line here.
+var appSteps = []func(*pflag.FlagSet) appStep{
+	appInit,
+	appRun,
+}
+
+// appStep is a command of app.
+type appStep struct {
+	name, short string
+	// run runs the command, and returns what --json prints, or nil.
+	run func(*appCall) (any, error)
+}
+
+// appCall is a call of app.
+type appCall struct {
+	*cobra.Command
+	source  source.Source
+	options apps.Options // of the repository
+	args    []string     // behind --
+	json    bool
+
+	app *apps.App // nil before the first use, see application
+}
+
+// application returns the application, as init has cloned it.
+func (c *appCall) application() (*apps.App, error) {
+	if c.app == nil {
+		app, err := apps.Open(c.source, c.options)
+		if err != nil {
+			return nil, fmt.Errorf("--config: %w", err)
+		}
+		c.app = app
+	}
+	return c.app, nil
+}
+
+// print writes a line, unless --json is given.
+func (c *appCall) print(format string, args ...any) {
+	if !c.json {
+		_, _ = fmt.Fprintf(c.OutOrStdout(), format+"\n", args...)
+	}
+}
+
+// appFormats are the forms of configuration files besides the server's own.
+func appFormats() (formats []apps.Format) {
+	for _, s := range compat.Styles {
+		if s.Application != nil {
+			formats = append(formats, *s.Application)
+		}
+	}
+	return formats
+}
+
+const appExamples = `  millrace app --config 'https://git.example.org/team/app|service/millrace.yaml' init run
+  millrace app --config git@git.example.org:team/app.git@v1.2 init run -- --http 127.0.0.1:8080
+  millrace app --config file:///srv/git/app.git@main init --json
+  millrace app --config ./app run`
+
+func appCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "app --config REPO{@BRANCH|@SHA}|FILE COMMAND... [-- ARG...]",
+		Short:   "Clone and run an application from a Git repository",
+		Example: appExamples,
+		Args:    wrongUsage(beforeDash(cobra.MinimumNArgs(1))),
+	}
+	flags := c.Flags()
+	var steps []appStep
+	for _, add := range appSteps {
+		steps = append(steps, add(flags))
+	}
+	c.Long = `Clone and run an application from a Git repository. COMMAND is one or more of the commands below, which run in
+this order:
+
+` + appStepList(steps) + `
+REPO is https://HOST/PATH, ssh://USER@HOST/PATH, USER@HOST:PATH, file:///PATH, or a folder, which is used in place. @
+adds a branch, a tag, a full name such as refs/heads/main, or a commit. FILE is the path of the configuration file in
+REPO: ` + strings.Join(appFileNames(), " or ") + ` by default. docs/apps.md has the details.
+
+MILLRACE_GIT_TOKEN is the password or token for https. SSH uses the agent of SSH_AUTH_SOCK and the keys of --ssh-key
+and --add-ssh-key; the host must be in the known hosts.`
+	config := flags.StringP("config", "c", "", "the application: REPO{@BRANCH|@SHA}|path/to/config.yaml")
+	asJSON := flags.Bool("json", false, "as JSON, a document for each command")
+	fetch := appFetchFlags(flags)
+	c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, s := range steps {
+			if !slices.Contains(args, s.name) {
+				names = append(names, s.name+"\t"+s.short)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		args, behind := atDash(c, args)
+		wanted, err := appWanted(steps, args)
+		if err != nil {
+			return err
+		}
+		if *config == "" {
+			return usagef("--config: is missing: want REPO{@BRANCH|@SHA}|path/to/config.yaml, or a folder")
+		}
+		s, err := source.Parse(*config)
+		if err != nil {
+			return usagef("--config: %w", err)
+		}
+		call := &appCall{Command: c, source: s, args: behind, json: *asJSON}
+		if call.options, err = fetch(); err != nil {
+			return err
+		}
+		for _, step := range wanted {
+			result, err := step.run(call)
+			if err != nil {
+				return fmt.Errorf("%s: %w", step.name, err)
+			}
+			if call.json && result != nil {
+				if err := writeJSON(c.OutOrStdout(), result); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return c
+}
+
+func appStepList(steps []appStep) string {
+	var b strings.Builder
+	for _, s := range steps {
+		fmt.Fprintf(&b, "  %-9s%s\n", s.name, s.short)
+	}
+	return b.String()
+}
+
+func appFileNames() (names []string) {
+	for _, f := range append(appFormats(), apps.Millrace) {
+		names = append(names, f.File)
+	}
+	return names
+}
+
+// appWanted returns the steps that args name, in the order in which they run.
+func appWanted(steps []appStep, args []string) (wanted []appStep, err error) {
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.name)
+		if slices.Contains(args, s.name) {
+			wanted = append(wanted, s)
+		}
+	}
+	for _, word := range args {
+		if !slices.Contains(names, word) {
+			return nil, usagef("%q is not a command of app: there are %s", word, strings.Join(names, ", "))
+		}
+	}
+	return wanted, nil
+}
+
+// appFetchFlags adds the flags of the repository. The function that it returns reads them, and removes the variables
+// with secrets from the environment.
+func appFetchFlags(flags *pflag.FlagSet) func() (apps.Options, error) {
+	keyFiles := flags.StringArray("ssh-key", nil, "file with a private key for SSH; may be repeated")
+	keys := flags.StringArray("add-ssh-key", nil,
+		"NAME:VARIABLE: a private key for SSH in a variable; it stays in memory; may be repeated")
+	known := flags.StringArray("known-hosts", nil,
+		"file with keys of hosts (default ~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts); may be repeated")
+	timeout := flags.Duration("timeout", source.DefaultTimeout, "time limit of a clone")
+	size := flags.String("max-size", "1GiB", "size limit of a clone: bytes received, and bytes of the files")
+	http := flags.Bool("allow-http", false, "http:// to other machines, without encryption")
+	private := flags.Bool("allow-private", false,
+		"let submodules and redirects of a remote repository name files and private addresses")
+	return func() (o apps.Options, err error) {
+		o.Formats = appFormats()
+		if o.Fetch, err = source.FromEnv(*keys); err != nil {
+			return o, usagef("--add-ssh-key: %w", err)
+		}
+		for _, file := range *keyFiles {
+			k, err := source.ReadKey(file)
+			if err != nil {
+				return o, fmt.Errorf("--ssh-key: %w", err)
+			}
+			o.Fetch.Keys = append(o.Fetch.Keys, k)
+		}
+		for _, file := range *known {
+			if _, err := os.Stat(file); err != nil {
+				return o, fmt.Errorf("--known-hosts: %w", err)
+			}
+		}
+		if *timeout <= 0 {
+			return o, usagef("--timeout: %s is not a duration above 0", *timeout)
+		}
+		if o.Fetch.MaxSize, err = source.ParseSize(*size); err != nil {
+			return o, usagef("--max-size: %w", err)
+		}
+		o.Fetch.KnownHosts, o.Fetch.Timeout, o.Fetch.AllowHTTP, o.Fetch.AllowPrivate = *known, *timeout, *http, *private
+		return o, nil
+	}
+}
