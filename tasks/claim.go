@@ -93,7 +93,7 @@ func (s *Store) next(ctx, work context.Context, by claimant, serves func(model s
 
 // claim claims one revision of a queued task. When the write fails, the task is queued again.
 func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64) (*StoreClaim, error) {
-	now := time.Now().UTC()
+	now := s.now().wall
 	if !t.Expires.IsZero() && !now.Before(t.Expires) {
 		t.State, t.Ended = Expired, now
 		_, err := s.write(ctx, t, revision)
@@ -329,7 +329,7 @@ func (c *StoreClaim) Renew() error { return c.change(func(*Task) {}) }
 // Finish implements Claim. The result of a lost claim is deleted.
 func (c *StoreClaim) Finish(result File) error {
 	err := c.endClaim(func(t *Task) {
-		t.State, t.Ended, t.Result, t.Error = Finished, time.Now().UTC(), &result, nil
+		t.State, t.Ended, t.Result, t.Error = Finished, c.store.now().wall, &result, nil
 		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
 	if err == nil {
@@ -345,10 +345,11 @@ func (c *StoreClaim) Finish(result File) error {
 // Fail implements Claim.
 func (c *StoreClaim) Fail(f Failure, again bool) error {
 	return c.endClaim(func(t *Task) {
-		now := time.Now().UTC()
+		now := c.store.now().wall
 		t.Error, t.LogBytes = &f, c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 		if again && t.Attempt < t.LastAttempt {
-			t.State, t.NotBefore, t.Progress = Queued, now.Add(retryDelay(t.Attempt+1)), Progress{}
+			t.State, t.Queued, t.Progress = Queued, now, Progress{}
+			t.NotBefore = now.Add(retryDelay(t.Attempt + 1))
 			return
 		}
 		t.State, t.Ended = Failed, now
@@ -379,15 +380,19 @@ func (c *StoreClaim) endClaim(f func(*Task)) error {
 func (c *StoreClaim) Release() error {
 	defer c.Close()
 	return c.change(func(t *Task) {
-		t.State, t.Consumer, t.Claimant, t.Started, t.Progress = Queued, "", "", time.Time{}, Progress{}
+		t.State, t.Queued, t.Progress = Queued, c.store.now().wall, Progress{}
+		t.Consumer, t.Claimant, t.Started = "", "", time.Time{}
 		t.LastAttempt++
 		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 	})
 }
 
-// retryDelay returns the wait before an attempt after a failed one: 1 s, doubled each time, at most 5 minutes.
+// maxRetryDelay is the longest wait of retryDelay.
+const maxRetryDelay = 5 * time.Minute
+
+// retryDelay returns the wait before an attempt after a failed one: 1 s, doubled each time, at most maxRetryDelay.
 func retryDelay(attempt int) time.Duration {
-	b := backoff.Backoff{Min: time.Second, Max: 5 * time.Minute}
+	b := backoff.Backoff{Min: time.Second, Max: maxRetryDelay}
 	var wait time.Duration
 	for range min(attempt-1, 16) {
 		wait = b.Next(rand.Float64())

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"millrace/stream/coded"
 )
@@ -58,33 +57,5 @@ func TestDamagedFiles(t *testing.T) {
 	if _, err := r.Result(t.Context(), now); coded.CodeOf(err) != coded.Internal ||
 		!strings.Contains(err.Error(), good.ID) {
 		t.Errorf("a damaged result: %v", err)
-	}
-}
-
-// TestClockJumps: what is due is done by the time that the store is given: a jump of hours forward lets tasks begin,
-// expire and be deleted, and a jump back changes nothing that has happened.
-func TestClockJumps(t *testing.T) {
-	r := open(t, t.TempDir(), Options{Retention: time.Hour})
-	now := time.Now().UTC()
-	later := r.submit(Task{Model: "m", NotBefore: now.Add(2 * time.Hour)}, "x")
-	ends := r.submit(Task{Model: "other", Expires: now.Add(2 * time.Hour)}, "x")
-	r.handleDue(t.Context(), now.Add(-5*time.Hour)) // back
-	if a, _ := r.Get(later.ID); a.State != Queued {
-		t.Errorf("after a jump back: %s", a.State)
-	}
-	r.handleDue(t.Context(), now.Add(3*time.Hour)) // forward
-	if a, _ := r.Get(ends.ID); a.State != Expired {
-		t.Errorf("after a jump forward: %s, want expired", a.State)
-	}
-	c := claim(t, r.Store)
-	if c.Task().ID != later.ID {
-		t.Fatalf("claimed %s", c.Task().ID)
-	}
-	r.handleDue(t.Context(), now.Add(-5*time.Hour)) // back: the lease is not over
-	if a, _ := r.Get(later.ID); a.State != Running {
-		t.Errorf("a running task after a jump back: %s", a.State)
-	}
-	if err := finish(t, c); err != nil {
-		t.Error(err)
 	}
 }

@@ -29,43 +29,58 @@ func (s *Store) Run(ctx context.Context) {
 		case <-s.index.deadlineSignal:
 		case <-timer.C:
 		}
-		next := s.handleDue(ctx, time.Now())
-		timer.Reset(max(time.Until(next), 10*time.Millisecond))
+		timer.Reset(max(s.handleDue(ctx, s.now()), 10*time.Millisecond))
 	}
 }
 
-// handleDue does what is due at a time, and returns the next time.
-func (s *Store) handleDue(ctx context.Context, now time.Time) time.Time {
+// jumpPause is the longest wait for a time of day, which may jump.
+const jumpPause = 10 * time.Second
+
+// due returns the task that is due at a time; nil = none is due for a wait.
+func (x *index) due(now moment) (e *entry, wait time.Duration) {
+	wait = time.Hour
+	if x.waits.Len() > 0 {
+		e = x.waits.entries[0]
+		if wait = min(wait, e.due.Sub(now.mono)); wait <= 0 {
+			return e, 0
+		}
+	}
+	if x.times.Len() > 0 {
+		e = x.times.entries[0]
+		if wait = min(wait, e.at.Sub(now.wall), jumpPause); wait <= 0 {
+			return e, 0
+		}
+	}
+	return nil, wait
+}
+
+// handleDue does what is due at a time, and returns the wait for the next time.
+func (s *Store) handleDue(ctx context.Context, now moment) time.Duration {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		if s.index.deadlines.Len() == 0 || s.index.deadlines.entries[0].deadline.After(now) {
-			next := now.Add(time.Hour)
-			if s.index.deadlines.Len() > 0 {
-				next = s.index.deadlines.entries[0].deadline
-			}
+		e, wait := s.index.due(now)
+		if e == nil {
 			s.mu.Unlock()
-			return next
+			return wait
 		}
-		e := s.index.deadlines.entries[0]
 		t, revision := e.Task, e.revision
-		if t.State == Queued && !t.NotBefore.IsZero() && (t.Expires.IsZero() || t.Expires.After(now)) {
+		if t.State == Queued && (t.Expires.IsZero() || t.Expires.After(now.wall)) {
 			s.index.dequeue(e)
-			s.index.schedule(e, now)
+			s.index.schedule(e, now, true)
 			s.mu.Unlock()
 			continue
 		}
 		s.mu.Unlock()
-		if err := s.applyDeadline(ctx, t, revision, now); err != nil {
+		if err := s.applyDeadline(ctx, t, revision, now.wall); err != nil {
 			s.opts.Log.Warn("a task that is due cannot be changed: trying again", "task", t.ID, "error", err)
-			return now.Add(time.Second)
+			return time.Second
 		}
 	}
-	return now.Add(time.Hour)
+	return time.Hour
 }
 
 // applyDeadline changes one task whose time has come.
 func (s *Store) applyDeadline(ctx context.Context, t Task, revision uint64, now time.Time) error {
-	now = now.UTC()
 	switch {
 	case t.State.Ended():
 		err := s.remove(ctx, t, revision)
@@ -85,7 +100,7 @@ func (s *Store) applyDeadline(ctx context.Context, t Task, revision uint64, now 
 		t.State, t.Ended = Failed, now
 		t.Error = lostConsumer(t)
 	default:
-		t.State, t.Error, t.Progress = Queued, lostConsumer(t), Progress{}
+		t.State, t.Queued, t.Error, t.Progress = Queued, now, lostConsumer(t), Progress{}
 	}
 	if _, err := s.write(ctx, t, revision); err == errStale {
 		_, _, err = s.refresh(ctx, t.ID)

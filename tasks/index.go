@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"slices"
 	"time"
+
+	"millrace/stream"
 )
 
 // index holds all tasks in memory. It has no lock of its own.
@@ -19,20 +21,21 @@ type index struct {
 	bytes          int64                 // of the inputs and results of all tasks, and of unfinished uploads
 	tombstones     map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready          map[string]*entryHeap // queued tasks that may begin, by model: the next task first
-	deadlines      entryHeap             // all tasks with a time at which something happens: the earliest first
+	times          entryHeap             // queued tasks that wait for a time of day: the earliest first
+	waits          entryHeap             // tasks to which something happens after a wait: the earliest end first
 	webhooks       entryHeap             // ended tasks whose webhook waits for a post: the earliest next post first
 	webhookSignal  chan struct{}         // gets a value when the earliest time of webhooks has changed
 	readySignal    chan struct{}         // closed when a task becomes ready; nil = nobody waits
-	deadlineSignal chan struct{}         // gets a value when the earliest time of deadlines has changed
+	deadlineSignal chan struct{}         // gets a value when the earliest time of times or waits has changed
 }
 
 // entry is a task in the index.
 type entry struct {
 	Task
-	revision uint64
-	// when something happens without a change: NotBefore, Expires, the end of a lease or of the retention
-	deadline      time.Time
-	heapIndex     [3]int // in ready, deadlines and webhooks; -1 = not there
+	revision      uint64
+	at            time.Time      // in times: NotBefore or Expires
+	due           stream.Instant // in waits: the end of a lease, a wait after a failure, or a retention
+	heapIndex     [4]int         // in ready, times, waits and webhooks; -1 = not there
 	changeSignal  chan struct{}
 	logSignal     chan struct{} // closed when the log grows; nil = nobody waits
 	notifiedAt    time.Time     // when watchers were last notified of progress
@@ -42,22 +45,23 @@ type entry struct {
 
 // The heaps of an entry.
 const (
-	inReady     = 0
-	inDeadlines = 1
-	inWebhooks  = 2
+	inReady    = 0
+	inTimes    = 1
+	inWaits    = 2
+	inWebhooks = 3
 )
 
 func newIndex(o Options) index {
 	return index{
 		opts: o, tasks: map[string]*entry{}, counts: newCounts(), usage: map[string]*Usage{},
-		tombstones: map[string]struct{}{}, ready: map[string]*entryHeap{}, deadlines: entryHeap{heap: inDeadlines},
-		webhooks:      entryHeap{heap: inWebhooks},
+		tombstones: map[string]struct{}{}, ready: map[string]*entryHeap{}, times: entryHeap{heap: inTimes},
+		waits: entryHeap{heap: inWaits}, webhooks: entryHeap{heap: inWebhooks},
 		webhookSignal: make(chan struct{}, 1), deadlineSignal: make(chan struct{}, 1),
 	}
 }
 
 // put replaces a task by a newer revision; nil = the task is deleted. An older revision changes nothing.
-func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
+func (x *index) put(id string, t *Task, revision uint64, now moment) {
 	e := x.tasks[id]
 	if e != nil && revision <= e.revision {
 		return
@@ -70,7 +74,7 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 	case e == nil && x.isTombstone(id):
 		return // an earlier revision, which the bucket reports late
 	case e == nil:
-		e = &entry{heapIndex: [3]int{-1, -1, -1}}
+		e = &entry{heapIndex: [4]int{-1, -1, -1, -1}}
 		id = t.ID // the other string is a part of the bucket's message
 		x.tasks[id] = e
 		i, _ := slices.BinarySearch(x.ids, id)
@@ -94,7 +98,7 @@ func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
 	e.Task, e.revision = *t, revision
 	e.Progress = progress
 	x.addUsage(t, 1)
-	x.schedule(e, now)
+	x.schedule(e, now, false)
 	x.pushWebhook(e)
 }
 
@@ -159,7 +163,7 @@ func (x *index) count(owner string, waiting, records int, bytes int64) {
 }
 
 // delete deletes a task that this process has deleted from the bucket.
-func (x *index) delete(id string, now time.Time) {
+func (x *index) delete(id string, now moment) {
 	if e := x.tasks[id]; e != nil {
 		x.put(id, nil, e.revision+1, now)
 		x.tombstones[id] = struct{}{}
@@ -177,42 +181,65 @@ func (x *index) drop(id string, e *entry) {
 	if i, ok := slices.BinarySearch(x.ids, id); ok {
 		x.ids = slices.Delete(x.ids, i, i+1)
 	}
-	if e.heapIndex[inDeadlines] >= 0 {
-		heap.Remove(&x.deadlines, e.heapIndex[inDeadlines])
+	x.unschedule(e)
+}
+
+// unschedule takes a task from times and waits.
+func (x *index) unschedule(e *entry) {
+	if i := e.heapIndex[inTimes]; i >= 0 {
+		heap.Remove(&x.times, i)
+	}
+	if i := e.heapIndex[inWaits]; i >= 0 {
+		heap.Remove(&x.waits, i)
 	}
 }
 
-// schedule puts a task into the heaps. seen is when its revision became known: leases are measured from then.
-func (x *index) schedule(e *entry, seen time.Time) {
-	e.deadline = time.Time{}
+// schedule puts a task into the heaps. seen is when its revision became known: durations are measured from then by the
+// clock that does not jump, also over a jump of the time of day. waited = NotBefore is over.
+func (x *index) schedule(e *entry, seen moment, waited bool) {
+	x.unschedule(e)
+	early := e.State == Queued && !waited && e.NotBefore.After(seen.wall)
 	switch {
-	case e.State == Queued && e.NotBefore.After(seen):
-		e.deadline = e.NotBefore
+	case early && e.Attempt > 0: // after a failed attempt
+		x.wait(e, seen.mono.Add(min(e.NotBefore.Sub(seen.wall), maxRetryDelay)))
+	case early:
+		x.await(e, e.NotBefore)
 	case e.State == Queued:
-		e.deadline = e.Expires
+		if !e.Expires.IsZero() {
+			x.await(e, e.Expires)
+		}
 		x.enqueue(e)
 	case e.State == Running:
-		e.deadline = seen.Add(x.opts.Lease)
+		x.wait(e, seen.mono.Add(x.opts.Lease))
 	default:
-		e.deadline = e.Ended.Add(x.retention(e))
+		keep := x.retention(e)
 		if e.webhookPending() {
-			e.deadline = latest(e.deadline, e.Ended.Add(webhookDeadline))
+			keep = max(keep, webhookDeadline)
 		}
+		x.wait(e, seen.mono.Add(min(e.Ended.Add(keep).Sub(seen.wall), keep)))
 	}
-	switch {
-	case e.deadline.IsZero() && e.heapIndex[inDeadlines] >= 0:
-		heap.Remove(&x.deadlines, e.heapIndex[inDeadlines])
-	case e.deadline.IsZero():
-	case e.heapIndex[inDeadlines] >= 0:
-		heap.Fix(&x.deadlines, e.heapIndex[inDeadlines])
+}
+
+// await puts a task into times, wait into waits.
+func (x *index) await(e *entry, at time.Time) {
+	e.at = at
+	heap.Push(&x.times, e)
+	x.signalDeadline(x.times.entries[0] == e)
+}
+
+func (x *index) wait(e *entry, due stream.Instant) {
+	e.due = due
+	heap.Push(&x.waits, e)
+	x.signalDeadline(x.waits.entries[0] == e)
+}
+
+func (x *index) signalDeadline(first bool) {
+	if !first {
+		return
+	}
+	select {
+	case x.deadlineSignal <- struct{}{}:
 	default:
-		heap.Push(&x.deadlines, e)
-	}
-	if x.deadlines.Len() > 0 && x.deadlines.entries[0] == e {
-		select {
-		case x.deadlineSignal <- struct{}{}:
-		default:
-		}
 	}
 }
 
@@ -312,8 +339,10 @@ func (h *entryHeap) Len() int { return len(h.entries) }
 
 func (h *entryHeap) Less(i, j int) bool {
 	switch h.heap {
-	case inDeadlines:
-		return h.entries[i].deadline.Before(h.entries[j].deadline)
+	case inTimes:
+		return h.entries[i].at.Before(h.entries[j].at)
+	case inWaits:
+		return h.entries[i].due < h.entries[j].due
 	case inWebhooks:
 		return h.entries[i].nextPost().Before(h.entries[j].nextPost())
 	}

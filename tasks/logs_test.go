@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func (r *rig) logs(id string) string {
@@ -35,7 +36,7 @@ func TestLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, _ := r.Get(task.ID)
-	r.handleDue(t.Context(), now.NotBefore)
+	r.handleDue(t.Context(), momentOf(now.NotBefore.Add(time.Second)))
 	c = claim(t, r.Store)
 	fmt.Fprintln(c.Log(), "two")
 	if err := finish(t, c); err != nil {

@@ -12,7 +12,7 @@ import (
 // TestProgressPace: of many reports, watchers are told the first at once, and the last within progressPause.
 func TestProgressPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{index: newIndex(Options{}.filled())}
+		s := &Store{opts: Options{}.filled(), index: newIndex(Options{}.filled())}
 		id := newID(time.Now())
 		s.apply(id, &Task{ID: id, State: Running, Attempt: 1}, 1)
 		var told []int64

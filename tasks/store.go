@@ -29,6 +29,8 @@ type Options struct {
 	S3   *blob.S3Options // keeps inputs and results, without Temp; nil = the data folder does
 	NATS *NATS           // keeps the records, and other processes share the data folder; nil = embedded
 	Log  *slog.Logger
+
+	clock func() moment // of the tests; nil = of the machine
 }
 
 func (o Options) filled() Options {
@@ -39,6 +41,9 @@ func (o Options) filled() Options {
 	o.UploadExpiry = cmp.Or(o.UploadExpiry, 24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.clock == nil {
+		o.clock = readClock
 	}
 	return o
 }
@@ -194,7 +199,7 @@ func (s *Store) knows(id string, revision uint64) bool {
 func (s *Store) apply(id string, t *Task, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.index.put(id, t, revision, time.Now())
+	s.index.put(id, t, revision, s.now())
 }
 
 // taskPrefix begins the keys of records. The rest is the id.
@@ -225,8 +230,8 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	}
 	defer release()
 	t = n.Task
-	now := time.Now()
-	t.ID, t.Created = newID(now), now.UTC()
+	t.Created = s.now().wall
+	t.ID = newID(t.Created)
 	t.queue()
 	if err := checkRoom(s.blobs, inputReserve); err != nil {
 		return Task{}, false, err
@@ -258,7 +263,7 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 
 // queue sets the fields of a new task that a client cannot choose.
 func (t *Task) queue() {
-	t.State, t.Attempt = Queued, 0
+	t.State, t.Queued, t.Attempt = Queued, t.Created, 0
 	t.Attempts = cmp.Or(t.Attempts, 3)
 	t.LastAttempt = t.Attempts
 }
@@ -413,7 +418,7 @@ const replicaLag = time.Minute
 func (s *Store) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.index.delete(id, time.Now())
+	s.index.delete(id, s.now())
 }
 
 // Get returns a task. Errors: NotFound.
@@ -519,7 +524,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
 		if t.State.Ended() {
 			return coded.Errorf(coded.Conflict, "", "the task has ended: it is %s", t.State)
 		}
-		t.State, t.Ended, t.LogBytes = Cancelled, time.Now().UTC(), s.logBytes(ctx, id)
+		t.State, t.Ended, t.LogBytes = Cancelled, s.now().wall, s.logBytes(ctx, id)
 		return nil
 	})
 }
@@ -548,7 +553,8 @@ func (s *Store) Retry(ctx context.Context, id string, admit func(Usage) error) (
 		if t.Webhook != nil {
 			t.Webhook = &Webhook{URL: t.Webhook.URL, State: Waiting}
 		}
-		t.State, t.Ended, t.Expires, t.NotBefore = Queued, time.Time{}, time.Time{}, time.Time{}
+		t.State, t.Queued = Queued, s.now().wall
+		t.Ended, t.Expires, t.NotBefore = time.Time{}, time.Time{}, time.Time{}
 		return nil
 	})
 }
@@ -590,7 +596,7 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 		return unavailable(ctx, err)
 	}
 	s.mu.Lock()
-	s.index.delete(t.ID, time.Now())
+	s.index.delete(t.ID, s.now())
 	s.mu.Unlock()
 	if t.Key != "" {
 		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key), jetstream.PurgeTTL(markerTTL)); err != nil {

@@ -224,7 +224,7 @@ func TestOneConsumerWins(t *testing.T) {
 func lapse(t testing.TB, s *Store, id string) {
 	t.Helper()
 	waitFor(t, func() bool { task, err := s.Get(id); return err == nil && task.State == Running })
-	s.handleDue(t.Context(), time.Now().Add(s.opts.Lease+time.Second))
+	s.handleDue(t.Context(), momentOf(time.Now().Add(s.opts.Lease+time.Second)))
 }
 
 func waitFor(t testing.TB, done func() bool) {
@@ -272,7 +272,7 @@ func TestFailedAttempts(t *testing.T) {
 	if now.State != Queued || !now.NotBefore.After(time.Now()) {
 		t.Fatalf("after the first failure: %+v", now)
 	}
-	r.handleDue(t.Context(), now.NotBefore)
+	r.handleDue(t.Context(), momentOf(now.NotBefore.Add(time.Second)))
 	if err := claim(t, r.Store).Fail(Failure{"internal", "no luck"}, true); err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%s may begin too early", e.ID)
 	}
 	r.mu.Unlock()
-	r.handleDue(t.Context(), soon)
+	r.handleDue(t.Context(), momentOf(soon))
 	if now, _ := r.Get(ends.ID); now.State != Expired {
 		t.Errorf("the task that expires is %s", now.State)
 	}
@@ -303,7 +303,7 @@ func TestTimes(t *testing.T) {
 	if err := finish(t, c); err != nil {
 		t.Fatal(err)
 	}
-	r.handleDue(t.Context(), time.Now().Add(2*time.Hour))
+	r.handleDue(t.Context(), momentOf(time.Now().Add(2*time.Hour)))
 	if n := len(r.index.ids); n != 0 {
 		t.Errorf("%d tasks are left after their retention", n)
 	}

@@ -51,6 +51,7 @@ type Task struct {
 	Consumer    string    `json:"consumer,omitempty"` // of the newest claim
 	Claimant    string    `json:"claimant,omitempty"` // the account of a consumer on another host; "" = of this server
 	Created     time.Time `json:"created"`
+	Queued      time.Time `json:"queued,omitzero"`     // the newest begin of waiting
 	NotBefore   time.Time `json:"not_before,omitzero"` // earliest begin; after a failed attempt, the end of the wait
 	Expires     time.Time `json:"expires,omitzero"`    // a task that nobody has begun expires
 	Started     time.Time `json:"started,omitzero"`    // of the newest attempt

@@ -218,7 +218,7 @@ func (d *Data) finishUpload(ctx context.Context, u *upload) (t Task, err error) 
 	}
 	t = u.Task
 	t.Input.Info = blob.Info{Size: u.Length, SHA256: sum}
-	t.Created = time.Now().UTC()
+	t.Created = d.now().wall
 	t.queue()
 	if t.Key != "" {
 		old, there, err := d.reserveKey(ctx, &t)

@@ -33,9 +33,10 @@ const (
 )
 
 const (
-	webhookDeadline = 24 * time.Hour // from the end of the task to the last attempt
-	maxWebhookPosts = 16             // posts at once
-	webhookLease    = time.Minute    // an attempt whose process ended is made again after this time
+	webhookDeadline = 24 * time.Hour               // from the end of the task to the last attempt
+	maxWebhookPosts = 16                           // posts at once
+	maxPostWait     = maxRetryDelay + webhookLease // a longer wait is a clock that was set back: the post is due
+	webhookLease    = time.Minute                  // an attempt whose process ended is made again after this time
 )
 
 // Poster posts a message about an ended task. With an error, again says that a later attempt may succeed.
@@ -50,7 +51,7 @@ func (s *Store) PostWebhooks(ctx context.Context, post Poster) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		t, revision, wait := s.nextWebhook(time.Now())
+		t, revision, wait := s.nextWebhook(s.now().wall)
 		if wait > 0 {
 			timer.Reset(wait)
 			select {
@@ -83,7 +84,7 @@ func (s *Store) nextWebhook(now time.Time) (t Task, revision uint64, wait time.D
 		return t, 0, time.Hour
 	}
 	e := x.webhooks.entries[0]
-	if wait = e.nextPost().Sub(now); wait > 0 {
+	if wait = e.nextPost().Sub(now); wait > 0 && wait <= maxPostWait {
 		return t, 0, wait
 	}
 	x.removeWebhook(e)
@@ -94,7 +95,7 @@ func (s *Store) nextWebhook(now time.Time) (t Task, revision uint64, wait time.D
 func (s *Store) attemptWebhook(ctx context.Context, t Task, revision uint64, post Poster) {
 	w := *t.Webhook
 	w.Attempts++
-	w.Next = time.Now().UTC().Add(webhookLease)
+	w.Next = s.now().wall.Add(webhookLease)
 	t.Webhook = &w
 	revision, err := s.write(ctx, t, revision)
 	if errors.Is(err, errStale) { // another process tells the webhook, or the task was changed
@@ -114,7 +115,7 @@ func (s *Store) attemptWebhook(ctx context.Context, t Task, revision uint64, pos
 func (s *Store) postWebhook(ctx context.Context, t Task, revision uint64, post Poster) {
 	again, err := post(ctx, fmt.Sprintf("%s-%d", t.ID, t.Ended.UnixMilli()), t)
 	after := *t.Webhook
-	switch now := time.Now().UTC(); {
+	switch now := s.now().wall; {
 	case err == nil:
 		after.State, after.Error, after.Next = Delivered, "", time.Time{}
 	case ctx.Err() != nil: // the process ends: the next start posts again

@@ -116,7 +116,8 @@ func TestWebhookGivenUp(t *testing.T) {
 
 // TestWebhookOutlivesRetention: a task stays until its webhook has the message, for the time of the attempts.
 func TestWebhookOutlivesRetention(t *testing.T) {
-	r := open(t, t.TempDir(), Options{Retention: time.Second})
+	now := readClock()
+	r := open(t, t.TempDir(), Options{Retention: time.Second, clock: func() moment { return now }})
 	at := func(w *Webhook) time.Duration {
 		task := r.submit(Task{Model: "m", Webhook: w}, "x")
 		task, err := r.Cancel(t.Context(), task.ID)
@@ -125,7 +126,7 @@ func TestWebhookOutlivesRetention(t *testing.T) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.index.tasks[task.ID].deadline.Sub(task.Ended)
+		return r.index.tasks[task.ID].due.Sub(now.mono)
 	}
 	if d := at(&Webhook{URL: "http://127.0.0.1:1/", State: Waiting}); d != webhookDeadline {
 		t.Errorf("with a waiting webhook: deleted after %v", d)
