@@ -38,7 +38,8 @@ type Task struct {
 	Version     string       `json:"version,omitempty"`
 	Owner       string       `json:"owner,omitempty"`
 	Priority    int          `json:"priority,omitempty"`
-	State       string       `json:"state"` // queued, running, finished, failed, cancelled or expired
+	State       string       `json:"state"`                 // queued, running, finished, failed, cancelled or expired
+	Traceparent string       `json:"traceparent,omitempty"` // 00-TRACE-SPAN-FLAGS, of the submission
 	Attempt     int          `json:"attempt"`
 	LastAttempt int          `json:"last_attempt"`
 	Consumer    string       `json:"consumer,omitempty"` // runs the task

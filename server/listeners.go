@@ -265,6 +265,7 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	return tasks.New(s.http, tasks.Options{
 		Data: data, MaxInput: c.MaxInput, MaxResult: c.MaxBytes, Slots: slots, Drain: drain, Log: s.log,
 		Webhooks: c.Webhooks == "on", WebhookSecret: key, Media: s.taskMedia(),
+		Tracer: s.observe.tasks(),
 	}), nil
 }
 

@@ -91,6 +91,14 @@ func (o *observer) model(m *stream.Model) workers.Hooks {
 	return o.tracer.Model(m).Then(o.metrics.Model(m)).Then(workers.Hooks{Ended: o.debug.Frames(m)})
 }
 
+// tasks returns what keeps traces of tasks; nil = nothing.
+func (o *observer) tasks() stream.TaskTracer {
+	if o.tracer == nil {
+		return nil
+	}
+	return o.tracer
+}
+
 func (o *observer) close() {
 	o.tracer.Close()
 	o.debug.Close()

@@ -52,7 +52,8 @@ var ownRoutes = []openapi.Route{
 		Summary: "The kept frames, the newest first",
 		Query: []openapi.Param{{Name: "limit", Type: "integer", Doc: "the most frames"},
 			{Name: "model", Type: "string", Doc: "of this model"},
-			{Name: "reason", Type: "string", Doc: "kept for this reason"}},
+			{Name: "reason", Type: "string", Doc: "kept for this reason"},
+			{Name: "trace", Type: "string", Doc: "of the trace with this id"}},
 		Answer: struct {
 			Traces []spans.KeptFrame `json:"traces"`
 		}{},

@@ -56,6 +56,8 @@ func tracesQuery(c *fiber.Ctx) (q spans.Query, err error) {
 			q.Model = value
 		case "reason":
 			q.Reason = value
+		case "trace":
+			q.Trace = value
 		case "limit":
 			n, e := strconv.Atoi(value)
 			if e != nil || n < 1 || n > maxTraces {
@@ -65,7 +67,7 @@ func tracesQuery(c *fiber.Ctx) (q spans.Query, err error) {
 			q.Limit = n
 		default:
 			err = stream.Errorf(stream.InvalidArgument, key,
-				"is not an option: the options are limit, model and reason")
+				"is not an option: the options are limit, model, reason and trace")
 		}
 	})
 	return q, err

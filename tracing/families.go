@@ -361,7 +361,8 @@ var families = []section{
 			ofAdapters(func(r *scrape) float64 { return float64(r.adapters.KeptBytes) }), nil},
 	}},
 	{"Traces", []metricFamily{
-		{counter, "millrace_traces_kept_total", "Frames with kept traces, once for each rule.",
+		{counter, "millrace_traces_kept_total", "Frames, submissions and attempts with kept traces, once for " +
+			"each rule.",
 			labels{{"rule", "sampled, slow, dropped, failed, gated"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.Kept, put) }), nil},
 		{counter, "millrace_traces_over_limit_total", "Frames not kept because of the rule's limit.",

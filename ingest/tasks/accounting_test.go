@@ -15,8 +15,6 @@ import (
 	"millrace/internal/role"
 	"millrace/server"
 	"millrace/stream"
-	"millrace/tasks"
-	"millrace/tracing/spans"
 	"millrace/workers"
 )
 
@@ -167,20 +165,6 @@ func TestMemoryOfTasks(t *testing.T) {
 	}
 	if after := leases(); before == "" || after != before {
 		t.Errorf("%s leases after the tasks, %s before", after, before)
-	}
-}
-
-// TestTrace: each attempt belongs to the trace of the submission.
-func TestTrace(t *testing.T) {
-	r := start(t, t.TempDir(), func(c *server.Config) { c.Parts = []any{&spans.Config{}} })
-	const trace = "0af7651916cd43dd8448eb211c80319c"
-	task := r.submit("model=echo", map[string]string{"traceparent": "00-" + trace + "-b7ad6b7169203331-01"}, jsonBody)
-	if task = r.wait(task.ID, nil); task.State != tasks.Finished {
-		t.Fatalf("%+v", task.Error)
-	}
-	a, text := r.do("GET", "/v2/traces/"+trace, nil, nil)
-	if a.StatusCode != 200 || !strings.Contains(text, "b7ad6b7169203331") {
-		t.Errorf("the trace: %d, or not with the client's span as its parent: %s", a.StatusCode, text)
 	}
 }
 

@@ -31,6 +31,7 @@ type Options struct {
 	Drain     time.Duration // tasks that run may take this long at the shutdown
 	Log       *slog.Logger
 	Media     Media
+	Tracer    stream.TaskTracer // nil = no traces of tasks
 
 	Webhooks      bool   // a submission may name a webhook
 	WebhookSecret string // key of the signature of messages to webhooks; "" = no signature
@@ -47,6 +48,7 @@ type Adapter struct {
 
 	contexts frames.Contexts
 	claims   *claims
+	attempts attempts
 }
 
 var (

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"millrace/ingest"
-	"millrace/ingest/frames"
 	"millrace/ingest/sinks"
 	"millrace/stream"
 	"millrace/tasks"
@@ -47,7 +46,8 @@ var _ stream.Pacer = (*frameRun)(nil)
 
 // runFrames runs the frames of a task of a model that takes pictures. feed submits the frames. The result has a line
 // for each frame.
-func (a *Adapter) runFrames(c tasks.Claim, unit, key string, feed func(*frameRun) error) (tasks.File, error) {
+func (a *Adapter) runFrames(c tasks.Claim, trace stream.TraceContext, unit, key string,
+	feed func(*frameRun) error) (tasks.File, error) {
 	t, backend := c.Task(), a.gate.Owner()
 	m, _, err := backend.Models().Model(t.Model, t.Version)
 	switch {
@@ -66,8 +66,6 @@ func (a *Adapter) runFrames(c tasks.Claim, unit, key string, feed func(*frameRun
 	f.changed.L = &f.mu
 	f.ctx, f.cancel = context.WithCancelCause(c.Context())
 	defer f.cancel(nil)
-	var trace stream.TraceContext
-	frames.Traceparent(&trace, []byte(t.Trace))
 	f.stream, err = backend.Open(t.Model, t.Version, stream.Options{
 		Policy:   stream.Policy{Mode: stream.Every, Priority: stream.Low, Window: frameWindow},
 		Protocol: "tasks", Name: t.ID, Version: t.Version, Trace: trace,

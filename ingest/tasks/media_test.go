@@ -43,6 +43,29 @@ func withEyes(c *server.Config) {
 	c.Sources.AllowPrivate = true
 }
 
+// pictures returns an archive of n pictures.
+func pictures(t *testing.T, n int) string {
+	t.Helper()
+	var picture, text bytes.Buffer
+	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 16, 16)), nil); err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(&text)
+	for i := range n {
+		w, err := z.Create(fmt.Sprintf("%d.jpg", i))
+		if err == nil {
+			_, err = w.Write(picture.Bytes())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
 // slowEyes takes 200 ms for each batch.
 var slowEyes = workers.Config{Name: "eyes", Source: "delay", Params: stream.Params{"fixed": "200ms"}}
 

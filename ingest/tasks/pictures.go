@@ -22,9 +22,9 @@ const (
 
 // runPictures runs a task whose input is a zip archive of pictures: each picture becomes a request. A file that is no
 // picture gets a line with the error.
-func (a *Adapter) runPictures(c tasks.Claim, in blob.Reader) (tasks.File, error) {
+func (a *Adapter) runPictures(c tasks.Claim, in blob.Reader, trace stream.TraceContext) (tasks.File, error) {
 	limits := ziptree.Limits{Bytes: maxPictureBytes, Files: maxPictures, Ratio: maxPicturesRatio}
-	return a.runFrames(c, "pictures", "file", func(f *frameRun) error {
+	return a.runFrames(c, trace, "pictures", "file", func(f *frameRun) error {
 		err := ziptree.Each(f.ctx, in, in.Size(), limits,
 			func(files int) error { f.setTotal(int64(files)); return nil },
 			func(name string, contents io.Reader) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tasks"
@@ -28,7 +29,7 @@ const headerLength = "Inference-Header-Content-Length"
 func (a *Adapter) consumer(from tasks.Source) *tasks.Consumer {
 	return &tasks.Consumer{
 		Source: from, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
-		Models: readyModels{a.gate.Owner().Models()},
+		Models: readyModels{a.gate.Owner().Models()}, OnEnd: a.endAttempt,
 	}
 }
 
@@ -40,13 +41,21 @@ type RunOptions struct {
 	Media Media
 	OnEnd func(tasks.End) // called at the end of each attempt, by several goroutines; nil = nothing is called
 	Log   *slog.Logger
+
+	Tracer stream.TaskTracer // nil = no traces of tasks
 }
 
 // Run runs tasks of a source on the models behind a gate until ctx ends, and then ends as tasks.Consumer does.
 func Run(ctx context.Context, h *httpd.Server, gate *ingest.Gate, from tasks.Source, w RunOptions) {
-	a := &Adapter{opts: Options{Name: w.Name, Slots: w.Slots, Media: w.Media, Log: w.Log}, http: h, gate: gate}
+	a := &Adapter{opts: Options{Name: w.Name, Slots: w.Slots, Media: w.Media, Log: w.Log,
+		Tracer: w.Tracer}, http: h, gate: gate}
 	k := a.consumer(from)
-	k.OnEnd = w.OnEnd
+	if w.OnEnd != nil {
+		k.OnEnd = func(e tasks.End) {
+			a.endAttempt(e)
+			w.OnEnd(e)
+		}
+	}
 	looking, stop := context.WithCancel(ctx)
 	var look sync.WaitGroup
 	look.Go(func() { pollModels(looking, from) })
@@ -79,6 +88,7 @@ var _ tasks.Handler = (*Adapter)(nil)
 // Run implements tasks.Handler.
 func (a *Adapter) Run(c tasks.Claim) (tasks.File, error) {
 	t := c.Task()
+	trace := a.beginAttempt(&t)
 	in, err := c.Input()
 	if err != nil {
 		return tasks.File{}, err
@@ -89,11 +99,11 @@ func (a *Adapter) Run(c tasks.Claim) (tasks.File, error) {
 	}
 	switch kindOf(&t) {
 	case kindVideo:
-		return a.runVideo(c, in)
+		return a.runVideo(c, in, trace)
 	case kindPictures:
-		return a.runPictures(c, in)
+		return a.runPictures(c, in, trace)
 	}
-	return a.runRequest(c, in)
+	return a.runRequest(c, in, trace)
 }
 
 // The kinds of inputs, beside files for models that take files.
@@ -124,7 +134,7 @@ func mediaType(text string) string {
 
 // runRequest runs a task of a model that takes tensors: the input of the task is the body of a request to the infer
 // route of the model, and the reply is the result.
-func (a *Adapter) runRequest(c tasks.Claim, in blob.Reader) (tasks.File, error) {
+func (a *Adapter) runRequest(c tasks.Claim, in blob.Reader, trace stream.TraceContext) (tasks.File, error) {
 	t := c.Task()
 	r := httpd.InternalRequest{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in,
 		Size: in.Size()}
@@ -134,8 +144,8 @@ func (a *Adapter) runRequest(c tasks.Claim, in blob.Reader) (tasks.File, error) 
 	if t.Input.Head != "" {
 		r.Header[headerLength] = t.Input.Head
 	}
-	if t.Trace != "" {
-		r.Header["Traceparent"] = t.Trace
+	if trace.Trace != (stream.TraceID{}) {
+		r.Header["Traceparent"] = string(frames.AppendTraceparent(nil, &trace))
 	}
 	reply, release := a.http.Handle(c.Context(), r)
 	defer release()

@@ -10,7 +10,6 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/access"
-	"millrace/ingest/frames"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/webhook"
@@ -58,11 +57,16 @@ func (a *Adapter) store(c *fiber.Ctx, by *ingest.Client, t tasks.Task,
 	if err := a.maySubmit(by, &t); err != nil {
 		return tasks.Task{}, false, err
 	}
-	t.Owner, t.Trace = ownerOf(by), a.traceOf(c)
-	return a.opts.Data.Submit(c.UserContext(), tasks.Submission{
+	span := a.beginSubmission(c, by, &t)
+	t.Owner = ownerOf(by)
+	task, there, err = a.opts.Data.Submit(c.UserContext(), tasks.Submission{
 		Task: t, Data: func(w blob.Writer) error { return data(w) },
 		Admit: func(u tasks.Usage) error { return admit(by, u) },
 	})
+	if err == nil && !there {
+		a.endSubmission(c, span, task.ID, task.Input.Size)
+	}
+	return task, there, err
 }
 
 // maySubmit refuses tasks that a client, or any client now, may not submit.
@@ -126,17 +130,6 @@ func readOptions(c *fiber.Ctx, t *tasks.Task, now time.Time) (err error) {
 		err = stream.Errorf(stream.InvalidArgument, "expires", "is not after not_before: the task could never run")
 	}
 	return err
-}
-
-// traceOf returns the trace context of a request as a traceparent; "" = the request has no well-formed trace context.
-func (a *Adapter) traceOf(c *fiber.Ctx) string {
-	var h frames.TraceHeaders
-	c.Request().Header.VisitAll(h.Add)
-	from := a.contexts.Request(&h)
-	if from.Trace == (stream.TraceID{}) {
-		return ""
-	}
-	return string(frames.AppendTraceparent(nil, &from))
 }
 
 // setOption sets one option of the query of a submission.

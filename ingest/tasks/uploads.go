@@ -116,10 +116,14 @@ func (a *Adapter) createUpload(c *fiber.Ctx) error {
 	if err := a.maySubmit(by, &n.Task); err != nil {
 		return err
 	}
-	n.Task.Owner, n.Task.Trace = ownerOf(by), a.traceOf(c)
+	span := a.beginSubmission(c, by, &n.Task)
+	n.Task.Owner = ownerOf(by)
 	u, there, err := a.opts.Data.CreateUpload(c.UserContext(), n)
 	if err != nil {
 		return err
+	}
+	if !there {
+		a.endSubmission(c, span, u.Task.ID, u.Length)
 	}
 	c.Location(httpd.Relative(c, uploadsRoot+"/"+u.Task.ID))
 	if !there {

@@ -31,8 +31,8 @@ type Media struct {
 }
 
 // runVideo runs a task whose input is a video, or the address of a video: each frame of the video becomes a request.
-func (a *Adapter) runVideo(c tasks.Claim, in blob.Reader) (tasks.File, error) {
-	return a.runFrames(c, "frames", "task", func(f *frameRun) error {
+func (a *Adapter) runVideo(c tasks.Claim, in blob.Reader, trace stream.TraceContext) (tasks.File, error) {
+	return a.runFrames(c, trace, "frames", "task", func(f *frameRun) error {
 		address, env, err := a.videoOf(c, in)
 		if err != nil {
 			return err

@@ -24,13 +24,14 @@ import (
 // span is a span under construction.
 type span struct {
 	name       string
+	kind       trace.SpanKind // unspecified = internal
 	id, parent stream.SpanID
 	from, to   stream.Instant
 	attributes []attribute.KeyValue
 	link       *batchRun
 }
 
-// tree has the spans of one frame: the root first, and each parent before its children.
+// tree has the spans of one frame, or of one attempt of a task: the root first, and each parent before its children.
 type tree struct {
 	spans   []span
 	context *stream.TraceContext
@@ -58,9 +59,12 @@ func (t *Tracer) build(j job) {
 		return
 	}
 	var b *tree
-	if j.frame != nil {
+	switch {
+	case j.frame != nil:
 		b = j.frame.tree()
-	} else {
+	case j.task != nil:
+		b = j.task.tree()
+	default:
 		b = j.refused.tree()
 	}
 	if t.shown.size > 0 {
@@ -85,8 +89,8 @@ func (k *record) tree() *tree {
 		spans: make([]span, 1, 10)}
 	from := cmp.Or(r.Arrived, at.Received)
 	b.spans[0] = span{
-		name: k.m.name(&options), id: r.Span, parent: r.Parent, from: from, to: max(from, k.ended, k.written),
-		attributes: k.attributes(),
+		name: k.m.name(&options), kind: trace.SpanKindServer, id: r.Span, parent: r.Parent, from: from,
+		to: max(from, k.ended, k.written), attributes: k.attributes(),
 	}
 	if r.Arrived != 0 {
 		b.add("receive", r.Span, r.Arrived, at.Received, attribute.Int("millrace.frame.bytes", r.Bytes))
@@ -176,7 +180,8 @@ func (x *refusal) tree() *tree {
 	}
 	out = append(out, attribute.StringSlice("millrace.kept", x.why.names()))
 	root := span{
-		name: x.m.name(&x.options), id: res.Span, parent: f.Parent, from: cmp.Or(f.Arrived, x.at), to: x.at,
+		name: x.m.name(&x.options), kind: trace.SpanKindServer, id: res.Span, parent: f.Parent,
+		from: cmp.Or(f.Arrived, x.at), to: x.at,
 		attributes: append(out, baggageAttributes(f.Propagated)...),
 	}
 	return &tree{context: &f.TraceContext, result: res, options: &x.options, model: x.m, why: x.why,
@@ -330,7 +335,7 @@ func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 	for i := range b.spans {
 		s := &b.spans[i]
 		stub := tracetest.SpanStub{
-			Name: s.name, SpanContext: context(s.id, false), SpanKind: trace.SpanKindInternal,
+			Name: s.name, SpanContext: context(s.id, false), SpanKind: cmp.Or(s.kind, trace.SpanKindInternal),
 			StartTime: s.from.Wall(), EndTime: s.to.Wall(),
 			Attributes: s.attributes, ChildSpanCount: children[s.id], Resource: t.o.Resource,
 			InstrumentationScope: scope,
@@ -338,11 +343,8 @@ func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 		if s.parent != (stream.SpanID{}) {
 			stub.Parent = context(s.parent, i == 0)
 		}
-		if i == 0 {
-			stub.SpanKind = trace.SpanKindServer
-			if err := b.result.Err; err != nil {
-				stub.Status = sdktrace.Status{Code: codes.Error, Description: clip(err.Error())}
-			}
+		if err := b.result.Err; err != nil && (i == 0 || s.kind == trace.SpanKindConsumer) {
+			stub.Status = sdktrace.Status{Code: codes.Error, Description: clip(err.Error())}
 		}
 		if s.link != nil {
 			stub.Links = []sdktrace.Link{{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{

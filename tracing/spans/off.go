@@ -57,6 +57,12 @@ func (*Tracer) Close() {}
 // Model returns no hooks.
 func (*Tracer) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
 
+// SampleTask implements stream.TaskTracer.
+func (*Tracer) SampleTask(*stream.TraceContext, string) stream.SpanID { return stream.SpanID{} }
+
+// KeepTask implements stream.TaskTracer.
+func (*Tracer) KeepTask(stream.TaskSpan) {}
+
 // Link returns "".
 func (*Tracer) Link(stream.TraceID) string { return "" }
 

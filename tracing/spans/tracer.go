@@ -53,9 +53,10 @@ type Tracer struct {
 	done chan struct{}
 }
 
-// job is a frame or a batch ready for building spans.
+// job is what is ready for building spans: one of the fields is set.
 type job struct {
 	frame   *record
+	task    *taskRun
 	batch   *batchRun
 	refused *refusal
 }
@@ -159,6 +160,8 @@ func (t *Tracer) settle(j job) {
 	switch {
 	case j.frame != nil:
 		t.unbuilt.remove(j.frame.r.Trace)
+	case j.task != nil:
+		t.unbuilt.remove(j.task.Trace)
 	case j.refused != nil:
 		t.unbuilt.remove(j.refused.result.Trace)
 	}
