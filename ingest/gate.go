@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"time"
 
 	"millrace/ingest/access"
 	"millrace/internal/role"
@@ -177,3 +178,12 @@ func (g *Gate) Memory() *buf.Pool { return g.backend.Memory() }
 
 // Settings returns the backend's settings that clients may change, if any.
 func (g *Gate) Settings() (Settings, bool) { s, ok := g.backend.(Settings); return s, ok }
+
+// Holder returns the present roles and models of the principal with a key (access.Principal.Key), for work that goes on
+// after the requests of the client; nil where clients need no credentials. Errors: Unauthenticated.
+func (g *Gate) Holder(key string) (*access.Principal, error) {
+	if !g.access.Required() {
+		return nil, nil
+	}
+	return g.access.Holder(key, time.Now())
+}

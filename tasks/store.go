@@ -520,13 +520,7 @@ func encode(t Task) []byte {
 // Cancel cancels a task that has not ended. The claim of the consumer that runs the task ends. Errors: NotFound;
 // Conflict.
 func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
-	return s.change(ctx, id, func(t *Task) error {
-		if t.State.Ended() {
-			return coded.Errorf(coded.Conflict, "", "the task has ended: it is %s", t.State)
-		}
-		t.State, t.Ended, t.LogBytes = Cancelled, s.now().wall, s.logBytes(ctx, id)
-		return nil
-	})
+	return s.cancel(ctx, id, nil)
 }
 
 // Retry queues a task that has ended without a result, with as many attempts as before. admit is as in Submission.

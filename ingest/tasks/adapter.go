@@ -109,8 +109,15 @@ const modelPollInterval = time.Second
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.gate, a.ctx = gate, ctx
 	close(a.serving)
+	known := map[string]*owner{}
+	if gate.Required() { // before a task begins
+		known = a.checkOwners(ctx, known, a.grace(), time.Now())
+	}
 	a.run("due", func() { a.opts.Data.Run(ctx) })
 	a.run("uploads", func() { a.opts.Data.RunUploads(ctx) })
+	if gate.Required() {
+		a.run("owners", func() { a.endRefused(ctx, known) })
+	}
 	if a.opts.Webhooks {
 		a.run("webhooks", func() { a.notifyWebhooks(ctx) })
 	}

@@ -183,6 +183,9 @@ func (a *Adapter) transition(to func(*tasks.Store, context.Context, string) (tas
 // retry queues an ended task again. The quota of tasks counts the task again if the task is the client's own.
 func (a *Adapter) retry(c *fiber.Ctx) error {
 	t, err := a.find(c)
+	if err == nil {
+		err = a.ownerRefused(&t)
+	}
 	if err != nil {
 		return err
 	}

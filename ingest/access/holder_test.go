@@ -1,0 +1,57 @@
+package access
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"millrace/internal/role"
+	"millrace/stream"
+)
+
+// TestHolder: the holder of a key has the present roles, and none after the end of the key, the user, or the way to
+// authenticate.
+func TestHolder(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	keys, users := filepath.Join(dir, "keys.yaml"), filepath.Join(dir, "users.yaml")
+	watch, _ := NewKey("watch", Grant{Roles: []string{"watch"}})
+	late, _ := NewKey("late", Grant{Roles: []string{"infer"}, Expires: now.Add(time.Hour)})
+	if err := WriteKeys(keys, []Key{watch, late}); err != nil {
+		t.Fatal(err)
+	}
+	hash := hashWith(argonParams{4 << 10, 4, 1}, "x")
+	if err := WriteUsers(users, []User{{Name: "eva", Password: hash, Grant: Grant{Roles: []string{"infer"}}},
+		{Name: "certified", Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := New(Options{Key: "secret of the server", Keys: keys, Users: users, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := New(Options{Key: "secret of the server"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		of   *Access
+		key  string
+		at   time.Time
+		want role.Role // 0 = there is no holder
+	}{
+		{all, "key:" + watch.ID, now, role.Watch}, {all, "key:" + late.ID, now, role.Infer},
+		{all, "key:" + late.ID, now.Add(2 * time.Hour), 0}, {all, "key:other", now, 0},
+		{all, "user:eva", now, role.Infer},
+		{all, "user:certified", now, 0}, {all, "user:other", now, 0}, {all, KeyName, now, role.Manage},
+		{all, "cert:certified", now, 0}, {all, "oidc:eva", now, 0}, {all, "module:eva", now, 0}, {all, "", now, 0},
+		{own, "key:" + watch.ID, now, 0}, {own, "user:eva", now, 0}, {own, KeyName, now, role.Manage},
+	} {
+		p, err := c.of.Holder(c.key, c.at)
+		switch {
+		case c.want == 0 && (p != nil || stream.CodeOf(err) != stream.Unauthenticated):
+			t.Errorf("%s: %+v, %v, want no holder", c.key, p, err)
+		case c.want != 0 && (err != nil || p.Allows(c.want) != nil):
+			t.Errorf("%s: %+v, %v, want the role %s", c.key, p, err, c.want)
+		}
+	}
+}
