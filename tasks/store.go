@@ -54,6 +54,8 @@ type Store struct {
 	kv    jetstream.KeyValue
 	blobs Blobs
 
+	verified verified // results
+
 	logMu      sync.Mutex // held while a log grows
 	mu         sync.Mutex
 	index      index
@@ -611,29 +613,27 @@ func (s *Store) Input(ctx context.Context, t Task) (blob.Reader, error) {
 	return s.blobs.Open(ctx, inputKey(t.ID))
 }
 
-// Result opens the result of a finished task after a check of the SHA-256: the file is read once before the client gets
-// the first byte. Errors: Conflict, when the task has no result; Internal, when the result is damaged.
+// Result opens the result of a finished task. The first call reads the file as a whole, and compares the SHA-256. The
+// reader compares each part with a checksum of this reading. Errors: Conflict, when the task has no result; Internal,
+// when the result is damaged, also from Read.
 func (s *Store) Result(ctx context.Context, t Task) (blob.Reader, error) {
-	r, err := s.ResultUnchecked(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	if err := verify(ctx, r, t.Result.Info); err != nil {
-		if errors.Is(err, blob.ErrAway) {
-			return nil, errors.Join(err, r.Close())
-		}
-		return nil, errors.Join(coded.Errorf(coded.CodeOf(err), "",
-			"the result of the task %s cannot be used, submit the task again: %w", t.ID, err), r.Close())
-	}
-	return r, nil
-}
-
-// ResultUnchecked is Result without the check, for later parts of a result.
-func (s *Store) ResultUnchecked(ctx context.Context, t Task) (blob.Reader, error) {
 	if t.State != Finished {
 		return nil, coded.Errorf(coded.Conflict, "", "the task has no result: it is %s", t.State)
 	}
-	return s.blobs.Open(ctx, resultKey(t.ID, t.Attempt))
+	key := resultKey(t.ID, t.Attempt)
+	r, err := s.blobs.Open(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	checked, err := s.verified.open(ctx, key, r, t.Result.Info)
+	if err == nil {
+		return checked, nil
+	}
+	if !errors.Is(err, blob.ErrAway) {
+		err = coded.Errorf(coded.CodeOf(err), "",
+			"the result of the task %s cannot be used, submit the task again: %w", t.ID, err)
+	}
+	return nil, errors.Join(err, r.Close())
 }
 
 // Query says which tasks List returns.

@@ -242,13 +242,7 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	open := a.opts.Data.Result
-	if t.Result != nil {
-		if from, _, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), t.Result.Size); from > 0 || !ok {
-			open = a.opts.Data.ResultUnchecked // the client has the first part, and the SHA-256 of the whole
-		}
-	}
-	r, err := open(c.UserContext(), t)
+	r, err := a.opts.Data.Result(c.UserContext(), t)
 	if err != nil {
 		return err
 	}
@@ -278,7 +272,11 @@ func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) erro
 		c.Status(http.StatusPartialContent)
 		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, r.Size()))
 	}
-	if _, err := r.Seek(from, io.SeekStart); err != nil {
+	_, err := r.Seek(from, io.SeekStart)
+	if checked, ok := r.(interface{ Check() error }); ok && err == nil {
+		err = checked.Check() // before the head of the reply
+	}
+	if err != nil {
 		_ = r.Close()
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"io/fs"
+	"os"
 
 	"millrace/stream"
 )
@@ -82,6 +84,27 @@ type Reader interface {
 	Size() int64
 }
 
+// Stamped is a Reader that names the version of the blob.
+type Stamped interface {
+	Reader
+	Stamp() (Stamp, error)
+}
+
+// Stamp names a version of a blob: a blob that was replaced or written has another Stamp. A disk that changes bytes by
+// itself does not change the Stamp.
+type Stamp struct {
+	file fs.FileInfo // nil = none
+	etag string
+}
+
+// Same reports whether both name one version.
+func (s Stamp) Same(o Stamp) bool {
+	if s.file == nil || o.file == nil {
+		return s.file == o.file && s.etag == o.etag
+	}
+	return os.SameFile(s.file, o.file) && s.file.Size() == o.file.Size() && s.file.ModTime().Equal(o.file.ModTime())
+}
+
 // Info describes a blob.
 type Info struct {
 	Size   int64  `json:"size"`
@@ -99,10 +122,15 @@ func (i Info) Check(r io.Reader) error {
 		return err
 	}
 	if got := (Info{n, hexDigest(h)}); got != i {
-		return stream.Errorf(stream.Internal, "", "%w: %d bytes with SHA-256 %s, not %d bytes with %s",
-			ErrDamaged, got.Size, got.SHA256, i.Size, i.SHA256)
+		return Damaged(got, i)
 	}
 	return nil
+}
+
+// Damaged returns the error of a blob with other bytes than were stored.
+func Damaged(got, want Info) error {
+	return stream.Errorf(stream.Internal, "", "%w: %d bytes with SHA-256 %s, not %d bytes with %s",
+		ErrDamaged, got.Size, got.SHA256, want.Size, want.SHA256)
 }
 
 func hexDigest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }

@@ -353,6 +353,12 @@ type fileReader struct {
 	size int64
 }
 
+// Stamp implements Stamped.
+func (r fileReader) Stamp() (Stamp, error) {
+	info, err := r.Stat()
+	return Stamp{file: info}, err
+}
+
 // Size implements Reader.
 func (r fileReader) Size() int64 { return r.size }
 

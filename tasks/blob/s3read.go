@@ -149,6 +149,9 @@ func (r *s3Reader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
+// Stamp implements Stamped.
+func (r *s3Reader) Stamp() (Stamp, error) { return Stamp{etag: r.etag}, nil }
+
 // Size implements Reader.
 func (r *s3Reader) Size() int64 { return r.size }
 
