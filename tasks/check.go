@@ -27,15 +27,16 @@ type Problem struct {
 // CheckReport is the result of CheckData.
 type CheckReport struct {
 	Tasks    int       `json:"tasks"`
-	Files    int       `json:"files"` // whose SHA-256 was computed
-	Bytes    int64     `json:"bytes"` // of these files
+	Files    int       `json:"files"`   // whose SHA-256 was computed
+	Bytes    int64     `json:"bytes"`   // of these files
+	Uploads  int       `json:"uploads"` // unfinished
 	Problems []Problem `json:"problems"`
 }
 
-// CheckData reads the data folder of a stopped server: the records, and each input and result. CheckData changes no
-// file of the folder, except that JetStream, which reads the records, may write its own files below jetstream. Errors:
-// the folder is none of a server, is of a later version, another process uses the folder, or NATS servers keep the
-// records.
+// CheckData reads the data folder of a stopped server: the records, each input and result, and unfinished uploads.
+// CheckData changes no file of the folder, except that JetStream, which reads the records, may write its own files
+// below jetstream. Errors: the folder is none of a server, is of a later version, another process uses the folder, or
+// NATS servers keep the records.
 func CheckData(ctx context.Context, dir string, o Options) (*CheckReport, error) {
 	o = o.filled()
 	d, err := openStopped(ctx, dir, o)
@@ -43,7 +44,7 @@ func CheckData(ctx context.Context, dir string, o Options) (*CheckReport, error)
 		return nil, err
 	}
 	defer d.Close()
-	k := &check{d: d, local: o.S3 == nil, report: &CheckReport{Problems: []Problem{}}}
+	k := &check{d: d, local: o.S3 == nil, report: &CheckReport{Problems: []Problem{}}, whole: map[string]bool{}}
 	if _, err := os.Stat(storeFolder(dir)); errors.Is(err, fs.ErrNotExist) {
 		k.report.Problems = append(k.report.Problems, Problem{File: "jetstream", Problem: "the records are missing",
 			Next: "restore the folder from a copy, or start the server, which restores finished tasks only"})
@@ -51,14 +52,15 @@ func CheckData(ctx context.Context, dir string, o Options) (*CheckReport, error)
 	} else if err := d.openRecords(ctx, dir, o); err != nil {
 		return nil, err
 	}
-	return k.report, errors.Join(k.tasks(ctx), k.folders(ctx))
+	return k.report, errors.Join(k.tasks(ctx), k.uploads(ctx, dir), k.folders(ctx))
 }
 
 // check is one check of a data folder.
 type check struct {
 	d      *Data
 	report *CheckReport
-	local  bool // the blobs are in the folder
+	local  bool            // the blobs are in the folder
+	whole  map[string]bool // complete uploads that are no task yet, by id
 }
 
 func (k *check) add(t Task, key, problem, next string) {
@@ -129,7 +131,7 @@ func (k *check) folders(ctx context.Context) error {
 	}
 	for _, f := range all {
 		id := path.Base(f.Key)
-		if _, err := k.d.Get(id); err == nil {
+		if _, err := k.d.Get(id); err == nil || k.whole[id] {
 			continue
 		}
 		next := "the next start of the server removes the files"

@@ -108,3 +108,85 @@ func TestCheckData(t *testing.T) {
 	}
 	refused(dir, "later version")
 }
+
+// TestCheckUploads: a check compares unfinished uploads with their descriptions, and finds what was left over. What the
+// next step announces, the next start does.
+func TestCheckUploads(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	begin := func(n Upload, bytes string) string {
+		t.Helper()
+		n.Task.Model = "m"
+		u, _, err := d.CreateUpload(t.Context(), NewUpload{Upload: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.uploads.part(u.Task.ID), []byte(bytes), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return u.Task.ID
+	}
+	const sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of abc
+	sound := begin(Upload{Length: 5}, "abc")
+	begin(Upload{Length: 3, SHA256: sum}, "abc")
+	moved := begin(Upload{Length: 3}, "abc") // a kill between the moving of the input and the record
+	u, err := d.uploads.get(moved)
+	if err == nil {
+		err = d.uploads.place(t.Context(), d.blobs, u)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func() (got []string) {
+		t.Helper()
+		report, err := CheckData(t.Context(), dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range report.Problems {
+			got = append(got, strings.Join([]string{p.Task, p.File, p.Problem[:20]}, " "))
+		}
+		return got
+	}
+	long, wrong := begin(Upload{Length: 2}, "abc"), begin(Upload{Length: 3, SHA256: sum}, "abx")
+	missing, broken, stray := begin(Upload{Length: 5}, "abc"), begin(Upload{Length: 5}, "abc"), newID(time.Now())
+	d.Close()
+	problem := func(id, kind, text string) string { return id + " uploads/" + id + kind + " " + text }
+	file := func(name string) string { return filepath.Join(dir, "uploads", name) }
+	if err := os.Remove(file(missing + ".part")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{broken + ".json": "{", stray + ".part": "x", "notes": "x"} {
+		if err := os.WriteFile(file(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		problem(long, ".part", "the upload has 3 byt"), problem(wrong, ".part", "a stored file is dam"),
+		problem(missing, ".part", "the bytes are missin"), problem(broken, ".json", "the description is d"),
+		problem(stray, ".part", "the bytes have no de"), " uploads/notes the file belongs to ",
+	}
+	got := check()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, kind := range []string{".part", ".json"} { // the next step of the first problem
+		if err := os.Remove(file(long + kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = openData(t, dir)
+	d.finishUploads(t.Context())
+	if _, err := d.uploads.get(sound); err != nil {
+		t.Errorf("the sound upload: %v", err)
+	}
+	if task, err := d.Get(moved); err != nil || task.State != Queued {
+		t.Errorf("the moved upload: %+v, %v", task, err)
+	}
+	d.Close()
+	if got := check(); len(got) > 0 {
+		t.Errorf("after a start: %q", got)
+	}
+}

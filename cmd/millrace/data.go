@@ -115,8 +115,8 @@ func printCheck(c *cobra.Command, r *tasks.CheckReport) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "%d tasks, %d files with %s, %d problems\n", r.Tasks, r.Files,
-		setting.FormatSize(r.Bytes), len(r.Problems))
+	_, err := fmt.Fprintf(c.OutOrStdout(), "%d tasks, %d files with %s, %d unfinished uploads, %d problems\n", r.Tasks,
+		r.Files, setting.FormatSize(r.Bytes), r.Uploads, len(r.Problems))
 	return err
 }
 
