@@ -20,7 +20,7 @@ var floor = map[string]int{
 	"stream/coded": -1, // the error returned by every package
 	"stream/buf":   -1, // leased memory
 	"internal":     0,
-	"stream":       1, "python": 1,
+	"stream":       1, "python": 1, "apps/image": 1,
 	"batching": 2, "client": 2, "ingest/access": 2, // permissions, below the adapters and the gate
 	"tasks":        2, // durable tasks, below their adapter
 	"tasks/remote": 3, // tasks of a server elsewhere

@@ -185,8 +185,8 @@ func (l ociLayer) MediaType() (types.MediaType, error) {
 // blobPath returns the path of a blob in a layout.
 func blobPath(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// layout returns the files of an image layout. The name, such as localhost/app:v1, is written into the index.
-func layout(img v1.Image, name string) (Tree, error) {
+// layoutTree returns the files of an image layout. The name, such as localhost/app:v1, is written into the index.
+func layoutTree(img v1.Image, name string) (Tree, error) {
 	t := Tree{}
 	manifest, err := img.RawManifest()
 	if err != nil {
@@ -226,8 +226,10 @@ func layout(img v1.Image, name string) (Tree, error) {
 	t.Text(blobPath(digest), string(manifest))
 	t.Text(blobPath(id), string(config))
 	t.Text("oci-layout", `{"imageLayoutVersion":"1.0.0"}`)
-	d := v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: int64(len(manifest)), Digest: digest,
-		Platform: &v1.Platform{Architecture: about.Architecture, OS: about.OS, Variant: about.Variant}}
+	d := v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: int64(len(manifest)), Digest: digest}
+	if about.OS != "" {
+		d.Platform = &v1.Platform{Architecture: about.Architecture, OS: about.OS, Variant: about.Variant}
+	}
 	if name != "" {
 		d.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag(name),
 			"io.containerd.image.name": name}
@@ -247,7 +249,7 @@ func tag(name string) string {
 // WriteArchive writes an image as an archive that is an OCI layout and an input of `docker load` and `podman load`,
 // under the names, for example localhost/app:v1.
 func WriteArchive(out io.Writer, img v1.Image, at time.Time, names ...string) error {
-	t, err := layout(img, append(names, "")[0])
+	t, err := layoutTree(img, append(names, "")[0])
 	if err != nil {
 		return err
 	}
@@ -274,7 +276,7 @@ func WriteArchive(out io.Writer, img v1.Image, at time.Time, names ...string) er
 // WriteLayout writes an image as the folder of an OCI layout, under a name. A folder with another layout is taken
 // over: its blobs stay, and its index names only this image.
 func WriteLayout(dir string, img v1.Image, name string) error {
-	t, err := layout(img, name)
+	t, err := layoutTree(img, name)
 	if err != nil {
 		return err
 	}
