@@ -48,7 +48,8 @@ func (r *Result) Notes() (lines []string) {
 			files, more = files[:maxListed], fmt.Sprintf(" and %d more", n-maxListed)
 		}
 		lines = append(lines, fmt.Sprintf("Git LFS is not supported: these files are pointers without the content: "+
-			"%s%s. Put the content in the repository, or download the content", strings.Join(files, ", "), more))
+			"%s%s. Put the content in the repository, or download the content", printable(strings.Join(files, ", ")),
+			more))
 	}
 	return lines
 }
@@ -86,7 +87,7 @@ func Fetch(ctx context.Context, s Source, dir string, o Options) (*Result, error
 	f := &fetcher{Options: o}
 	f.net.private = o.AllowPrivate
 	if s.Kind != File {
-		f.net.trust(hostPort(s.url))
+		f.net.named = hostPort(s.url)
 	}
 	err := f.clone(ctx, s, dir, filepath.Join(dir, ".git"), "", plumbing.ZeroHash, 0)
 	if err != nil {

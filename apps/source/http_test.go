@@ -63,7 +63,14 @@ func TestFetchHTTPPassword(t *testing.T) {
 func TestFetchElsewhere(t *testing.T) {
 	inner := gittest.New(t)
 	inner.Commit(map[string]string{"i.txt": "1"})
-	other := serveHTTP(t, filepath.Dir(inner.Dir), "")
+	git := gittest.HTTP(t, filepath.Dir(inner.Dir), "")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Authorization") != "" {
+			t.Error("another host gets the token")
+		}
+		git.ServeHTTP(w, req)
+	}))
+	defer other.Close()
 	for name, c := range map[string]struct{ url, want string }{
 		"file":    {"file://" + inner.Dir, "names a file of this machine"},
 		"private": {other.URL + "/app", "127.0.0.1 is a private address, to which the repository leads"},
@@ -75,7 +82,7 @@ func TestFetchElsewhere(t *testing.T) {
 		s := serveHTTP(t, filepath.Dir(outer.Dir), "")
 		o := Options{AllowHTTP: true}
 		refuses(t, s.URL+"/app", o, `the submodule "sub"`, c.want, "--allow-private")
-		o.AllowPrivate = true
+		o.AllowPrivate, o.Token = true, "secret"
 		dir, _ := mustFetch(t, s.URL+"/app", o)
 		fileIs(t, filepath.Join(dir, "sub", "i.txt"), "1")
 		t.Log(name)
@@ -86,6 +93,19 @@ func TestFetchElsewhere(t *testing.T) {
 	defer redirect.Close()
 	refuses(t, redirect.URL+"/app", Options{}, "is a private address", "--allow-private")
 	refuses(t, "http://git.example.org/app", Options{}, "http:// is not encrypted", "--allow-http")
+}
+
+// TestFetchHTTPText: what a server says reaches the terminal without control characters, and up to a limit.
+func TestFetchHTTPText(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = fmt.Fprint(w, "\x1b[2J\nfalse", strings.Repeat("x", 1<<20))
+	}))
+	defer s.Close()
+	_, _, err := fetch(t, s.URL+"/app", Options{})
+	if err == nil || strings.ContainsAny(err.Error(), "\x1b\n") || len(err.Error()) > 2*maxRefusal {
+		t.Errorf("%.300q", err)
+	}
 }
 
 // TestFetchHTTPStalls: a server that stops in the middle is left after the time limit.

@@ -8,10 +8,12 @@ import (
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
+	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
 // local is a repository on this machine.
@@ -25,6 +27,14 @@ func openLocal(path string) (peer, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	// go-git's default keeps all files of a pack in memory
+	if opened, ok := repo.Storer.(*filesystem.Storage); ok {
+		store := filesystem.NewStorageWithOptions(opened.Filesystem(), cache.NewObjectLRUDefault(),
+			filesystem.Options{LargeObjectThreshold: 1 << 20})
+		if repo, err = git.Open(store, nil); err != nil {
+			return nil, err
+		}
 	}
 	return &local{repo}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -106,27 +107,32 @@ func (s *session) pack(ctx context.Context, wants []plumbing.Hash, depth int) (i
 
 func (s *session) close() error { return s.upload.Close() }
 
-// network opens connections under the rule of addresses: Trusted hosts are named by the user; others must have public
-// addresses.
+// network opens connections under the rule of addresses: the host that the user named may have any address, others must
+// have public addresses.
 type network struct {
+	named   string // HOST:PORT of the repository that the user named, "" for a file
+	private bool   // private addresses are allowed everywhere
+
 	mu      sync.Mutex
-	trusted map[string]bool // HOST:PORT
-	private bool            // private addresses are allowed everywhere
+	proxies map[string]bool // HOST:PORT
 }
 
-func (n *network) trust(host string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.trusted == nil {
-		n.trusted = map[string]bool{}
-	}
-	n.trusted[strings.ToLower(host)] = true
-}
+// isNamed reports whether the user named the host. Only such a host gets the token.
+func (n *network) isNamed(host string) bool { return n.named != "" && strings.EqualFold(n.named, host) }
 
 func (n *network) trusts(host string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.private || n.trusted[strings.ToLower(host)]
+	return n.private || n.isNamed(host) || n.proxies[host]
+}
+
+func (n *network) addProxy(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proxies == nil {
+		n.proxies = map[string]bool{}
+	}
+	n.proxies[host] = true
 }
 
 // errPrivate says how private addresses are allowed.
@@ -181,19 +187,13 @@ func openHTTP(s Source, o Options, n *network) (peer, error) {
 		}
 		u, err := http.ProxyFromEnvironment(req)
 		if u != nil {
-			n.trust(hostPort(u))
+			n.addProxy(hostPort(u))
 		}
 		return u, err
 	}
 	client := &http.Client{
-		Transport: &http.Transport{Proxy: proxy, DialContext: n.dial, ForceAttemptHTTP2: true,
-			TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: 2 * time.Minute},
-		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
-				return errors.New("the server redirects to http://, which is not encrypted")
-			}
-			return nil
-		},
+		Transport: bounded{&http.Transport{Proxy: proxy, DialContext: n.dial, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: 2 * time.Minute, DisableKeepAlives: true}},
 	}
 	port := 0
 	if s.url.Port() != "" {
@@ -205,7 +205,7 @@ func openHTTP(s Source, o Options, n *network) (peer, error) {
 	}
 	at := &transport.Endpoint{Protocol: s.url.Scheme, Host: host, Port: port, Path: s.url.EscapedPath()}
 	var auth transport.AuthMethod
-	if o.Token != "" && n.trusts(hostPort(s.url)) {
+	if o.Token != "" && n.isNamed(hostPort(s.url)) {
 		user := s.url.User.Username()
 		if user == "" {
 			user = "git" // servers with tokens take any name
@@ -217,6 +217,53 @@ func openHTTP(s Source, o Options, n *network) (peer, error) {
 		return nil, err
 	}
 	return &session{upload: upload, explain: func(err error) error { return explainHTTP(err, auth != nil) }}, nil
+}
+
+// Limits of what a server answers besides a pack, in bytes.
+const (
+	maxReferences = 64 << 20
+	maxRefusal    = 4 << 10
+)
+
+// bounded limits the bodies of refusals and of lists of references, which go-git reads whole.
+type bounded struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	limit := int64(0)
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		limit = maxRefusal
+	} else if req.Method == http.MethodGet {
+		limit = maxReferences
+	}
+	if limit > 0 {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, limit), resp.Body}
+	}
+	return resp, nil
+}
+
+// clean is an error with the text of a server, in printable characters.
+type clean struct{ error }
+
+func (c clean) Error() string { return printable(c.error.Error()) }
+
+func (c clean) Unwrap() error { return c.error }
+
+// printable returns text as one line of printable characters.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "))
 }
 
 // explainHTTP says what to do about an error of a server.
@@ -238,9 +285,13 @@ func explainHTTP(err error, hadToken bool) error {
 	case errors.As(err, &dns):
 		return fmt.Errorf("the host %s has no address: compare the name (%s)", dns.Name, dns.Err)
 	}
+	var unexpected *plumbing.UnexpectedError
+	if errors.As(err, &unexpected) {
+		err = unexpected.Err
+	}
 	var at *url.Error
 	if errors.As(err, &at) { // the text of url.Error has the address
-		return at.Err
+		err = at.Err
 	}
-	return err
+	return clean{err}
 }

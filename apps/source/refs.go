@@ -127,7 +127,7 @@ func (r *references) list(ref string) string {
 	for _, name := range slices.Sorted(maps.Keys(r.hashes)) {
 		for _, prefix := range []string{heads, tags} {
 			if short, ok := strings.CutPrefix(name, prefix); ok {
-				names = append(names, short)
+				names = append(names, printable(short))
 			}
 		}
 	}

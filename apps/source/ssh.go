@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -100,7 +99,7 @@ func (u *sshUpload) start(path string) error {
 // AdvertisedReferencesContext reads the references.
 func (u *sshUpload) AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error) {
 	adv := packp.NewAdvRefs()
-	if err := adv.Decode(u.out); err != nil {
+	if err := adv.Decode(io.LimitReader(u.out, maxReferences)); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -171,13 +170,7 @@ func (s *said) Write(p []byte) (int, error) {
 func (s *said) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	line := strings.Join(strings.Fields(strings.ToValidUTF8(s.buf.String(), "?")), " ")
-	return strings.TrimRight(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, line), ".")
+	return strings.TrimRight(printable(s.buf.String()), ".")
 }
 
 // hostKeys returns a check of the host's key, and the kinds of keys that are known of the host.

@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -242,5 +245,40 @@ func TestAppKilled(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".repo", ".millrace", "*")); len(left) != 1 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// TestAppTLS: the certificate of the server is checked, and a redirect does not end the encryption.
+func TestAppTLS(t *testing.T) {
+	r := newAppRepository(t)
+	git := gittest.HTTP(t, filepath.Dir(r.Dir), "")
+	plain := httptest.NewServer(git)
+	defer plain.Close()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasPrefix(req.URL.Path, "/moved/") {
+			http.Redirect(w, req, plain.URL+strings.TrimPrefix(req.URL.RequestURI(), "/moved"), http.StatusFound)
+			return
+		}
+		git.ServeHTTP(w, req)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that the client ends
+	s.StartTLS()
+	defer s.Close()
+	trusted := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := os.WriteFile(trusted, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ ca, path, want string }{
+		{trusted, "/app", ""},
+		{"/dev/null", "/app", "certificate signed by unknown authority"},
+		{trusted, "/moved/app", `changes scheme from "https" to "http"`},
+	} {
+		run := appCommandOf(t, t.TempDir(), "app", "--config", s.URL+c.path+"|service/millrace.yaml", "init")
+		run.Env = append(run.Env, "SSL_CERT_FILE="+c.ca, "SSL_CERT_DIR=/nowhere")
+		_, stderr, code := finish(t, run)
+		if (code == 0) != (c.want == "") || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s with %s: %d %s, want %q", c.path, c.ca, code, stderr, c.want)
+		}
 	}
 }
