@@ -150,6 +150,32 @@ func TestWide(t *testing.T) {
 	}
 }
 
+// marker is a line that a merge with conflicts writes. The line between the two sides, =======, is left out: under a
+// line of Markdown it makes a heading.
+var marker = regexp.MustCompile(`(?m)^(<<<<<<<|\|\|\|\|\|\|\||>>>>>>>)( .*)?\r?$`)
+
+// TestNoConflicts finds the markers of merges that nobody has finished.
+func TestNoConflicts(t *testing.T) {
+	all, err := texts("../..", ".go", ".md", ".py", ".ts", ".tsx", ".js", ".mjs", ".css", ".html", ".sh", ".proto",
+		".yaml", ".yml", ".json", ".toml", ".mod", ".sum", ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range all {
+		if found := marker.FindString(text); found != "" {
+			t.Errorf("%s has the line %q of a merge with conflicts: remove the lines of one side", name, found)
+		}
+	}
+	for text, want := range map[string]bool{
+		"a\n<<<<<<< HEAD\nb\n": true, "||||||| parent of 1": true, "a\n>>>>>>> 1 (docs)": true, ">>>>>>>\r\n": true,
+		"Title\n=======\n": false, "x <<<<<<< y": false, "<<<<<<<<": false, "\t<<<<<<< HEAD": false,
+	} {
+		if marker.MatchString(text) != want {
+			t.Errorf("%q is a marker: %v, want %v", text, !want, want)
+		}
+	}
+}
+
 // pointers are words that stand for a noun said elsewhere. A text with many of them has to be decoded.
 var pointers = regexp.MustCompile(
 	`(?i)^(which|who|whom|whose|that|those|what|such|it|they|them|its|one|ones|other|others|there)$`)
