@@ -3,7 +3,7 @@ package server_test
 import (
 	"testing"
 
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.CheckLeaks(m) }

@@ -11,8 +11,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/internal/processors"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // TestLongTextsTakeTurns: while the most long texts are being read or written, all further long texts wait, over each

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/workers"
 )
 
 // serve runs a server with the program at its root; one request may wait.
-func serve(t *testing.T) *running {
+func serve(t *testing.T) *servertest.Running {
 	t.Cleanup(func() { // of runs that no test waited for
 		for len(stuckRuns) > 0 {
 			<-stuckRuns
@@ -49,19 +50,19 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/tensor", "x", 500, "inference internal error: the answer of program app cannot be sent: output x " +
 			"is UINT8: want BYTES"},
 	} {
-		if a := r.ask(c.method, c.path, c.body); a.StatusCode != c.status || a.body != c.want {
+		if a := r.Ask(c.method, c.path, c.body); a.StatusCode != c.status || a.Text != c.want {
 			t.Errorf("%s %s %.20q: %v, want %d %q", c.method, c.path, c.body, a, c.status, c.want)
 		}
 	}
 	for _, path := range []string{"/openapi/swagger", "/openapi/swagger/"} {
-		if a := r.ask("GET", path, ""); a.StatusCode != 200 || !strings.Contains(a.body, "<code>/echo</code>") {
+		if a := r.Ask("GET", path, ""); a.StatusCode != 200 || !strings.Contains(a.Text, "<code>/echo</code>") {
 			t.Errorf("%s: %v", path, a)
 		}
 	}
-	if a := r.ask("POST", "/nothing", "x"); a.StatusCode != 404 {
+	if a := r.Ask("POST", "/nothing", "x"); a.StatusCode != 404 {
 		t.Errorf("a path without a route: %v", a)
 	}
-	text := r.ask("GET", "/metrics", "").body
+	text := r.Ask("GET", "/metrics", "").Text
 	for _, line := range []string{
 		`mine_throughput_total{code="200",endpoint="/echo"} 4`, `mine_throughput_total{code="413",endpoint="/echo"} 1`,
 		`mine_throughput_total{code="200",endpoint="/count"} 3`,
@@ -72,7 +73,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("no %s in\n%s", line, text)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestTimeout: a request that takes longer than the program's limit has mosec's status and text.
@@ -80,18 +81,18 @@ func TestTimeout(t *testing.T) {
 	limit.Store(100)
 	defer limit.Store(0)
 	r := serve(t)
-	if a := r.ask("POST", "/stuck", "x"); a.StatusCode != 408 || a.body != "inference timeout" {
+	if a := r.Ask("POST", "/stuck", "x"); a.StatusCode != 408 || a.Text != "inference timeout" {
 		t.Error(a)
 	}
-	if a := r.ask("POST", "/stuck_events", "x"); a.StatusCode != 200 ||
-		a.body != "event: error\ndata: SSE inference error: 408: Request Timeout: inference timeout\n\n" {
+	if a := r.Ask("POST", "/stuck_events", "x"); a.StatusCode != 200 ||
+		a.Text != "event: error\ndata: SSE inference error: 408: Request Timeout: inference timeout\n\n" {
 		t.Error(a)
 	}
-	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text,
+	if text := r.Ask("GET", "/metrics", "").Text; !strings.Contains(text,
 		`mine_throughput_total{code="408",endpoint="/stuck"} 1`) {
 		t.Errorf("no 408 in\n%s", text)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestQueueIsFull: one request runs, one waits, and the next gets 429.
@@ -100,7 +101,7 @@ func TestQueueIsFull(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{}, 2)
 	post := func(ctx context.Context) int {
-		req, err := http.NewRequestWithContext(ctx, "POST", r.base+"/stuck", strings.NewReader("x"))
+		req, err := http.NewRequestWithContext(ctx, "POST", r.Base+"/stuck", strings.NewReader("x"))
 		if err != nil {
 			t.Error(err)
 			return 0
@@ -125,14 +126,14 @@ func TestQueueIsFull(t *testing.T) {
 	if status != http.StatusTooManyRequests {
 		t.Errorf("status %d, want 429", status)
 	}
-	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text,
+	if text := r.Ask("GET", "/metrics", "").Text; !strings.Contains(text,
 		`mine_throughput_total{code="429",endpoint="/stuck"} `) {
 		t.Errorf("no 429 in\n%s", text)
 	}
 	cancel()
 	<-done
 	<-done
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestDrains: as soon as the server ends, while it still runs a request, requests to the program are told so.
@@ -146,7 +147,7 @@ func TestDrains(t *testing.T) {
 	held := make(chan struct{})
 	go func() {
 		defer close(held)
-		req, err := http.NewRequestWithContext(ctx, "POST", r.base+"/stuck", strings.NewReader("x"))
+		req, err := http.NewRequestWithContext(ctx, "POST", r.Base+"/stuck", strings.NewReader("x"))
 		if err != nil {
 			t.Error(err)
 			return
@@ -157,15 +158,15 @@ func TestDrains(t *testing.T) {
 	}()
 	<-stuckRuns
 	ended := make(chan error, 1)
-	go func() { ended <- r.stop() }()
-	for r.ask("GET", "/v2/health/ready", "").StatusCode == 200 {
+	go func() { ended <- r.Stop() }()
+	for r.Ask("GET", "/v2/health/ready", "").StatusCode == 200 {
 	}
 	for _, path := range []string{"/echo", "/apps/app/echo", "/apps/other/echo", "/count"} {
-		if a := r.ask("POST", path, "x"); a.StatusCode != 503 || a.body != "gracefully shutting down" {
+		if a := r.Ask("POST", path, "x"); a.StatusCode != 503 || a.Text != "gracefully shutting down" {
 			t.Errorf("%s: %v, want 503 gracefully shutting down", path, a)
 		}
 	}
-	if a := r.ask("GET", "/", ""); a.StatusCode != 503 {
+	if a := r.Ask("GET", "/", ""); a.StatusCode != 503 {
 		t.Errorf("/: %v", a)
 	}
 	cancel()
@@ -180,14 +181,14 @@ func TestDrainsWhatWaits(t *testing.T) {
 	r := start(t, func(c *server.Config) {
 		c.Models = []workers.Config{{Name: "app", Source: "stages", Instances: 1}}
 	})
-	asked := make(chan *answer, 1)
-	go func() { asked <- r.ask("POST", "/apps/app/echo", "x") }()
-	for !strings.Contains(r.ask("GET", "/metrics", "").body, `apps_await"} 1`) {
+	asked := make(chan *servertest.Reply, 1)
+	go func() { asked <- r.Ask("POST", "/apps/app/echo", "x") }()
+	for !strings.Contains(r.Ask("GET", "/metrics", "").Text, `apps_await"} 1`) {
 	}
-	if err := r.stop(); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
-	if a := <-asked; a.StatusCode != 503 || a.body != "gracefully shutting down" {
+	if a := <-asked; a.StatusCode != 503 || a.Text != "gracefully shutting down" {
 		t.Errorf("%v, want 503 gracefully shutting down", a)
 	}
 }

@@ -4,19 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"millrace/batching"
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -26,10 +22,7 @@ func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	workers.Register(workers.Kind{Name: "program", New: func() workers.Worker { return &program{} }})
 	workers.Register(workers.Kind{Name: "stages", New: func() workers.Worker { return &stages{} }})
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// the function looks every ten seconds whether the server has ended
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+	servertest.CheckLeaks(m)
 }
 
 var (
@@ -112,87 +105,10 @@ func (p *stages) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	return m, err
 }
 
-// running is a whole server.
-type running struct {
-	*server.Server
-	t    *testing.T
-	base string
-	stop func() error
-}
-
 // start runs a server.
-func start(t *testing.T, change func(*server.Config)) *running {
+func start(t *testing.T, change func(*server.Config)) *servertest.Running {
 	t.Helper()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}}
 	change(&cfg)
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		cancel()
-		t.Fatal(err)
-	}
-	ended := false
-	r := &running{Server: s, t: t, base: s.URL("http")}
-	var result error
-	r.stop = func() error {
-		if !ended {
-			ended = true
-			cancel()
-			result = <-done
-		}
-		return result
-	}
-	t.Cleanup(func() {
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
-}
-
-// answer is a reply, read to its end.
-type answer struct {
-	*http.Response
-	body string
-}
-
-func (a *answer) String() string { return a.Status + " " + a.body }
-
-// ask sends a request.
-func (r *running) ask(method, path, body string) *answer {
-	r.t.Helper()
-	req, err := http.NewRequest(method, r.base+path, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirects
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return &answer{resp, string(b)}
-}
-
-// noLeases waits until all memory is released: a reply's memory is released just after its last byte was sent.
-func (r *running) noLeases() {
-	r.t.Helper()
-	until := time.Now().Add(30 * time.Second)
-	for r.Memory().Stats().Leases != 0 {
-		if time.Now().After(until) {
-			r.t.Fatalf("memory is still leased: %+v", r.Memory().Stats())
-		}
-		time.Sleep(time.Millisecond)
-	}
+	return servertest.Start(t, cfg)
 }

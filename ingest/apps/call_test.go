@@ -15,7 +15,7 @@ import (
 func TestCall(t *testing.T) {
 	r := start(t, nil, "svc")
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	a := r.ask("POST", "/apps/svc/call?a=1&b=%20", "hello", "Content-Type: text/x", "X-Two: 1", "X-Two: 2",
+	a := r.Ask("POST", "/apps/svc/call?a=1&b=%20", "hello", "Content-Type: text/x", "X-Two: 1", "X-Two: 2",
 		"Cookie: c=d", "Cookie: e=f",
 		"Millrace-Deadline-Ms: 60000", "Traceparent: 00-"+trace+"-00f067aa0ba902b7-01")
 	var got struct {
@@ -23,7 +23,7 @@ func TestCall(t *testing.T) {
 		Header                                                  map[string]string
 		Deadline                                                bool
 	}
-	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.StatusCode != 200 {
+	if err := json.Unmarshal([]byte(a.Text), &got); err != nil || a.StatusCode != 200 {
 		t.Fatal(a, err)
 	}
 	for name, is := range map[string][2]string{
@@ -48,7 +48,7 @@ func TestCall(t *testing.T) {
 	if timing := a.Header.Get("Server-Timing"); !strings.Contains(timing, "run;dur=") {
 		t.Errorf("Server-Timing %q", timing)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestAnswers: what the program and the server say has its status, and memory is released.
@@ -99,22 +99,22 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/v2/models/svc/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1,1],"data":["x"]}]}`,
 			[]string{"Content-Type: application/json"}, 200, "no call"},
 	} {
-		a := r.ask(c.method, c.path, c.body, c.headers...)
-		if a.StatusCode != c.status || !strings.Contains(a.body, c.says) {
+		a := r.Ask(c.method, c.path, c.body, c.headers...)
+		if a.StatusCode != c.status || !strings.Contains(a.Text, c.says) {
 			t.Errorf("%s %s: %.200v, want %d %.100s", c.method, c.path, a, c.status, c.says)
 		}
 		if a.StatusCode == 405 && a.Header.Get("Allow") == "" {
 			t.Errorf("%s %s has no Allow", c.method, c.path)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestCompressed: a large answer is compressed for a client that asks for it.
 func TestCompressed(t *testing.T) {
 	r := start(t, nil, "svc")
 	big := strings.Repeat("0123456789", 6000)
-	req, err := http.NewRequest("POST", r.base+"/apps/svc/echo", strings.NewReader(big))
+	req, err := http.NewRequest("POST", r.Base+"/apps/svc/echo", strings.NewReader(big))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestCompressed(t *testing.T) {
 	if string(got[:n]) != big || !resp.Uncompressed {
 		t.Errorf("%d bytes, compressed: %v", n, resp.Uncompressed)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestList: the list has the programs and their routes, and each its document.
@@ -144,8 +144,8 @@ func TestList(t *testing.T) {
 		Ready, Root          bool
 		Routes               []struct{ Method, Path string }
 	}
-	a := r.ask("GET", "/apps", "")
-	if err := json.Unmarshal([]byte(a.body), &rows); err != nil || len(rows) != 2 {
+	a := r.Ask("GET", "/apps", "")
+	if err := json.Unmarshal([]byte(a.Text), &rows); err != nil || len(rows) != 2 {
 		t.Fatal(a, err)
 	}
 	if rows[0].Name != "a" || rows[1].Name != "b" || !rows[0].Root || rows[1].Root || !rows[0].Ready ||
@@ -155,14 +155,14 @@ func TestList(t *testing.T) {
 	var doc struct {
 		Paths map[string]map[string]any
 	}
-	a = r.ask("GET", rows[1].OpenAPI, "")
-	if err := json.Unmarshal([]byte(a.body), &doc); err != nil {
+	a = r.Ask("GET", rows[1].OpenAPI, "")
+	if err := json.Unmarshal([]byte(a.Text), &doc); err != nil {
 		t.Fatal(a, err)
 	}
 	if doc.Paths["/echo"]["post"] == nil || doc.Paths["/call"]["get"] == nil {
 		t.Error(a)
 	}
-	if a = r.ask("GET", "/apps/b", ""); !strings.Contains(a.body, `"name":"b"`) {
+	if a = r.Ask("GET", "/apps/b", ""); !strings.Contains(a.Text, `"name":"b"`) {
 		t.Error(a)
 	}
 }
@@ -190,7 +190,7 @@ func TestRoot(t *testing.T) {
 		{"GET", "/docs/run", "", 200, `"Path":"/docs/run"`},
 		{"DELETE", "/call", "", 200, `"Method":"DELETE"`},
 	} {
-		if a := r.ask(c.method, c.path, c.body); a.StatusCode != c.status || !strings.Contains(a.body, c.says) {
+		if a := r.Ask(c.method, c.path, c.body); a.StatusCode != c.status || !strings.Contains(a.Text, c.says) {
 			t.Errorf("%s %s: %.200v, want %d %s", c.method, c.path, a, c.status, c.says)
 		}
 	}
@@ -200,7 +200,7 @@ func TestRoot(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	r := start(t, nil, "svc")
 	for _, path := range []string{"/apps/svc/stuck", "/apps/svc/stuck_events"} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestClientLeaves(t *testing.T) {
 			t.Errorf("%s: the result is still wanted", path)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestKey: the routes of a program at the root need the key also where a page of the server's
@@ -233,10 +233,10 @@ func TestKey(t *testing.T) {
 		{"GET", "/v2/health/ready", 200},
 		{"GET", "/docs", 302},
 	} {
-		if a := r.ask(c.method, c.path, "x"); a.StatusCode != c.status {
+		if a := r.Ask(c.method, c.path, "x"); a.StatusCode != c.status {
 			t.Errorf("%s %s: %v, want %d", c.method, c.path, a, c.status)
 		}
-		if a := r.ask(c.method, c.path, "x", "api_key: secret"); a.StatusCode >= 400 {
+		if a := r.Ask(c.method, c.path, "x", "api_key: secret"); a.StatusCode >= 400 {
 			t.Errorf("%s %s with the key: %v", c.method, c.path, a)
 		}
 	}

@@ -15,9 +15,9 @@ func TestCounts(t *testing.T) {
 	r := start(t, nil, "svc")
 	for _, path := range []string{"/apps/svc/echo", "/apps/svc/refuse", "/apps/svc/fail", "/apps/svc/nothing",
 		"/apps/svc/tensor", "/apps/nobody/x"} {
-		r.ask("POST", path, "")
+		r.Ask("POST", path, "")
 	}
-	text := r.ask("GET", "/metrics", "").body
+	text := r.Ask("GET", "/metrics", "").Text
 	for _, want := range []string{
 		`millrace_frames_total{model="svc",outcome="result",version="1"} 3`,
 		`millrace_frame_errors_total{code="overloaded",model="svc",version="1"} 1`,
@@ -33,7 +33,7 @@ func TestCounts(t *testing.T) {
 // TestRootMetrics: a program at the root does not hide the metrics.
 func TestRootMetrics(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Programs.Root = "svc" }, "svc")
-	if a := r.ask("GET", "/metrics", ""); a.StatusCode != 200 || !strings.Contains(a.body, "millrace_") {
+	if a := r.Ask("GET", "/metrics", ""); a.StatusCode != 200 || !strings.Contains(a.Text, "millrace_") {
 		t.Error(a)
 	}
 }

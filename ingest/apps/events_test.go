@@ -24,8 +24,8 @@ func TestEvents(t *testing.T) {
 		{"2", "application/json", 406, `{"error":"Accept: \"application/json\" does not name text/event-stream, by ` +
 			`which POST /count is answered","code":"unsupported"}`},
 	} {
-		a := r.ask("POST", "/apps/svc/count", c.body, "Accept: "+c.accept)
-		if a.StatusCode != c.status || a.body != c.want {
+		a := r.Ask("POST", "/apps/svc/count", c.body, "Accept: "+c.accept)
+		if a.StatusCode != c.status || a.Text != c.want {
 			t.Errorf("%s as %s: %v, want %d %q", c.body, c.accept, a, c.status, c.want)
 		}
 		if ct := a.Header.Get("Content-Type"); a.StatusCode == 200 && !strings.HasPrefix(ct, "text/event-stream") {
@@ -36,5 +36,5 @@ func TestEvents(t *testing.T) {
 			t.Errorf("the reply of the program has the header %v", h)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }

@@ -12,27 +12,28 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/servertest"
 	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/stream"
 )
 
 // raw sends a request and returns all bytes that the server sends until it closes the connection.
-func (r *running) raw(method, path, body string) string {
-	r.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
+func raw(r *servertest.Running, method, path, body string) string {
+	r.T.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	defer c.Close()
 	if _, err := fmt.Fprintf(c,
 		"%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path,
 		len(body), body); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	all, err := io.ReadAll(c)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return string(all)
 }
@@ -67,7 +68,7 @@ func TestReplyHeaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := r.raw("POST", "/apps/svc"+path, string(body))
+			got := raw(r, "POST", "/apps/svc"+path, string(body))
 			resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(got)), nil)
 			if err != nil {
 				t.Fatalf("%s %q: %v in %q", path, body, err, got)
@@ -81,11 +82,11 @@ func TestReplyHeaders(t *testing.T) {
 	}
 	allowed := `{"Status":201,"ContentType":"text/plain; charset=utf-8","Header":{"X-Own":"a\tb ` +
 		`\u00e9","Content-Disposition":"attachment; filename=\"x\""}}`
-	if got := r.raw("POST", "/apps/svc/reply", allowed); !strings.HasPrefix(got, "HTTP/1.1 201 ") ||
+	if got := raw(r, "POST", "/apps/svc/reply", allowed); !strings.HasPrefix(got, "HTTP/1.1 201 ") ||
 		!strings.Contains(got, "X-Own: a\tb \u00e9\r\n") || !strings.HasSuffix(got, "the body") {
 		t.Errorf("a header without control characters: %q", got)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestEventLines: data of a program cannot begin a field or an event of its own, by any of the three ends of a line
@@ -93,10 +94,10 @@ func TestReplyHeaders(t *testing.T) {
 func TestEventLines(t *testing.T) {
 	r := start(t, nil, "svc")
 	for _, end := range []string{"\n", "\r", "\r\n"} {
-		a := r.ask("POST", "/apps/svc/data_events", "a"+end+"event: evil"+end+"id: 7"+end+end+"data: b")
+		a := r.Ask("POST", "/apps/svc/data_events", "a"+end+"event: evil"+end+"id: 7"+end+end+"data: b")
 		want := "data: a\ndata: event: evil\ndata: id: 7\ndata: \ndata: data: b\n\n"
-		if !strings.HasPrefix(a.body, want) {
-			t.Errorf("%q: %q, want %q", end, a.body, want)
+		if !strings.HasPrefix(a.Text, want) {
+			t.Errorf("%q: %q, want %q", end, a.Text, want)
 		}
 	}
 }
@@ -111,7 +112,7 @@ func TestProgramsCookies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Join(r.ask("POST", path+"/reply", string(body)).Header.Values("Set-Cookie"), " & ")
+		return strings.Join(r.Ask("POST", path+"/reply", string(body)).Header.Values("Set-Cookie"), " & ")
 	}
 	for _, c := range []struct{ path, cookie, want string }{
 		{"/apps/a", "sid=1", "app.a.sid=1; Path=/apps/a/"},
@@ -135,9 +136,9 @@ func TestProgramsCookies(t *testing.T) {
 		{"", "app.a%2Eb.c=2; app.a.c=1", "c=2"},
 		{"/apps/a", "session_key=secret", ""},
 	} {
-		a := r.ask("GET", c.path+"/call", "", "Cookie: "+c.cookies)
+		a := r.Ask("GET", c.path+"/call", "", "Cookie: "+c.cookies)
 		var got struct{ Header map[string]string }
-		if err := json.Unmarshal([]byte(a.body), &got); err != nil || got.Header["cookie"] != c.want {
+		if err := json.Unmarshal([]byte(a.Text), &got); err != nil || got.Header["cookie"] != c.want {
 			t.Errorf("%s %q: the program got %q, want %q (%v)", c.path, c.cookies, got.Header["cookie"], c.want, err)
 		}
 	}
@@ -151,14 +152,14 @@ func TestProgramsOrigin(t *testing.T) {
 	const everything = `{"ContentType":"text/html","Header":{"strict-transport-security":"max-age=1","ACCESS-CONTROL-ALLOW-ORIGIN":"*",
 		"Access-Control-Allow-Credentials":"true","Service-Worker-Allowed":"/","Clear-Site-Data":"\"*\"","Refresh":"0;url=/console/","Alt-Svc":"h2=\"evil.example:443\"",
 		"X-Accel-Redirect":"/secret","X-Content-Type-Options":"sniff","content-security-policy":"default-src 'self'","Content-Security-Policy":"sandbox allow-same-origin","X-Own":"1"}}`
-	console, own := r.base, "http://"+r.Addr("programs")
+	console, own := r.Base, "http://"+r.Addr("programs")
 	names := []string{"Strict-Transport-Security", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials",
 		"Service-Worker-Allowed", "Clear-Site-Data", "Refresh", "Alt-Svc", "X-Accel-Redirect"}
 	for base, kept := range map[string]string{console: "",
 		own: "Access-Control-Allow-Origin Access-Control-Allow-Credentials Refresh"} {
-		r.base = base
+		r.Base = base
 		for _, path := range []string{"/reply", "/reply_events"} {
-			a := r.ask("POST", "/apps/svc"+path, strings.Replace(everything, "{", `{"Status":422,`, 1))
+			a := r.Ask("POST", "/apps/svc"+path, strings.Replace(everything, "{", `{"Status":422,`, 1))
 			var got []string
 			for _, name := range names {
 				if a.Header.Get(name) != "" {
@@ -176,17 +177,17 @@ func TestProgramsOrigin(t *testing.T) {
 			}
 		}
 	}
-	r.base = own
+	r.Base = own
 	for _, path := range []string{"/v2/models", "/v2/health/live", "/console/", "/metrics", "/docs/", "/openapi.json",
 		"/v2/repository/index", "/apps/svc/docs"} {
-		if a := r.ask("GET", path, ""); a.StatusCode != 404 {
+		if a := r.Ask("GET", path, ""); a.StatusCode != 404 {
 			t.Errorf("%s at the address of programs: %v, want 404", path, a)
 		}
 	}
-	if a := r.ask("GET", "/", ""); a.StatusCode != 302 || a.Header.Get("Location") != "./apps" {
+	if a := r.Ask("GET", "/", ""); a.StatusCode != 302 || a.Header.Get("Location") != "./apps" {
 		t.Errorf("/ at the address of programs: %v %q", a, a.Header.Get("Location"))
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestProgramAtTheRootOrigin: at the address of programs the one that is served alone has every path, also those that
@@ -194,17 +195,17 @@ func TestProgramsOrigin(t *testing.T) {
 func TestProgramAtTheRootOrigin(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Apps.Address, c.Programs.Root = "127.0.0.1:0", "svc" }, "svc")
 	for _, path := range []string{"/call", "/docs/run"} {
-		if a := r.ask("GET", path, ""); a.StatusCode != 200 ||
+		if a := r.Ask("GET", path, ""); a.StatusCode != 200 ||
 			!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox ") {
 			t.Errorf("%s: %v %v", path, a, a.Header)
 		}
 	}
-	r.base = "http://" + r.Addr("programs")
-	if a := r.ask("POST", "/", "hi"); a.body != "hi" || a.Header.Get("Content-Security-Policy") != "" {
+	r.Base = "http://" + r.Addr("programs")
+	if a := r.Ask("POST", "/", "hi"); a.Text != "hi" || a.Header.Get("Content-Security-Policy") != "" {
 		t.Errorf("/: %v %v", a, a.Header)
 	}
-	if a := r.ask("POST", "/v2/models/svc/infer", "{}"); a.StatusCode != 404 ||
-		!strings.Contains(a.body, "program svc has nothing at") {
+	if a := r.Ask("POST", "/v2/models/svc/infer", "{}"); a.StatusCode != 404 ||
+		!strings.Contains(a.Text, "program svc has nothing at") {
 		t.Errorf("a route of the server's: %v", a)
 	}
 }
@@ -219,7 +220,7 @@ func TestPageInBrowser(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Apps.Address = "127.0.0.1:0" }, "svc")
 	own := "http://" + r.Addr("programs")
 	for base, want := range map[string]string{
-		r.base: "origin=null cookies=SecurityError storage=SecurityError models=TypeError post=TypeError",
+		r.Base: "origin=null cookies=SecurityError storage=SecurityError models=TypeError post=TypeError",
 		own:    "origin=" + own + " cookies=app.svc.sid=1; mine=1 storage=yes models=404 post=200",
 	} {
 		home := t.TempDir()

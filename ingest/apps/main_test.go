@@ -1,22 +1,16 @@
 package apps_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"millrace/batching"
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -25,10 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	workers.Register(workers.Kind{Name: "program", New: func() workers.Worker { return &program{} }})
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// It looks every ten seconds whether its server has ended.
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+	servertest.CheckLeaks(m)
 }
 
 // program is a program with routes, for these tests.
@@ -169,97 +160,15 @@ func (*program) Run(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// running is a whole server.
-type running struct {
-	*server.Server
-	t    *testing.T
-	base string
-	stop func() error
-}
-
 // start runs a server with a program of each name.
-func start(t *testing.T, change func(*server.Config), names ...string) *running {
+func start(t *testing.T, change func(*server.Config), names ...string) *servertest.Running {
 	t.Helper()
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off"}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off}
 	for _, name := range names {
 		cfg.Models = append(cfg.Models, workers.Config{Name: name, Source: "program"})
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		t.Fatal(err)
-	}
-	ended := false
-	r := &running{Server: s, t: t, base: "http://" + s.Addr("http")}
-	var result error
-	r.stop = func() error {
-		if !ended {
-			ended = true
-			cancel()
-			result = <-done
-		}
-		return result
-	}
-	t.Cleanup(func() {
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
-}
-
-// answer is a reply, read to its end.
-type answer struct {
-	*http.Response
-	body string
-}
-
-func (a *answer) String() string { return a.Status + " " + a.body }
-
-// ask sends a request; headers are "Name: value".
-func (r *running) ask(method, path, body string, headers ...string) *answer {
-	r.t.Helper()
-	req, err := http.NewRequest(method, r.base+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	req.Header.Set("Accept-Encoding", "identity") // not what the client asks for by itself
-	for _, h := range headers {
-		k, v, _ := strings.Cut(h, ": ")
-		req.Header.Add(k, v)
-	}
-	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirects
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return &answer{resp, string(b)}
-}
-
-// noLeases waits until all memory is released. The memory of a reply is released just
-// after its last byte was sent.
-func (r *running) noLeases() {
-	r.t.Helper()
-	limit := time.Now().Add(30 * time.Second)
-	for r.Memory().Stats().Leases != 0 {
-		if time.Now().After(limit) {
-			r.t.Fatalf("memory is still leased: %+v", r.Memory().Stats())
-		}
-		time.Sleep(time.Millisecond)
-	}
+	return servertest.Start(t, cfg)
 }

@@ -93,7 +93,7 @@ func TestBehindAPath(t *testing.T) {
 	r := start(t, func(c *server.Config) {
 		c.Auth.Users, c.Apps.Address, c.Sources.AllowPrivate = users, "127.0.0.1:0", true
 	}, "svc")
-	host := behind(t, r.base)
+	host := behind(t, r.Base)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)

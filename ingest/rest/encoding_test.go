@@ -46,7 +46,7 @@ func TestCompressedRequests(t *testing.T) {
 			t.Errorf("%s: %v", coding, a)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // A reply above a minimum size is compressed when the client asks for compression, in JSON and as binary data.
@@ -91,7 +91,7 @@ func TestCompressedReplies(t *testing.T) {
 		"Accept-Encoding: gzip"); a.Header.Get("Content-Encoding") != "" {
 		t.Error("a small reply is compressed")
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // Options known only to clients of other servers are ignored. TestRefusals checks this server's options.

@@ -77,7 +77,7 @@ func TestInferJSON(t *testing.T) {
 			t.Error(outputs, a)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 func TestInferBinary(t *testing.T) {
@@ -136,7 +136,7 @@ func TestInferBinary(t *testing.T) {
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[5]" {
 		t.Error(a)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // A body without a length, from a client that does not know the length in advance.
@@ -144,7 +144,7 @@ func TestInferChunked(t *testing.T) {
 	r := start(t, nil, "identity")
 	data := bytes.Repeat([]byte("0123456789"), 30_000)
 	pipe := struct{ *bytes.Reader }{bytes.NewReader(data)} // hides the length from net/http
-	req, err := http.NewRequest("POST", r.base+"/v2/models/identity/infer?datatype=UINT8&shape=-1", pipe)
+	req, err := http.NewRequest("POST", r.Base+"/v2/models/identity/infer?datatype=UINT8&shape=-1", pipe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestInferChunked(t *testing.T) {
 	if resp.StatusCode != 200 || !bytes.HasSuffix(got.Bytes(), data) {
 		t.Errorf("%s, %d bytes", resp.Status, got.Len())
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // red returns a picture of one colour.
@@ -227,7 +227,7 @@ func TestInferPicture(t *testing.T) {
 			t.Errorf("%s: the first pixel is %v", name, v)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // A result that JSON cannot represent is refused with advice how to request the result. Clients that follow the
@@ -299,5 +299,5 @@ func TestNoJSON(t *testing.T) {
 		!strings.Contains(a.String(), "events carry JSON") {
 		t.Error(a)
 	}
-	r.noLeases()
+	r.NoLeases()
 }

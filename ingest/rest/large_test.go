@@ -25,7 +25,7 @@ func TestLargeJSON(t *testing.T) {
 		`"parameters":{"binary_data_size":3}}],`+
 		`"outputs":[{"name":"a"},{"name":"b","parameters":{"binary_data":true}}]}`, n)
 	post := func(path, jsonLen, coding string, body []byte) (*http.Response, []byte) {
-		q, err := http.NewRequest(http.MethodPost, r.base+path, bytes.NewReader(body))
+		q, err := http.NewRequest(http.MethodPost, r.Base+path, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,5 +96,5 @@ func TestLargeJSON(t *testing.T) {
 		"identity", big); a.StatusCode != http.StatusOK || len(text) < 4*len(big) {
 		t.Errorf("%d, %.200s", a.StatusCode, text)
 	}
-	r.noLeases()
+	r.NoLeases()
 }

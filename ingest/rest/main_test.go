@@ -10,11 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"millrace/batching"
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -26,10 +24,7 @@ func TestMain(m *testing.M) {
 		"traced": &traced, "failing": &failing} {
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return run }})
 	}
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// The pool looks every ten seconds for the end of its server.
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+	servertest.CheckLeaks(m)
 }
 
 // kind is a model for these tests: metadata and computation.
@@ -159,51 +154,18 @@ var failing = kind{
 }
 
 // running is a whole server.
-type running struct {
-	*server.Server
-	t    *testing.T
-	base string
-	stop func() error
-}
+type running struct{ *servertest.Running }
 
 // start runs a server with the named kinds from above or built-in, each as a model of the same name.
 func start(t *testing.T, change func(*server.Config), kinds ...string) *running {
 	t.Helper()
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off"}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off}
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		t.Fatal(err)
-	}
-	ended := false
-	r := &running{Server: s, t: t, base: "http://" + s.Addr("http")}
-	var result error
-	r.stop = func() error {
-		if !ended {
-			ended = true
-			cancel()
-			result = <-done
-		}
-		return result
-	}
-	t.Cleanup(func() {
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	r := &running{servertest.Start(t, cfg)}
 	for _, k := range kinds {
-		if _, err := s.Models().LoadConfig(context.Background(), workers.Config{Name: k, Kind: k}, true); err != nil {
+		if _, err := r.Models().LoadConfig(t.Context(), workers.Config{Name: k, Kind: k}, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,14 +217,14 @@ func (a *answer) split() int {
 
 // ask sends a request; headers are "Name: value".
 func (r *running) ask(method, path string, body []byte, headers ...string) *answer {
-	r.t.Helper()
+	r.T.Helper()
 	var in io.Reader
 	if body != nil {
 		in = bytes.NewReader(body)
 	}
-	req, err := http.NewRequest(method, r.base+path, in)
+	req, err := http.NewRequest(method, r.Base+path, in)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	req.Header.Set("Accept-Encoding", "identity") // keeps net/http from asking for gzip
 	for _, h := range headers {
@@ -274,15 +236,15 @@ func (r *running) ask(method, path string, body []byte, headers ...string) *answ
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	if int64(len(b)) != resp.ContentLength && method != http.MethodHead {
-		r.t.Errorf("%s %s: Content-Length %d for %d bytes", method, path, resp.ContentLength, len(b))
+		r.T.Errorf("%s %s: Content-Length %d for %d bytes", method, path, resp.ContentLength, len(b))
 	}
 	return &answer{resp, b}
 }
@@ -291,15 +253,3 @@ const (
 	isJSON  = "Content-Type: application/json"
 	isBytes = "Content-Type: application/octet-stream"
 )
-
-// noLeases waits until all memory is released. A reply's memory is released just after sending its last byte.
-func (r *running) noLeases() {
-	r.t.Helper()
-	limit := time.Now().Add(20 * time.Second)
-	for r.Memory().Stats().Leases != 0 {
-		if time.Now().After(limit) {
-			r.t.Fatalf("memory is still leased: %+v", r.Memory().Stats())
-		}
-		time.Sleep(time.Millisecond)
-	}
-}

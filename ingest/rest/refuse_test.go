@@ -169,24 +169,24 @@ func refusals(t *testing.T) []refusal {
 }
 
 func (r *running) refused(c *refusal) {
-	r.t.Helper()
+	r.T.Helper()
 	a := r.ask(c.method, c.path, c.body, c.headers...)
 	var e struct{ Error, Code string }
 	if err := json.Unmarshal(a.body, &e); err != nil || e.Error == "" {
-		r.t.Errorf("%s: %v is no error reply", c.name, a)
+		r.T.Errorf("%s: %v is no error reply", c.name, a)
 		return
 	}
 	if a.StatusCode != c.status || e.Code != c.code || !strings.Contains(e.Error, c.says) {
-		r.t.Errorf("%s: %v, want %d %s with %q", c.name, a, c.status, c.code, c.says)
+		r.T.Errorf("%s: %v, want %d %s with %q", c.name, a, c.status, c.code, c.says)
 	}
 }
 
 func (r *running) works() {
-	r.t.Helper()
+	r.T.Helper()
 	a := r.ask("POST", "/v2/models/pair/infer", []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],`+
 		`"data":[1,2,3]},{"name":"b","datatype":"FP32","shape":[1],"data":[4]}]}`), isJSON)
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[10]" {
-		r.t.Errorf("a good request after bad ones: %v", a)
+		r.T.Errorf("a good request after bad ones: %v", a)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestRefusals(t *testing.T) {
 		r.refused(&c)
 	}
 	r.works()
-	r.noLeases()
+	r.NoLeases()
 }
 
 // A thousand failures in a row leave nothing behind.
@@ -207,13 +207,13 @@ func TestManyFailures(t *testing.T) {
 		r.refused(&all[i]) // initialises everything made only once
 	}
 	r.works()
-	r.noLeases()
+	r.NoLeases()
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
 		r.refused(&all[i%len(all)])
 	}
 	r.works()
-	r.noLeases()
+	r.NoLeases()
 	limit := time.Now().Add(20 * time.Second)
 	for runtime.NumGoroutine() > before+4 { // short-lived goroutines of connections
 		if time.Now().After(limit) {
@@ -245,5 +245,5 @@ func TestNoMemory(t *testing.T) {
 	if a.StatusCode != 200 {
 		t.Error(a)
 	}
-	r.noLeases()
+	r.NoLeases()
 }

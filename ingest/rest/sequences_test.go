@@ -25,5 +25,5 @@ func TestSequencesAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, a, want)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }

@@ -157,7 +157,7 @@ func TestDrain(t *testing.T) {
 	go func() { replies <- r.ask("POST", "/v2/models/stuck/infer", []byte("x"), isBytes) }()
 	<-stuckRuns
 	stopped := make(chan error, 1)
-	go func() { stopped <- r.stop() }()
+	go func() { stopped <- r.Stop() }()
 	// During the drain the server reports itself as not ready, but live.
 	for limit := time.Now().Add(time.Minute); ; {
 		a := r.ask("GET", "/v2/health/ready", nil)
@@ -208,5 +208,5 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	r.noLeases()
+	r.NoLeases()
 }

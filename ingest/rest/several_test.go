@@ -45,17 +45,17 @@ func readEvents(t *testing.T, body io.Reader) (all []event) {
 
 // events asks for events.
 func (r *running) events(path, body string) (*http.Response, []event) {
-	r.t.Helper()
-	resp, err := http.Post(r.base+path, "application/json", strings.NewReader(body))
+	r.T.Helper()
+	resp, err := http.Post(r.Base+path, "application/json", strings.NewReader(body))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == 200 {
 		if ct := resp.Header.Get("Content-Type"); ct != "text/event-stream; charset=utf-8" {
-			r.t.Errorf("%s: Content-Type %q", path, ct)
+			r.T.Errorf("%s: Content-Type %q", path, ct)
 		}
-		return resp, readEvents(r.t, resp.Body)
+		return resp, readEvents(r.T, resp.Body)
 	}
 	b, _ := io.ReadAll(resp.Body)
 	return resp, []event{{"", string(b)}}
@@ -65,7 +65,7 @@ func (r *running) events(path, body string) (*http.Response, []event) {
 func TestChunksOfEvents(t *testing.T) {
 	r := start(t, nil, "repeat")
 	ask := func(version string) string {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestInferStream(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // An answer that JSON cannot hold is refused, with the calls that can answer.
@@ -164,7 +164,7 @@ func TestEventsWithoutJSON(t *testing.T) {
 			t.Errorf("%v lacks %q", a, want)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // An error after the first answer is an event, the last event.
@@ -182,7 +182,7 @@ func TestLateErrors(t *testing.T) {
 		!strings.HasPrefix(got[1].data, `{"error":`) || !strings.Contains(got[1].data, text) {
 		t.Errorf("%q", got)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 func TestGenerate(t *testing.T) {
@@ -273,14 +273,14 @@ func TestGenerate(t *testing.T) {
 			t.Errorf("%s: %v", path, a)
 		}
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // A leaving client frees the worker at once.
 func TestEventsEndWithTheirClient(t *testing.T) {
 	r := start(t, nil, "repeat")
 	ctx, cancel := context.WithCancel(context.Background())
-	req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/repeat/infer_stream",
+	req, _ := http.NewRequestWithContext(ctx, "POST", r.Base+"/v2/models/repeat/infer_stream",
 		strings.NewReader(repeatRequest("1,2", "0,4000000", "")))
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
@@ -298,7 +298,7 @@ func TestEventsEndWithTheirClient(t *testing.T) {
 	if _, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("3", "0", "")); len(got) != 2 {
 		t.Errorf("%q", got)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // A connection may fail before the events take over the connection, because the reply to the previous request cannot
@@ -310,7 +310,7 @@ func TestEventsOfLostConnections(t *testing.T) {
 		"POST /v2/models/repeat/infer_stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
 		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	for range 30 {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,8 +320,8 @@ func TestEventsOfLostConnections(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetLinger(0) // closed with a reset
 		conn.Close()
 	}
-	r.noLeases()
-	if err := r.stop(); err != nil {
+	r.NoLeases()
+	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
 }
@@ -352,7 +352,7 @@ func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 		go func() {
 			defer close(left)
 			for {
-				req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/few/"+route,
+				req, _ := http.NewRequestWithContext(ctx, "POST", r.Base+"/v2/models/few/"+route,
 					strings.NewReader(body))
 				req.Header.Set("Content-Type", "application/json")
 				resp, err := http.DefaultClient.Do(req)
@@ -376,19 +376,19 @@ func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 	if a := <-replies; a.StatusCode != 200 {
 		t.Error(a)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // TestEventsWhileTheServerDrains: requests in flight get all their answers.
 func TestEventsWhileTheServerDrains(t *testing.T) {
 	r := start(t, nil, "repeat")
-	resp, err := http.Post(r.base+"/v2/models/repeat/infer_stream", "application/json",
+	resp, err := http.Post(r.Base+"/v2/models/repeat/infer_stream", "application/json",
 		strings.NewReader(repeatRequest("1,2", "0,300", "")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if err := r.stop(); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
 	if got := readEvents(t, resp.Body); len(got) != 3 || got[2].name != "end" {

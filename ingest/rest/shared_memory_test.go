@@ -33,7 +33,7 @@ func sharedFile(t *testing.T, content []byte) (key, path string) {
 const regions = "/v2/systemsharedmemory"
 
 func (r *running) register(name, key string, offset, size int) *answer {
-	r.t.Helper()
+	r.T.Helper()
 	return r.ask("POST", regions+"/region/"+name+"/register", fmt.Appendf(nil, `{"key":%q,"offset":%d,"byte_size":%d}`,
 		key, offset, size), isJSON)
 }
@@ -128,7 +128,7 @@ func TestTensorsInSharedMemory(t *testing.T) {
 	if a := r.ask("GET", regions+"/status", nil); string(a.body) != "[]" {
 		t.Error(a)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 // BYTES in shared memory are checked like BYTES in a message.
@@ -151,7 +151,7 @@ func TestTextInSharedMemory(t *testing.T) {
 		!strings.Contains(a.String(), "inputs[0].data") {
 		t.Error(a)
 	}
-	r.noLeases()
+	r.NoLeases()
 }
 
 func TestSharedMemoryRefuses(t *testing.T) {

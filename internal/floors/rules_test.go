@@ -32,6 +32,7 @@ var floor = map[string]int{
 	"compat/inferenceserver": 7, // a system whose clients are served
 	"compat":                 8, // the table of them
 	"server":                 9,
+	"internal/servertest":    10, // servers of tests
 	"examples":               10,
 	"cmd":                    11, // the demo shows an example
 	"tools":                  12, // a separate module

@@ -15,8 +15,8 @@ import (
 	"millrace/batching"
 	"millrace/config"
 	pb "millrace/internal/inferencepb"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

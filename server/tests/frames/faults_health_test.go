@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"millrace/internal/inferencepb"
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/workers"
 )
 

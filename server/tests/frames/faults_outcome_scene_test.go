@@ -24,9 +24,9 @@ import (
 
 	"millrace/batching"
 	pb "millrace/internal/inferencepb"
+	"millrace/internal/servertest"
 	"millrace/internal/wire"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

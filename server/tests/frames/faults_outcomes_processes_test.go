@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -18,8 +18,8 @@ import (
 	"millrace/config"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

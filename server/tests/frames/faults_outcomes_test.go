@@ -19,9 +19,9 @@ import (
 	"millrace/examples/spotter"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/internal/servertest"
 	"millrace/internal/wire"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -19,10 +19,10 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/streams"
 	"millrace/internal/child"
+	"millrace/internal/servertest"
 	"millrace/internal/testseed"
 	"millrace/internal/wire"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/stream"
 	"millrace/tracing/spans"
 	"millrace/workers"

@@ -13,7 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/batching"
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

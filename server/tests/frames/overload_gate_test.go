@@ -18,9 +18,9 @@ import (
 	"millrace/config"
 	"millrace/examples/spotter"
 	"millrace/internal/codec"
+	"millrace/internal/servertest"
 	"millrace/internal/video"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

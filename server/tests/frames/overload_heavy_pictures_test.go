@@ -19,8 +19,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -11,8 +11,8 @@ import (
 
 	"millrace/config"
 	"millrace/internal/onnxfile"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 )
 
 // unreading is the number of clients in TestUnreadAnswers.

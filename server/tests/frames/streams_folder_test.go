@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"millrace/config"
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 )
 
 // The configuration has a stream from a folder of pictures to a Unix socket: each picture has one line, in order, and

@@ -12,8 +12,8 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

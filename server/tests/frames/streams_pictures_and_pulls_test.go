@@ -17,9 +17,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/internal/testneeds"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -17,9 +17,9 @@ import (
 	"millrace/examples/spotter"
 	"millrace/internal/clip/truth"
 	"millrace/internal/codec"
+	"millrace/internal/servertest"
 	"millrace/internal/video"
 	"millrace/internal/wire"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

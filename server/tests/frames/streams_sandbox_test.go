@@ -6,9 +6,9 @@ import (
 
 	"millrace/config"
 	"millrace/ingest/streams"
+	"millrace/internal/servertest"
 	"millrace/internal/video/videotest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

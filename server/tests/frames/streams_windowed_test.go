@@ -20,9 +20,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/internal/wire"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

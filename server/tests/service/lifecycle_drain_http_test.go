@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

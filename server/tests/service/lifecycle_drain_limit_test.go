@@ -16,9 +16,9 @@ import (
 
 	"millrace/config"
 	pb "millrace/internal/inferencepb"
+	"millrace/internal/servertest"
 	"millrace/internal/wire"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // TestKeepAlive: the server closes an HTTP connection after limits.keep_alive without a request.

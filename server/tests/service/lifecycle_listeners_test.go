@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 func TestListenersOfAConfiguration(t *testing.T) {

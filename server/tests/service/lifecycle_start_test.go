@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

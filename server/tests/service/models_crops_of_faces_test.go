@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"millrace/config"
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/stream"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"millrace/config"
 	"millrace/internal/onnxfile"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // TestDeclaredNumbers: a scalar of a model's file may be declared with dimensions of 1, and no other dimensions.

@@ -19,8 +19,8 @@ import (
 	"millrace/config"
 	"millrace/internal/inferencepb"
 	"millrace/internal/onnxfile"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 )
 

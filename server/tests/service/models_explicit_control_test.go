@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // controlled is a configuration with a repository of the models a and b and a model with a broken configuration.

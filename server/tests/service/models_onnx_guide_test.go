@@ -17,8 +17,8 @@ import (
 
 	"millrace/config"
 	"millrace/internal/onnxfile"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // constant returns the file of onnxfile.Constant.

@@ -14,7 +14,7 @@ import (
 	"millrace/client"
 	"millrace/config"
 	"millrace/internal/onnxfile"
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

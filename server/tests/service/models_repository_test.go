@@ -11,8 +11,8 @@ import (
 	"millrace/config"
 	"millrace/internal/inferencepb"
 	"millrace/internal/onnxfile"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // The setting name is the name in the metadata of both protocols.

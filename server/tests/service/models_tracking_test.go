@@ -16,9 +16,9 @@ import (
 	"millrace/examples/spotter"
 	"millrace/internal/clip/truth"
 	"millrace/internal/codec"
+	"millrace/internal/servertest"
 	"millrace/internal/video"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

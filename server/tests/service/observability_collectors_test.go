@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // samples returns the sums of the metrics of a server over their labels, but for reason.

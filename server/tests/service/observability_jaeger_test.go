@@ -23,9 +23,9 @@ import (
 	"millrace/config"
 	"millrace/ingest/streams"
 	"millrace/internal/jaegertest"
+	"millrace/internal/servertest"
 	"millrace/internal/wire"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -9,8 +9,8 @@ import (
 	"millrace/config"
 	"millrace/workers"
 
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // TestWithoutTracing runs in the build with the tag notracing.

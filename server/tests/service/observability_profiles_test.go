@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 )
 
 // TestProfiles: profiles are served only at metrics.address, and only when enabled.

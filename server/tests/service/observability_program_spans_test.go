@@ -13,8 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"millrace/internal/servertest"
 	"millrace/internal/testneeds"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/tracing/spans"
 	"millrace/workers"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"millrace/client"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

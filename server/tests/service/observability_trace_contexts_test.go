@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"millrace/client"
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/workers"
 )
 

@@ -20,9 +20,9 @@ import (
 	"millrace/ingest/access"
 	"millrace/ingest/native"
 	"millrace/internal/inferencepb"
+	"millrace/internal/servertest"
 	"millrace/internal/testneeds"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/stream"
 	"millrace/workers"
 )

@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

@@ -21,8 +21,8 @@ import (
 	"millrace/config"
 	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

@@ -21,8 +21,8 @@ import (
 
 	"millrace/config"
 	"millrace/ingest/streams"
+	"millrace/internal/servertest"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

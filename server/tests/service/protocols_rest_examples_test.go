@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/servertest"
 	"millrace/internal/testneeds"
 	"millrace/server"
-	"millrace/server/internal/servertest"
 	"millrace/workers"
 )
 

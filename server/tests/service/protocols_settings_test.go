@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/server/internal/servertest"
+	"millrace/internal/servertest"
 	"millrace/workers"
 )
 
