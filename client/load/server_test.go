@@ -15,6 +15,7 @@ import (
 
 	"millrace/client/load"
 	"millrace/config"
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -29,7 +30,7 @@ func serve(t *testing.T) (*server.Server, string) {
 // serveWithKey runs such a server; clients need the key unless key is "".
 func serveWithKey(t *testing.T, key string) (*server.Server, string) {
 	t.Helper()
-	s, err := server.New(server.Config{
+	s := servertest.Start(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, APIKey: key, Log: config.Log{Level: "error"},
 		Models: []workers.Config{
 			{Name: "echo", Source: "identity"},
@@ -38,24 +39,7 @@ func serveWithKey(t *testing.T, key string) (*server.Server, string) {
 			{Name: "motion", Source: "motion"},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		t.Fatal(err)
-	}
-	return s, "http://" + s.Addr("http")
+	return s.Server, s.Base
 }
 
 func TestServer(t *testing.T) {

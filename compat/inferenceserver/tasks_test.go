@@ -18,6 +18,7 @@ import (
 	"millrace/compat/inferenceserver"
 	"millrace/config"
 	"millrace/ingest/access"
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -87,26 +88,7 @@ func start(t *testing.T, change func(*server.Config, *inferenceserver.Options)) 
 	if change != nil {
 		change(&cfg, o)
 	}
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		done <- nil
-		t.Fatalf("the server does not start: %v", err)
-	}
-	return &rig{s, t, cfg.Data}
+	return &rig{servertest.Start(t, cfg).Server, t, cfg.Data}
 }
 
 func (r *rig) do(method, path, key, kind string, body io.Reader) (int, string) {

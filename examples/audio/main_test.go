@@ -13,7 +13,7 @@ import (
 
 	"millrace/client"
 	"millrace/config"
-	"millrace/server"
+	"millrace/internal/servertest"
 )
 
 // serve runs the folder's own configuration on a free port.
@@ -28,29 +28,14 @@ func serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	cfg.HTTP, cfg.Log.Level = "127.0.0.1:0", "error"
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	s := servertest.Start(t, cfg)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		_ = s.Stop() // the end of the test shows an error
 		if n := s.Memory().Stats().Leases; n != 0 {
 			t.Errorf("%d leases are left", n)
 		}
 	})
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		done <- nil
-		t.Fatal(err)
-	}
-	return s.URL("http")
+	return s.Base
 }
 
 func TestHearsWhatWasDialled(t *testing.T) {

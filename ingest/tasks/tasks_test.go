@@ -2,7 +2,6 @@ package tasks_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"millrace/config"
 	"millrace/ingest/access"
 	"millrace/internal/role"
+	"millrace/internal/servertest"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/tasks"
@@ -44,30 +44,8 @@ func start(t *testing.T, dir string, change func(*server.Config)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	ended := false
-	r := &rig{Server: s, t: t, dir: dir, end: func() {
-		if cancel(); !ended {
-			ended = true
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	}}
-	t.Cleanup(r.end)
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		ended = true
-		t.Fatalf("the server does not start: %v", err)
-	}
-	return r
+	s := servertest.Start(t, cfg)
+	return &rig{Server: s.Server, t: t, dir: dir, end: func() { _ = s.Stop() }} // the end of the test shows an error
 }
 
 // do sends a request and returns the status and the body.
