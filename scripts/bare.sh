@@ -4,10 +4,11 @@
 # node, npm) and what apt and TLS need. It has no git and no python3. It prints the time of each
 # command, and exits with 1 when one fails.
 #
-# make test runs only the tests that name programs or Python modules themselves: in contrast to
-# the machine that runs `make test`, this one shows that the command installs all of them. Other
-# tests would do the same on both. Afterwards nothing of the set test may be missing, and every
-# Python module has to be importable, with what it depends on. ALL=1 runs all tests.
+# make test runs only tests with which every place runs that names programs or Python modules: in
+# contrast to the machine that runs `make test`, this one shows that the command installs all of
+# them. Afterwards nothing of the set test may be missing, and every Python module has to be
+# importable, with what it depends on. ALL=1 runs all tests, which also shows files that a test
+# needs and does not name, such as those of time zones.
 #
 # As root, since it uses chroot. Go, node and npm are those of this machine. The caches of
 # packages (Debian's, npm's, Go modules) are kept between runs. Go's build cache is empty for make

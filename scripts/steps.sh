@@ -115,15 +115,40 @@ asking_tests() {
             }'
 }
 
-# naming prints the tests that name programs or Python modules (internal/testneeds) themselves: FOLDER TEST.
+# naming prints tests with which every place runs that names programs or Python modules (internal/testneeds): FOLDER TEST.
+# For a function with names that is no test, this is the first test, by the shortest way, that calls the function, and
+# that does not ask for -short.
 naming() {
-    find . \( -path ./tools -o -name node_modules \) -prune -o -name '*_test.go' -exec awk '
-        FNR == 1 || /^func / { name = $2; sub(/\(.*/, "", name) }
-        /testneeds[.](Program|Python)[(]/ && name ~ /^Test/ {
-            folder = FILENAME
-            sub(/\/[^\/]*$/, "", folder)
-            print folder, name
-        }' {} + | sort -u
+    find . \( -path ./tools -o -name node_modules \) -prune -o -name '*_test.go' -print | sort | xargs awk -v asks="$asks" '
+        function test_of(i, seen, level, callers, j) {
+            for (level = name[i]; level != ""; level = substr(callers, 2)) {
+                callers = ""
+                seen[i]
+                for (j = 1; j <= n; j++) {
+                    if (folder[j] != folder[i] || j in seen || body[j] !~ "[^A-Za-z0-9_](" level ")[(]") continue
+                    if (name[j] ~ /^Test/ && body[j] !~ asks) return name[j]
+                    seen[j]
+                    callers = callers "|" name[j]
+                }
+            }
+        }
+        FNR == 1 { inside = 0 }
+        /^func / {
+            inside = 1
+            folder[++n] = FILENAME
+            sub(/\/[^\/]*$/, "", folder[n])
+            name[n] = $0
+            sub(/^func (\([^)]*\) )?/, "", name[n])
+            sub(/[^A-Za-z0-9_].*/, "", name[n])
+        }
+        inside { body[n] = body[n] "\n" $0 }
+        END {
+            for (i = 1; i <= n; i++) {
+                if (body[i] !~ /testneeds[.](Program|Python)[(]/) continue
+                test = name[i] ~ /^Test/ ? name[i] : test_of(i)
+                if (test != "") print folder[i], test
+            }
+        }' | sort -u
 }
 
 # naming_tests GO-TEST-FLAG... runs the tests of naming.

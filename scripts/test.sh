@@ -1,7 +1,7 @@
 #!/bin/sh
 # test.sh [GO TEST FLAG...] runs the fast tests for `make test`. check.sh runs the long
 # ones (testing.Short), and the race detector. With NAMING=1, as bare.sh runs it, only the tests
-# that name programs or Python modules run.
+# of naming (steps.sh) run.
 . "$(dirname "$0")/steps.sh"
 
 format() {
