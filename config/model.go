@@ -120,6 +120,8 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 	switch {
 	case found && slices.Contains(known, inside): // as in load requests
 		hint = ": write " + inside + " beside name and source, not below params"
+	case hint == "" && kindWith(name) != "":
+		hint = ": it is a parameter of " + kindWith(name) + ", and the source is not of the kind"
 	case hint == "" && len(own) == 0:
 		hint = ": it has no parameters"
 	case hint == "":
@@ -127,6 +129,16 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 	}
 	return coded.Errorf(coded.InvalidArgument, name, "is neither a setting of a model nor a parameter of %s%s",
 		kind.Name, hint)
+}
+
+// kindWith returns the first kind of worker that has a parameter, or "".
+func kindWith(parameter string) string {
+	for _, k := range workers.Kinds() {
+		if _, has := k.Table().Find(parameter); has {
+			return k.Name
+		}
+	}
+	return ""
 }
 
 // ParseModel reads NAME=SOURCE[,key=value...]. The keys are the keys of a model in the file, with dots for nested

@@ -49,8 +49,8 @@ func KindOf(source string) (kind, load string, err error) {
 		return bad("%q is %s, and this program has no worker for it: the kinds are %s", source, what, listed)
 	}
 	if strings.ContainsAny(source, `/\.`) {
-		return bad("%q cannot be loaded: want a kind of worker (%s), a .onnx or .py file, a folder or an address",
-			source, listed)
+		return bad("%q cannot be loaded: want a kind of worker (%s), a .onnx or .py file, a folder or an address; "+
+			"an image is container://IMAGE", source, listed)
 	}
 	return bad("%q is not a kind of worker%s: the kinds are %s. A file is named with its ending, such as ./service.py",
 		source, setting.Suggest(source, names), listed)
