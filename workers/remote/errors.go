@@ -75,6 +75,9 @@ func httpError(code int, body []byte) error {
 		Code  stream.Code `json:"code"`
 	}
 	e := &upstreamError{code: stream.Internal, text: http.StatusText(code)}
+	if code/100 == 3 {
+		e.text = "the server redirects to another address, which is not followed"
+	}
 	if c, known := ofStatus[code]; known {
 		e.code = c
 	}
