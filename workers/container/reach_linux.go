@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,10 +23,15 @@ func inside(p place) (dial func(ctx context.Context, network, to string) (net.Co
 		return nil, nil, err
 	}
 	err = enter(space, func() error {
-		if !p.joined() { // the process is of another machine, such as the engine's virtual machine
-			return fmt.Errorf("the network of process %d has no address %s", p.pid, p.ip)
+		// The process may be of another machine, such as the engine's virtual machine, or a later process of the number.
+		all, err := net.InterfaceAddrs()
+		if err == nil && !slices.ContainsFunc(all, func(a net.Addr) bool {
+			n, is := a.(*net.IPNet)
+			return is && n.IP.Equal(p.ip.AsSlice())
+		}) {
+			err = fmt.Errorf("the network of process %d has no address %s", p.pid, p.ip)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		_ = space.Close()
@@ -40,6 +46,20 @@ func inside(p place) (dial func(ctx context.Context, network, to string) (net.Co
 	}, func() { _ = space.Close() }, nil
 }
 
+// setNetwork moves the thread into a network namespace. The descriptor of space cannot be closed meanwhile, and so
+// cannot be the number of another file.
+func setNetwork(space *os.File) error {
+	c, err := space.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var moved error
+	if err := c.Control(func(fd uintptr) { moved = unix.Setns(int(fd), unix.CLONE_NEWNET) }); err != nil {
+		return err
+	}
+	return moved
+}
+
 // enter calls f on a thread in the network namespace space. The thread returns to its own namespace, or ends.
 func enter(space *os.File, f func() error) error {
 	done := make(chan error, 1)
@@ -51,13 +71,13 @@ func enter(space *os.File, f func() error) error {
 			return
 		}
 		defer func() { _ = own.Close() }()
-		if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := setNetwork(space); err != nil {
 			runtime.UnlockOSThread()
 			done <- fmt.Errorf("setns: %w", err)
 			return
 		}
 		err = f()
-		if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
+		if setNetwork(own) == nil {
 			runtime.UnlockOSThread()
 		}
 		done <- err
