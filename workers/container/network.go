@@ -3,7 +3,6 @@ package container
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -42,21 +41,22 @@ func (e *Engine) removeNetwork(ctx context.Context, name string) error {
 	return os.Remove(e.networkFile(name))
 }
 
-// removeOrphanNetworks removes the networks of an earlier process, whose containers are removed already.
+// removeOrphanNetworks removes the networks of an earlier process, whose containers are removed already. A network that
+// somebody else uses stays, and does not keep models from loading.
 func (e *Engine) removeOrphanNetworks(ctx context.Context) error {
 	found, err := os.ReadDir(filepath.Join(e.folder, "networks"))
 	if err != nil {
 		return err
 	}
-	var all []error
 	for _, f := range found {
 		if err := e.removeNetwork(ctx, f.Name()); err != nil {
-			all = append(all, err)
+			e.opts.Log.Warn("a network of an earlier process cannot be removed: the next start of the server tries "+
+				"again", "network", f.Name(), "error", err)
 			continue
 		}
 		e.opts.Log.Info("a network of an earlier process was removed", "network", f.Name())
 	}
-	return errors.Join(all...)
+	return nil
 }
 
 // closeNetwork removes the network of a container that is removed already.

@@ -41,6 +41,9 @@ const (
 func (c *running) start(ctx context.Context, options client.ContainerCreateOptions, out, log io.Writer) error {
 	made, err := c.engine.client.ContainerCreate(ctx, options)
 	if err != nil {
+		if ctx.Err() != nil { // the engine may have made the container
+			c.id = options.Name
+		}
 		return err
 	}
 	c.id = made.ID
