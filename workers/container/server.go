@@ -128,8 +128,7 @@ func (s *server) startContainer(ctx context.Context, of image) error {
 	o.HostConfig.NetworkMode = container.NetworkMode(s.network)
 	o.HostConfig.Ulimits = append(o.HostConfig.Ulimits, fileSizeLimit(s.set.Tmp))
 	o.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{s.network: {}}}
-	out, log := newServerLog(s.log.With("model", s.name, "from", "stdout")),
-		newServerLog(s.log.With("model", s.name, "from", "stderr"))
+	out, log := newServerLogs(s.log.With("model", s.name))
 	err = s.start(ctx, o, io.MultiWriter(&s.logTail, out), io.MultiWriter(&s.logTail, log))
 	if err != nil && ctx.Err() == nil {
 		err = unavailable(err)

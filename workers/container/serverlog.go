@@ -11,7 +11,7 @@ import (
 // Bounds of the lines of a container in the server's log.
 const (
 	maxLogLine  = 4 << 10 // bytes of a line; longer lines are cut
-	maxLogRate  = 100     // lines a second
+	maxLogRate  = 100     // lines a second of a container
 	maxLogBurst = 500     // lines at once
 )
 
@@ -26,8 +26,11 @@ type serverLog struct {
 	lost int    // lines since the last logged line
 }
 
-func newServerLog(log *slog.Logger) *serverLog {
-	return &serverLog{log: log, rate: rate.NewLimiter(maxLogRate, maxLogBurst)}
+// newServerLogs returns the logs of stdout and stderr, with one rate for both.
+func newServerLogs(log *slog.Logger) (out, err *serverLog) {
+	limit := rate.NewLimiter(maxLogRate, maxLogBurst)
+	return &serverLog{log: log.With("from", "stdout"), rate: limit},
+		&serverLog{log: log.With("from", "stderr"), rate: limit}
 }
 
 // Write implements io.Writer.
