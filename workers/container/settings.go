@@ -83,6 +83,9 @@ func (s *settings) Validate() error {
 func (p *parameters) image(source string) (string, error) {
 	name, is := strings.CutPrefix(source, scheme)
 	switch {
+	case source != "" && !is:
+		return "", stream.Errorf(stream.InvalidArgument, "source", "is %.100q, and a container's is %sIMAGE, or none "+
+			"beside container.image", source, scheme)
 	case p.Image != "" && is && p.Image != name:
 		return "", stream.Errorf(stream.InvalidArgument, "container.image",
 			"is %s, and the source is %s: leave one of them out", p.Image, source)
@@ -91,5 +94,6 @@ func (p *parameters) image(source string) (string, error) {
 	case is && name != "":
 		return name, nil
 	}
-	return "", stream.Errorf(stream.InvalidArgument, "container.image", "is missing: name the image")
+	return "", stream.Errorf(stream.InvalidArgument, "container.image",
+		"is missing: name the image here, or as the source, %sIMAGE", scheme)
 }
