@@ -178,7 +178,10 @@ func TestLoads(t *testing.T) {
 	}
 	r := start(t, p, t.TempDir(), workers.Config{Name: "task", Source: "container://" + testImage, Params: params()})
 	for _, body := range []string{`{"parameters":{"container.image":"localhost/other:1"}}`,
-		`{"parameters":{"container.model":"/etc"}}`, `{"parameters":{"container.gpus":"all"}}`} {
+		`{"parameters":{"container.model":"/etc"}}`, `{"parameters":{"container.gpus":"all"}}`,
+		`{"parameters":{"container.serve.port":8000}}`,
+		`{"parameters":{"config":"{\"parameters\":{\"container.model\":{\"string_value\":\"/etc\"}}}"}}`,
+		`{"parameters":{"config":"{\"parameters\":{\"container.serve.port\":{\"string_value\":\"80\"}}}"}}`} {
 		if status, text := r.do("POST", "/v2/repository/models/task/load", "application/json", []byte(body)); status ==
 			http.StatusOK {
 			t.Errorf("%s: %d %s", body, status, text)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +170,132 @@ func TestServeEnds(t *testing.T) {
 	}
 }
 
+// TestServeGRPC: requests over gRPC are batched and answered. After the end of the container, the next one answers.
+func TestServeGRPC(t *testing.T) {
+	p := startServing(t, "grpc")
+	model := serving("grpc", "container.serve.protocol", "grpc")
+	model.Batching = workers.Batching{Kind: batching.Soft, MaxSize: 4}
+	model.Parts = []any{&batching.SoftSettings{MaxDelay: time.Minute}}
+	r := startServer(t, servingConfig(p.Socket, t.TempDir(), model))
+	four := func(numbers ...int) (failed int) {
+		var wg sync.WaitGroup
+		var bad atomic.Int32
+		for _, x := range numbers {
+			wg.Go(func() {
+				status, text := r.infer(x)
+				switch {
+				case status == http.StatusServiceUnavailable && strings.Contains(text, "status 9"):
+					bad.Add(1)
+				case status != http.StatusOK || !strings.Contains(text, fmt.Sprintf(`"data":[%d]`, x+1)):
+					t.Errorf("infer: %d %s", status, text)
+				}
+			})
+		}
+		wg.Wait()
+		return int(bad.Load())
+	}
+	if n := four(10, 11, 12, 13); n != 0 {
+		t.Errorf("%d of 4 requests failed", n)
+	}
+	r.awaitLog(`line="rows 4"`, 1)
+	if n := four(666, 666, 666, 666); n != 4 {
+		t.Errorf("%d of 4 requests failed with the end of the container", n)
+	}
+	if n := four(20, 21, 22, 23); n != 0 {
+		t.Errorf("%d of 4 requests failed after the restart", n)
+	}
+}
+
+// TestServeInstances: two instances are two containers, each with one request in progress. The end of one container
+// fails only its own request, and while the server in one container is not ready, the other container answers.
+func TestServeInstances(t *testing.T) {
+	p := startServing(t, "serve")
+	model := serving("serve", "container.grace", "20s", "container.serve.health", "20ms")
+	model.Instances = 2
+	r := startServer(t, servingConfig(p.Socket, t.TempDir(), model))
+	all := strings.Fields(p.Containers())
+	if nets := p.Networks(); len(all) != 2 || len(nets) != 2 {
+		t.Fatalf("containers %v, networks %v", all, nets)
+	}
+	signal := func(name, container string) {
+		if out, err := p.Do("kill", "--signal", name, container); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	codes := make(chan int, 2)
+	block := func(blocked int) {
+		for range 2 {
+			go func() {
+				status, _ := r.infer(667)
+				codes <- status
+			}()
+		}
+		r.awaitLog(`line="it blocks"`, blocked)
+	}
+	block(2)
+	signal("KILL", all[0])
+	if status := <-codes; status != http.StatusServiceUnavailable {
+		t.Errorf("the request of the container that ended: %d", status)
+	}
+	signal("USR1", all[1])
+	if status := <-codes; status != http.StatusOK {
+		t.Errorf("the request of the other container: %d", status)
+	}
+	block(4)
+	for _, c := range strings.Fields(p.Containers()) {
+		signal("USR1", c)
+		if status := <-codes; status != http.StatusOK {
+			t.Errorf("a request after the restart of a container: %d", status)
+		}
+	}
+	rows := strings.Count(r.log(), `line="rows 1"`)
+	signal("USR2", all[1])
+	r.awaitLog("it loads", 1)
+	if status, text := r.do("GET", "/v2/models/people/ready", "", nil); status != http.StatusOK {
+		t.Errorf("ready with one of two servers: %d %s", status, text)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() { r.mustInfer(i, fmt.Sprintf(`"data":[%d]`, i+1)) })
+	}
+	r.awaitLog(`line="rows 1"`, rows+7) // at most one request waits with the server that is not ready
+	signal("USR2", all[1])
+	wg.Wait()
+}
+
+// TestServeHangs: a container whose server answers nothing is replaced although requests are always under way.
+func TestServeHangs(t *testing.T) {
+	p := startServing(t, "serve")
+	model := serving("serve", "container.serve.unready", "10ms", "container.serve.health", "10ms")
+	model.Limits.Run = time.Second
+	r := startServer(t, servingConfig(p.Socket, t.TempDir(), model))
+	if status, text := r.infer(669); status != http.StatusGatewayTimeout {
+		t.Fatalf("a request without an answer: %d %s", status, text)
+	}
+	for strings.Count(r.log(), `line="it begins to serve"`) < 2 && t.Context().Err() == nil {
+		r.infer(1)
+	}
+	r.mustInfer(1, `"data":[2]`)
+}
+
+// TestServeRedirects: a redirect of the server in a container is not followed.
+func TestServeRedirects(t *testing.T) {
+	p := startServing(t)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		t.Errorf("the redirect was followed: %s", q.URL)
+	}))
+	defer other.Close()
+	p.Import(serveImage+"redirect", p.program, fmt.Sprintf(`ENTRYPOINT ["/serve", "redirect", %q]`, other.URL))
+	s, err := server.New(servingConfig(p.Socket, t.TempDir(), serving("redirect")))
+	if err == nil {
+		err = s.Run(t.Context())
+	}
+	if want := "container.serve.port: "; err == nil || !strings.Contains(err.Error(), want) ||
+		!strings.Contains(err.Error(), "redirects to another address, which is not followed") {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // serveServerEnv makes the test's program a server with a model that serves: the socket and the data folder.
 const serveServerEnv = "MILLRACE_TEST_SERVING"
 
@@ -223,6 +351,9 @@ func TestServeLoads(t *testing.T) {
 	}{
 		{"not in the list", workers.Config{Name: "people", Source: "container://localhost/other:1",
 			Params: stream.Params{"container.serve.port": int64(8000)}}, []string{"containers.images: has no entry"}},
+		{"no scheme", workers.Config{Name: "people", Kind: "container", Source: "serve:1",
+			Params: stream.Params{"container.serve.port": int64(8000)}},
+			[]string{"source: ", `"serve:1"`, "container://IMAGE"}},
 		{"no image", serving("none"), []string{"container.image: ", "has no image localhost/serve:none"}},
 		{"ends", serving("fail"), []string{"container.image: ", "status 7 before its server was ready", "a reason"}},
 		{"no answer", short(serving("wait")), []string{"container.serve.port: ", "limits.start", "it begins to wait"}},

@@ -43,11 +43,13 @@ var _ workers.Worker = (*server)(nil)
 type servers struct {
 	unready func(error)
 
-	mu    sync.Mutex
-	image *image               // of the first instance: a restart uses the same image
-	model *stream.Model        // of the first instance
-	down  map[*server]error    // of each instance; nil = ready
-	late  map[*server]stopFunc // of the instances that are not ready: their replacement
+	mu      sync.Mutex
+	image   *image               // of the first instance: a restart uses the same image
+	model   *stream.Model        // of the first instance
+	down    map[*server]error    // of each instance; nil = ready
+	late    map[*server]stopFunc // of the instances that are not ready: their replacement
+	unfit   map[*server]error    // why instances are being replaced
+	changed chan struct{}        // closed at the next change of down or unfit
 }
 
 type stopFunc = func() bool
@@ -65,7 +67,8 @@ func (s *server) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	s.set, s.log = &env.Settings.(*settings).Container, env.Log
 	s.env, s.name, s.model, s.stopping = env, env.Name, env.Name, make(chan struct{})
 	s.group = env.Shared(func() any {
-		return &servers{unready: env.Unready, down: map[*server]error{}, late: map[*server]stopFunc{}}
+		return &servers{unready: env.Unready, down: map[*server]error{}, late: map[*server]stopFunc{},
+			unfit: map[*server]error{}, changed: make(chan struct{})}
 	}).(*servers)
 	whole := ctx
 	if end, ok := ctx.Deadline(); ok {
@@ -223,6 +226,12 @@ func (s *server) watch() {
 
 // Run implements workers.Worker.
 func (s *server) Run(ctx context.Context, b *batching.Batch) error {
+	// The wait is a part of the run.
+	ctx, cancel := context.WithTimeout(ctx, s.env.Limit-min(s.env.Limit/10, time.Second))
+	defer cancel()
+	if err := s.awaitReady(ctx, b); err != nil {
+		return fmt.Errorf("%w: %w", err, workers.ErrNotStarted)
+	}
 	select {
 	case <-s.gone:
 		return fmt.Errorf("%w: %w", s.exitError("", ""), workers.ErrNotStarted)
@@ -235,6 +244,34 @@ func (s *server) Run(ctx context.Context, b *batching.Batch) error {
 	default:
 	}
 	return err
+}
+
+// awaitReady waits while the server inside is not ready and the server of another instance is: an instance that fails
+// its requests at once would take the requests of the others. The error is why the worker is replaced. awaitReady ends
+// after half of limits.run, and at the first deadline of the requests.
+func (s *server) awaitReady(ctx context.Context, b *batching.Batch) error {
+	changed, unfit := s.group.awaited(s)
+	if changed == nil {
+		return unfit
+	}
+	limit := s.env.Limit / 2
+	for _, q := range b.Requests {
+		if q.Deadline != 0 {
+			limit = min(limit, q.Deadline.Sub(stream.Now()))
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for ; changed != nil; changed, unfit = s.group.awaited(s) {
+		select {
+		case <-changed:
+		case <-s.gone:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return unfit
 }
 
 // Destroy implements workers.Worker: the container gets SIGTERM, and SIGKILL after the grace.
@@ -308,11 +345,39 @@ func (g *servers) set(s *server, why error) {
 		delete(g.late, s)
 	case why != nil && stop == nil:
 		g.late[s] = time.AfterFunc(s.set.Serve.Unready, func() {
-			s.env.Replace(stream.Errorf(stream.Unavailable, "container.serve.unready",
-				"the server in the container was not ready for %v: %w", s.set.Serve.Unready, why))
+			err := stream.Errorf(stream.Unavailable, "container.serve.unready",
+				"the server in the container was not ready for %v: %w", s.set.Serve.Unready, why)
+			g.replace(s, err)
 		}).Stop
 	}
 	g.report()
+}
+
+// replace asks for another worker in place of s.
+func (g *servers) replace(s *server, why error) {
+	g.mu.Lock()
+	if _, has := g.down[s]; has {
+		g.unfit[s] = why
+		g.report()
+	}
+	g.mu.Unlock()
+	s.env.Replace(why)
+}
+
+// awaited returns a channel that is closed at the next change, or nil unless s is not ready and another instance is.
+// The error is why s is being replaced.
+func (g *servers) awaited(s *server) (<-chan struct{}, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.down[s] == nil || g.unfit[s] != nil {
+		return nil, g.unfit[s]
+	}
+	for _, err := range g.down {
+		if err == nil {
+			return g.changed, nil
+		}
+	}
+	return nil, nil
 }
 
 // remove removes an instance.
@@ -324,11 +389,14 @@ func (g *servers) remove(s *server) {
 	}
 	delete(g.late, s)
 	delete(g.down, s)
+	delete(g.unfit, s)
 	g.report()
 }
 
 // report makes the model unready when no instance is ready. The group counts the instances without a container.
 func (g *servers) report() {
+	close(g.changed)
+	g.changed = make(chan struct{})
 	var why error
 	for _, err := range g.down {
 		if err == nil {

@@ -44,7 +44,8 @@ func Connect(ctx context.Context, env *workers.Env, s Server) (workers.Worker, *
 		set.Connect = time.Until(end).Round(time.Millisecond)
 	}
 	l := &link{name: env.Name, model: s.Model, set: set, log: env.Log, unready: s.Unready, dialer: s.Dial, gone: s.Gone,
-		names: names{section: s.Section, connect: "limits.start"}, poke: make(chan struct{}, 1)}
+		names: names{section: s.Section, connect: "limits.start"}, poke: make(chan struct{}, 1),
+		busy: env.Limit + questionLimit}
 	if l.model == "" {
 		l.model = env.Name
 	}

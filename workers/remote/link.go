@@ -76,6 +76,8 @@ type link struct {
 	down    atomic.Pointer[error] // why the upstream model is not ready; nil = ready
 	poke    chan struct{}         // the watch asks at once
 	running atomic.Int32          // requests under way
+	busy    time.Duration         // longest time of a server with requests under way without an answer
+	alive   atomic.Int64          // stream.Instant of the last answer
 
 	mu     sync.Mutex
 	users  int
@@ -178,6 +180,7 @@ func (l *link) open(ctx context.Context) (*description, error) {
 		return nil, l.changed()
 	}
 	l.about, l.users = about, 1
+	l.alive.Store(int64(stream.Now()))
 	group := routines.New(func(name string, value any, stack []byte) {
 		l.log.Error("a goroutine panicked", "goroutine", name, "panic", value, "stack", string(stack))
 	})
@@ -344,9 +347,13 @@ func (l *link) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if l.dialer != nil && l.running.Load() > 0 && errors.Is(err, context.DeadlineExceeded) {
+		if l.dialer != nil && l.running.Load() > 0 && errors.Is(err, context.DeadlineExceeded) &&
+			stream.Now().Sub(stream.Instant(l.alive.Load())) < l.busy {
 			wait = *l.set.Health // a server with one thread may not answer during a request
 			continue
+		}
+		if err == nil {
+			l.alive.Store(int64(stream.Now()))
 		}
 		l.setDown(err)
 		if wait = *l.set.Health; err != nil {
@@ -390,6 +397,9 @@ func (l *link) infer(ctx context.Context, c *call) error {
 	l.running.Add(1)
 	err := l.client.infer(ctx, c)
 	l.running.Add(-1)
+	if up := (*upstreamError)(nil); err == nil || errors.As(err, &up) && up.code != stream.Timeout {
+		l.alive.Store(int64(stream.Now()))
+	}
 	switch {
 	case err == nil || errors.Is(err, buf.ErrBudget):
 		return err
