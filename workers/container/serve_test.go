@@ -342,7 +342,7 @@ func TestServeKill(t *testing.T) {
 
 // TestServeLoads: the error of a load names the setting, and has the last lines of the container. Nothing is left.
 func TestServeLoads(t *testing.T) {
-	p := startServing(t, "serve", "fail", "wait", "talk")
+	p := startServing(t, "serve", "fail", "wait", "talk", "login")
 	short := func(c workers.Config) workers.Config { c.Limits.Start = 8 * time.Second; return c }
 	for _, c := range []struct {
 		name  string
@@ -358,6 +358,7 @@ func TestServeLoads(t *testing.T) {
 		{"ends", serving("fail"), []string{"container.image: ", "status 7 before its server was ready", "a reason"}},
 		{"no answer", short(serving("wait")), []string{"container.serve.port: ", "limits.start", "it begins to wait"}},
 		{"another protocol", short(serving("talk")), []string{"container.serve.protocol: is http"}},
+		{"credentials", serving("login"), []string{"container.serve.port: ", "wants credentials, and gets none: no key"}},
 		{"no gRPC", short(serving("serve", "container.serve.protocol", "grpc")),
 			[]string{"container.serve.protocol: is grpc"}},
 		{"no model", short(serving("serve", "container.serve.model", "other")),

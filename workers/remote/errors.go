@@ -39,6 +39,10 @@ func (l *link) clientError(err error) error {
 	case errors.As(err, &up):
 		switch up.code {
 		case stream.Unauthenticated, stream.PermissionDenied:
+			if l.dialer != nil {
+				return stream.Errorf(stream.Unavailable, "", "the server of model %s wants credentials, and %s sends "+
+					"none: %.512s", l.name, l.names.section, up.text)
+			}
 			return stream.Errorf(stream.Unavailable, "",
 				"the server of model %s refuses this server's credentials (upstream.token): %.512s", l.name, up.text)
 		case stream.NotFound:

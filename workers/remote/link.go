@@ -276,6 +276,10 @@ func (l *link) loadError(err error) error {
 	}
 	switch up.code {
 	case stream.Unauthenticated, stream.PermissionDenied:
+		if l.dialer != nil {
+			return stream.Errorf(stream.Unsupported, "upstream", "%s wants credentials, and gets none: %.512s", l.at,
+				up.text)
+		}
 		return stream.Errorf(stream.PermissionDenied, "upstream.token", "%s refuses the credentials: %.512s", l.at,
 			up.text)
 	case stream.NotFound:

@@ -154,6 +154,8 @@ func main() {
 		switch {
 		case behavior == "redirect":
 			http.Redirect(w, r, os.Args[2], http.StatusTemporaryRedirect)
+		case behavior == "login":
+			http.Error(w, `{"error":"no key"}`, http.StatusUnauthorized)
 		case hung.Load():
 			<-r.Context().Done()
 		default:
