@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 
@@ -48,7 +49,7 @@ func (s *server) find(ctx context.Context) (place, error) {
 // machine in the container's network, a connection to p.ip would leave through the default route and reach another
 // machine: the function then connects from the network namespace of the container.
 func dialTo(p place) (dial func(ctx context.Context, network, to string) (net.Conn, error), end func(), err error) {
-	connect, end := (&net.Dialer{}).DialContext, func() {}
+	connect, end := p.dialJoined, func() {}
 	if !p.joined() {
 		if connect, end, err = inside(p); err != nil {
 			return nil, nil, stream.Errorf(stream.Unavailable, "container.serve",
@@ -63,6 +64,14 @@ func dialTo(p place) (dial func(ctx context.Context, network, to string) (net.Co
 		}
 		return connect(ctx, network, to)
 	}, end, nil
+}
+
+// dialJoined connects from this machine, as long as the machine is in the network of the container.
+func (p place) dialJoined(ctx context.Context, network, to string) (net.Conn, error) {
+	if !p.joined() {
+		return nil, fmt.Errorf("this machine has no address in the network of the container (%s) any more", p.ip)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, to)
 }
 
 // joined reports whether an interface of the thread's network has an address in the network of the container. A larger

@@ -22,28 +22,33 @@ func inside(p place) (dial func(ctx context.Context, network, to string) (net.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	err = enter(space, func() error {
-		// The process may be of another machine, such as the engine's virtual machine, or a later process of the number.
-		all, err := net.InterfaceAddrs()
-		if err == nil && !slices.ContainsFunc(all, func(a net.Addr) bool {
-			n, is := a.(*net.IPNet)
-			return is && n.IP.Equal(p.ip.AsSlice())
-		}) {
-			err = fmt.Errorf("the network of process %d has no address %s", p.pid, p.ip)
-		}
-		return err
-	})
-	if err != nil {
+	// The process may be of another machine, such as the engine's virtual machine, or a later process of the number.
+	if err := enter(space, p.hasAddress); err != nil {
 		_ = space.Close()
 		return nil, nil, err
 	}
 	return func(ctx context.Context, network, to string) (c net.Conn, err error) {
 		err = enter(space, func() error {
+			if err := p.hasAddress(); err != nil {
+				return err
+			}
 			c, err = (&net.Dialer{}).DialContext(ctx, network, to)
 			return err
 		})
 		return c, err
 	}, func() { _ = space.Close() }, nil
+}
+
+// hasAddress returns nil when the thread's network has the address of the container.
+func (p place) hasAddress() error {
+	all, err := net.InterfaceAddrs()
+	if err == nil && !slices.ContainsFunc(all, func(a net.Addr) bool {
+		n, is := a.(*net.IPNet)
+		return is && n.IP.Equal(p.ip.AsSlice())
+	}) {
+		err = fmt.Errorf("the network of process %d has no address %s", p.pid, p.ip)
+	}
+	return err
 }
 
 // setNetwork moves the thread into a network namespace. The descriptor of space cannot be closed meanwhile, and so

@@ -263,6 +263,18 @@ func TestServeInstances(t *testing.T) {
 	wg.Wait()
 }
 
+// awaitReplacement sends requests until the given number of containers has begun to serve, and the last one answers.
+func (r *rig) awaitReplacement(containers int) {
+	r.t.Helper()
+	for {
+		begun := strings.Count(r.log(), `line="it begins to serve"`)
+		if status, _ := r.infer(1); begun >= containers && status == http.StatusOK {
+			break
+		}
+	}
+	r.awaitLog("container.serve.unready: ", containers-1)
+}
+
 // TestServeHangs: a container whose server answers nothing is replaced although requests are always under way.
 func TestServeHangs(t *testing.T) {
 	p := startServing(t, "serve")
@@ -272,10 +284,43 @@ func TestServeHangs(t *testing.T) {
 	if status, text := r.infer(669); status != http.StatusGatewayTimeout {
 		t.Fatalf("a request without an answer: %d %s", status, text)
 	}
-	for strings.Count(r.log(), `line="it begins to serve"`) < 2 && t.Context().Err() == nil {
-		r.infer(1)
+	r.awaitReplacement(2)
+}
+
+// TestServeUnready: a container whose server is not ready any more is replaced, and also a container that loses its
+// network, whose request under way fails.
+func TestServeUnready(t *testing.T) {
+	p := startServing(t, "serve")
+	model := serving("serve", "container.serve.unready", "10ms", "container.serve.health", "20ms")
+	model.Limits.Run = 5 * time.Second
+	r := startServer(t, servingConfig(p.Socket, t.TempDir(), model))
+	first := p.awaitContainer()
+	if out, err := p.Do("kill", "--signal", "USR2", first); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	r.mustInfer(1, `"data":[2]`)
+	r.awaitReplacement(2)
+	second, networks := p.awaitContainer(), p.Networks()
+	if second == first || len(networks) != 1 {
+		t.Fatalf("containers %s and %s, networks %v", first, second, networks)
+	}
+	blocked := make(chan int, 1)
+	go func() {
+		status, _ := r.infer(667)
+		blocked <- status
+	}()
+	r.awaitLog(`line="it blocks"`, 1)
+	for _, args := range [][]string{{"disconnect", "--force", networks[0], second}, {"rm", networks[0]}} {
+		if out, err := p.Do(append([]string{"network"}, args...)...); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	if status := <-blocked; status != http.StatusServiceUnavailable && status != http.StatusGatewayTimeout {
+		t.Errorf("the request of the container without a network: %d", status)
+	}
+	r.awaitReplacement(3)
+	if last := p.awaitContainer(); last == second || strings.Contains(last, "\n") {
+		t.Errorf("containers after the loss of the network: %s, before: %s", last, second)
+	}
 }
 
 // TestServeRedirects: a redirect of the server in a container is not followed.

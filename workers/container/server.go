@@ -359,6 +359,7 @@ func (g *servers) replace(s *server, why error) {
 	if _, has := g.down[s]; has {
 		g.unfit[s] = why
 		g.report()
+		s.log.Error("the container of a model is replaced", "model", s.name, "error", why)
 	}
 	g.mu.Unlock()
 	s.env.Replace(why)
