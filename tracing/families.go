@@ -217,6 +217,12 @@ var families = []section{
 				}
 			}), nil},
 	}},
+	{"Containers of models, by model", []metricFamily{
+		{gauge, "millrace_model_containers", "Running containers of the model: of its tasks, or of its instances.",
+			model, ofContainers(func(p *workers.ProcessStats) float64 { return float64(p.Containers) }), nil},
+		{counter, "millrace_model_container_starts_total", "Started containers.", model,
+			ofContainers(func(p *workers.ProcessStats) float64 { return float64(p.ContainersStarted) }), nil},
+	}},
 	{"Memory", []metricFamily{
 		{gauge, "millrace_memory_budget_bytes",
 			"`memory.budget`: the most bytes leased and reserved at once.", nil,

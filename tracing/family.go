@@ -169,6 +169,17 @@ func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...stri
 	}
 }
 
+// ofContainers reads one value of each model that has had containers.
+func ofContainers(read func(*workers.ProcessStats) float64) func(*scrape, put) {
+	return func(r *scrape, put put) {
+		for i := range r.groups {
+			if g := &r.groups[i]; g.Processes.ContainersStarted > 0 {
+				put(read(&g.Processes), g.Model.Name, g.Model.Version)
+			}
+		}
+	}
+}
+
 // ofSeries reads one value counted by the hooks of each model.
 func ofSeries(value func(*series) float64) func(*scrape, put) {
 	return func(r *scrape, put put) {

@@ -95,7 +95,7 @@ type GroupStats struct {
 	Rows      uint64            // of these batches
 	Capacity  uint64            // sum of the batches' largest numbers of rows
 	Shadow    ShadowStats       // of the version as a shadow
-	Processes ProcessStats      // child processes of the workers; zero for other kinds
+	Processes ProcessStats      // child processes and containers of the workers; zero for other kinds
 	RunTotals RunTotals
 }
 

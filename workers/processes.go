@@ -6,11 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// Processes counts the child processes of the instances of a model and version. Processes is safe for concurrent use.
+// Processes counts the child processes and containers of the instances of a model and version. Processes is safe for
+// concurrent use.
 type Processes struct {
 	running atomic.Int64
 	memory  atomic.Int64
 	started atomic.Uint64
+
+	containers        atomic.Int64 // running
+	containersStarted atomic.Uint64
 
 	mu    sync.Mutex
 	ended map[string]uint64
@@ -36,19 +40,32 @@ func (p *Processes) Ended(cause string) {
 // AddMemory adds to the resident memory of the running processes; an ended process subtracts all its additions.
 func (p *Processes) AddMemory(bytes int64) { p.memory.Add(bytes) }
 
-// ProcessStats are the child processes of a model and version.
+// ContainerStarted counts a started container.
+func (p *Processes) ContainerStarted() {
+	p.containersStarted.Add(1)
+	p.containers.Add(1)
+}
+
+// ContainerEnded counts the end of a container.
+func (p *Processes) ContainerEnded() { p.containers.Add(-1) }
+
+// ProcessStats are the child processes and containers of a model and version.
 type ProcessStats struct {
 	Running int
 	Memory  int64             // resident, at the last measurement
 	Started uint64            // since the model was loaded
 	Ended   map[string]uint64 // the same, by cause
+
+	Containers        int    // running
+	ContainersStarted uint64 // since the model was loaded
 }
 
 func (p *Processes) stats() ProcessStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return ProcessStats{Running: int(p.running.Load()), Memory: p.memory.Load(), Started: p.started.Load(),
-		Ended: maps.Clone(p.ended)}
+		Ended: maps.Clone(p.ended), Containers: int(p.containers.Load()),
+		ContainersStarted: p.containersStarted.Load()}
 }
 
 // shared is a value shared by the instances of a group.

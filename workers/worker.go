@@ -89,10 +89,10 @@ type Env struct {
 	Step   func(*stream.Step)    // counts the work of one step of a graph for a request
 	Done   func(*stream.Request) // counts a request taken from the batch, after the request's ending
 
-	// Shared, Processes and Programs are for workers in child processes. Shared returns a value shared by all
-	// instances of the group; the first call makes the value.
+	// Shared, Processes and Programs are for workers in child processes or containers. Shared returns a value shared by
+	// all instances of the group; the first call makes the value.
 	Shared    func(make func() any) any
-	Processes *Processes        // counts the processes
+	Processes *Processes        // counts the processes and containers
 	Programs  *confine.Programs // confines the processes; nil = no confinement
 	// Containers is ManagerOptions.Containers.
 	Containers any

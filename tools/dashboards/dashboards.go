@@ -175,6 +175,8 @@ var dashboards = []dashboard{
 					query{rate("millrace_worker_restarts_total"+ofModel, "model"), "{{model}}"}),
 				graph("Answered without a run", frames, "By the gate, with an earlier result.",
 					query{rate("millrace_skipped_frames_total"+ofModel, "model"), "{{model}}"}),
+				graph("Containers", "", "Running, by model.", query{"sum by (model) (millrace_model_containers" +
+					ofModel + ") or 0 * sum by (model) (millrace_model_ready" + ofModel + ")", "{{model}}"}),
 			}},
 		},
 	},

@@ -39,7 +39,7 @@ func TestCancel(t *testing.T) {
 	model := workers.Config{Name: "task", Source: "container://" + testImage, Params: params()}
 	r := start(t, p, data, model)
 	task := r.submit("task", "a", []byte("stubborn"))
-	p.awaitContainer()
+	r.awaitCount("task", 1, 1)
 	if status, text := r.do("POST", "/v2/tasks/"+task.ID+"/cancel", "", nil); status != http.StatusOK {
 		t.Fatalf("cancel: %d %s", status, text)
 	}
@@ -50,6 +50,7 @@ func TestCancel(t *testing.T) {
 	if left := p.Containers(); left != "" {
 		t.Errorf("the container of the cancelled task is left: %s", left)
 	}
+	r.awaitCount("task", 0, 2)
 	task = r.submit("task", "a", []byte("stubborn"))
 	p.awaitContainer()
 	r.end()

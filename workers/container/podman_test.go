@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -132,6 +133,19 @@ func (r *rig) get(id, wait string) (t tasks.Task) {
 		r.t.Fatalf("get: %d %s", status, text)
 	}
 	return t
+}
+
+// awaitCount waits for the metrics of a model's containers.
+func (r *rig) awaitCount(model string, running, started int) {
+	r.t.Helper()
+	for r.t.Context().Err() == nil {
+		_, text := r.do("GET", "/metrics", "", nil)
+		of := fmt.Sprintf("{model=%q,version=\"1\"}", model)
+		if strings.Contains(text, fmt.Sprintf("\nmillrace_model_containers%s %d\n", of, running)) &&
+			strings.Contains(text, fmt.Sprintf("\nmillrace_model_container_starts_total%s %d\n", of, started)) {
+			return
+		}
+	}
 }
 
 // run submits a task and returns the ended task, and the result.

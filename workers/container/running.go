@@ -10,6 +10,8 @@ import (
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+
+	"millrace/workers"
 )
 
 // running is a container from its creation to its removal.
@@ -18,6 +20,7 @@ type running struct {
 	set    *parameters
 	model  string // name
 	log    *slog.Logger
+	count  *workers.Processes
 
 	id      string // "" = not created
 	logTail tail
@@ -63,8 +66,10 @@ func (c *running) start(ctx context.Context, options client.ContainerCreateOptio
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.unwatch, c.gone = stop, make(chan struct{})
+	c.count.ContainerStarted()
 	go func() {
 		defer close(c.gone)
+		defer c.count.ContainerEnded()
 		ended := c.engine.client.ContainerWait(watching, c.id, client.ContainerWaitOptions{
 			Condition: container.WaitConditionNotRunning})
 		select {

@@ -117,6 +117,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("after the unload: container %s, networks %v", left, nets)
 	}
 	r.awaitLog("it was asked to end", 1)
+	r.awaitCount("people", 0, 1)
 }
 
 // TestServeEnds: a request of a container that ends by itself fails with the container's last lines, a request that
@@ -232,6 +233,7 @@ func TestServeInstances(t *testing.T) {
 		}
 		r.awaitLog(`line="it blocks"`, blocked)
 	}
+	r.awaitCount("people", 2, 2)
 	block(2)
 	signal("KILL", all[0])
 	if status := <-codes; status != http.StatusServiceUnavailable {
@@ -248,6 +250,7 @@ func TestServeInstances(t *testing.T) {
 			t.Errorf("a request after the restart of a container: %d", status)
 		}
 	}
+	r.awaitCount("people", 2, 3)
 	rows := strings.Count(r.log(), `line="rows 1"`)
 	signal("USR2", all[1])
 	r.awaitLog("it loads", 1)

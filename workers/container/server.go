@@ -64,7 +64,7 @@ const (
 
 // Init implements workers.Worker: Init starts the container, and waits until the server inside is ready.
 func (s *server) Init(ctx context.Context, env *workers.Env) (m *stream.Model, err error) {
-	s.set, s.log = &env.Settings.(*settings).Container, env.Log
+	s.set, s.log, s.count = &env.Settings.(*settings).Container, env.Log, env.Processes
 	s.env, s.name, s.model, s.stopping = env, env.Name, env.Name, make(chan struct{})
 	s.group = env.Shared(func() any {
 		return &servers{unready: env.Unready, down: map[*server]error{}, late: map[*server]stopFunc{},

@@ -18,6 +18,7 @@ type worker struct {
 	image  image
 	name   string
 	log    *slog.Logger
+	count  *workers.Processes
 
 	mu    sync.Mutex
 	model *modelFiles // nil = no /model, or after Destroy
@@ -27,7 +28,7 @@ var _ workers.FileWorker = (*worker)(nil)
 
 // Init implements workers.Worker: the model is ready when the engine has the image.
 func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
-	w.set, w.name, w.log = env.Settings.(*settings).Container, env.Name, env.Log
+	w.set, w.name, w.log, w.count = env.Settings.(*settings).Container, env.Name, env.Log, env.Processes
 	var err error
 	if w.engine, w.image, err = prepare(ctx, env, &w.set); err != nil {
 		return nil, err
@@ -85,8 +86,8 @@ func (w *worker) RunFile(ctx context.Context, f *stream.FileRun) error {
 	if files == nil && w.set.Model != "" {
 		return stream.Errorf(stream.Unloaded, "", "model %s was unloaded", w.name)
 	}
-	j := &job{running: running{engine: w.engine, set: &w.set, model: w.name, log: w.log}, image: w.image,
-		files: files, run: f}
+	j := &job{running: running{engine: w.engine, set: &w.set, model: w.name, log: w.log, count: w.count},
+		image: w.image, files: files, run: f}
 	return j.runFile(ctx)
 }
 
