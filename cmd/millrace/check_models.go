@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"millrace/server"
 	"millrace/stream/buf"
 	"millrace/workers"
+	"millrace/workers/container"
 	"millrace/workers/repository"
 )
 
@@ -38,6 +40,13 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 		wrongly("confine", err)
 		return found
 	}
+	engine, closeEngine, err := checkEngine(ctx, &cfg, options.Log)
+	if err != nil {
+		wrongly("containers", err)
+		return found
+	}
+	defer closeEngine()
+	options.Containers = engine
 	models := workers.NewManager(options)
 	for _, m := range server.Replicate(cfg).Models {
 		endpoint, err := models.LoadConfig(ctx, m, true)
@@ -69,6 +78,34 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 		wrongly("models", err)
 	}
 	return found
+}
+
+// checkEngine returns the container engine with a temporary folder in place of the data folder, which a server may use,
+// and a function that closes the engine.
+func checkEngine(ctx context.Context, cfg *server.Config, log *slog.Logger) (*container.Engine, func(), error) {
+	set := &cfg.Containers
+	o := container.Options{Host: set.Host, Images: set.Images, User: set.User, Log: log}
+	remove := func() {}
+	if cfg.Data != "" && o.Host != "" {
+		var err error
+		if o.Data, err = os.MkdirTemp("", "millrace-check-"); err != nil {
+			return nil, nil, err
+		}
+		remove = func() { _ = os.RemoveAll(o.Data) }
+		if err := os.Chmod(o.Data, 0o711); err != nil { // the user of a container enters /model
+			remove()
+			return nil, nil, err
+		}
+	}
+	e, err := container.New(o)
+	if err == nil {
+		err = e.Open(ctx)
+	}
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return e, func() { e.Close(); remove() }, nil
 }
 
 // checkParts loads the stages and graphs of a loaded program, including parts after a failed part.
