@@ -19,6 +19,7 @@ type TaskRequest struct {
 	Body           io.Reader // the body of a request to the infer route of the model
 	Size           int64     // bytes of Body; negative = unknown
 	Kind           string    // request, video or pictures (a zip archive); "" = by the media type
+	Annotate       string    // mp4: the result of a video is the annotated video; "" = JSON lines
 	Type           string    // media type of Body, for example image/jpeg; "" = JSON
 	HeaderLength   int       // bytes of JSON in front of binary tensors; 0 = no binary tensors
 	Key            string    // idempotency key: a repeated request returns the first task; "" = no key
@@ -84,7 +85,7 @@ func (r *TaskRequest) query() url.Values {
 	q := url.Values{}
 	for k, v := range map[string]string{
 		"model": r.Model, "version": r.Version, "name": r.Name, "not_before": r.NotBefore, "expires": r.Expires,
-		"kind": r.Kind, "webhook": r.Webhook,
+		"kind": r.Kind, "annotate": r.Annotate, "webhook": r.Webhook,
 	} {
 		if v != "" {
 			q.Set(k, v)

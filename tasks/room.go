@@ -41,3 +41,10 @@ func (w *reserving) Write(b []byte) (int, error) {
 	}
 	return w.Writer.Write(b)
 }
+
+// Fill implements blob.Writer.
+func (w *reserving) Fill(fill func(path string, room func() error) error) error {
+	return w.Writer.Fill(func(path string, _ func() error) error {
+		return fill(path, func() error { return checkRoom(w.blobs, w.keep) })
+	})
+}

@@ -37,10 +37,11 @@ func (s State) Ended() bool { return s != Queued && s != Running }
 type Task struct {
 	ID       string `json:"id"` // 32 hexadecimal digits, of which the first 12 are the time of the submission
 	Model    string `json:"model"`
-	Version  string `json:"version,omitempty"` // "" = the version that the model's weights choose
-	Kind     string `json:"kind,omitempty"`    // of the input; "" = by the media type
-	Owner    string `json:"owner,omitempty"`   // the account that submitted the task
-	Key      string `json:"key,omitempty"`     // the idempotency key of the submission
+	Version  string `json:"version,omitempty"`  // "" = the version that the model's weights choose
+	Kind     string `json:"kind,omitempty"`     // of the input; "" = by the media type
+	Annotate string `json:"annotate,omitempty"` // mp4: the result is the video with the results drawn over the frames
+	Owner    string `json:"owner,omitempty"`    // the account that submitted the task
+	Key      string `json:"key,omitempty"`      // the idempotency key of the submission
 	Priority int    `json:"priority,omitempty"`
 	Trace    string `json:"traceparent,omitempty"` // the trace context of the submission, which each attempt goes on with
 

@@ -170,6 +170,7 @@ With --wait the command waits for the end of the task, and the exit status is 1 
 		"standard input")
 	f.StringVar(&s.file, "file", "", "a file, as the argument FILE; each frame of a video is a request")
 	f.StringVar(&s.zip, "zip", "", "a zip archive of pictures, each a request")
+	annotate := f.Bool("annotate", false, "the result of a video is an MP4 with the results drawn over the frames")
 	f.StringVar(&s.Type, "type", "", "media type of FILE, by its name unless given, for example image/jpeg")
 	f.StringVar(&s.Version, "version", "", "version of the model")
 	f.StringVar(&s.Key, "idempotency-key", "", "a repeated submission with the same key returns the first task")
@@ -184,6 +185,9 @@ With --wait the command waits for the end of the task, and the exit status is 1 
 	f.StringVar(&s.out, "out", "", "with --wait: write the result to this file; - is standard output")
 	asJSON := f.Bool("json", false, "print the task as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if *annotate {
+			s.Annotate = "mp4"
+		}
 		cl, err := host.dial()
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 
 	"millrace/client"
 	"millrace/ingest/access"
+	"millrace/internal/testneeds"
 )
 
 // farm is a server that keeps tasks and runs none, for consumers in other processes.
@@ -232,6 +233,35 @@ func TestWork(t *testing.T) {
 	}
 	if task := f.until(expires.ID, (*client.Task).Over); task.State != "expired" {
 		t.Errorf("a task without a consumer is %s", task.State)
+	}
+}
+
+// TestWorkAnnotates: a consumer on another host writes the annotated video of a task, and leaves no file.
+func TestWorkAnnotates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	clip, out := filepath.Join(dir, "clip.mp4"), filepath.Join(dir, "out.mp4")
+	if said, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i",
+		"testsrc=size=64x48:rate=10", "-frames:v", "30", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	f := newFarm(t)
+	p := f.work("gpu", "50ms", "--model", "find=motion")
+	said, err := command(t, "tasks", "submit", "find", "--addr", f.addr, "--file", clip, "--annotate", "--wait", "5m",
+		"--out", out).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	frames, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-count_frames", "-show_entries",
+		"stream=codec_name,nb_read_frames", "-of", "csv=p=0", out).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(frames)) != "h264,30" {
+		t.Errorf("%v: %s", err, frames)
+	}
+	if code := f.stop(p); code != 0 {
+		t.Errorf("exit status %d: %s", code, &p.stderr)
+	}
+	if left := f.left(); len(left) > 0 {
+		t.Errorf("files remain: %v", left)
 	}
 }
 

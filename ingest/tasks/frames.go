@@ -40,12 +40,14 @@ type frameRun struct {
 	closed  bool
 	total   int64             // of the progress; 0 = unknown
 	names   map[uint64]string // of frames in flight, by seq; a frame without a name has the id of the task
+
+	annotated *annotated // the annotated video; nil = lines
 }
 
 var _ stream.Pacer = (*frameRun)(nil)
 
 // runFrames runs the frames of a task of a model that takes pictures. feed submits the frames. The result has a line
-// for each frame.
+// for each frame, or is the annotated video.
 func (a *Adapter) runFrames(c tasks.Claim, trace stream.TraceContext, unit, key string,
 	feed func(*frameRun) error) (tasks.File, error) {
 	t, backend := c.Task(), a.gate.Owner()
@@ -73,10 +75,16 @@ func (a *Adapter) runFrames(c tasks.Claim, trace stream.TraceContext, unit, key 
 	if err != nil {
 		return tasks.File{}, err
 	}
-	if err := f.run(feed); err != nil {
+	result := tasks.File{Type: linesType, Name: "results.jsonl"}
+	if t.Annotate == "" {
+		err = f.run(feed)
+	} else {
+		result = tasks.File{Type: "video/mp4", Name: "annotated.mp4"}
+		err = a.annotate(f, out, feed)
+	}
+	if err != nil {
 		return tasks.File{}, err
 	}
-	result := tasks.File{Type: linesType, Name: "results.jsonl"}
 	result.Info, err = out.Commit()
 	return result, err
 }
@@ -119,11 +127,14 @@ func (f *frameRun) submit(fr stream.Frame, name string, failed error) error {
 	f.window.Receive()
 	fr.Seq, fr.Must = f.seq, true // no limit of the model's policy drops the frame
 	f.seq++
+	f.mu.Lock()
 	if name != "" {
-		f.mu.Lock()
 		f.names[fr.Seq] = name
-		f.mu.Unlock()
 	}
+	if f.annotated != nil {
+		f.annotated.keep(fr)
+	}
+	f.mu.Unlock()
 	var err error
 	if failed != nil {
 		err = f.stream.SubmitEnded(fr, stream.Now(), "", failed)
@@ -168,14 +179,20 @@ func (f *frameRun) Done(why stream.CloseReason) {
 	}
 }
 
-// write writes the lines until the end of the stream.
+// write writes the lines, or the pictures, until the end of the stream.
 func (f *frameRun) write() {
 	var enc sinks.Encoder
 	done := int64(0)
 	for r := f.next(); r != nil; r = f.next() {
 		partial := r.Partial
 		if f.ctx.Err() == nil {
-			if err := f.writeLine(&enc, r); err != nil {
+			var err error
+			if f.annotated != nil {
+				err = f.annotated.write(r)
+			} else {
+				err = f.writeLine(&enc, r)
+			}
+			if err != nil {
 				f.cancel(err)
 			}
 		}

@@ -25,6 +25,8 @@ var Routes = []openapi.Route{
 			{Name: "version", Type: "string", Doc: "of the model"},
 			{Name: "kind", Type: "string", Doc: "request, video (a video, or with the media type text/uri-list the " +
 				"address of a video) or pictures (a zip archive); by the media type unless given"},
+			{Name: optionAnnotate, Type: "string", Doc: "mp4: the result of a video is the video, with the results " +
+				"drawn over the frames; JSON lines unless given"},
 			{Name: "name", Type: "string", Doc: "of the client's file, for people"},
 			{Name: "priority", Type: "integer", Doc: "-100 to 100; tasks with a higher number begin first; default 0"},
 			{Name: "attempts", Type: "integer", Doc: "1 to 100; default 3"},

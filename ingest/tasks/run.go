@@ -95,6 +95,9 @@ func (a *Adapter) Run(c tasks.Claim) (tasks.File, error) {
 	}
 	defer func() { _ = in.Close() }()
 	if m, _, err := a.gate.Owner().Models().Model(t.Model, t.Version); err == nil && m.Files {
+		if t.Annotate != "" {
+			return tasks.File{}, checkDrawable(m)
+		}
 		return a.runFile(c, in)
 	}
 	switch kindOf(&t) {

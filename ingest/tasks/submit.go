@@ -79,7 +79,16 @@ func (a *Adapter) maySubmit(by *ingest.Client, t *tasks.Task) error {
 		return stream.Errorf(stream.Draining, "",
 			"the server is shutting down: submit the task to another server, or later")
 	}
-	return by.CheckRights(access.Need{Role: role.Infer, Model: t.Model})
+	if err := by.CheckRights(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
+		return err
+	}
+	if err := checkVideoKind(t); err != nil || t.Annotate == "" || !a.Consumes() {
+		return err
+	}
+	if m, _, err := a.gate.Owner().Models().Model(t.Model, t.Version); err == nil {
+		return checkDrawable(m)
+	}
+	return nil
 }
 
 // admit checks the quotas of a client with tasks of this usage. Clients without credentials share their tasks, and so
@@ -151,6 +160,11 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 			err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no kind of input: there are request, video "+
 				"and pictures", text)
 		}
+	case optionAnnotate:
+		if t.Annotate = text; text != annotateMP4 {
+			err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no form of an annotated video: there is mp4",
+				text)
+		}
 	case "name":
 		t.Input.Name = text
 	case "priority":
@@ -172,7 +186,7 @@ func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
 		t.Retention = tasks.Seconds(d / time.Second)
 	default:
 		err = stream.Errorf(stream.InvalidArgument, name, "is no option of a task: there are model, version, kind, "+
-			"name, priority, attempts, not_before, expires, retention and webhook")
+			"annotate, name, priority, attempts, not_before, expires, retention and webhook")
 	}
 	return err
 }

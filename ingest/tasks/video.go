@@ -37,7 +37,9 @@ func (a *Adapter) runVideo(c tasks.Claim, in blob.Reader, trace stream.TraceCont
 		if err != nil {
 			return err
 		}
-		env.Needs = []video.TargetSize{sources.NeedOf(f.stream.Model())}
+		if f.annotated == nil { // otherwise frames keep the size of the video
+			env.Needs = []video.TargetSize{sources.NeedOf(f.stream.Model())}
+		}
 		return playVideo(f, address, env)
 	})
 }
@@ -97,6 +99,11 @@ func playVideo(f *frameRun, address string, env sources.Env) error {
 			"open a server stream for a live video")
 	}
 	f.setTotal(info.Frames)
+	if f.annotated != nil {
+		if err := f.annotated.start(info); err != nil {
+			return err
+		}
+	}
 	for {
 		fr, err := r.Next()
 		var unreadable *sources.Unreadable

@@ -147,6 +147,12 @@ func ReadResult(outputs []oip.Tensor) (Result, error) {
 	return r, nil
 }
 
+// Draws reports whether an output with this name is drawn.
+func Draws(output string) bool {
+	_, known := datatypes[output]
+	return known && output != "region" // of a mask
+}
+
 var datatypes = map[string]string{
 	"boxes": oip.FP32, "scores": oip.FP32, "classes": oip.Int64, "labels": oip.Bytes,
 	"keypoints": oip.FP32, "mask": oip.Uint8, "region": oip.FP32,

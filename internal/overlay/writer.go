@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"millrace/internal/child"
@@ -20,7 +22,7 @@ import (
 const (
 	// maxSide bounds each side of a video.
 	maxSide = 16384
-	// finishTimeout bounds the time from the last picture until ffmpeg has ended.
+	// finishTimeout is the longest time without progress of ffmpeg after the last picture.
 	finishTimeout = time.Minute
 	stopGrace     = time.Second
 )
@@ -48,10 +50,37 @@ func CheckVideo(file string) error {
 	return nil
 }
 
+// serverFilters and serverArgs are ffmpeg's arguments for NewMP4. The colours are BT.709, and say so.
+const (
+	serverFilters = "settb=1/90000,setsar=%g:max=1000,pad=ceil(iw/2)*2:ceil(ih/2)*2," +
+		"scale=out_color_matrix=bt709:out_range=tv,format=yuv420p"
+	serverArgs = "-filter_threads 1 -c:v libx264 -preset veryfast -crf 20 -threads 1 -colorspace bt709 " +
+		"-color_range tv -map_metadata -1 -movflags +faststart -f mp4"
+)
+
+// Bounds of the ffmpeg of NewMP4. Measured at 3840x2160 and 7680x4320: 60 MiB, and 80 bytes a pixel.
+const (
+	serverSpace         = 1 << 30 // address space without pictures, mostly of libraries
+	serverSpacePerPixel = 192
+	serverFiles         = 64
+)
+
+// ErrNoEncoder is wrapped by the error of a video whose encoder ffmpeg does not have.
+var ErrNoEncoder = errors.New("ffmpeg has no such encoder: install an ffmpeg with libx264")
+
+// Options describe the video of NewMP4.
+type Options struct {
+	Width, Height int
+	FPS           float64 // nominal; 0 = 25
+	PixelAspect   float64 // width of a pixel by its height; 0 = 1
+	Sandbox       bool    // ffmpeg reaches only the video, and no network; see child.SandboxError
+}
+
 // Writer writes pictures as a video with a child ffmpeg. Its methods are for one goroutine at a time.
 type Writer struct {
-	file   string // the name of the complete video
-	part   string // the name until then
+	name   string // for errors
+	file   string // the name of the complete video; "" = path
+	path   string // the name until then
 	width  int
 	height int
 	ctx    context.Context
@@ -77,39 +106,79 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	if err := CheckVideo(file); err != nil {
 		return nil, err
 	}
-	if width < 1 || height < 1 || width > maxSide || height > maxSide {
-		return nil, fmt.Errorf("overlay: a video of %dx%d: want sides of 1 to %d pixels", width, height, maxSide)
-	}
-	if !(fps > 0 && fps <= 1000) {
-		fps = 25
+	w := &Writer{name: file, file: file, width: width, height: height, ctx: ctx}
+	if err := w.checkSize(); err != nil {
+		return nil, err
 	}
 	// In the same folder, for the rename, and under a unique name, so that two writers do not share a file.
 	f, err := os.CreateTemp(filepath.Dir(file), ".part-*"+filepath.Ext(file))
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %s cannot be written: %w", file, err)
 	}
-	w := &Writer{file: file, part: f.Name(), width: width, height: height, ctx: ctx}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
-		_ = os.Remove(w.part)
-		return nil, fmt.Errorf("overlay: %s cannot be written: %w", file, err)
-	}
-	args := []string{"-hide_banner", "-nostats", "-loglevel", "error", "-y", "-f", "matroska", "-i", "pipe:0",
-		"-vsync", "passthrough", "-enc_time_base", "-1", "-an"}
-	args = append(args, strings.Fields(encodings[strings.ToLower(filepath.Ext(file))])...)
-	w.ffmpeg, err = child.Start(ctx, child.Spec{
-		Path: program, Args: append(args, "file:"+w.part), Stdin: true, Grace: stopGrace,
-		Env: video.Environment(),
-	})
+	w.path = f.Name()
+	err = errors.Join(f.Chmod(0o644), f.Close())
 	if err != nil {
-		_ = os.Remove(w.part)
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("overlay: %s writes the video, and is not installed or not in PATH: apt-get "+
-				"install ffmpeg", program)
-		}
-		return nil, fmt.Errorf("overlay: %w", err)
+		err = fmt.Errorf("overlay: %s cannot be written: %w", file, err)
+	} else {
+		err = w.start(child.Spec{Path: program, Args: strings.Fields(encodings[strings.ToLower(filepath.Ext(file))])},
+			fps)
 	}
-	w.head = matroskaHeader(width, height, time.Duration(float64(time.Second)/fps))
+	if err != nil {
+		_ = os.Remove(w.path)
+		return nil, err
+	}
 	return w, nil
+}
+
+// NewMP4 starts a video of H.264 in MP4 as NewWriter does, for a server: the video replaces the contents of an existing
+// file of the caller, who removes the file after an error, and no error names the file. ffmpeg has one thread, little
+// priority and bounded memory.
+func NewMP4(ctx context.Context, file string, o Options) (*Writer, error) {
+	w := &Writer{name: "the video", path: file, width: o.Width, height: o.Height, ctx: ctx}
+	if err := w.checkSize(); err != nil {
+		return nil, err
+	}
+	const program = "ffmpeg"
+	spec := child.Spec{Path: program, Limits: child.Limits{Files: serverFiles, Nice: video.ClientNice,
+		AddressSpace: serverSpace + serverSpacePerPixel*uint64(o.Width)*uint64(o.Height)}}
+	if o.Sandbox {
+		spec.Sandbox = video.NewSandbox(program)
+		spec.Sandbox.Write = []string{file}
+	}
+	spec.Args = append([]string{"-vf", fmt.Sprintf(serverFilters, cmp.Or(o.PixelAspect, 1))},
+		strings.Fields(serverArgs)...)
+	if err := w.start(spec, o.FPS); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *Writer) checkSize() error {
+	if w.width < 1 || w.height < 1 || w.width > maxSide || w.height > maxSide {
+		return fmt.Errorf("overlay: a video of %dx%d: want sides of 1 to %d pixels", w.width, w.height, maxSide)
+	}
+	return nil
+}
+
+// start starts ffmpeg, with the arguments of spec for the output.
+func (w *Writer) start(spec child.Spec, fps float64) (err error) {
+	if !(fps > 0 && fps <= 1000) {
+		fps = 25
+	}
+	// The header says all about the pictures: ffmpeg keeps none of them in memory to find out.
+	args := strings.Fields("-hide_banner -nostats -loglevel error -y -threads 1 -probesize 32 -analyzeduration 0 " +
+		"-fpsprobesize 0 -f matroska -i pipe:0 -fps_mode passthrough -enc_time_base -1 -an")
+	spec.Args = append(append(args, spec.Args...), "file:"+w.path)
+	spec.Stdin, spec.Grace, spec.Env = true, stopGrace, video.Environment()
+	if w.ffmpeg, err = child.Start(w.ctx, spec); err != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("overlay: %s writes the video, and is not installed or not in PATH: apt-get install "+
+				"ffmpeg", spec.Path)
+		}
+		return fmt.Errorf("overlay: %w", err)
+	}
+	w.head = matroskaHeader(w.width, w.height, time.Duration(float64(time.Second)/fps))
+	return nil
 }
 
 // Write adds a picture of the video's size, at its time from the beginning. Times must rise. Write waits for ffmpeg,
@@ -132,7 +201,7 @@ func (w *Writer) Write(img *image.RGBA, at time.Duration) error {
 		_, err = w.ffmpeg.Stdin.Write(pix)
 	}
 	if err != nil {
-		return fmt.Errorf("overlay: %s: ffmpeg accepts no more pictures: %w", w.file, err)
+		return fmt.Errorf("overlay: %s: ffmpeg accepts no more pictures: %w", w.name, err)
 	}
 	return nil
 }
@@ -144,36 +213,68 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// Cancel ends ffmpeg and leaves no file, unless Close was called before.
+// Cancel ends ffmpeg and leaves no file of NewWriter, unless Close was called before.
 func (w *Writer) Cancel() {
 	w.once.Do(func() { w.err = w.finish(false) })
 }
 
 func (w *Writer) finish(keep bool) error {
-	defer func() { _ = os.Remove(w.part) }() // does nothing after the rename
+	if w.file != "" {
+		defer func() { _ = os.Remove(w.path) }() // does nothing after the rename
+	}
 	if keep && !w.wrote {
 		keep = false
 	}
 	if !keep {
 		_ = w.ffmpeg.Stop(0)
-		return fmt.Errorf("overlay: %s: no picture was written", w.file)
+		return fmt.Errorf("overlay: %s: no picture was written", w.name)
 	}
 	_ = w.ffmpeg.Stdin.Close() // tells ffmpeg that there are no more pictures
-	t := time.NewTimer(finishTimeout)
-	defer t.Stop()
-	select {
-	case <-w.ffmpeg.Done():
-	case <-t.C:
-	}
+	w.waitForExit()
 	err := w.ffmpeg.Stop(stopGrace)
-	if w.ctx.Err() != nil {
-		return fmt.Errorf("overlay: %s was not finished: %w", w.file, context.Cause(w.ctx))
-	}
-	if err == nil {
-		err = os.Rename(w.part, w.file)
+	switch {
+	case w.ctx.Err() != nil:
+		return fmt.Errorf("overlay: %s was not finished: %w", w.name, context.Cause(w.ctx))
+	case err != nil:
+		return w.failure(err)
+	case w.file != "":
+		err = os.Rename(w.path, w.file)
 	}
 	if err != nil {
-		return fmt.Errorf("overlay: %s cannot be written: %w", w.file, err)
+		return fmt.Errorf("overlay: %s cannot be written: %w", w.name, err)
 	}
 	return nil
+}
+
+// waitForExit waits until ffmpeg has ended, or has made no progress for the time finishTimeout.
+func (w *Writer) waitForExit() {
+	each := time.NewTicker(finishTimeout)
+	defer each.Stop()
+	for before := time.Duration(-1); ; {
+		select {
+		case <-w.ffmpeg.Done():
+			return
+		case <-each.C:
+		}
+		used := w.ffmpeg.CPU()
+		if _, runnable := w.ffmpeg.RunDelay(); used == before && !runnable {
+			return
+		}
+		before = used
+	}
+}
+
+// failure returns the error of a video whose ffmpeg has failed.
+func (w *Writer) failure(err error) error {
+	text, output := err.Error(), w.ffmpeg.Stderr()
+	if w.file == "" {
+		text = strings.ReplaceAll(text, w.path, w.name)
+	}
+	switch {
+	case strings.Contains(output, "Unknown encoder"):
+		return fmt.Errorf("overlay: %s cannot be written: %w (%s)", w.name, ErrNoEncoder, text)
+	case strings.Contains(output, "No space left on device"), strings.Contains(output, "Disk quota exceeded"):
+		return fmt.Errorf("overlay: %s cannot be written: %w (%s)", w.name, syscall.ENOSPC, text)
+	}
+	return fmt.Errorf("overlay: %s cannot be written: %s", w.name, text)
 }

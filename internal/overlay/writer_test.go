@@ -18,6 +18,7 @@ import (
 
 	"millrace/internal/child"
 	"millrace/internal/testneeds"
+	"millrace/internal/video/videotest"
 )
 
 // write writes n pictures at odd times, each with a different brightness.
@@ -211,6 +212,90 @@ func TestWriterFailures(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	checkFiles(t, dir)
+}
+
+// TestMP4: the video of a server is in the file of the caller, also after a failure. A failure has the message of
+// ffmpeg without the path.
+func TestMP4(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "result")
+	start := func(ctx context.Context) *Writer {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("replaced"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w, err := NewMP4(ctx, file, Options{Width: 65, Height: 43, FPS: 25, Sandbox: child.SandboxError() == nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	w := start(t.Context())
+	if err := errors.Join(write(w, 65, 43, 12), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	checkFiles(t, dir, file)
+	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-count_frames", "-show_entries",
+		"stream=codec_name,width,height,nb_read_frames", "-of", "csv=p=0", file).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "h264,66,44,12" {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	w = start(ctx)
+	cancel()
+	_ = write(w, 65, 43, 12)
+	if err := w.Close(); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	checkFiles(t, dir, file)
+
+	for message, want := range map[string]error{
+		"Unknown encoder 'libx264'": ErrNoEncoder, "$last: No space left on device": syscall.ENOSPC, "$last: any": nil,
+	} {
+		fakeFFmpeg(t, `for last; do :; done; echo "`+message+`" >&2; exit 1`)
+		w = start(t.Context())
+		_ = write(w, 65, 43, 12)
+		err := w.Close()
+		if err == nil || strings.Contains(err.Error(), dir) || want != nil && !errors.Is(err, want) ||
+			!strings.Contains(err.Error(), strings.TrimPrefix(message, "$last")) {
+			t.Errorf("%s: got %v", message, err)
+		}
+	}
+	checkFiles(t, dir, file)
+}
+
+// fakeFFmpeg lets a script be ffmpeg.
+func fakeFFmpeg(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	testneeds.WriteProgram(t, filepath.Join(dir, "ffmpeg"), "#!/bin/sh\n"+script+"\n")
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// TestMP4Confined: the encoder of a server reaches no file but the video.
+func TestMP4Confined(t *testing.T) {
+	videotest.NeedSandbox(t)
+	dir := t.TempDir()
+	file, secret := filepath.Join(dir, "result"), filepath.Join(dir, "secret")
+	for _, name := range []string{file, secret} {
+		if err := os.WriteFile(name, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fakeFFmpeg(t, `exec 2>&-; for last; do :; done; { cat "`+secret+`" && echo read; echo x >"`+secret+
+		`2" && echo written; echo end; } >"${last#file:}"; cat >/dev/null`)
+	w, err := NewMP4(t.Context(), file, Options{Width: 64, Height: 48, Sandbox: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(write(w, 64, 48, 1), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	checkFiles(t, dir, file, secret)
+	if b, err := os.ReadFile(file); err != nil || string(b) != "end\n" {
+		t.Errorf("%q, %v", b, err)
+	}
 }
 
 func TestMatroskaIDs(t *testing.T) {

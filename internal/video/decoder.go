@@ -96,7 +96,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	limits.AddressSpace, limits.Nice = cmp.Or(o.space, limits.AddressSpace), o.Nice
 	var sandbox *child.Sandbox
 	if o.Sandbox && method == "" {
-		sandbox = newSandbox(o.FFmpeg)
+		sandbox = NewSandbox(o.FFmpeg)
 	}
 	p, err := child.Start(ctx, child.Spec{
 		Limits: limits, Sandbox: sandbox,

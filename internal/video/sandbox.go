@@ -11,8 +11,8 @@ import (
 	"millrace/internal/confine"
 )
 
-// newSandbox returns the sandbox of a program of FFmpeg that reads only from its descriptors.
-func newSandbox(program string) *child.Sandbox {
+// NewSandbox returns the sandbox of a program of FFmpeg that reads only from its descriptors.
+func NewSandbox(program string) *child.Sandbox {
 	s := &child.Sandbox{Read: confine.SystemFiles()}
 	if path, err := exec.LookPath(program); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -26,7 +26,7 @@ func newSandbox(program string) *child.Sandbox {
 // sandbox returns the sandbox of ffmpeg or ffprobe for the source: access only to the folder of a file, and
 // connections only to the proxy or the relay, if any. nil for a camera of this machine.
 func (r *route) sandbox(program string) *child.Sandbox {
-	s := newSandbox(program)
+	s := NewSandbox(program)
 	switch {
 	case r.scheme == SchemeV4L2:
 		return nil
@@ -52,7 +52,7 @@ func CheckSandbox(ctx context.Context) error {
 	}
 	const program = "ffmpeg"
 	p, err := child.Start(ctx, child.Spec{Path: program, Args: []string{"-hide_banner", "-version"},
-		Env: Environment(), Sandbox: newSandbox(program)})
+		Env: Environment(), Sandbox: NewSandbox(program)})
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestSandboxes(t *testing.T) {
 		if c.port && fmt.Sprint(s.Connect[0]) != strings.TrimPrefix(r.listener.addr, "127.0.0.1:") {
 			t.Errorf("%s: port %v, and it is %s", c.url, s.Connect, r.listener.addr)
 		}
-		if got := s.Read[len(newSandbox("ffmpeg").Read):]; !slices.Equal(got, c.reads) {
+		if got := s.Read[len(NewSandbox("ffmpeg").Read):]; !slices.Equal(got, c.reads) {
 			t.Errorf("%s: reads also %q", c.url, got)
 		}
 		r.close()
@@ -68,7 +68,7 @@ func TestSandboxes(t *testing.T) {
 	if (&route{scheme: SchemeV4L2}).sandbox("ffmpeg") != nil {
 		t.Error("a camera of this machine is confined")
 	}
-	for _, path := range newSandbox("ffmpeg").Read {
+	for _, path := range NewSandbox("ffmpeg").Read {
 		for _, open := range []string{"/etc/passwd", "/etc/shadow", "/etc/ssl/private", "/root", "/home", "/proc",
 			"/dev", "/tmp", "/var", "/run"} {
 			if rest, ok := strings.CutPrefix(open, strings.TrimSuffix(path, "/")); ok &&
@@ -146,7 +146,7 @@ func TestConfinedFFmpeg(t *testing.T) {
 			defer func() { _ = p.Stop(0) }()
 			return p.Wait()
 		}
-		s := newSandbox("ffmpeg")
+		s := NewSandbox("ffmpeg")
 		if c.with != nil {
 			s.Connect = c.with.Connect
 		}

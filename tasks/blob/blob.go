@@ -71,6 +71,10 @@ type Entry struct {
 // Writer writes one blob. Exactly one of Commit and Discard ends the writing.
 type Writer interface {
 	io.Writer
+	// Fill lets a program write the whole blob, instead of Write: fill returns when the program has written the file
+	// with this path, and calls room again and again meanwhile, which returns an error when the disk has too little
+	// room. Fill then reads the file for the digest.
+	Fill(fill func(path string, room func() error) error) error
 	// Commit makes the blob durable and visible, and returns its size and digest.
 	Commit() (Info, error)
 	// Discard removes what was written. Discard after Commit does nothing.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/stream"
 )
 
@@ -131,7 +133,7 @@ func (f *Files) temporary(ctx context.Context) (*fileWriter, error) {
 
 // CreateFile returns a writer of a file outside of a Store. The file is visible before Commit, and is not synced.
 func CreateFile(ctx context.Context, name string) (Writer, error) {
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +160,20 @@ func (w *fileWriter) Write(b []byte) (int, error) {
 	w.hash.Write(b[:n])
 	w.size += int64(n)
 	return n, w.full(err)
+}
+
+// Fill implements Writer.
+func (w *fileWriter) Fill(fill func(path string, room func() error) error) error {
+	if err := fill(w.file.Name(), func() error { return nil }); err != nil {
+		return w.full(err)
+	}
+	if _, err := w.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	w.hash.Reset()
+	var err error
+	w.size, err = io.Copy(w.hash, ctxio.Reader(w.ctx, w.file))
+	return err
 }
 
 // Commit implements Writer.

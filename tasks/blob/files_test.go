@@ -1,12 +1,14 @@
 package blob
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"millrace/stream/coded"
@@ -124,6 +126,42 @@ func TestUnfinished(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, temporaryFolder)); err != nil || bytesBelow(t, dir) != 0 {
 		t.Errorf("%d bytes are left, %v: %v", bytesBelow(t, dir), left, err)
+	}
+}
+
+// TestFill: a blob that a program has written by its path has the size and the digest of the file.
+func TestFill(t *testing.T) {
+	dir := t.TempDir()
+	f := openFiles(t, dir)
+	inside, err := f.Create(t.Context(), "7f/a/result")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside, err := CreateFile(t.Context(), filepath.Join(t.TempDir(), "result"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []Writer{inside, outside} {
+		err := w.Fill(func(path string, room func() error) error {
+			return errors.Join(room(), os.WriteFile(path, []byte("abc"), 0o600))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // FIPS 180-2, appendix B.1
+		if info, err := w.Commit(); err != nil || info != (Info{3, abc}) {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	if w, err := f.Create(t.Context(), "7f/b/result"); err != nil {
+		t.Error(err)
+	} else if err := w.Fill(func(string, func() error) error { return syscall.ENOSPC }); !errors.Is(err, ErrFull) {
+		t.Errorf("a full disk: %v", err)
+	} else {
+		w.Discard()
+	}
+	if n := bytesBelow(t, dir); n != 3 {
+		t.Errorf("%d bytes are left", n)
 	}
 }
 

@@ -83,6 +83,8 @@ export interface TaskOptions {
   attempts?: number;
   not_before?: string;
   expires?: string;
+  /** The result of a video is the video, with the results drawn over the frames; JSON lines unless set. */
+  annotate?: 'mp4';
   /** Duration from the end of the task to the deletion. */
   retention?: string;
   webhook?: string;
