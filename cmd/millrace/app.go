@@ -18,6 +18,8 @@ import (
 var appSteps = []func(*pflag.FlagSet) appStep{
 	appInit,
 	appRun,
+	appPackage,
+	appPublish,
 }
 
 // appStep is a command of app.
@@ -70,12 +72,13 @@ func appFormats() (formats []apps.Format) {
 const appExamples = `  millrace app --config 'https://git.example.org/team/app|service/millrace.yaml' init run
   millrace app --config git@git.example.org:team/app.git@v1.2 init run -- --http 127.0.0.1:8080
   millrace app --config file:///srv/git/app.git@main init --json
-  millrace app --config ./app run`
+  millrace app --config ./app run
+  millrace app --config ./app --image registry.example.org/team/app:v1 package publish`
 
 func appCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "app --config REPO{@BRANCH|@SHA}|FILE COMMAND... [-- ARG...]",
-		Short:   "Clone and run an application from a Git repository",
+		Short:   "Clone, run, pack and publish an application from a Git repository",
 		Example: appExamples,
 		Args:    wrongUsage(beforeDash(cobra.MinimumNArgs(1))),
 	}
@@ -84,7 +87,7 @@ func appCommand() *cobra.Command {
 	for _, add := range appSteps {
 		steps = append(steps, add(flags))
 	}
-	c.Long = `Clone and run an application from a Git repository. COMMAND is one or more of the commands below, which run in
+	c.Long = `Clone, run, pack and publish an application from a Git repository. COMMAND is one or more of the commands below, which run in
 this order:
 
 ` + appStepList(steps) + `

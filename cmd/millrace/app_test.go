@@ -127,11 +127,12 @@ func TestAppUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"init":                                              "--config: is missing",
 		"--config ./x":                                      "app takes",
-		"--config ./x fly":                                  `"fly" is not a command of app: there are init, run`,
+		"--config ./x fly":                                  `"fly" is not a command of app: there are init, run, package, publish`,
 		"--config ftp://h/x init":                           `--config: ftp://h/x: "ftp" is not a way`,
 		"--config ./x init --xyz":                           "--xyz: is not a flag of app",
 		"--config h@h:x|../y init":                          "leads out of the repository",
 		"--config ./x --timeout 0s":                         "app takes",
+		"--config ./x publish":                              "--image: is missing: want REGISTRY/NAME:TAG",
 		"--config ./x --timeout 0s init":                    "--timeout: 0s is not a duration above 0",
 		"--config ./x --max-size 0 init":                    `--max-size: "0" is not a size`,
 		"--config ./x --add-ssh-key NONE init":              "--add-ssh-key: want NAME:VARIABLE",

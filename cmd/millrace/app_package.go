@@ -1,0 +1,275 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/spf13/pflag"
+
+	"millrace/apps"
+	"millrace/apps/image"
+	"millrace/apps/source"
+	"millrace/config"
+	"millrace/workers"
+)
+
+// appPackage packs the application as a container image.
+func appPackage(flags *pflag.FlagSet) appStep {
+	var p appPackaging
+	appRegistryFlags(flags)
+	flags.String("out", "", "package, publish: the image: a file (default NAME.tar), or FOLDER/ for an OCI layout")
+	flags.StringVar(&p.environment, "environment", "", "package: folder of a Python environment (venv) for the image")
+	flags.StringVar(&p.python, "python", "",
+		"package: Python interpreter of this machine for the image (default python3 for applications in Python)")
+	flags.StringVar(&p.base, "base", "",
+		"package: image to build upon, in place of this machine's libraries: a file, a folder, or REGISTRY/NAME:TAG")
+	flags.BoolVar(&p.ffmpeg, "with-ffmpeg", false, "package: copy this machine's ffmpeg into the image")
+	return appStep{name: "package", short: "pack program, environment and application as a container image",
+		run: func(c *appCall) (any, error) { return p.run(c) }}
+}
+
+// appPackaging are the flags of package alone.
+type appPackaging struct {
+	environment, python, base string
+	ffmpeg                    bool
+}
+
+// appPackageResult is what package prints as JSON.
+type appPackageResult struct {
+	Command string   `json:"command"`
+	Image   string   `json:"image"`
+	Output  string   `json:"output"`
+	Digest  string   `json:"digest"`
+	Bytes   int64    `json:"bytes"` // of the compressed layers
+	Notes   []string `json:"notes"`
+}
+
+func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
+	app, err := c.application()
+	if err != nil {
+		return nil, err
+	}
+	release, err := app.Use(c.options.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	o, err := p.options(app)
+	if err != nil {
+		return nil, err
+	}
+	output, layout, err := c.imageFile(app)
+	if err != nil {
+		return nil, err
+	}
+	o.Exclude = excluded(app.Root, output)
+	bar := newProgress(c.ErrOrStderr())
+	defer bar.end()
+	o.Progress = packageProgress(bar)
+	if p.base != "" {
+		registry := c.registry()
+		registry.Progress = packageProgress(bar)
+		if o.Base, err = image.OpenBase(c.Context(), p.base, registry); err != nil {
+			return nil, fmt.Errorf("--base: %w", err)
+		}
+		defer func() { _ = o.Base.Close() }()
+	}
+	img, err := image.Build(c.Context(), o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = img.Close() }()
+	name := c.imageName()
+	if name == "" {
+		name = "localhost/" + strings.ToLower(app.Name) + ":latest"
+	}
+	write := img.WriteArchive
+	if layout {
+		write = img.WriteLayout
+	}
+	if err := write(output, name); err != nil {
+		return nil, err
+	}
+	size, err := img.Size()
+	if err != nil {
+		return nil, err
+	}
+	bar.end()
+	for _, note := range img.Notes {
+		_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
+	}
+	c.print("packed %s as %s: %s, %s", name, output, units.BytesSize(float64(size)), img.Digest)
+	return &appPackageResult{"package", name, output, img.Digest, size, append([]string{}, img.Notes...)}, nil
+}
+
+// options returns what the image has.
+func (p *appPackaging) options(app *apps.App) (image.Options, error) {
+	inside, err := filepath.Rel(app.Root, app.File)
+	if err != nil {
+		return image.Options{}, err
+	}
+	inside = filepath.ToSlash(inside)
+	o := image.Options{Application: app.Root, Environment: p.environment, Python: p.python, FFmpeg: p.ffmpeg,
+		Title: app.Name, Revision: app.Commit, Version: version}
+	if app.Cloned() {
+		o.Source = app.Source.Address()
+	}
+	python := true
+	if app.Format == apps.Millrace.Name {
+		o.Configuration = inside
+		if python, err = hasPython(app.File); err != nil {
+			return o, err
+		}
+	} else {
+		o.GRPC = -1
+		o.Arguments = []string{app.Format, "--config", image.ApplicationAt + "/" + inside,
+			"--host", "0.0.0.0", "--port", "8000", "run"}
+	}
+	if python && o.Environment == "" && o.Python == "" && p.base == "" {
+		o.Python = "python3"
+	}
+	commit := time.Time{}
+	if app.Cloned() {
+		if commit, err = source.CommitTime(app.Root); err != nil {
+			return o, err
+		}
+	}
+	o.Time, err = image.SourceTime(commit)
+	return o, err
+}
+
+// hasPython reports whether a model of the configuration file is in Python.
+func hasPython(file string) (bool, error) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range cfg.Models {
+		kind := m.Kind
+		if kind == "" {
+			if kind, _, err = workers.KindOf(m.Source); err != nil {
+				return false, fmt.Errorf("%s: models: %s: %w", file, m.Name, err)
+			}
+		}
+		if kind == "python" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// excluded leaves the folder of clones and the image itself out of an image.
+func excluded(root, output string) func(name string) bool {
+	out, err := filepath.Rel(root, output)
+	if err != nil {
+		out = ""
+	}
+	out = filepath.ToSlash(out)
+	bill := strings.TrimSuffix(out, path.Ext(out)) + ".cdx.json" // as package image writes it
+	return func(name string) bool {
+		name = strings.TrimSuffix(name, "/")
+		return name == apps.Folder || name == out || name == out+".cdx.json" || name == bill
+	}
+}
+
+// imageFile returns the absolute path of the image that package writes and publish reads.
+func (c *appCall) imageFile(app *apps.App) (file string, layout bool, err error) {
+	file, err = c.Flags().GetString("out")
+	if err != nil {
+		return "", false, err
+	}
+	if file == "" {
+		file = app.Name + ".tar"
+	}
+	layout = strings.HasSuffix(file, "/")
+	if st, err := os.Stat(file); err == nil && st.IsDir() && !layout {
+		return "", false, usagef("--out: %s is a folder: write %s/ for an OCI layout", file, file)
+	}
+	file, err = filepath.Abs(file)
+	return file, layout, err
+}
+
+func (c *appCall) imageName() string { return c.Flags().Lookup("image").Value.String() }
+
+// packageProgress shows how far a call is, on a terminal.
+func packageProgress(bar *progress) func(image.Progress) {
+	if !bar.overwrite {
+		return nil
+	}
+	return func(p image.Progress) {
+		if p.Total == 0 {
+			bar.line(p.Step)
+			return
+		}
+		bar.line(fmt.Sprintf("%s: %d of %d", p.Step, p.Done, p.Total))
+	}
+}
+
+// appRegistryFlags adds the flags for registries, under the names that errors of package image have.
+func appRegistryFlags(flags *pflag.FlagSet) {
+	text := func(name, usage string) { flags.String(strings.TrimPrefix(name, "--"), "", usage) }
+	text(image.FlagReference, "package, publish: REGISTRY/NAME:TAG (default of package: localhost/NAME:latest)")
+	text(image.FlagUser, "publish: user at the registry (default: the login of docker or podman)")
+	text(image.FlagPassword, "publish: name of the variable with the password or token of --registry-user")
+	text(image.FlagCA, "publish: file with authorities of the registry's certificate")
+	flags.Bool(strings.TrimPrefix(image.FlagPlainHTTP, "--"), false, "publish: HTTP without TLS to other machines")
+}
+
+// registry returns the options for registries.
+func (c *appCall) registry() image.RegistryOptions {
+	text := func(name string) string { return c.Flags().Lookup(strings.TrimPrefix(name, "--")).Value.String() }
+	return image.RegistryOptions{User: text(image.FlagUser), PasswordVariable: text(image.FlagPassword),
+		CA: text(image.FlagCA), PlainHTTP: text(image.FlagPlainHTTP) == "true"}
+}
+
+// appPublish pushes the image that package has written.
+func appPublish(*pflag.FlagSet) appStep {
+	step := appStep{name: "publish", short: "push the image of package to a registry"}
+	step.run = func(c *appCall) (any, error) {
+		reference := c.imageName()
+		if reference == "" {
+			return nil, usagef("%s: is missing: want REGISTRY/NAME:TAG", image.FlagReference)
+		}
+		app, err := c.application()
+		if err != nil {
+			return nil, err
+		}
+		file, _, err := c.imageFile(app)
+		if err != nil {
+			return nil, err
+		}
+		img, err := image.Open(file)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("there is no image %s: add the command package", file)
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = img.Close() }()
+		bar := newProgress(c.ErrOrStderr())
+		defer bar.end()
+		o := c.registry()
+		o.Progress = packageProgress(bar)
+		at, err := image.Publish(c.Context(), img, reference, o)
+		if err != nil {
+			return nil, err
+		}
+		bar.end()
+		c.print("published %s", at)
+		return appPublishResult{"publish", reference, at}, nil
+	}
+	return step
+}
+
+// appPublishResult is what publish prints as JSON.
+type appPublishResult struct {
+	Command   string `json:"command"`
+	Image     string `json:"image"`
+	Published string `json:"published"` // the reference by digest
+}

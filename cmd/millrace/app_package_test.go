@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	"millrace/apps"
+	"millrace/apps/source"
+	"millrace/internal/gittest"
+)
+
+// TestAppPackage packs a clone, and pushes the image to go-containerregistry's own registry.
+func TestAppPackage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses the program")
+	}
+	of := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(of.Close)
+	r := gittest.New(t)
+	r.Commit(map[string]string{"service/millrace.yaml": "models: [{name: same, source: identity}]\n"})
+	reference := strings.TrimPrefix(of.URL, "http://") + "/team/app:v1"
+	dir := t.TempDir()
+	t.Chdir(dir)
+	args := []string{"app", "--config", "file://" + r.Dir + "|service/millrace.yaml", "--image", reference, "--json"}
+	if _, stderr, code := executed(t, append(args, "init", "publish")...); code != 1 ||
+		!strings.Contains(stderr, "there is no image "+filepath.Join(dir, "app.tar")+": add the command package") {
+		t.Errorf("publish without an image: %d %s", code, stderr)
+	}
+	out, stderr, code := executed(t, append(args, "package", "publish")...)
+	if code != 0 {
+		t.Fatalf("%d %s", code, stderr)
+	}
+	var packed appPackageResult
+	var published appPublishResult
+	documents := json.NewDecoder(strings.NewReader(out))
+	if err := documents.Decode(&packed); err != nil {
+		t.Fatal(err)
+	}
+	if err := documents.Decode(&published); err != nil {
+		t.Fatal(err)
+	}
+	if packed.Output != filepath.Join(dir, "app.tar") || packed.Bytes == 0 ||
+		published.Published != strings.TrimSuffix(reference, ":v1")+"@"+packed.Digest {
+		t.Errorf("%+v, %+v", packed, published)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "app.cdx.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAppPackageOptions: an image has Python when the application needs Python, and starts the application by the
+// command of its form.
+func TestAppPackageOptions(t *testing.T) {
+	r := newAppRepository(t)
+	for config, want := range map[string]struct{ python, arguments string }{
+		"service/millrace.yaml": {"python3", ""},
+		"examples/double/ssf_config.yaml": {"python3",
+			"ssf --config /app/examples/double/ssf_config.yaml --host 0.0.0.0 --port 8000 run"},
+		"plain.yaml": {"", ""},
+	} {
+		if err := os.WriteFile(filepath.Join(r.Dir, "plain.yaml"), []byte("models: [{name: a, source: identity}]\n"),
+			0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := source.Parse(r.Dir + "|" + config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		app, err := apps.Open(s, apps.Options{Formats: appFormats()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := (&appPackaging{}).options(app)
+		if err != nil || o.Python != want.python || strings.Join(o.Arguments, " ") != want.arguments {
+			t.Errorf("%s: %q %q %v", config, o.Python, o.Arguments, err)
+		}
+		o, err = (&appPackaging{environment: "venv"}).options(app)
+		if err != nil || o.Python != "" || o.Environment != "venv" {
+			t.Errorf("%s with an environment: %q %v", config, o.Python, err)
+		}
+	}
+	leave := excluded("/srv/app", "/srv/app/out/app.tar")
+	for name, want := range map[string]bool{
+		".repo/": true, "out/app.tar": true, "out/app.cdx.json": true,
+		"out/": false, "app.tar": false, "millrace.yaml": false,
+	} {
+		if leave(name) != want {
+			t.Errorf("%s is left out: %v, want %v", name, !want, want)
+		}
+	}
+}
