@@ -137,7 +137,7 @@ func TestExtending(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"-run", "^TestExtended", "./docs"},
-		{"-run", "^TestEveryBatcher$", "./batching", "-rapid.nofailfile"},
+		{"-run", "^Test(EveryBatcher|DecodingIsFairBetweenAccounts)$", "./batching", "-rapid.nofailfile"},
 		{"-run", "^TestEvery|^TestSettingsOfASection", "./config"},
 		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/service"},
 		{"-run", "^TestEverySource$", "./ingest/sources"},
