@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"millrace/ingest/access"
 	"millrace/internal/role"
@@ -12,8 +14,8 @@ import (
 )
 
 // Client is a client that a Gate has let in. A Client is a Backend that refuses the models of other
-// clients and charges the client's quotas. A zero Client and a nil Client may do nothing. A Client is
-// safe for concurrent use.
+// clients and charges the client's quotas. A zero Client, a nil Client, and soon after the end of its credentials any
+// Client may do nothing. A Client is safe for concurrent use.
 type Client struct {
 	gate      *Gate
 	principal *access.Principal // nil = the owner, or a client without credentials
@@ -23,6 +25,9 @@ type Client struct {
 	trusted   bool              // a Go program vouches for the client; there are no credentials
 	refused   *access.Principal // the refused principal of a client that may do nothing
 	program   string            // the program whose models the client may use, too; "" = none
+
+	// checked is when the credentials of a principal were last known to be valid, in nanoseconds of a stream.Instant.
+	checked atomic.Int64
 }
 
 var (
@@ -44,7 +49,8 @@ func (c *Client) entered() error {
 	return nil
 }
 
-// CheckRights returns nil if the client may make a call with a need. Errors: PermissionDenied.
+// CheckRights returns nil if the client may make a call with a need. Errors: PermissionDenied; Unauthenticated, when
+// the credentials of the client have ended.
 func (c *Client) CheckRights(n access.Need) error {
 	switch err := c.entered(); {
 	case err != nil:
@@ -60,6 +66,9 @@ func (c *Client) CheckRights(n access.Need) error {
 		return nil
 	case c.principal == nil:
 		return nil
+	}
+	if err := c.valid(); err != nil {
+		return err
 	}
 	return c.principal.Authorize(n)
 }
@@ -119,9 +128,9 @@ func (c *Client) ForProgram(program string) *Client {
 	if c.entered() != nil || !c.principal.Limited() || c.principal.AllowsModel(program) != nil {
 		return c
 	}
-	in := *c
-	in.program = program
-	return &in
+	in := &Client{gate: c.gate, principal: c.principal, account: c.account, trusted: c.trusted, program: program}
+	in.checked.Store(c.checked.Load())
+	return in
 }
 
 // Err returns an error when the credentials of the client are no longer valid, or the client's roles or
@@ -138,6 +147,26 @@ func (c *Client) Err() error {
 		return err
 	}
 	return c.principal.Changed(now)
+}
+
+// checkInterval is the longest time that a client may use models without a check of the client's credentials.
+const checkInterval = time.Second
+
+// valid returns nil if the credentials of the client were valid less than checkInterval ago. An adapter that keeps a
+// client, and forgets Call and OnEnd, thus has a client of no use soon after the credentials have ended.
+func (c *Client) valid() error {
+	if c.principal == nil || c.trusted {
+		return nil
+	}
+	now := int64(stream.Now())
+	if now-c.checked.Load() < int64(checkInterval) {
+		return nil
+	}
+	err := c.Err()
+	if err == nil {
+		c.checked.Store(now)
+	}
+	return err
 }
 
 // OnEnd calls end once, with the error of Err, when the credentials of the client end. end must not block.
@@ -309,6 +338,9 @@ func (m *models) all() (Repository, error) {
 		return nil, err
 	case m.open:
 		return nil, access.ErrUnknownClient
+	}
+	if err := (*Client)(m).valid(); err != nil {
+		return nil, err
 	}
 	return m.gate.backend.Models(), nil
 }

@@ -103,6 +103,7 @@ func (g *Gate) client(p *access.Principal, a *access.Account) *Client {
 		return c
 	}
 	c := &Client{gate: g, principal: p, account: a}
+	c.checked.Store(int64(stream.Now()))
 	p.Client.Store(c)
 	return c
 }

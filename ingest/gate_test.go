@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/ingest/access"
@@ -147,6 +148,36 @@ func TestForgottenIsRefused(t *testing.T) {
 			t.Errorf("%s may only %q", name, did)
 		}
 	}
+}
+
+// TestKeptClientEnds: an adapter that keeps a client, and forgets Call and OnEnd, has a client that may do nothing one
+// second after the end of the client's key.
+func TestKeptClientEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, keys := keyed(t, map[string]access.Grant{"all": {Roles: role.All.Names(),
+			Expires: time.Now().Add(time.Minute)}})
+		gate := NewGate(everything{buf.NewPool(0)}, clients)
+		kept, err := gate.Enter(t.Context(), keys["all"], access.Need{Role: role.Infer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(checkInterval)
+			if did := uses(t, kept.ForProgram("a")); len(did) != 15 {
+				t.Fatalf("a client with a valid key may only %q", did)
+			}
+		}
+		time.Sleep(time.Minute)
+		err = kept.Charge("a", &stream.Frame{})
+		if stream.CodeOf(err) != stream.Unauthenticated {
+			t.Errorf("a frame after the end of the key: %v", err)
+		}
+		for name, c := range map[string]*Client{"client": kept, "client for a program": kept.ForProgram("a")} {
+			if did := uses(t, c); len(did) > 0 {
+				t.Errorf("a kept %s with a key that has expired may %q", name, did)
+			}
+		}
+	})
 }
 
 // TestLimitedClients: a client limited to some models uses, lists and loads only these models, with the configured
