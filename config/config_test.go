@@ -138,6 +138,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no list", "models: {a: delay}", "f.yaml:1: models: is not a list"},
 		{"no section", "memory: 3", "f.yaml:1: memory: is a section: it has budget"},
 		{"section for a value", "http: {a: b}", "f.yaml:1: http: is one value, not a section"},
+		{"list of sections for a value", "auth: {keys: [{name: a}]}",
+			"f.yaml:1: auth.keys[0]: is a list or a section: want one value (a file with named API keys"},
 		{"section of a model for a value", model("    instances: {a: b}\n"), "models[0].instances: is one value"},
 		{"value for a section of a model", model("    batching: 8\n"),
 			"models[0].batching: is a section: it has buffers, kind"},

@@ -262,7 +262,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		r.names(n, path, node)
 		return
 	}
-	_, known := s.table.Find(name)
+	f, known := s.table.Find(name)
 	isSection := s.table.IsSection(name)
 	switch n := node.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
@@ -285,11 +285,11 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 			return
 		}
 	}
-	values, ok := r.scalars(path, node)
+	values, ok := r.scalars(path, node, f.Help)
 	if !ok {
 		return
 	}
-	if f, ok := s.table.Find(name); ok && f.File {
+	if known && f.File {
 		for i, v := range values {
 			values[i] = inDir(r.dir, v)
 		}
@@ -355,7 +355,7 @@ func (r *reader) names(n setting.Names, path string, node ast.Node) {
 			continue
 		}
 		seen[token.Value] = true
-		text, ok := r.scalar(path, m.Value)
+		text, ok := r.scalar(path, m.Value, n.Help)
 		if !ok {
 			continue
 		}
@@ -395,16 +395,16 @@ func (s *section) unknown(name string) error {
 	return s.table.Unknown(name, s.lists...)
 }
 
-// scalars reads one value or a list of values.
-func (r *reader) scalars(path string, node ast.Node) ([]string, bool) {
+// scalars reads one value or a list of values. help describes the setting, for errors.
+func (r *reader) scalars(path string, node ast.Node, help string) ([]string, bool) {
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
-		text, ok := r.scalar(path, node)
+		text, ok := r.scalar(path, node, help)
 		return []string{text}, ok
 	}
 	texts := make([]string, len(list.Values))
 	for i, n := range list.Values {
-		if texts[i], ok = r.scalar(fmt.Sprintf("%s[%d]", path, i), n); !ok {
+		if texts[i], ok = r.scalar(fmt.Sprintf("%s[%d]", path, i), n, help); !ok {
 			return nil, false
 		}
 	}
@@ -413,7 +413,7 @@ func (r *reader) scalars(path string, node ast.Node) ([]string, bool) {
 
 // scalar returns the text of a plain value. The setting determines the type, so that the version 1.10 does not become
 // 1.1.
-func (r *reader) scalar(path string, node ast.Node) (string, bool) {
+func (r *reader) scalar(path string, node ast.Node, help string) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:
 		return n.Value, true
@@ -432,6 +432,10 @@ func (r *reader) scalar(path string, node ast.Node) (string, bool) {
 		r.fail(path, node, "is an anchor, alias or tag: these are not supported")
 		return "", false
 	}
-	r.fail(path, node, "is not a plain value")
+	if help == "" {
+		r.fail(path, node, "is a list or a section: want one value")
+	} else {
+		r.fail(path, node, "is a list or a section: want one value (%s)", help)
+	}
 	return "", false
 }
