@@ -60,7 +60,7 @@ func TestEverySettingIsAFlagAndDocumented(t *testing.T) {
 	paths := filePaths(t)
 	line := func(place string, s config.Setting) {
 		if !paths[place+strings.TrimSuffix(strings.TrimSuffix(s.Path, ".NAME"), "[]")] {
-			t.Errorf("docs/millrace.yaml has no %s%s", place, s.Path)
+			t.Errorf("docs/millrace.yaml has no %s%s: run go generate ./cmd/millrace", place, s.Path)
 		}
 	}
 	for _, s := range config.Settings() {
