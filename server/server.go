@@ -98,7 +98,7 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	if path := cfg.Metrics.FirstSet(); path != "" && !tracing.WithMetrics {
 		return nil, stream.Errorf(stream.InvalidArgument, path,
-			"this program has no metrics: it was built with the tag nometrics")
+			"this program has no metrics: it was built with the tag nometrics; build it without the tag")
 	}
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

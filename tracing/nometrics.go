@@ -40,4 +40,4 @@ func (*Metrics) Handler() http.Handler {
 }
 
 var errNoMetrics = stream.Errorf(stream.NotFound, "",
-	"this program has no metrics: it was built with the tag nometrics")
+	"this program has no metrics: it was built with the tag nometrics; build it without the tag")

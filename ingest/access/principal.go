@@ -109,9 +109,9 @@ func (p *Principal) Authorize(n Need) error {
 // The errors of calls that enter no gate, or with the zero Need.
 var (
 	ErrUnknownClient error = stream.Errorf(stream.PermissionDenied, "",
-		"the client of this call is not known: no gate has let it in")
+		"the client of this call is not known: its adapter has not called Gate.Enter, or went on after an error")
 	ErrNoRole error = stream.Errorf(stream.PermissionDenied, "",
-		"the call has no role: its adapter says what it needs")
+		"the call has no role: its adapter must set the role in the access.Need of Gate.Enter")
 )
 
 // limitedToModels returns the error of a request about the whole server, for a principal with a limited list of models.

@@ -60,7 +60,7 @@ type Settings struct {
 	MemoryLimit     int64         `yaml:"memory_limit" min:"1MiB" max:"16TiB" unit:"bytes" unset:"none" advanced:"yes" help:"limit of the resident memory of the program and of the program's processes: above it, the program is replaced between two batches"`
 	RecycleRequests int           `yaml:"recycle_requests" min:"1" unset:"never" advanced:"yes" help:"replace the program after this number of requests"`
 	RecycleAfter    time.Duration `yaml:"recycle_after" min:"1s" unset:"never" advanced:"yes" help:"replace the program after this time, between two batches"`
-	Grace           time.Duration `yaml:"grace" default:"2s" min:"1ms" max:"1h" advanced:"yes" help:"time for the program to close, and again after SIGTERM, before SIGKILL; at most half of the rest of limits.start or drain"`
+	Grace           time.Duration `yaml:"grace" default:"2s" min:"1ms" max:"1h" advanced:"yes" help:"time for the program to close, and again after SIGTERM, before SIGKILL; at most half of the time left of limits.start or drain"`
 
 	Watchdog Watchdog `yaml:"watchdog"`
 }

@@ -72,8 +72,8 @@ func kindOf(pb *inferencepb.ModelConfig) (string, error) {
 				"onnxruntime, or a kind of worker (`millrace models --kinds`)", f.value)
 		}
 		if kind != "" && kind != of {
-			return "", stream.Errorf(stream.InvalidArgument, "platform", "%q contradicts backend %q", pb.Platform,
-				pb.Backend)
+			return "", stream.Errorf(stream.InvalidArgument, "platform",
+				"%q contradicts backend %q: leave one of them out", pb.Platform, pb.Backend)
 		}
 		kind = of
 	}
