@@ -110,18 +110,21 @@ func hostFolders() ([]string, error) {
 // find returns a library of this machine, searched first in the folders of a file's own list.
 func (l *libraries) find(name string, own []string) string {
 	for _, dir := range slices.Concat(own, l.folders) {
-		file := filepath.Join(dir, name)
-		f, err := elf.Open(file)
-		if err != nil {
-			continue
-		}
-		machine := f.Machine
-		f.Close()
-		if machine == l.machine {
+		if file := filepath.Join(dir, name); l.fits(file) {
 			return file
 		}
 	}
 	return ""
+}
+
+// fits reports whether a file is a program or library of the image's architecture.
+func (l *libraries) fits(file string) bool {
+	f, err := elf.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Machine == l.machine
 }
 
 // missing is a library that this machine does not have.
@@ -153,7 +156,7 @@ func (l *libraries) needWithin(file, folder string) error {
 	}
 	if n.Loader != "" && l.base == nil {
 		real, err := filepath.EvalSymlinks(n.Loader)
-		if err != nil {
+		if err != nil || !path.IsAbs(n.Loader) || !l.fits(real) { // a program may name any file of this machine
 			return missing{file, n.Loader}
 		}
 		l.add(n.Loader[1:], real)
@@ -178,7 +181,10 @@ func (l *libraries) library(file, name, folder string, own []string) error {
 	if strings.HasPrefix(name, "ld-linux") || l.base.has(name) {
 		return nil
 	}
-	found := l.find(name, own)
+	found := ""
+	if path.Base(name) == name { // others would be copied to any place in the image
+		found = l.find(name, own)
+	}
 	if found == "" {
 		return missing{file, name}
 	}

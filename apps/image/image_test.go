@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"millrace/internal/ociimage"
 	"millrace/internal/testneeds"
 )
 
@@ -504,5 +505,33 @@ func TestParseDist(t *testing.T) {
 	got := parseDist("Metadata-Version: 2.1\nName: Zope.Interface_x\nVersion: 1!2.0+local\nName: other\n\nVersion: 3\n")
 	if got.purl != "pkg:pypi/zope-interface-x@1%212.0%2Blocal" || got.name != "Zope.Interface_x" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A program of the application gets no other file of this machine than programs and libraries.
+func TestForeignLoader(t *testing.T) {
+	python, err := filepath.EvalSymlinks(testneeds.Python(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs, _, err := ociimage.ReadNeeds(python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const foreign = "/etc/passwd"
+	loader := foreign + strings.Repeat("\x00", len(needs.Loader)-len(foreign))
+	dir := t.TempDir()
+	testneeds.WriteProgram(t, filepath.Join(dir, "tool"), strings.Replace(string(text), needs.Loader, loader, 1))
+	img := build(t, Options{Application: dir, Program: testneeds.Program(t, "true")})
+	_, texts := contents(t, img.image)
+	if got := texts["etc/passwd"]; !strings.Contains(got, "millrace") || strings.Count(got, "\n") != 2 {
+		t.Errorf("the image has the %s of this machine: %s", foreign, got)
+	}
+	if len(img.Notes) != 1 || !strings.Contains(img.Notes[0], "tool needs "+foreign) {
+		t.Errorf("%v", img.Notes)
 	}
 }
