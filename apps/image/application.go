@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"millrace/internal/ociimage"
@@ -18,6 +19,7 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 	t := ociimage.Tree{}
 	at := ApplicationAt[1:]
 	t.Folder(at, 0o755, 0)
+	var secrets []string
 	err := filepath.WalkDir(o.Application, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == o.Application {
 			return err
@@ -39,6 +41,9 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 			return skip
 		case d.Name() == ".git", d.Name() == "__pycache__", o.Exclude != nil && o.Exclude(asked):
 			return skip
+		case hasSecrets(name, d):
+			secrets = append(secrets, fmt.Sprintf("%q", asked))
+			return skip
 		case d.IsDir():
 			t.Folder(path.Join(at, rel), 0o755, 0)
 			return nil
@@ -54,7 +59,27 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 		}
 		return t.File(path.Join(at, rel), name)
 	})
+	if len(secrets) > 0 {
+		libs.notes = append(libs.notes, "left out of the image, because such files have passwords and keys: "+
+			strings.Join(secrets, ", ")+". Give them to a container by mounts, and settings by variables")
+	}
 	return t, err
+}
+
+// secretName are the names of files and folders that usually have passwords or private keys.
+var secretName = regexp.MustCompile(`^(\.env(\..*)?|\.envrc|\.netrc|\.pgpass|\.git-credentials|\.npmrc|\.pypirc|` +
+	`\.htpasswd|\.ssh|\.gnupg|\.aws|\.kube|id_(rsa|dsa|ecdsa|ed25519)(_sk)?)$`)
+
+// hasSecrets reports whether a file or folder usually has passwords, or is a private key.
+func hasSecrets(name string, d fs.DirEntry) bool {
+	switch ext := path.Ext(name); {
+	case secretName.MatchString(d.Name()):
+		return ext != ".example" && ext != ".sample" && ext != ".template" // of .env
+	case d.Type().IsRegular() && (ext == ".pem" || ext == ".key"):
+		text, _, err := head(name)
+		return err == nil && strings.Contains(text, "PRIVATE KEY-----")
+	}
+	return false
 }
 
 // program adds the libraries of a program of the application, and notes a script whose interpreter the image lacks.
@@ -72,7 +97,7 @@ func (l *libraries) program(name, rel, folder string) error {
 		fields := strings.Fields(strings.TrimPrefix(line, "#!"))
 		if ok && len(fields) > 0 {
 			if _, has := l.tree[strings.TrimPrefix(fields[0], "/")]; !has {
-				l.notes = append(l.notes, fmt.Sprintf("the script %s needs %s, which the image lacks: take a base "+
+				l.notes = append(l.notes, fmt.Sprintf("the script %q needs %q, which the image lacks: take a base "+
 					"image, or start the script by python3", rel, fields[0]))
 			}
 			return nil

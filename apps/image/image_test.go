@@ -430,6 +430,39 @@ func TestEditable(t *testing.T) {
 	}
 }
 
+// Files with passwords and keys do not get into an image.
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	key := "-----BEGIN PRIVATE KEY-----\nx\n"
+	for name, text := range map[string]string{".env": "A=secret", "a/.env.local": "A=secret", ".ssh/config": "secret",
+		"id_ed25519": "secret", "tls/server.key": key, "tls/both.pem": key, "b/.netrc": "secret"} {
+		put(t, filepath.Join(dir, name), text)
+	}
+	kept := []string{".env.example", "tls/ca.pem", "id_ed25519.pub", "environment.py", "a/.envelope"}
+	for _, name := range kept {
+		put(t, filepath.Join(dir, name), "kept")
+	}
+	env := filepath.Join(dir, ".venv")
+	run(t, testneeds.Python(t), "-m", "venv", "--without-pip", env)
+	put(t, filepath.Join(env, "pip.conf"), "[global]\nindex-url = https://ann:secret@index.example.org\n")
+	img := build(t, Options{Application: dir, Environment: env, Program: testneeds.Program(t, "true")})
+	_, texts := contents(t, img.image)
+	for name, text := range texts {
+		if strings.HasPrefix(name, "app/") && text != "" && text != "kept" || strings.HasSuffix(name, "pip.conf") {
+			t.Errorf("the image has %s", name)
+		}
+	}
+	for _, name := range kept {
+		if texts["app/"+name] == "" {
+			t.Errorf("the image lacks %s", name)
+		}
+	}
+	if len(img.Notes) != 1 || strings.Contains(img.Notes[0], "/config") || !strings.Contains(img.Notes[0],
+		`".env", ".ssh/", "a/.env.local", "b/.netrc", "id_ed25519", "tls/both.pem", "tls/server.key"`) {
+		t.Errorf("%q", img.Notes)
+	}
+}
+
 // Programs of the application get their libraries, and notes name scripts that cannot start.
 func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
@@ -445,7 +478,7 @@ func TestPrograms(t *testing.T) {
 	testneeds.WriteProgram(t, filepath.Join(dir, "run.sh"), "#!/bin/sh\necho\n")
 	put(t, filepath.Join(dir, "text.sh"), "#!/bin/sh\n") // not executable
 	img := build(t, Options{Application: dir, Program: testneeds.Program(t, "true")})
-	if len(img.Notes) != 1 || !strings.Contains(img.Notes[0], "run.sh needs /bin/sh, which the image lacks") {
+	if len(img.Notes) != 1 || !strings.Contains(img.Notes[0], `"run.sh" needs "/bin/sh", which the image lacks`) {
 		t.Errorf("%v", img.Notes)
 	}
 	heads, _ := contents(t, img.image)

@@ -182,7 +182,7 @@ func (l *libraries) copyPythonFile(name, to string) error {
 	if !st.Mode().IsRegular() {
 		return nil
 	}
-	l.tree[to] = ociimage.Entry{From: real, Mode: 0o644 | st.Mode()&0o111}
+	l.tree[to] = ociimage.Entry{From: real, Mode: ociimage.Rights(st.Mode())}
 	l.from[to] = real
 	if strings.Contains(path.Base(name), ".so") {
 		return l.optional(real, "")
@@ -251,8 +251,9 @@ func orFalse(text string) string {
 	return "false"
 }
 
-// made are the files that the makers of environments write for this machine, and those written anew here.
-var made = regexp.MustCompile(`^(pyvenv\.cfg|lib64|include|\..*|CACHEDIR\.TAG|bin/(python[0-9.]*|` +
+// made are the files that the makers of environments write for this machine, those written anew here, and the settings
+// of installers, which may have passwords of package indexes.
+var made = regexp.MustCompile(`^(pyvenv\.cfg|pip\.conf|uv\.toml|lib64|include|\..*|CACHEDIR\.TAG|bin/(python[0-9.]*|` +
 	`[aA]ctivate.*|deactivate.*|pydoc\.bat))$`)
 
 // machineFile reports whether a file in site-packages describes where packages came from on this machine.
@@ -307,7 +308,7 @@ func (e *environment) copy(name string, d fs.DirEntry, err error) error {
 		return fmt.Errorf("environment: %s leads to %s, which is no file: install the package into the environment",
 			rel, real)
 	}
-	e.tree[to] = ociimage.Entry{From: real, Mode: 0o644 | st.Mode()&0o111}
+	e.tree[to] = ociimage.Entry{From: real, Mode: ociimage.Rights(st.Mode())}
 	base := path.Base(rel)
 	switch {
 	case path.Dir(rel) == "bin":

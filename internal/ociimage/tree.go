@@ -61,8 +61,17 @@ func (t Tree) File(name, from string) error {
 	case !st.Mode().IsRegular():
 		return fmt.Errorf("%s is neither a file nor a link", from)
 	}
-	t[name] = Entry{From: from, Mode: 0o644 | st.Mode()&0o111}
+	t[name] = Entry{From: from, Mode: Rights(st.Mode())}
 	return nil
+}
+
+// Rights returns the rights of a file in an image: everybody may execute what somebody may execute, so that a umask of
+// this machine changes no image.
+func Rights(mode fs.FileMode) fs.FileMode {
+	if mode&0o111 != 0 {
+		return 0o755
+	}
+	return 0o644
 }
 
 // Accounts adds the users root and millrace, and the folders that a root file system needs. A file that the tree has
