@@ -86,6 +86,34 @@ func TestBase(t *testing.T) {
 	}
 }
 
+// The password for the registry of the image is not sent to another registry, which has the base image.
+func TestBasePassword(t *testing.T) {
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	t.Setenv("REGISTRY_AUTH_FILE", "")
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	t.Setenv("GOOD", "secret")
+	host, ca, _ := startRegistry(t)
+	o := RegistryOptions{User: "ann", PasswordVariable: "GOOD", CA: ca, PlainHTTP: true}
+	at, err := Publish(t.Context(), small(t), host+"/base:v1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for published, want := range map[string]string{host + "/team/app:v1": "", "registry.example.org/team/app:v1": "refuses " +
+		"the user of docker login", "": "refuses the user of docker login", "docker.io:x/no name": "refuses"} {
+		_, dir, err := pull(t.Context(), at, o.ForBase(at, published))
+		_ = os.RemoveAll(dir)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("for %q: %v, want %q", published, err, want)
+		}
+	}
+	for base, same := range map[string]bool{"docker.io/library/python:3.11": true, "python:3.11": true,
+		"quay.io/library/python:3.11": false, "docker.io.example.org/python": false} {
+		if got := o.ForBase(base, "docker.io/ann/app:v1"); (got.User == "ann") != same || got.PlainHTTP != same {
+			t.Errorf("%s: %+v", base, got)
+		}
+	}
+}
+
 // checkBaseErrors checks the errors of programs and environments that the base does not fit.
 func checkBaseErrors(t *testing.T, base *Base, app, env string) {
 	t.Helper()

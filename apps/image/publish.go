@@ -38,6 +38,17 @@ type RegistryOptions struct {
 	Progress         func(Progress)
 }
 
+// ForBase returns the options for the registry of a base image: user, password and HTTP without TLS are for the
+// registry of the published image alone.
+func (o RegistryOptions) ForBase(base, published string) RegistryOptions {
+	of, err := name.ParseReference(base)
+	to, toErr := name.ParseReference(published)
+	if err != nil || toErr != nil || of.Context().RegistryStr() != to.Context().RegistryStr() {
+		o.User, o.PasswordVariable, o.PlainHTTP = "", "", false
+	}
+	return o
+}
+
 func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
 // Publish pushes an image to a registry under a reference, such as registry.example.com/team/greet:v1, and returns

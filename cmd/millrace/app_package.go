@@ -73,7 +73,7 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	defer bar.end()
 	o.Progress = packageProgress(bar)
 	if p.base != "" {
-		registry := c.registry()
+		registry := c.registry().ForBase(p.base, c.imageName())
 		registry.Progress = packageProgress(bar)
 		if o.Base, err = image.OpenBase(c.Context(), p.base, registry); err != nil {
 			return nil, fmt.Errorf("--base: %w", err)
