@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -192,15 +193,81 @@ func (f *fetcher) receive(ctx context.Context, p peer, s Source, store *filesyst
 	stop := context.AfterFunc(ctx, func() { _ = errors.Join(pack.Close(), p.close()) })
 	defer stop()
 	in := &limited{r: pack, f: f, address: s.Address(), ctx: ctx}
-	err = packfile.UpdateObjectStorage(store, in)
+	err = keep(ctx, in, store, f.MaxSize)
 	_ = pack.Close()
 	switch {
 	case in.err != nil:
 		return nil, in.err
 	case err != nil:
-		return nil, fmt.Errorf("the data of the repository: %w", err)
+		return nil, err
 	}
 	return shallow, nil
+}
+
+func damaged(err error) error { return fmt.Errorf("the data of the repository: %w", err) }
+
+// keep writes a pack into store. go-git has whole objects in memory, so their sizes are checked before.
+func keep(ctx context.Context, pack io.Reader, store *filesystem.Storage, limit int64) error {
+	file, err := os.CreateTemp(store.Filesystem().Root(), "received-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(file.Close(), os.Remove(file.Name())) }()
+	if _, err := io.Copy(file, pack); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := checkPack(ctx, file, limit); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := packfile.UpdateObjectStorage(store, file); err != nil {
+		return damaged(err)
+	}
+	return nil
+}
+
+// checkPack refuses a pack with an object of more than limit bytes.
+func checkPack(ctx context.Context, pack io.Reader, limit int64) error {
+	s := packfile.NewScanner(pack)
+	_, n, err := s.Header()
+	if err != nil {
+		return damaged(err)
+	}
+	for range n {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		h, err := s.NextObjectHeader()
+		if err != nil {
+			return damaged(err)
+		}
+		size := uint64(h.Length)
+		if h.Type.IsDelta() && h.Length <= limit {
+			var start first
+			if _, _, err := s.NextObject(&start); err != nil {
+				return damaged(err)
+			}
+			_, at := binary.Uvarint(start) // the size of the base
+			size, _ = binary.Uvarint(start[max(at, 0):])
+		}
+		if size > uint64(limit) {
+			return tooLarge(limit, "its files have more bytes")
+		}
+	}
+	return nil
+}
+
+// first keeps the first bytes that are written: more than two numbers need.
+type first []byte
+
+func (f *first) Write(p []byte) (int, error) {
+	*f = append(*f, p[:min(len(p), 2*binary.MaxVarintLen64-len(*f))]...)
+	return len(p), nil
 }
 
 // limited reads a pack up to the limit of bytes.

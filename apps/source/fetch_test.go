@@ -1,12 +1,16 @@
 package source
 
 import (
+	"bytes"
+	"compress/zlib"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -293,4 +297,45 @@ func mustParse(t *testing.T, text string) Source {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestFetchBomb: a small pack with a huge file costs little memory.
+func TestFetchBomb(t *testing.T) {
+	const size = 200 << 20
+	r := gittest.New(t)
+	r.Commit(map[string]string{"a": ""})
+	if err := os.Truncate(filepath.Join(r.Dir, "a"), size); err != nil {
+		t.Fatal(err)
+	}
+	r.Commit(nil)
+	at := serveHTTP(t, filepath.Dir(r.Dir), "").URL + "/app"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	refuses(t, at, Options{MaxSize: 1 << 20}, "too large", "1MiB", "--max-size")
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > size/4 {
+		t.Errorf("a file of %d bytes took %d bytes of memory", size, used)
+	}
+}
+
+// TestCheckPackDelta: the size of a file that is a difference to another is known before the difference is applied.
+func TestCheckPackDelta(t *testing.T) {
+	packed := func(data []byte) []byte {
+		var b bytes.Buffer
+		w := zlib.NewWriter(&b)
+		_, err := w.Write(data)
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	for size, want := range map[uint64]bool{100: true, 1000: true, 1001: false, 1 << 40: false, 1 << 63: false} {
+		delta := binary.AppendUvarint([]byte{1}, size)
+		pack := slices.Concat([]byte("PACK\x00\x00\x00\x02\x00\x00\x00\x02\x31"), packed([]byte("x")),
+			[]byte{0x70 | byte(len(delta))}, make([]byte, 20), packed(delta), make([]byte, 20))
+		err := checkPack(t.Context(), bytes.NewReader(pack), 1000)
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
 }
