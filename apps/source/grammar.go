@@ -200,6 +200,8 @@ func (s *Source) parseSCP(repo string) error {
 		return fmt.Errorf("%q has no host or no path: %s", repo, wanted)
 	case strings.HasPrefix(user, "-") || strings.HasPrefix(host, "-"):
 		return fmt.Errorf("%q: a host and a user do not begin with -", repo)
+	case strings.HasPrefix(inPath, "-"): // an option of git-upload-pack on the host
+		return fmt.Errorf("%q: a path does not begin with -: write USER@HOST:./%s", repo, inPath)
 	case strings.ContainsAny(user+host, "\"%<>?#\\^{} "):
 		return fmt.Errorf("%q is not the name of a host or user", user+"@"+host)
 	}

@@ -72,6 +72,7 @@ func TestParseRefuses(t *testing.T) {
 		"-oProxyCommand=x@h.example:app":    "do not begin with -",
 		"git@h.example:":                    "has no host or no path",
 		"https://h.example/app@a..b":        "do not contain ..",
+		"git@h.example:--help/app":          "a path does not begin with -",
 		"https://h.example/app@-x":          "do not begin with -",
 		"https://h.example/app@a//b":        "parts between slashes",
 		"https://h.example/app@a b":         "do not contain a space",

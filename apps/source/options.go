@@ -130,8 +130,8 @@ func present(files []string) (out []string, err error) {
 	return out, nil
 }
 
-// FromEnv returns Options with the credentials of the environment: EnvToken, the agent, and the keys of EnvKey. The
-// variables with secrets are removed from the environment, so that child processes do not get them.
+// FromEnv returns Options with the credentials of the environment: EnvToken, the agent, and the keys of EnvKey. Their
+// variables are removed from the environment, so that child processes do not get them.
 func FromEnv(keys []string) (o Options, err error) {
 	o.Token, o.Agent = os.Getenv(EnvToken), os.Getenv("SSH_AUTH_SOCK")
 	for _, spec := range keys {
@@ -141,7 +141,7 @@ func FromEnv(keys []string) (o Options, err error) {
 		}
 		o.Keys = append(o.Keys, k)
 	}
-	_ = os.Unsetenv(EnvToken)
+	_ = errors.Join(os.Unsetenv(EnvToken), os.Unsetenv("SSH_AUTH_SOCK"))
 	for _, spec := range keys {
 		_, variable, _ := strings.Cut(spec, ":")
 		_ = os.Unsetenv(variable)

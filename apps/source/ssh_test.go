@@ -134,3 +134,20 @@ func TestKnownHosts(t *testing.T) {
 	s.Write("known_hosts", string(line))
 	mustFetch(t, url, options(t, s))
 }
+
+// TestFromEnv: child processes get neither the token nor the keys nor the agent.
+func TestFromEnv(t *testing.T) {
+	_, key, _ := gittest.NewKey(t)
+	t.Setenv(EnvToken, "secret")
+	t.Setenv("SSH_AUTH_SOCK", "/run/agent")
+	t.Setenv("KEY_OF_ANN", string(key))
+	o, err := FromEnv([]string{"ann:KEY_OF_ANN"})
+	if err != nil || o.Token != "secret" || o.Agent != "/run/agent" || len(o.Keys) != 1 || o.Keys[0].Name != "ann" {
+		t.Errorf("%+v %v", o, err)
+	}
+	for _, name := range []string{EnvToken, "SSH_AUTH_SOCK", "KEY_OF_ANN"} {
+		if _, has := os.LookupEnv(name); has {
+			t.Errorf("%s is still set", name)
+		}
+	}
+}
