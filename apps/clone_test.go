@@ -258,3 +258,20 @@ func TestFolder(t *testing.T) {
 		t.Errorf("a link out of the folder: %v", err)
 	}
 }
+
+// TestUseReplaced: an application of an earlier clone is not used, since its commit is another.
+func TestUseReplaced(t *testing.T) {
+	p := newPlace(t, map[string]string{"millrace.yaml": "models: []"})
+	before := p.init("")
+	p.repo.Commit(map[string]string{"new.txt": "1"})
+	after := p.init("")
+	if _, err := before.Use(p.o.Dir); err == nil || !strings.Contains(err.Error(), "repeat the command") {
+		t.Errorf("%v", err)
+	}
+	release, err := after.Use(p.o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	p.init("") // the refused use holds no lock
+}

@@ -13,6 +13,7 @@ import (
 )
 
 // Use marks a clone as in use until release is called, so that no Init replaces the clone. dir is that of Options.
+// A clone that Init has replaced since is refused: the application names another commit.
 func (a *App) Use(dir string) (release func(), err error) {
 	if !a.Cloned() {
 		return func() {}, nil
@@ -25,7 +26,13 @@ func (a *App) Use(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = filelock.Close(lock) }, nil
+	release = func() { _ = filelock.Close(lock) }
+	if m, err := c.mark(); err != nil || m == nil || m.Commit != a.Commit || m.Repository != a.Source.Address() {
+		release()
+		return nil, errors.Join(fmt.Errorf("another call of init has replaced %s meanwhile: repeat the command",
+			c.root), err)
+	}
+	return release, nil
 }
 
 // Step runs a step that writes files, such as build. The clone is in use meanwhile, see Use. New files that the step
