@@ -224,14 +224,15 @@ func (b *Base) read(ctx context.Context) error {
 	b.files, b.glibc = map[string]string{}, map[string]bool{}
 	all := mutate.Extract(b.image)
 	defer all.Close()
+	defer context.AfterFunc(ctx, func() { _ = all.Close() })() // files that no name shows may take long
 	bytes := int64(0)
 	for r := tar.NewReader(all); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil {
-			err = ctx.Err()
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if err != nil {
 			return err

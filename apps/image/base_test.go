@@ -3,6 +3,9 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"millrace/internal/ociimage"
 	"millrace/internal/testneeds"
@@ -111,6 +117,36 @@ func TestBasePassword(t *testing.T) {
 		if got := o.ForBase(base, "docker.io/ann/app:v1"); (got.User == "ann") != same || got.PlainHTTP != same {
 			t.Errorf("%s: %+v", base, got)
 		}
+	}
+}
+
+// slowLayer is a layer whose archive does not come.
+type slowLayer struct {
+	v1.Layer
+	opened func()
+	io.ReadCloser
+}
+
+func (l slowLayer) Uncompressed() (io.ReadCloser, error) {
+	l.opened()
+	return l.ReadCloser, nil
+}
+
+// Reading a base image ends with the context.
+func TestBaseEnds(t *testing.T) {
+	made, err := random.Layer(100, types.OCILayer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	img, err := mutate.AppendLayers(empty.Image, slowLayer{made, cancel, r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Base{image: img}).read(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 
