@@ -95,11 +95,11 @@ func environmentOf(t testing.TB, dir string) {
 		"--disable-pip-version-check", wheel)
 }
 
-func run(t testing.TB, name string, args ...string) string {
+func run(t testing.TB, program string, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+		t.Fatalf("%s %v: %v: %s", program, args, err, out)
 	}
 	return string(out)
 }

@@ -5,6 +5,8 @@ import (
 	"net/http/cgi"
 	"path/filepath"
 	"testing"
+
+	"millrace/internal/secret"
 )
 
 // HTTP serves the repositories of a folder by the git program's own CGI program, git http-backend. With a password,
@@ -15,7 +17,7 @@ func HTTP(t testing.TB, root, password string) http.Handler {
 		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null",
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if user, given, _ := req.BasicAuth(); password != "" && (user != "me" || given != password) {
+		if user, given, _ := req.BasicAuth(); password != "" && (user != "me" || !secret.Equal(given, password)) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 			http.Error(w, "no", http.StatusUnauthorized)
 			return

@@ -28,7 +28,8 @@ func tree(t *testing.T) Tree {
 	t.Helper()
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o4700), os.Symlink("file", link)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), os.Chmod(file, 0o4700),
+		os.Symlink("file", link)); err != nil {
 		t.Fatal(err)
 	}
 	tree := Tree{}
