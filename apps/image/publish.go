@@ -33,6 +33,7 @@ const (
 type RegistryOptions struct {
 	User             string
 	PasswordVariable string // name of the environment variable with the password of User, or with a token
+	Password         string // the value of PasswordVariable, if the caller has removed the variable
 	CA               string // file with further certificate authorities in PEM
 	PlainHTTP        bool   // allow HTTP without TLS; always allowed to a loopback address
 	Progress         func(Progress)
@@ -44,7 +45,7 @@ func (o RegistryOptions) ForBase(base, published string) RegistryOptions {
 	of, err := name.ParseReference(base)
 	to, toErr := name.ParseReference(published)
 	if err != nil || toErr != nil || of.Context().RegistryStr() != to.Context().RegistryStr() {
-		o.User, o.PasswordVariable, o.PlainHTTP = "", "", false
+		o.User, o.PasswordVariable, o.Password, o.PlainHTTP = "", "", "", false
 	}
 	return o
 }
@@ -107,7 +108,7 @@ func (o RegistryOptions) remote(ctx context.Context, reference string, write boo
 	if o.User == "" && o.PasswordVariable == "" {
 		return ref, append(options, remote.WithAuthFromKeychain(authn.DefaultKeychain)), nil
 	}
-	password := os.Getenv(o.PasswordVariable)
+	password := cmp.Or(o.Password, os.Getenv(o.PasswordVariable))
 	switch {
 	case o.User == "":
 		return nil, nil, fmt.Errorf("%s: the password %s is without a user", FlagUser, o.PasswordVariable)

@@ -37,6 +37,8 @@ type appCall struct {
 	args    []string     // behind --
 	json    bool
 
+	password string // of a registry
+
 	app *apps.App // nil before the first use, see application
 }
 
@@ -125,6 +127,9 @@ and --add-ssh-key; the host must be in the known hosts.`
 		call := &appCall{Command: c, source: s, args: behind, json: *asJSON}
 		if call.options, err = fetch(); err != nil {
 			return err
+		}
+		if err := call.takePassword(); err != nil {
+			return usagef("--registry-password: %w", err)
 		}
 		for _, step := range wanted {
 			result, err := step.run(call)

@@ -29,6 +29,8 @@ func appPackage(flags *pflag.FlagSet) appStep {
 		"package: Python interpreter of this machine for the image (default python3 for applications in Python)")
 	flags.StringVar(&p.base, "base", "",
 		"package: image to build upon, in place of this machine's libraries: a file, a folder, or REGISTRY/NAME:TAG")
+	flags.StringArrayVar(&p.exclude, "exclude", nil,
+		"package: path of a file or folder of the application to leave out; may be repeated")
 	flags.BoolVar(&p.ffmpeg, "with-ffmpeg", false, "package: copy this machine's ffmpeg into the image")
 	return appStep{name: "package", short: "pack program, environment and application as a container image",
 		run: func(c *appCall) (any, error) { return p.run(c) }}
@@ -37,6 +39,7 @@ func appPackage(flags *pflag.FlagSet) appStep {
 // appPackaging are the flags of package alone.
 type appPackaging struct {
 	environment, python, base string
+	exclude                   []string
 	ffmpeg                    bool
 }
 
@@ -68,7 +71,7 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Exclude = excluded(app.Root, output)
+	o.Exclude = excluded(app.Root, output, p.exclude)
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	o.Progress = packageProgress(bar)
@@ -116,7 +119,7 @@ func (p *appPackaging) options(app *apps.App) (image.Options, error) {
 	}
 	inside = filepath.ToSlash(inside)
 	o := image.Options{Application: app.Root, Environment: p.environment, Python: p.python, FFmpeg: p.ffmpeg,
-		Title: app.Name, Revision: app.Commit, Version: version}
+		Title: app.Name, Revision: app.Commit}
 	if app.Cloned() {
 		o.Source = app.Source.Address()
 	}
@@ -164,8 +167,12 @@ func hasPython(file string) (bool, error) {
 	return false, nil
 }
 
-// excluded leaves the folder of clones and the image itself out of an image.
-func excluded(root, output string) func(name string) bool {
+// excluded leaves the folder of clones, the image itself, and more paths out of an image.
+func excluded(root, output string, more []string) func(name string) bool {
+	also := map[string]bool{}
+	for _, name := range more {
+		also[path.Clean(filepath.ToSlash(name))] = true
+	}
 	out, err := filepath.Rel(root, output)
 	if err != nil {
 		out = ""
@@ -174,7 +181,7 @@ func excluded(root, output string) func(name string) bool {
 	bill := strings.TrimSuffix(out, path.Ext(out)) + ".cdx.json" // as package image writes it
 	return func(name string) bool {
 		name = strings.TrimSuffix(name, "/")
-		return name == apps.Folder || name == out || name == out+".cdx.json" || name == bill
+		return also[name] || name == apps.Folder || name == out || name == out+".cdx.json" || name == bill
 	}
 }
 
@@ -225,7 +232,17 @@ func appRegistryFlags(flags *pflag.FlagSet) {
 func (c *appCall) registry() image.RegistryOptions {
 	text := func(name string) string { return c.Flags().Lookup(strings.TrimPrefix(name, "--")).Value.String() }
 	return image.RegistryOptions{User: text(image.FlagUser), PasswordVariable: text(image.FlagPassword),
-		CA: text(image.FlagCA), PlainHTTP: text(image.FlagPlainHTTP) == "true"}
+		Password: c.password,
+		CA:       text(image.FlagCA), PlainHTTP: text(image.FlagPlainHTTP) == "true"}
+}
+
+// takePassword removes the variable of --registry-password from the environment, which the application gets.
+func (c *appCall) takePassword() error {
+	if name := c.Flags().Lookup(strings.TrimPrefix(image.FlagPassword, "--")).Value.String(); name != "" {
+		c.password = os.Getenv(name)
+		return os.Unsetenv(name)
+	}
+	return nil
 }
 
 // appPublish pushes the image that package has written.

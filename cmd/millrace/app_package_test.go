@@ -87,9 +87,9 @@ func TestAppPackageOptions(t *testing.T) {
 			t.Errorf("%s with an environment: %q %v", config, o.Python, err)
 		}
 	}
-	leave := excluded("/srv/app", "/srv/app/out/app.tar")
+	leave := excluded("/srv/app", "/srv/app/out/app.tar", []string{"./data/", "a.bin"})
 	for name, want := range map[string]bool{
-		".repo/": true, "out/app.tar": true, "out/app.cdx.json": true,
+		".repo/": true, "data/": true, "a.bin": true, "data.txt": false, "out/app.tar": true, "out/app.cdx.json": true,
 		"out/": false, "app.tar": false, "millrace.yaml": false,
 	} {
 		if leave(name) != want {
