@@ -181,7 +181,8 @@ func (g *Gate) Memory() *buf.Pool { return g.backend.Memory() }
 func (g *Gate) Settings() (Settings, bool) { s, ok := g.backend.(Settings); return s, ok }
 
 // Holder returns the present roles and models of the principal with a key (access.Principal.Key), for work that goes on
-// after the requests of the client; nil where clients need no credentials. Errors: Unauthenticated.
+// after the requests of the client; nil where clients need no credentials. Errors: Unauthenticated;
+// Unavailable, when this server cannot tell.
 func (g *Gate) Holder(key string) (*access.Principal, error) {
 	if !g.access.Required() {
 		return nil, nil

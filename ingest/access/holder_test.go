@@ -1,7 +1,9 @@
 package access
 
 import (
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -54,4 +56,52 @@ func TestHolder(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want the role %s", c.key, p, err, c.want)
 		}
 	}
+}
+
+// TestHolderOfDamagedFile: while a file cannot be read again, nobody can tell whether unknown credentials were removed.
+func TestHolderOfDamagedFile(t *testing.T) {
+	dir := t.TempDir()
+	keys, users := filepath.Join(dir, "keys.yaml"), filepath.Join(dir, "users.yaml")
+	old, _ := NewKey("old", Grant{Roles: []string{"infer"}})
+	hash := hashWith(argonParams{4 << 10, 4, 1}, "x")
+	write := func() {
+		t.Helper()
+		eva := User{Name: "eva", Password: hash, Grant: Grant{Roles: []string{"infer"}}}
+		if err := errors.Join(WriteKeys(keys, []Key{old}), WriteUsers(users, []User{eva})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	a, err := New(Options{Keys: keys, Users: users, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want stream.Code) {
+		t.Helper()
+		now := time.Now()
+		for _, key := range []string{"key:" + old.ID, "user:eva"} {
+			if _, err := a.Holder(key, now); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+		for _, key := range []string{"key:other", "user:other"} {
+			if _, err := a.Holder(key, now); stream.CodeOf(err) != want {
+				t.Errorf("%s: %v, want %s", key, err, want)
+			}
+		}
+	}
+	for _, path := range []string{keys, users} {
+		if err := os.WriteFile(path, []byte("half: ["), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.keys.file.Reread() == nil || a.users.file.Reread() == nil {
+		t.Fatal("damaged files were read")
+	}
+	check(stream.Unavailable)
+	write()
+	if err := errors.Join(a.keys.file.Reread(), a.users.file.Reread()); err != nil {
+		t.Fatal(err)
+	}
+	check(stream.Unauthenticated)
 }

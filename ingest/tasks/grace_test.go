@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -11,11 +12,22 @@ import (
 	"millrace/tasks/blob"
 )
 
-// TestGrace: several servers get a changed file of keys one after the other, so the tasks of an unknown owner stay for
-// sharedGrace.
-func TestGrace(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
-	clients, err := access.New(access.Options{Key: "secret of the server", Log: log})
+// ownersRig is an adapter with a task of the key "other", which the file of keys does not have.
+type ownersRig struct {
+	*Adapter
+	t       *testing.T
+	clients *access.Access
+	keys    string // the file
+	task    string
+}
+
+func newOwnersRig(t *testing.T) *ownersRig {
+	log, file := slog.New(slog.DiscardHandler), t.TempDir()+"/keys.yaml"
+	key, _ := access.NewKey("a", access.Grant{Roles: []string{"infer"}})
+	if err := access.WriteKeys(file, []access.Key{key}); err != nil {
+		t.Fatal(err)
+	}
+	clients, err := access.New(access.Options{Keys: file, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,15 +41,43 @@ func TestGrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Adapter{opts: Options{Data: d, Log: log}, gate: ingest.NewGate(nil, clients)}
+	return &ownersRig{&Adapter{opts: Options{Data: d, Log: log}, gate: ingest.NewGate(nil, clients)}, t, clients, file,
+		task.ID}
+}
+
+// has checks the state of the task.
+func (r *ownersRig) has(want tasks.State) {
+	r.t.Helper()
+	if got, err := r.opts.Data.Get(r.task); err != nil || got.State != want {
+		r.t.Errorf("%s, %v, want %s", got.State, err, want)
+	}
+}
+
+// TestGrace: several servers get a changed file of keys one after the other, so the tasks of an unknown owner stay for
+// sharedGrace.
+func TestGrace(t *testing.T) {
+	r := newOwnersRig(t)
 	now, known := time.Now(), map[string]*owner{}
 	for _, c := range []struct {
 		after time.Duration
 		want  tasks.State
 	}{{0, tasks.Queued}, {sharedGrace - time.Second, tasks.Queued}, {sharedGrace, tasks.Cancelled}} {
-		known = a.checkOwners(t.Context(), known, sharedGrace, now.Add(c.after))
-		if got, err := d.Get(task.ID); err != nil || got.State != c.want {
-			t.Errorf("after %v: %s, %v, want %s", c.after, got.State, err, c.want)
-		}
+		known = r.checkOwners(t.Context(), known, sharedGrace, now.Add(c.after))
+		r.has(c.want)
+	}
+}
+
+// TestOwnersOfDamagedFile: a server whose file of keys cannot be read again cancels no task of a key that the server
+// does not know: another server may know the key.
+func TestOwnersOfDamagedFile(t *testing.T) {
+	r := newOwnersRig(t)
+	if err := os.WriteFile(r.keys, []byte("half: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now, known := time.Now(), map[string]*owner{}
+	for _, after := range []time.Duration{0, time.Hour} {
+		r.clients.Recheck()
+		known = r.checkOwners(t.Context(), known, sharedGrace, now.Add(after))
+		r.has(tasks.Queued)
 	}
 }

@@ -59,6 +59,9 @@ func (a *Adapter) checkOwners(ctx context.Context, known map[string]*owner, grac
 	present, suspects := map[string]*owner{}, map[string]*owner{}
 	for _, name := range a.opts.Data.Owners() {
 		p, err := a.gate.Holder(name)
+		if stream.CodeOf(err) == stream.Unavailable { // no reason to cancel accepted tasks
+			continue
+		}
 		o := known[name]
 		if o == nil || !o.principal.Equal(p) {
 			o = &owner{principal: p, err: err, since: now}

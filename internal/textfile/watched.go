@@ -117,6 +117,14 @@ func (w *Watched[T]) Reread() error {
 	return err
 }
 
+// Fault returns why the files could not be read at the last look, so that the value may be older than the files; "" =
+// the files were read.
+func (w *Watched[T]) Fault() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault
+}
+
 // look looks at the files once, in a goroutine separate from the callers of Get.
 func (w *Watched[T]) look(now time.Time, settled bool, done chan struct{}) error {
 	began := time.Now()
