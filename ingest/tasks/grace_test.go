@@ -81,3 +81,15 @@ func TestOwnersOfDamagedFile(t *testing.T) {
 		r.has(tasks.Queued)
 	}
 }
+
+// TestOwnersWithoutSetting: a server without the setting of a way to authenticate cancels no task of the way's clients.
+func TestOwnersWithoutSetting(t *testing.T) {
+	r := newOwnersRig(t)
+	own, err := access.New(access.Options{Key: "secret of the server"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.gate = ingest.NewGate(nil, own)
+	r.checkOwners(t.Context(), map[string]*owner{}, 0, time.Now())
+	r.has(tasks.Queued)
+}
