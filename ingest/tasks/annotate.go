@@ -67,7 +67,12 @@ type annotated struct {
 
 // annotate runs the frames of a task, and writes the annotated video.
 func (a *Adapter) annotate(f *frameRun, out blob.Writer, feed func(*frameRun) error) error {
-	if err := checkDrawable(f.stream.Model()); err != nil {
+	t := f.claim.Task()
+	err := checkVideoKind(&t) // again: the record may be from an archive
+	if err == nil {
+		err = checkDrawable(f.stream.Model())
+	}
+	if err != nil {
 		f.stream.Close(stream.ByClient)
 		return err
 	}

@@ -1,9 +1,12 @@
 package tasks_test
 
 import (
+	"archive/zip"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -16,6 +19,7 @@ import (
 	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/tasks"
+	"millrace/tasks/blob"
 )
 
 // video returns the path of a video, made by ffmpeg with these arguments.
@@ -132,6 +136,34 @@ func TestAnnotate(t *testing.T) {
 		if order := boxes(read(t, out)); order != "ftyp moov free mdat" {
 			t.Errorf("%s: the boxes are %s", c.name, order)
 		}
+	}
+}
+
+// TestAnnotatedPictures: the record of a task that no submission makes, such as from an archive, ends with an error.
+func TestAnnotatedPictures(t *testing.T) {
+	dir := t.TempDir()
+	d, err := tasks.OpenData(t.Context(), dir, false, tasks.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, _, err := d.Submit(t.Context(), tasks.Submission{
+		Task: tasks.Task{Model: "eyes", Annotate: "mp4", Input: tasks.File{Type: "application/zip"}},
+		Data: func(w blob.Writer) error {
+			z := zip.NewWriter(w)
+			f, err := z.Create("0.jpg")
+			if err == nil {
+				_, err = io.WriteString(f, "no picture")
+			}
+			return errors.Join(err, z.Close())
+		}})
+	d.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, dir, withEyes)
+	got := r.wait(task.ID, nil)
+	if got.State != tasks.Failed || got.Error.Code != "invalid_argument" {
+		t.Errorf("the task is %s: %+v", got.State, got.Error)
 	}
 }
 
