@@ -22,6 +22,7 @@ import (
 const (
 	partSize = 256 << 10
 	maxParts = 1 << 20 // of all remembered results: checksums of 4 MiB
+	ownParts = 256     // for which a remembered result counts beside its parts: names and places take memory too
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -74,7 +75,7 @@ func (v *verified) put(key string, p *partSums) {
 		return
 	}
 	v.results[key] = v.recent.PushFront(p)
-	for v.parts += len(p.sums) + 1; v.parts > maxParts && v.recent.Len() > 1; {
+	for v.parts += len(p.sums) + ownParts; v.parts > maxParts && v.recent.Len() > 1; {
 		v.remove(v.recent.Back())
 	}
 }
@@ -92,7 +93,7 @@ func (v *verified) forget(p *partSums) {
 func (v *verified) remove(e *list.Element) {
 	p := v.recent.Remove(e).(*partSums)
 	delete(v.results, p.key)
-	v.parts -= len(p.sums) + 1
+	v.parts -= len(p.sums) + ownParts
 }
 
 // open returns a reader of a stored result that compares each part before the caller gets the part.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -151,12 +152,18 @@ func TestRememberedResults(t *testing.T) {
 	if p, _ := v.get("a", blob.Stamp{}); p == nil {
 		t.Error("a is forgotten")
 	}
-	add("c", maxParts/2-10)
+	add("c", maxParts/2-3*ownParts)
 	if v.results["a"] == nil || v.results["b"] != nil || v.results["c"] == nil || v.parts > maxParts {
 		t.Errorf("%d results with %d parts are remembered", len(v.results), v.parts)
 	}
 	add("d", maxParts+1)
 	if v.results["d"] != nil || len(v.results) != 2 {
 		t.Error("a result above the bound is remembered")
+	}
+	for i := range 2 * maxParts / ownParts {
+		add(strconv.Itoa(i), 1)
+	}
+	if n := len(v.results); n > maxParts/ownParts || n != v.recent.Len() {
+		t.Errorf("%d small results are remembered", n)
 	}
 }
