@@ -638,7 +638,7 @@ func TestSSFRefused(t *testing.T) {
 		"run --enable-session-authentication": "--session-authentication-module-file", "run --port x": "--port",
 		"run --prot 1":                  "--prot",
 		"run --replicate-application 0": "--replicate-application", "run --enable-cors-middleware": "MILLRACE_ORIGINS",
-		"fly": `"fly"`, "run --config git@h:a/b": "--config",
+		"fly": `"fly"`, "run --config git@h:a/b|../c": "--config",
 	} {
 		_, stderr, code := finish(t, ssfCommandOf(t, append([]string{"--config", config}, strings.Fields(args)...)...))
 		if code != exitUsage || !strings.Contains(stderr, want) {

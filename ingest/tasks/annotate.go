@@ -88,8 +88,17 @@ func (a *Adapter) annotate(f *frameRun, out blob.Writer, feed func(*frameRun) er
 	})
 }
 
+// maxAnnotatedPixels bounds the pictures of an annotated video: the encoder takes about 80 bytes of memory a pixel,
+// while a client sends a large picture in few bytes.
+const maxAnnotatedPixels = 4096 * 2304
+
 // start starts the encoder.
 func (v *annotated) start(i sources.Info) (err error) {
+	if n := i.Width * i.Height; n > maxAnnotatedPixels {
+		return stream.Errorf(stream.InvalidArgument, optionAnnotate, "the pictures have %dx%d, %d pixels, and an "+
+			"annotated video has at most %d: scale the video, or leave annotate out", i.Width, i.Height, n,
+			maxAnnotatedPixels)
+	}
 	v.width, v.height = i.Width, i.Height
 	v.video, err = overlay.NewMP4(v.f.ctx, v.path, overlay.Options{Width: i.Width, Height: i.Height, FPS: i.FPS,
 		PixelAspect: i.PixelAspect, Sandbox: v.sandbox})
@@ -133,7 +142,10 @@ func (v *annotated) write(r *stream.Result) error {
 	}
 	v.last = max(time.Duration(r.CaptureUS)*time.Microsecond, v.last+minPictureTime)
 	if err := v.video.Write(v.canvas, v.last); err != nil {
-		return v.failure(v.video.Close()) // which has the reason
+		if why := v.failure(v.video.Close()); why != nil { // has the reason
+			return why
+		}
+		return err
 	}
 	if v.most > 0 {
 		if info, err := os.Stat(v.path); err == nil && info.Size() > v.most {

@@ -283,6 +283,20 @@ func TestAnnotateRefused(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestAnnotateLarge: a small file with large pictures is refused before the encoder takes memory for the pictures.
+func TestAnnotateLarge(t *testing.T) {
+	r := start(t, t.TempDir(), withEyes)
+	path := video(t, "large.mp4", "-f", "lavfi", "-i", "color=black:s=4096x2320:r=1", "-frames:v", "1", "-preset",
+		"ultrafast", "-pix_fmt", "yuv420p")
+	task := r.wait(r.submit("model=eyes&annotate=mp4", map[string]string{"Content-Type": "video/mp4"},
+		read(t, path)).ID, nil)
+	if task.State != tasks.Failed || task.Attempt != 1 ||
+		!strings.Contains(task.Error.Message, "annotate: the pictures have 4096x2320") {
+		t.Errorf("%s, attempt %d, %+v", task.State, task.Attempt, task.Error)
+	}
+	r.nothingLeft()
+}
+
 // nothingLeft checks that a server that has ended left no encoder and no unfinished file.
 func (r *rig) nothingLeft() {
 	r.t.Helper()
