@@ -118,7 +118,7 @@ func cleanFile(file string) (string, error) {
 		return "", fmt.Errorf(`the path %q of the configuration file has a \: write /`, file)
 	case path.IsAbs(file), !fs.ValidPath(clean), clean == ".":
 		return "", fmt.Errorf("the path %q of the configuration file leads out of the repository: write a path from "+
-			"the top folder of the repository, without ..", file)
+			"the top folder of the repository, without .. in the path", file)
 	case strings.EqualFold(strings.SplitN(clean, "/", 2)[0], ".git"):
 		return "", fmt.Errorf("the path %q of the configuration file is inside .git", file)
 	default:
