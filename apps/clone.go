@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -239,6 +241,12 @@ func (e *ChangesError) Error() string {
 	files, more := e.Files, ""
 	if len(files) > maxNamed {
 		files, more = files[:maxNamed], fmt.Sprintf(" and %d more", len(files)-maxNamed)
+	}
+	files = slices.Clone(files)
+	for i, name := range files { // which the repository chooses
+		if quoted := strconv.QuoteToGraphic(name); quoted != `"`+name+`"` {
+			files[i] = quoted
+		}
 	}
 	return fmt.Sprintf("%s has local changes, which init keeps: %s%s. Commit them to the repository or copy them, and "+
 		"then remove them by millrace app ... init --discard", e.Root, strings.Join(files, ", "), more)

@@ -190,7 +190,7 @@ func (r *partReader) load(at int64) error {
 	}
 	if _, err := io.ReadFull(r.Reader, r.buf); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
 		return err
-	} else if err != nil || crc32.Checksum(r.buf, castagnoli) != r.sums.sums[n] {
+	} else if err != nil || n >= int64(len(r.sums.sums)) || crc32.Checksum(r.buf, castagnoli) != r.sums.sums[n] {
 		r.of.forget(r.sums)
 		return coded.Errorf(coded.Internal, "", "%w: %s, the bytes from %d", blob.ErrDamaged, r.sums.key, n*partSize)
 	}
@@ -211,7 +211,7 @@ func (r *partReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// ReadAt implements io.ReaderAt.
+// ReadAt implements io.ReaderAt, except for concurrent calls.
 func (r *partReader) ReadAt(b []byte, at int64) (n int, err error) {
 	part := &partReader{Reader: r.Reader, of: r.of, sums: r.sums, at: at, part: -1}
 	for n < len(b) && err == nil {

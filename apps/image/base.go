@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"millrace/internal/ctxio"
 	"millrace/internal/ociimage"
 )
 
@@ -53,7 +54,11 @@ func OpenBase(ctx context.Context, from string, o RegistryOptions) (*Base, error
 	var err error
 	if _, statErr := os.Stat(from); statErr == nil {
 		b.name = filepath.Base(from) // the same image in another folder gives the same result
-		b.image, b.dir, err = openLocal(from, "")
+		if b.image, b.dir, err = openLocal(from, ""); err == nil {
+			if err = checkBlobs(ctx, b.image); err != nil {
+				err = errors.Join(fmt.Errorf("%s: %w", from, err), b.Close())
+			}
+		}
 	} else {
 		b.image, b.dir, err = pull(ctx, from, o)
 	}
@@ -138,6 +143,47 @@ func openLocal(name, temporary string) (img v1.Image, dir string, err error) {
 		return nil, "", err
 	}
 	return img, dir, nil
+}
+
+// checkBlobs compares the layers and the configuration of an image with their digests.
+func checkBlobs(ctx context.Context, img v1.Image) error {
+	m, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	if err := checkBlob(m.Config.Digest, bytes.NewReader(config)); err != nil {
+		return err
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	for _, l := range layers {
+		digest, err := l.Digest()
+		if err != nil {
+			return err
+		}
+		blob, err := l.Compressed()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(checkBlob(digest, ctxio.Reader(ctx, blob)), blob.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkBlob(want v1.Hash, blob io.Reader) error {
+	got, _, err := v1.SHA256(blob)
+	if err == nil && got != want {
+		err = fmt.Errorf("the blob %s is damaged: its content has the digest %s. Copy the image again", want, got)
+	}
+	return err
 }
 
 func exists(name string) bool {

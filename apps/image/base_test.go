@@ -197,6 +197,33 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// A base image with a damaged layer is refused.
+func TestBaseDamaged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "layout")
+	img := small(t)
+	if err := img.WriteLayout(dir, "localhost/x:v1"); err != nil {
+		t.Fatal(err)
+	}
+	base, err := OpenBase(t.Context(), dir, RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := base.Close(); err != nil {
+		t.Fatal(err)
+	}
+	blob := filepath.Join(dir, "blobs/sha256", strings.TrimPrefix(layersOf(t, img)[1], "sha256:"))
+	data, err := os.ReadFile(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	put(t, blob, string(data))
+	_, err = OpenBase(t.Context(), dir, RegistryOptions{})
+	if err == nil || !strings.Contains(err.Error(), "is damaged: its content has the digest") {
+		t.Errorf("%v", err)
+	}
+}
+
 // Links in a base image are followed as in the root of the image, and circles end.
 func TestBaseLinks(t *testing.T) {
 	b := &Base{files: map[string]string{"lib": "usr/lib", "lib64": "/usr/lib64", "usr/lib64": "lib", "usr/lib/x.so": "",

@@ -371,7 +371,7 @@ func (o *Options) config(machine string) v1.ConfigFile {
 // `docker load` under a name, for example localhost/greet:v1. The bill of materials is written beside the file: for
 // greet.tar, greet.cdx.json.
 func (img *Image) WriteArchive(file, name string) error {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".image-*")
@@ -392,7 +392,7 @@ func (img *Image) WriteArchive(file, name string) error {
 // WriteLayout writes the image as the folder of an OCI layout. The bill of materials is written beside the folder.
 // An existing folder has to be empty, or an OCI layout, whose index then names only this image.
 func (img *Image) WriteLayout(dir, name string) error {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return err
 	}
 	if err := ociimage.WriteLayout(dir, img.image, name); err != nil {
@@ -401,8 +401,8 @@ func (img *Image) WriteLayout(dir, name string) error {
 	return img.writeSBOM(filepath.Clean(dir))
 }
 
-// checkName refuses a name that podman and docker would refuse.
-func checkName(text string) error {
+// CheckName refuses a name of an image that podman and docker would refuse.
+func CheckName(text string) error {
 	if _, err := name.NewTag(text, name.StrictValidation); err != nil {
 		return fmt.Errorf("%s: %q is no name of an image (%w): take a name such as localhost/greet:v1", FlagReference,
 			text, err)

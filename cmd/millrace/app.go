@@ -25,6 +25,8 @@ var appSteps = []func(*pflag.FlagSet) appStep{
 // appStep is a command of app.
 type appStep struct {
 	name, short string
+	flags       []string // of the command, which need the command
+	takesArgs   bool     // the command takes the arguments behind --
 	// run runs the command, and returns what --json prints, or nil.
 	run func(*appCall) (any, error)
 }
@@ -52,6 +54,15 @@ func (c *appCall) application() (*apps.App, error) {
 		c.app = app
 	}
 	return c.app, nil
+}
+
+// use returns the application, which no init replaces until release is called.
+func (c *appCall) use() (app *apps.App, release func(), err error) {
+	if app, err = c.application(); err != nil {
+		return nil, nil, err
+	}
+	release, err = app.Use(c.options.Dir)
+	return app, release, err
 }
 
 // print writes a line, unless --json is given.
@@ -86,11 +97,18 @@ func appCommand() *cobra.Command {
 	}
 	flags := c.Flags()
 	var steps []appStep
+	known := map[string]bool{}
 	for _, add := range appSteps {
-		steps = append(steps, add(flags))
+		step := add(flags)
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !known[f.Name] {
+				known[f.Name], step.flags = true, append(step.flags, f.Name)
+			}
+		})
+		steps = append(steps, step)
 	}
-	c.Long = `Clone, run, pack and publish an application from a Git repository. COMMAND is one or more of the commands below, which run in
-this order:
+	c.Long = `Clone, run, pack and publish an application from a Git repository. COMMAND is one or more of the
+commands below, which run in this order:
 
 ` + appStepList(steps) + `
 REPO is https://HOST/PATH, ssh://USER@HOST/PATH, USER@HOST:PATH, file:///PATH, or a folder, which is used in place. @
@@ -115,6 +133,9 @@ and --add-ssh-key; the host must be in the known hosts.`
 		args, behind := atDash(c, args)
 		wanted, err := appWanted(steps, args)
 		if err != nil {
+			return err
+		}
+		if err := appIgnored(c.Flags(), steps, wanted, behind); err != nil {
 			return err
 		}
 		if *config == "" {
@@ -177,6 +198,22 @@ func appWanted(steps []appStep, args []string) (wanted []appStep, err error) {
 		}
 	}
 	return wanted, nil
+}
+
+// appIgnored refuses flags and arguments that none of the wanted steps reads.
+func appIgnored(flags *pflag.FlagSet, steps, wanted []appStep, behind []string) (err error) {
+	takesArgs := func(s appStep) bool { return s.takesArgs }
+	if len(behind) > 0 && !slices.ContainsFunc(wanted, takesArgs) {
+		return usagef("%q behind -- is for the command %s: add the command, or leave the argument out", behind[0],
+			steps[slices.IndexFunc(steps, takesArgs)].name)
+	}
+	flags.Visit(func(f *pflag.Flag) {
+		has := func(s appStep) bool { return slices.Contains(s.flags, f.Name) }
+		if i := slices.IndexFunc(steps, has); i >= 0 && !slices.ContainsFunc(wanted, has) && err == nil {
+			err = usagef("--%s: is for the command %s: add the command, or leave the flag out", f.Name, steps[i].name)
+		}
+	})
+	return err
 }
 
 // appFetchFlags adds the flags of the repository. The function that it returns reads them, and removes the variables

@@ -36,6 +36,9 @@ func appPackage(flags *pflag.FlagSet) appStep {
 		run: func(c *appCall) (any, error) { return p.run(c) }}
 }
 
+// publishFlags are the flags of package that publish reads, too.
+var publishFlags = []string{"out", "image", "registry-user", "registry-password", "registry-ca", "registry-plain-http"}
+
 // appPackaging are the flags of package alone.
 type appPackaging struct {
 	environment, python, base string
@@ -54,11 +57,7 @@ type appPackageResult struct {
 }
 
 func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
-	app, err := c.application()
-	if err != nil {
-		return nil, err
-	}
-	release, err := app.Use(c.options.Dir)
+	app, release, err := c.use()
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +66,20 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	name := c.imageName()
+	if name == "" {
+		name = "localhost/" + strings.ToLower(app.Name) + ":latest"
+	}
+	if err := image.CheckName(name); err != nil {
+		return nil, err
+	}
 	output, layout, err := c.imageFile(app)
 	if err != nil {
 		return nil, err
 	}
-	o.Exclude = excluded(app.Root, output, p.exclude)
+	if o.Exclude, err = excluded(app.Root, output, p.exclude); err != nil {
+		return nil, usagef("--exclude: %w", err)
+	}
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	o.Progress = packageProgress(bar)
@@ -88,10 +96,6 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 		return nil, err
 	}
 	defer func() { _ = img.Close() }()
-	name := c.imageName()
-	if name == "" {
-		name = "localhost/" + strings.ToLower(app.Name) + ":latest"
-	}
 	write := img.WriteArchive
 	if layout {
 		write = img.WriteLayout
@@ -120,7 +124,7 @@ func (p *appPackaging) options(app *apps.App) (image.Options, error) {
 	inside = filepath.ToSlash(inside)
 	o := image.Options{Application: app.Root, Environment: p.environment, Python: p.python, FFmpeg: p.ffmpeg,
 		Title: app.Name, Revision: app.Commit}
-	if app.Cloned() {
+	if app.Cloned() && app.Source.Kind != source.File { // a path of this machine says nothing elsewhere
 		o.Source = app.Source.Address()
 	}
 	python := true
@@ -167,22 +171,26 @@ func hasPython(file string) (bool, error) {
 	return false, nil
 }
 
-// excluded leaves the folder of clones, the image itself, and more paths out of an image.
-func excluded(root, output string, more []string) func(name string) bool {
-	also := map[string]bool{}
-	for _, name := range more {
-		also[path.Clean(filepath.ToSlash(name))] = true
-	}
+// excluded leaves the folder of clones, the image itself, and the paths in more out of an image. A path that the
+// application does not have is an error: a misspelled path would pack what the user wants to keep.
+func excluded(root, output string, more []string) (func(name string) bool, error) {
 	out, err := filepath.Rel(root, output)
 	if err != nil {
 		out = ""
 	}
 	out = filepath.ToSlash(out)
 	bill := strings.TrimSuffix(out, path.Ext(out)) + ".cdx.json" // as package image writes it
-	return func(name string) bool {
-		name = strings.TrimSuffix(name, "/")
-		return also[name] || name == apps.Folder || name == out || name == out+".cdx.json" || name == bill
+	left := map[string]bool{apps.Folder: true, out: true, out + ".cdx.json": true, bill: true}
+	for _, name := range more {
+		if !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("%q is no path within %s", name, root)
+		}
+		if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
+			return nil, err
+		}
+		left[filepath.ToSlash(filepath.Clean(name))] = true
 	}
+	return func(name string) bool { return left[strings.TrimSuffix(name, "/")] }, nil
 }
 
 // imageFile returns the absolute path of the image that package writes and publish reads.
@@ -197,6 +205,9 @@ func (c *appCall) imageFile(app *apps.App) (file string, layout bool, err error)
 	layout = strings.HasSuffix(file, "/")
 	if st, err := os.Stat(file); err == nil && st.IsDir() && !layout {
 		return "", false, usagef("--out: %s is a folder: write %s/ for an OCI layout", file, file)
+	}
+	if st, err := os.Stat(filepath.Dir(filepath.Clean(file))); err != nil || !st.IsDir() {
+		return "", false, usagef("--out: there is no folder %s for the image", filepath.Dir(filepath.Clean(file)))
 	}
 	file, err = filepath.Abs(file)
 	return file, layout, err
@@ -247,7 +258,7 @@ func (c *appCall) takePassword() error {
 
 // appPublish pushes the image that package has written.
 func appPublish(*pflag.FlagSet) appStep {
-	step := appStep{name: "publish", short: "push the image of package to a registry"}
+	step := appStep{name: "publish", short: "push the image of package to a registry", flags: publishFlags}
 	step.run = func(c *appCall) (any, error) {
 		reference := c.imageName()
 		if reference == "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -33,6 +34,10 @@ func TestAppPackage(t *testing.T) {
 	if _, stderr, code := executed(t, append(args, "init", "publish")...); code != 1 ||
 		!strings.Contains(stderr, "there is no image "+filepath.Join(dir, "app.tar")+": add the command package") {
 		t.Errorf("publish without an image: %d %s", code, stderr)
+	}
+	if _, stderr, code := executed(t, append(args, "package", "--out", "no/x.tar")...); code != exitUsage ||
+		!strings.Contains(stderr, "--out: there is no folder no for the image") {
+		t.Errorf("a missing folder: %d %s", code, stderr)
 	}
 	out, stderr, code := executed(t, append(args, "package", "publish")...)
 	if code != 0 {
@@ -87,7 +92,20 @@ func TestAppPackageOptions(t *testing.T) {
 			t.Errorf("%s with an environment: %q %v", config, o.Python, err)
 		}
 	}
-	leave := excluded("/srv/app", "/srv/app/out/app.tar", []string{"./data/", "a.bin"})
+	root := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "data"), 0o700),
+		os.WriteFile(filepath.Join(root, "a.bin"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"date", "../x", "/etc"} {
+		if _, err := excluded(root, filepath.Join(root, "app.tar"), []string{name}); err == nil {
+			t.Errorf("the path %s was accepted", name)
+		}
+	}
+	leave, err := excluded(root, filepath.Join(root, "out/app.tar"), []string{"./data/", "a.bin"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]bool{
 		".repo/": true, "data/": true, "a.bin": true, "data.txt": false, "out/app.tar": true, "out/app.cdx.json": true,
 		"out/": false, "app.tar": false, "millrace.yaml": false,

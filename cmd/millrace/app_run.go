@@ -13,12 +13,8 @@ import (
 // appRun serves the application.
 func appRun(*pflag.FlagSet) appStep {
 	return appStep{name: "run", short: "serve the application; what follows on -- are flags of the server",
-		run: func(c *appCall) (any, error) {
-			app, err := c.application()
-			if err != nil {
-				return nil, err
-			}
-			release, err := app.Use(c.options.Dir)
+		takesArgs: true, run: func(c *appCall) (any, error) {
+			app, release, err := c.use()
 			if err != nil {
 				return nil, err
 			}

@@ -287,7 +287,7 @@ func WriteLayout(dir string, img v1.Image, name string) error {
 	if _, err := os.Lstat(filepath.Join(dir, "oci-layout")); len(list) > 0 && err != nil {
 		return fmt.Errorf("%s is not empty and no OCI layout: name an empty folder, or one that does not exist", dir)
 	}
-	// The index is last, so that it names only blobs that are complete.
+	// The index is written last: the index names complete blobs only.
 	index := t["index.json"]
 	delete(t, "index.json")
 	if err := t.folder(dir, func(name string) bool { return strings.HasPrefix(name, "blobs/") }); err != nil {

@@ -356,13 +356,16 @@ func (g *servers) set(s *server, why error) {
 // replace asks for another worker in place of s.
 func (g *servers) replace(s *server, why error) {
 	g.mu.Lock()
-	if _, has := g.down[s]; has {
+	late := g.down[s] != nil // nil = ready meanwhile, or removed
+	if late {
 		g.unfit[s] = why
 		g.report()
-		s.log.Error("the container of a model is replaced", "model", s.name, "error", why)
 	}
 	g.mu.Unlock()
-	s.env.Replace(why)
+	if late {
+		s.log.Error("the container of a model is replaced", "model", s.name, "error", why)
+		s.env.Replace(why)
+	}
 }
 
 // awaited returns a channel that is closed at the next change, or nil unless s is not ready and another instance is.
