@@ -27,7 +27,7 @@ type interpreter struct {
 	at      string // path in the image
 }
 
-// omitted are the parts of the standard library that no service needs, and those that belong to this machine.
+// omitted are parts of the standard library: parts without a use for a service, and parts of this machine.
 var omitted = regexp.MustCompile(`^(test|idlelib|tkinter|turtledemo|ensurepip|config-.*|site-packages|` +
 	`dist-packages|lib-dynload/_tkinter.*)$`)
 
@@ -251,8 +251,8 @@ func orFalse(text string) string {
 	return "false"
 }
 
-// made are the files that the makers of environments write for this machine, those written anew here, and the settings
-// of installers, which may have passwords of package indexes.
+// made are files of an environment for this machine, files that the image gets anew, and settings of installers:
+// they may have passwords of package indexes.
 var made = regexp.MustCompile(`^(pyvenv\.cfg|pip\.conf|uv\.toml|lib64|include|\..*|CACHEDIR\.TAG|bin/(python[0-9.]*|` +
 	`[aA]ctivate.*|deactivate.*|pydoc\.bat))$`)
 

@@ -183,7 +183,7 @@ func appFileNames() (names []string) {
 	return names
 }
 
-// appWanted returns the steps that args name, in the order in which they run.
+// appWanted returns the steps named by args, in the order of steps.
 func appWanted(steps []appStep, args []string) (wanted []appStep, err error) {
 	var names []string
 	for _, s := range steps {
@@ -216,8 +216,8 @@ func appIgnored(flags *pflag.FlagSet, steps, wanted []appStep, behind []string) 
 	return err
 }
 
-// appFetchFlags adds the flags of the repository. The function that it returns reads them, and removes the variables
-// with secrets from the environment.
+// appFetchFlags adds the flags of the repository. The returned function reads the flags, and removes the variables with
+// secrets from the environment.
 func appFetchFlags(flags *pflag.FlagSet) func() (apps.Options, error) {
 	keyFiles := flags.StringArray("ssh-key", nil, "file with a private key for SSH; may be repeated")
 	keys := flags.StringArray("add-ssh-key", nil,
