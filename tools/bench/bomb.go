@@ -23,9 +23,21 @@ const (
 	bombRate    = 30 // frames per second of the stream beside the attackers
 )
 
-// bomb measures the remaining rate of a stream of pictures beside attackers. The attackers send the pictures with the
-// longest decoding time within the bounds, each as soon as the last is answered, to a model with one worker. The
-// attackers have one core.
+// bombs are the pictures of the attackers, and the least rate of the stream beside the attackers, as a part of the rate
+// without attackers. The first two have the longest decoding time within the bounds. The last is below the cost from
+// which a picture is decoded outside the workers, so that only the share of an account in a batch holds it back.
+var bombs = []struct {
+	picture string
+	clients int
+	kept    float64
+}{
+	{"PNG of 4096x4096", bombClients, 0.9},
+	{"JPEG of 8192x8192, 100 scans", bombClients, 0.9},
+	{"JPEG of 1920x1080", 4 * bombClients, 0.5},
+}
+
+// bomb measures the remaining rate of a stream of pictures beside attackers. The attackers send their pictures, each as
+// soon as the last is answered, to a model with one worker. The attackers have one core.
 func bomb(b *bench) error {
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
@@ -59,14 +71,15 @@ func bomb(b *bench) error {
 		Duration: length, Warmup: length / 6, Grace: 10 * time.Second,
 		Options: map[string]string{"policy": "latest"}, Header: map[string]string{"X-Forwarded-For": "192.0.2.1"},
 	}
-	for _, name := range []string{"PNG of 4096x4096", "JPEG of 8192x8192, 100 scans", "JPEG of 1920x1080"} {
+	for _, of := range bombs {
+		name := of.picture
 		attack := load.Config{
-			URL: stream.URL, Protocol: load.RESTProtocol, Model: "find", Streams: bombClients, Window: 1,
+			URL: stream.URL, Protocol: load.RESTProtocol, Model: "find", Streams: of.clients, Window: 1,
 			File: filepath.Join(dir, name), Duration: length + length/3, Grace: 30 * time.Second,
 			Header: map[string]string{"X-Forwarded-For": "192.0.2.2"},
 		}
 		var alone, beside, ratios []float64
-		var bombs uint64
+		var answered uint64
 		for range max(b.rounds/3, 1) {
 			b.step(".")
 			without, err := good.load(stream)
@@ -77,7 +90,7 @@ func bomb(b *bench) error {
 			go func() { // ends with the load
 				r, err := bad.load(attack)
 				if err == nil {
-					bombs += r[0].Answered
+					answered += r[0].Answered
 					if r[0].Answered == 0 {
 						err = fmt.Errorf("%s: no picture was answered: %v %v %v", name, r[0].Errors, r[0].Drops,
 							r[0].Lost)
@@ -93,11 +106,10 @@ func bomb(b *bench) error {
 			alone, beside = append(alone, without[0].FPS), append(beside, with[0].FPS)
 			ratios = append(ratios, with[0].FPS/without[0].FPS)
 		}
-		row := Row{Name: fmt.Sprintf("stream beside %d clients with a %s", bombClients, name), Unit: "frames/s",
-			Bare: median(alone), Millrace: median(beside), Ratio: median(ratios), Limit: ">= 0.9"}
-		row.Met = row.Ratio >= 0.9
-		b.add(row)
-		b.add(Row{Name: "pictures of theirs that were answered", Unit: "a round", Millrace: float64(bombs) /
+		row := Row{Name: fmt.Sprintf("stream beside %d clients with a %s", of.clients, name), Unit: "frames/s",
+			Bare: median(alone), Millrace: median(beside), Ratio: median(ratios)}
+		b.add(row.atLeast(of.kept))
+		b.add(Row{Name: "pictures of theirs that were answered", Unit: "a round", Millrace: float64(answered) /
 			float64(len(ratios))})
 	}
 	return t.end()
