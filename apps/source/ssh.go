@@ -23,6 +23,7 @@ import (
 // sshUpload is a run of git-upload-pack over SSH.
 type sshUpload struct {
 	conn   *ssh.Client
+	run    *ssh.Session
 	in     io.WriteCloser
 	out    io.Reader
 	said   said
@@ -86,6 +87,7 @@ func (u *sshUpload) start(path string) error {
 	if err != nil {
 		return err
 	}
+	u.run = run
 	if u.in, err = run.StdinPipe(); err != nil {
 		return err
 	}
@@ -127,7 +129,8 @@ func (u *sshUpload) UploadPack(_ context.Context, req *packp.UploadPackRequest) 
 	if _, err := u.in.Write(b.Bytes()); err != nil {
 		return nil, err
 	}
-	if err := u.in.Close(); err != nil {
+	// io.EOF: the server has sent the pack and closed the channel already.
+	if err := u.in.Close(); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	resp := packp.NewUploadPackResponse(req)
@@ -143,12 +146,20 @@ func (u *sshUpload) Close() (err error) {
 	return err
 }
 
-// explain adds what the server said to an error.
+// explain adds what the server said to an error, and the exit status of git-upload-pack.
 func (u *sshUpload) explain(err error) error {
+	// Both may arrive after the end of the standard output.
+	timer := time.AfterFunc(5*time.Second, func() { _ = u.Close() })
+	exit := u.run.Wait()
+	timer.Stop()
 	_ = u.Close()
 	if text := u.said.text(); text != "" {
 		return fmt.Errorf("the server said: %s. Compare the path, and ask whether this key may read the repository",
 			text)
+	}
+	var status *ssh.ExitError
+	if errors.As(exit, &status) {
+		return fmt.Errorf("git-upload-pack on the server: %w", status)
 	}
 	return fmt.Errorf("the server ended the connection: %w", err)
 }
