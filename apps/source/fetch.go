@@ -22,12 +22,15 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"millrace/internal/outbound"
 )
 
 // Result is what Fetch wrote.
 type Result struct {
 	Commit     string      `json:"commit"`        // 40 digits
 	Ref        string      `json:"ref,omitempty"` // full name of the branch or tag
+	Tip        string      `json:"-"`             // what Resolve returns for this state
 	Files      int         `json:"files"`         // also of submodules
 	Bytes      int64       `json:"bytes"`         // of the files
 	LFS        []string    `json:"lfs,omitempty"` // files that are pointers of Git LFS, whose content is missing
@@ -70,9 +73,58 @@ func tooLarge(limit int64, what string) error {
 // fetcher is a call of Fetch.
 type fetcher struct {
 	Options
-	net      network
+	net      outbound.Rule
 	received int64 // bytes of packs
 	result   Result
+}
+
+// allowPrivate ends errors of private addresses.
+const allowPrivate = "to which the repository leads: --allow-private allows it"
+
+// Resolve returns the commit of the repository s that Fetch would clone, with 40 digits, or of an annotated tag the
+// tag. Resolve reads the references only.
+func Resolve(ctx context.Context, s Source, o Options) (string, error) {
+	o = o.withDefaults()
+	if s.Kind == Folder {
+		return "", errors.New("a folder has no commit")
+	}
+	if s.IsCommit() {
+		return s.Ref, nil
+	}
+	f := &fetcher{Options: o}
+	ctx, cancel := f.begin(ctx, s)
+	defer cancel()
+	want, err := f.resolve(ctx, s)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return "", fmt.Errorf("%s: %w", s.Address(), err)
+	}
+	return want.hash.String(), nil
+}
+
+func (f *fetcher) resolve(ctx context.Context, s Source) (target, error) {
+	p, err := f.open(ctx, s)
+	if err != nil {
+		return target{}, err
+	}
+	defer func() { _ = p.close() }()
+	refs, err := p.references(ctx)
+	if err != nil {
+		return target{}, err
+	}
+	return refs.resolve(s.Ref)
+}
+
+// begin sets the limits of the fetcher.
+func (f *fetcher) begin(ctx context.Context, s Source) (context.Context, context.CancelFunc) {
+	f.net.Private, f.net.Idle, f.net.Hint = f.AllowPrivate, f.Idle, allowPrivate
+	if s.Kind != File {
+		f.net.Named = []string{outbound.HostPort(s.url)}
+	}
+	limit := fmt.Errorf("fetching has taken longer than %s: --timeout allows more", f.Timeout)
+	return context.WithTimeoutCause(ctx, f.Timeout, limit)
 }
 
 // Fetch clones the repository s into the folder dir, which must not exist: a single commit, with its submodules.
@@ -82,14 +134,9 @@ func Fetch(ctx context.Context, s Source, dir string, o Options) (*Result, error
 	if s.Kind == Folder {
 		return nil, errors.New("a folder is used in place, and is not fetched")
 	}
-	limit := fmt.Errorf("fetching has taken longer than %s: --timeout allows more", o.Timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, limit)
-	defer cancel()
 	f := &fetcher{Options: o}
-	f.net.private = o.AllowPrivate
-	if s.Kind != File {
-		f.net.named = hostPort(s.url)
-	}
+	ctx, cancel := f.begin(ctx, s)
+	defer cancel()
 	err := f.clone(ctx, s, dir, filepath.Join(dir, ".git"), "", plumbing.ZeroHash, 0)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -167,7 +214,7 @@ func (f *fetcher) clone(ctx context.Context, s Source, dir, gitDir, at string, c
 		return err
 	}
 	if at == "" {
-		f.result.Commit, f.result.Ref = found.Hash.String(), want.name
+		f.result.Commit, f.result.Ref, f.result.Tip = found.Hash.String(), want.name, want.hash.String()
 	}
 	return f.modules(ctx, s, files, dir, gitDir, at, depth)
 }
@@ -410,7 +457,7 @@ func (f *fetcher) module(ctx context.Context, parent Source, m *gitconfig.Submod
 	f.result.Submodules = append(f.result.Submodules,
 		Submodule{Path: at, Address: s.Address(), Commit: commit.String()})
 	o := f.Options
-	if s.Kind == HTTP && s.url.Scheme == "http" && !f.net.trusts(hostPort(s.url)) && !o.AllowHTTP {
+	if s.Kind == HTTP && s.url.Scheme == "http" && !f.net.Trusts(outbound.HostPort(s.url)) && !o.AllowHTTP {
 		return errors.New("http:// is not encrypted: --allow-http allows it")
 	}
 	return f.clone(ctx, s, filepath.Join(dir, filepath.FromSlash(m.Path)),

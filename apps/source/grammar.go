@@ -13,6 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"millrace/internal/outbound"
 )
 
 // Kind is the way to a repository.
@@ -275,6 +279,17 @@ func (s Source) nameOf() (string, error) {
 		return "", fmt.Errorf("%s: the last element of the path is not the name of a repository", Mask(s.Repo))
 	}
 	return name, nil
+}
+
+// IsCommit reports whether the reference is a commit with all digits, which names the same files for ever.
+func (s Source) IsCommit() bool { return len(s.Ref) == fullSHA && plumbing.IsHash(s.Ref) }
+
+// Host returns the host of HTTP, as HOST:PORT and as HOST, "" for others.
+func (s Source) Host() (hostPort, host string) {
+	if s.Kind != HTTP {
+		return "", ""
+	}
+	return outbound.HostPort(s.url), s.url.Hostname()
 }
 
 // Path returns the path on this machine of a Folder or File, "" for others.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,6 +37,9 @@ type Options struct {
 	AllowHTTP    bool // also without encryption to other machines
 	AllowPrivate bool // a remote repository may lead to files and private addresses: submodules, redirects
 
+	CA *x509.CertPool // authorities of servers over https; nil = those of the system
+
+	Idle    time.Duration // a connection that carries no byte for this time ends; 0 = never
 	Timeout time.Duration // for everything; 0 = DefaultTimeout
 	MaxSize int64         // bytes received, and bytes in the folder; 0 = DefaultMaxSize
 

@@ -2,17 +2,15 @@ package source
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 	"unicode"
 
@@ -23,7 +21,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
-	"millrace/internal/video"
+	"millrace/internal/outbound"
 )
 
 // peer is an open repository.
@@ -107,92 +105,14 @@ func (s *session) pack(ctx context.Context, wants []plumbing.Hash, depth int) (i
 
 func (s *session) close() error { return s.upload.Close() }
 
-// network opens connections under the rule of addresses: the host that the user named may have any address, others must
-// have public addresses.
-type network struct {
-	named   string // HOST:PORT of the repository that the user named, "" for a file
-	private bool   // private addresses are allowed everywhere
-
-	mu      sync.Mutex
-	proxies map[string]bool // HOST:PORT
-}
-
-// isNamed reports whether the user named the host. Only such a host gets the token.
-func (n *network) isNamed(host string) bool { return n.named != "" && strings.EqualFold(n.named, host) }
-
-func (n *network) trusts(host string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.private || n.isNamed(host) || n.proxies[host]
-}
-
-func (n *network) addProxy(host string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.proxies == nil {
-		n.proxies = map[string]bool{}
-	}
-	n.proxies[host] = true
-}
-
-// errPrivate says how private addresses are allowed.
-type errPrivate struct{ err error }
-
-func (e errPrivate) Error() string {
-	return e.err.Error() + ", to which the repository leads: --allow-private allows it"
-}
-
-func (n *network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: 30 * time.Second}
-	if !n.trusts(address) {
-		d.Control = func(_, address string, _ syscall.RawConn) error {
-			at, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			if err := video.CheckPublic(at.Addr()); err != nil {
-				return errPrivate{err}
-			}
-			return nil
-		}
-	}
-	return d.DialContext(ctx, kind, address)
-}
-
-// hostPort returns the host of u with its port.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80", "ssh": "22"}[u.Scheme]
-	}
-	return net.JoinHostPort(u.Hostname(), port)
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback()
-}
-
 // openHTTP opens a repository over HTTP. The token is sent to a trusted host only.
-func openHTTP(s Source, o Options, n *network) (peer, error) {
-	if s.url.Scheme == "http" && !o.AllowHTTP && !isLoopback(s.url.Hostname()) {
+func openHTTP(s Source, o Options, n *outbound.Rule) (peer, error) {
+	if s.url.Scheme == "http" && !o.AllowHTTP && !outbound.IsLoopback(s.url.Hostname()) {
 		return nil, errors.New("http:// is not encrypted: write https://, or allow this by --allow-http")
 	}
-	proxy := func(req *http.Request) (*url.URL, error) {
-		if !n.trusts(hostPort(req.URL)) {
-			return nil, nil // a proxy would lead to private addresses
-		}
-		u, err := http.ProxyFromEnvironment(req)
-		if u != nil {
-			n.addProxy(hostPort(u))
-		}
-		return u, err
-	}
 	client := &http.Client{
-		Transport: bounded{&http.Transport{Proxy: proxy, DialContext: n.dial, ForceAttemptHTTP2: true,
+		Transport: bounded{&http.Transport{Proxy: n.Proxy, DialContext: n.Dial, ForceAttemptHTTP2: true,
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.CA},
 			TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: 2 * time.Minute, DisableKeepAlives: true}},
 	}
 	port := 0
@@ -205,7 +125,7 @@ func openHTTP(s Source, o Options, n *network) (peer, error) {
 	}
 	at := &transport.Endpoint{Protocol: s.url.Scheme, Host: host, Port: port, Path: s.url.EscapedPath()}
 	var auth transport.AuthMethod
-	if o.Token != "" && n.isNamed(hostPort(s.url)) {
+	if o.Token != "" && n.IsNamed(outbound.HostPort(s.url)) {
 		user := s.url.User.Username()
 		if user == "" {
 			user = "git" // servers with tokens take any name

@@ -18,6 +18,8 @@ import (
 	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"millrace/internal/outbound"
 )
 
 // sshUpload is a run of git-upload-pack over SSH.
@@ -32,8 +34,8 @@ type sshUpload struct {
 }
 
 // openSSH opens a repository over SSH. The host's key must be known.
-func openSSH(ctx context.Context, s Source, o Options, n *network) (peer, error) {
-	at := hostPort(s.url)
+func openSSH(ctx context.Context, s Source, o Options, n *outbound.Rule) (peer, error) {
+	at := outbound.HostPort(s.url)
 	name := s.url.User.Username()
 	if name == "" {
 		u, err := user.Current()
@@ -51,7 +53,7 @@ func openSSH(ctx context.Context, s Source, o Options, n *network) (peer, error)
 		return nil, err
 	}
 	defer end()
-	c, err := n.dial(ctx, "tcp", at)
+	c, err := n.Dial(ctx, "tcp", at)
 	if err != nil {
 		return nil, err
 	}
