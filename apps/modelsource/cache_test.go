@@ -1,0 +1,201 @@
+package modelsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// childFetches is the variable that makes the test program fetch the address and die.
+const childFetches = "MODELSOURCE_TEST_FETCH"
+
+func TestMain(m *testing.M) {
+	if at := os.Getenv(childFetches); at != "" {
+		fetchInChild(at)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fetchInChild fetches ADDRESS of CACHE|CA|ADDRESS and prints the content.
+func fetchInChild(text string) {
+	at := strings.SplitN(text, "|", 3)
+	c, err := Open(Options{Dir: at[0], CA: at[1]})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	u, err := c.Parse(at[2])
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := c.Get(context.Background(), u)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	local, _, err := s.Place("x")
+	b, readErr := os.ReadFile(local)
+	fmt.Printf("%s %v", b, errors.Join(err, readErr, c.Close()))
+}
+
+func inChild(t *testing.T, o Options, address string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childFetches+"="+o.Dir+"|"+o.CA+"|"+address)
+	return cmd
+}
+
+// Several processes that fetch the same source at once send one request, and all get the files.
+func TestProcessesShare(t *testing.T) {
+	w := newWeb(t)
+	address := w.put("model.onnx", []byte("weights"))
+	o := Options{Dir: filepath.Join(t.TempDir(), "cache"), CA: w.ca}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			out, err := inChild(t, o, address).CombinedOutput()
+			if err != nil || string(out) != "weights <nil>" {
+				t.Errorf("%s, %v", out, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := w.gets.Load(); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+	if left, err := os.ReadDir(filepath.Join(o.Dir, useDir)); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// What a process leaves that was killed during a fetch, and during the use of files, does not disturb the next process.
+func TestKilled(t *testing.T) {
+	w := newWeb(t)
+	data := strings.Repeat("weights", 100_000)
+	address := w.put("model.onnx", []byte(data))
+	o := Options{Dir: filepath.Join(t.TempDir(), "cache"), CA: w.ca}
+	half, release := make(chan struct{}), make(chan struct{})
+	w.answer(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		_, _ = rw.Write([]byte(data[:len(data)/2]))
+		rw.(http.Flusher).Flush()
+		close(half)
+		<-release
+	})
+	child := inChild(t, o, address)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-half
+	if err := child.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // ended by the signal
+	close(release)
+	stray := filepath.Join(o.Dir, useDir, "123")
+	if err := os.MkdirAll(filepath.Join(stray, "a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.answer(nil)
+	c := open(t, o)
+	if got, _ := text(t, c, address); got != data {
+		t.Errorf("%d bytes", len(got))
+	}
+	if _, err := os.Stat(stray); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of a killed process: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(o.Dir, partialDir, "*")); err != nil || len(left) != 1 {
+		t.Errorf("%v are left beside a lock, %v", left, err)
+	}
+}
+
+// Damaged files of the cache are found, and fetched again.
+func TestDamaged(t *testing.T) {
+	w := newWeb(t)
+	address := w.put("model.onnx", []byte("weights"))
+	for name, damage := range map[string]func(file string) error{
+		"content": func(file string) error { return os.WriteFile(file, []byte("Weights"), 0o600) },
+		"size":    func(file string) error { return os.Truncate(file, 3) },
+		"gone":    os.Remove,
+		"manifest": func(file string) error {
+			return os.WriteFile(filepath.Join(filepath.Dir(file), "..", manifestFile), []byte("[]"), 0o600)
+		},
+		"half a manifest": func(file string) error {
+			return os.Truncate(filepath.Join(filepath.Dir(file), "..", manifestFile), 5)
+		},
+	} {
+		o := Options{Dir: filepath.Join(t.TempDir(), "cache"), CA: w.ca}
+		_, s := text(t, open(t, o), address)
+		s.Release()
+		file := filepath.Join(s.dir, "model.onnx")
+		if err := errors.Join(os.Chmod(file, 0o600), damage(file)); err != nil {
+			t.Fatal(err)
+		}
+		before := w.gets.Load()
+		if got, _ := text(t, open(t, o), address); got != "weights" || w.gets.Load() != before+1 {
+			t.Errorf("%s: %q after %d requests", name, got, w.gets.Load()-before)
+		}
+	}
+}
+
+// At the limit the files used longest ago are removed, and never files in use. A full cache is an error that names the
+// setting, and what is in use stays readable.
+func TestFull(t *testing.T) {
+	w := newWeb(t)
+	c := open(t, Options{CA: w.ca, Size: 250})
+	var addresses []string
+	for i := range 4 {
+		addresses = append(addresses, w.put(fmt.Sprintf("m%d.onnx", i), []byte(strings.Repeat(fmt.Sprint(i), 100))))
+	}
+	get := func(i int) *Source {
+		s, err := c.Get(t.Context(), parse(t, c, addresses[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	has := func(i int) bool {
+		u := parse(t, c, addresses[i])
+		s, err := c.cached(u, keyOf(u, httpOrigin{c}), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != nil {
+			s.Release()
+		}
+		return s != nil
+	}
+	first := get(0)
+	get(1).Release()
+	get(2).Release() // 1 is removed: 0 is in use
+	if has(1) {
+		t.Error("the files used longest ago are there")
+	}
+	second := get(2)
+	if !has(0) || !has(2) {
+		t.Error("files in use are gone")
+	}
+	refuses(t, c, addresses[3], "is full", "2 models and repositories", "model_sources.cache_size allows more")
+	local, _, err := first.Place("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Release()
+	get(3).Release()
+	if b, err := os.ReadFile(local); err != nil || len(b) != 100 {
+		t.Errorf("a placed file after the removal from the cache: %d bytes, %v", len(b), err)
+	}
+	second.Release()
+}

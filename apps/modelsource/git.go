@@ -1,0 +1,103 @@
+package modelsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"millrace/apps/source"
+	"millrace/internal/modelurl"
+)
+
+// gitOrigin fetches a commit of a repository.
+type gitOrigin struct {
+	c    *Cache
+	keys []source.Key
+}
+
+var _ origin = (*gitOrigin)(nil)
+
+func (c *Cache) openGit() (origin, error) {
+	g := &gitOrigin{c: c}
+	if c.o.SSHKey != "" {
+		k, err := source.ReadKey(c.o.SSHKey)
+		if err != nil {
+			return nil, fmt.Errorf("model_sources.ssh_key: %w", err)
+		}
+		g.keys = append(g.keys, k)
+	}
+	return g, nil
+}
+
+func (g *gitOrigin) parse(u modelurl.URL) (source.Source, error) {
+	s, err := source.Parse(u.Base)
+	if err == nil && s.Kind == source.Folder {
+		err = errors.New("is no address of a repository")
+	}
+	return s, err
+}
+
+func (g *gitOrigin) check(u modelurl.URL) error {
+	_, err := g.parse(u)
+	return err
+}
+
+func (g *gitOrigin) options(s source.Source, w *work) source.Options {
+	o := source.Options{Keys: g.keys, Agent: g.c.o.Agent, KnownHosts: g.c.o.Hosts, Token: g.c.o.GitToken,
+		AllowPrivate: g.c.o.Private, Timeout: g.c.o.Timeout, Idle: g.c.o.Idle, MaxSize: g.c.o.MaxSize, CA: g.c.pool}
+	if hostPort, host := s.Host(); host != "" {
+		if t, ok := g.c.token(hostPort, host); ok {
+			o.Token = t.Secret
+		}
+	}
+	if w != nil {
+		o.Progress = func(_ string, received int64) { w.progress(received, 0) }
+	}
+	return o
+}
+
+func (g *gitOrigin) revision(ctx context.Context, u modelurl.URL) (string, error) {
+	s, err := g.parse(u)
+	if err != nil {
+		return "", err
+	}
+	commit, err := source.Resolve(ctx, s, g.options(s, nil))
+	return commit, inSettings(err)
+}
+
+func (g *gitOrigin) fetch(ctx context.Context, u modelurl.URL, revision string, w *work) (string, error) {
+	s, err := g.parse(u)
+	if err != nil {
+		return "", err
+	}
+	r, err := source.Fetch(ctx, s, w.tree, g.options(s, w))
+	if err != nil {
+		return "", inSettings(err)
+	}
+	for _, name := range r.LFS {
+		if u.Path == "" || name == u.Path || strings.HasPrefix(name, u.Path+"/") ||
+			filepath.Dir(name) == filepath.Dir(u.Path) {
+			return "", errors.New(strings.Join(r.Notes(), ". "))
+		}
+	}
+	if s.IsCommit() {
+		return revision, nil
+	}
+	return r.Tip, nil // the branch may have moved
+}
+
+// settings are the settings for options of package source.
+var settings = strings.NewReplacer("--max-size", "model_sources.max_size", "--timeout", "model_sources.timeout",
+	"--allow-private", "model_sources.allow_private", "give another key by --ssh-key or --add-ssh-key",
+	"name another key by model_sources.ssh_key", "give --ssh-key FILE, or --add-ssh-key NAME:VARIABLE",
+	"set model_sources.ssh_key")
+
+// inSettings puts settings into an error of package source in place of options.
+func inSettings(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(settings.Replace(err.Error()))
+}
