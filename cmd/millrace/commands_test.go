@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -39,6 +40,39 @@ func TestCommandsHaveExamples(t *testing.T) {
 		if !strings.Contains(c.Example, c.CommandPath()) || c.Short == "" {
 			t.Errorf("%s: %q", c.CommandPath(), c.Example)
 		}
+	}
+}
+
+// No line of help has more than 120 columns, so that help fits in a terminal and in a manual page.
+func TestColumnsOfHelp(t *testing.T) {
+	root := newRoot()
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		var help strings.Builder
+		c.SetOut(&help)
+		c.InitDefaultHelpFlag()
+		if err := c.Help(); err != nil || !strings.Contains(help.String(), "Usage:\n  "+c.CommandPath()) {
+			t.Errorf("%s --help: %v\n%s", c.CommandPath(), err, help.String())
+		}
+		for line := range strings.Lines(help.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 120 {
+				t.Errorf("%s --help has a line of %d columns: shorten a Short, break an Example, or indent no line of a "+
+					"paragraph of Long:\n%s", c.CommandPath(), n, line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+// Filling text keeps words, paragraphs and indented lines.
+func TestFilledHelp(t *testing.T) {
+	long := strings.Repeat("word ", 40)
+	if got, want := filled("a\nb\n\n  c\n  d\n\n"+long+"\n"), "a b\n\n  c\n  d\n\n"+
+		strings.TrimSpace(strings.Repeat("word ", 20))+"\n"+strings.TrimSpace(strings.Repeat("word ", 20)); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

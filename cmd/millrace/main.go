@@ -135,5 +135,6 @@ func newRoot() *cobra.Command {
 		}
 	}
 	completeFlags(root)
+	wrapHelp(root)
 	return root
 }

@@ -55,7 +55,7 @@ func page(c *cobra.Command) string {
 	if c.Long != "" {
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n", strings.ReplaceAll(roff(c.Long), "\n\n", "\n.PP\n"))
 	}
-	if flags := c.Flags().FlagUsages(); flags != "" {
+	if flags := c.Flags().FlagUsagesWrapped(helpColumns); flags != "" {
 		fmt.Fprintf(&b, ".SH OPTIONS\n.nf\n%s.fi\n", roff(flags))
 	}
 	if c.Example != "" {

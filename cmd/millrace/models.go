@@ -213,9 +213,8 @@ func parameter(text string) any {
 
 func loadCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "load MODEL [FILE] [key=value...]",
-		Short: "Load a model of the configuration or the repository, a kind of worker, or a file, and print the " +
-			"name of its endpoint",
+		Use:   "load MODEL [FILE] [key=value...]",
+		Short: "Load a model or a file, and print the name of its endpoint",
 		Long: "Load a model of the configuration or the repository, a kind of worker, or a file, and print the " +
 			"name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server, with the files that have " +
 			"its weights, and loaded under its name without the ending, or under MODEL. Its settings are the " +

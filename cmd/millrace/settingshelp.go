@@ -11,9 +11,6 @@ import (
 	"millrace/config"
 )
 
-// helpColumns is the width of the lines of help with settings.
-const helpColumns = 100
-
 // firstSettings are the flags at the top of the help of a command with settings, each with a text of one line.
 var firstSettings = []struct{ flag, help string }{
 	{"config", "configuration file (" + config.EnvConfig + ")"},

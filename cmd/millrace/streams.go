@@ -118,7 +118,8 @@ func addStream() *cobra.Command {
 ` + sources.RequestSchemes() + `. Files, devices and programs are sources of the server's configuration only; an address
 of a private network needs the setting sources.allow_private.`,
 		Example: `  millrace streams add door rtsp://viewer:secret@192.0.2.7/live --model find --fps 10
-  millrace streams add yard https://example.com/yard.m3u8 --model find --webhook https://example.com/found --webhook-secret change-me`,
+  millrace streams add yard https://example.com/yard.m3u8 --model find \
+    --webhook https://example.com/found --webhook-secret change-me`,
 		Args: wrongUsage(cobra.ExactArgs(2)),
 	}
 	host := remoteFlags(c)

@@ -98,6 +98,7 @@ func Flags(flags *pflag.FlagSet) *Options {
 		"end the server when an instance fails, also when it could be restarted")
 	flags.BoolVar(&o.PrometheusDisabled, "prometheus-disabled", false, "no metrics")
 	flags.Float64SliceVar(&o.PrometheusBuckets, "prometheus-buckets", Buckets, "buckets of durations in seconds")
+	flags.Lookup("prometheus-buckets").DefValue = fmt.Sprint(Buckets) // with spaces, where help can break the line
 	flags.StringVar(&o.PrometheusEndpoint, "prometheus-endpoint", "/metrics", "route of the metrics")
 	flags.StringVar(&o.PrometheusPort, "prometheus-port", "",
 		"port of the metrics; default: --port, and with gRPC the one after it")
