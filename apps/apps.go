@@ -19,7 +19,30 @@ type Format struct {
 	Name string                 // such as millrace
 	File string                 // the default name of the file
 	Is   func(data []byte) bool // reports whether a file of another name has this form; nil = no file
+	// Needs returns what the application of a configuration file needs; nil for Millrace, whose files package apps
+	// must not know.
+	Needs func(file string) (*Needs, error)
 }
+
+// Needs is what an application needs before it runs, and how it is tested.
+type Needs struct {
+	Python       bool     // a model is in Python
+	Requirements []string // requirements files of pip, or a pyproject.toml: absolute paths
+	Packages     []string // requirements of pip
+	System       []string // Debian packages
+	Setup, Tests []Command
+}
+
+// Command is a program that an application wants to be run in the folder of its configuration file.
+type Command struct {
+	Name  string   // for messages
+	Args  []string // the program and its arguments; python3 is the interpreter of the environment
+	Stdin []byte
+	Read  []string // further files and folders that the program may read
+}
+
+// Shell returns the command of a line for the shell.
+func Shell(line string) Command { return Command{Name: line, Args: []string{"sh", "-c", line}} }
 
 // Millrace is the form of the server's own configuration: every file that has no other form.
 var Millrace = Format{Name: "millrace", File: "millrace.yaml"}

@@ -51,6 +51,16 @@ type clone struct {
 	base   string // in the control folder, without the ending
 }
 
+// Files returns the path of the files that steps keep about the application outside of the application, without the
+// ending: steps add endings such as .env. dir is that of Options.
+func (a *App) Files(dir string) (string, error) {
+	c, err := cloneOf(dir, a.Source)
+	if err != nil {
+		return "", err
+	}
+	return c.base, os.MkdirAll(filepath.Dir(c.base), 0o777)
+}
+
 func cloneOf(dir string, s source.Source) (*clone, error) {
 	dir, err := filepath.Abs(filepath.Join(dir, Folder))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 // appSteps are the commands of app in the order in which they run. Each command is a file app_NAME.go and a line here.
 var appSteps = []func(*pflag.FlagSet) appStep{
 	appInit,
+	appBuild,
 	appRun,
 	appPackage,
 	appPublish,
@@ -38,10 +39,12 @@ type appCall struct {
 	options apps.Options // of the repository
 	args    []string     // behind --
 	json    bool
+	wants   map[string]bool // the commands of the call
 
 	password string // of a registry
 
-	app *apps.App // nil before the first use, see application
+	app   *apps.App   // nil before the first use, see application
+	known *apps.Needs // nil before the first use, see needs
 }
 
 // application returns the application, as init has cloned it.
@@ -82,7 +85,7 @@ func appFormats() (formats []apps.Format) {
 	return formats
 }
 
-const appExamples = `  millrace app --config 'https://git.example.org/team/app|service/millrace.yaml' init run
+const appExamples = `  millrace app --config 'https://git.example.org/team/app|service/millrace.yaml' init build run
   millrace app --config git@git.example.org:team/app.git@v1.2 init run -- --http 127.0.0.1:8080
   millrace app --config file:///srv/git/app.git@main init --json
   millrace app --config ./app run
@@ -91,7 +94,7 @@ const appExamples = `  millrace app --config 'https://git.example.org/team/app|s
 func appCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "app --config REPO{@BRANCH|@SHA}|FILE COMMAND... [-- ARG...]",
-		Short:   "Clone, run, pack and publish an application from a Git repository",
+		Short:   "Clone, build, run, pack and publish an application from a Git repository",
 		Example: appExamples,
 		Args:    wrongUsage(beforeDash(cobra.MinimumNArgs(1))),
 	}
@@ -107,7 +110,7 @@ func appCommand() *cobra.Command {
 		})
 		steps = append(steps, step)
 	}
-	c.Long = `Clone, run, pack and publish an application from a Git repository. COMMAND is one or more of the
+	c.Long = `Clone, build, run, pack and publish an application from a Git repository. COMMAND is one or more of the
 commands below, which run in this order:
 
 ` + appStepList(steps) + `
@@ -145,7 +148,10 @@ and --add-ssh-key; the host must be in the known hosts.`
 		if err != nil {
 			return usagef("--config: %w", err)
 		}
-		call := &appCall{Command: c, source: s, args: behind, json: *asJSON}
+		call := &appCall{Command: c, source: s, args: behind, json: *asJSON, wants: map[string]bool{}}
+		for _, step := range wanted {
+			call.wants[step.name] = true
+		}
 		if call.options, err = fetch(); err != nil {
 			return err
 		}

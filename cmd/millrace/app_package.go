@@ -24,16 +24,15 @@ func appPackage(flags *pflag.FlagSet) appStep {
 	var p appPackaging
 	appRegistryFlags(flags)
 	flags.String("out", "", "package, publish: the image: a file (default NAME.tar), or FOLDER/ for an OCI layout")
-	flags.StringVar(&p.environment, "environment", "", "package: folder of a Python environment (venv) for the image")
-	flags.StringVar(&p.python, "python", "",
-		"package: Python interpreter of this machine for the image (default python3 for applications in Python)")
+	flags.StringVar(&p.environment, "environment", "",
+		"package: folder of a Python environment (venv) for the image (default: the environment of build)")
 	flags.StringVar(&p.base, "base", "",
 		"package: image to build upon, in place of this machine's libraries: a file, a folder, or REGISTRY/NAME:TAG")
 	flags.StringArrayVar(&p.exclude, "exclude", nil,
 		"package: path of a file or folder of the application to leave out; may be repeated")
 	flags.BoolVar(&p.ffmpeg, "with-ffmpeg", false, "package: copy this machine's ffmpeg into the image")
 	return appStep{name: "package", short: "pack program, environment and application as a container image",
-		run: func(c *appCall) (any, error) { return p.run(c) }}
+		flags: []string{"python"}, run: func(c *appCall) (any, error) { return p.run(c) }}
 }
 
 // publishFlags are the flags of package that publish reads, too.
@@ -62,6 +61,14 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 		return nil, err
 	}
 	defer release()
+	if p.python, err = c.Flags().GetString("python"); err != nil {
+		return nil, err
+	}
+	releaseEnvironment, err := p.takeEnvironment(c, app)
+	if err != nil {
+		return nil, err
+	}
+	defer releaseEnvironment()
 	o, err := p.options(app)
 	if err != nil {
 		return nil, err
@@ -113,6 +120,18 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	}
 	c.print("packed %s as %s: %s, %s", name, output, units.BytesSize(float64(size)), img.Digest)
 	return &appPackageResult{"package", name, output, img.Digest, size, append([]string{}, img.Notes...)}, nil
+}
+
+// takeEnvironment takes the environment of build, unless the flags name another one, or an interpreter alone.
+func (p *appPackaging) takeEnvironment(c *appCall, app *apps.App) (release func(), err error) {
+	if p.environment != "" || p.python != "" && !c.wants["build"] {
+		return func() {}, nil
+	}
+	env, release, err := c.environment(app)
+	if env != nil {
+		p.environment, p.python = env.Path, ""
+	}
+	return release, err
 }
 
 // options returns what the image has.

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"millrace/apps"
+	"millrace/apps/build"
 )
 
 // appRun serves the application.
@@ -19,8 +23,25 @@ func appRun(*pflag.FlagSet) appStep {
 				return nil, err
 			}
 			defer release()
+			env, releaseEnvironment, err := c.environment(app)
+			if err != nil {
+				return nil, err
+			}
+			defer releaseEnvironment()
+			if env != nil {
+				if err := activate(env); err != nil {
+					return nil, err
+				}
+			}
 			return nil, c.serve(app)
 		}}
+}
+
+// activate makes python3 the interpreter of the environment, for the server and for all programs that it starts.
+func activate(env *build.Environment) error {
+	bin := filepath.Join(env.Path, "bin")
+	return errors.Join(os.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH")),
+		os.Setenv("VIRTUAL_ENV", env.Path), os.Unsetenv("PYTHONHOME"))
 }
 
 // serve runs the command that serves applications of the form: serve, or the command of a system.

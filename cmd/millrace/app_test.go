@@ -127,7 +127,7 @@ func TestAppUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"init":                                              "--config: is missing",
 		"--config ./x":                                      "app takes",
-		"--config ./x fly":                                  `"fly" is not a command of app: there are init, run, package, publish`,
+		"--config ./x fly":                                  `"fly" is not a command of app: there are init, build, run, package, publish`,
 		"--config ftp://h/x init":                           `--config: ftp://h/x: "ftp" is not a way`,
 		"--config ./x init --xyz":                           "--xyz: is not a flag of app",
 		"--config h@h:x|../y init":                          "leads out of the repository",
@@ -136,6 +136,9 @@ func TestAppUsage(t *testing.T) {
 		"--config ./x publish --base b":                     "--base: is for the command package",
 		"--config ./x package --discard":                    "--discard: is for the command init",
 		"--config ./x init -- --http off":                   `"--http" behind -- is for the command run`,
+		"--config ./x build --installer conda":              `--installer: "conda" is not one of auto, pip, uv`,
+		"--config ./x build --pass MILLRACE_TOKEN":          "--pass: MILLRACE_TOKEN is a variable of the server",
+		"--config ./x build --build-timeout 0s":             "--build-timeout: 0s is not a duration above 0",
 		"--config ./x publish":                              "--image: is missing: want REGISTRY/NAME:TAG",
 		"--config ./x --timeout 0s init":                    "--timeout: 0s is not a duration above 0",
 		"--config ./x --max-size 0 init":                    `--max-size: "0" is not a size`,

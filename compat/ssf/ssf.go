@@ -18,7 +18,7 @@ import (
 const name = "ssf" // of the style
 
 // format is the form of configuration files.
-var format = apps.Format{Name: name, File: configFile, Is: isApplication}
+var format = apps.Format{Name: name, File: configFile, Is: isApplication, Needs: needs}
 
 // Style is the style of applications of Simple Server Framework.
 var Style = style.Style{

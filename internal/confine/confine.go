@@ -36,7 +36,7 @@ func (p *Programs) Apply(spec *child.Spec, own ...string) {
 	if p == nil {
 		return
 	}
-	read := slices.Concat(SystemFiles(), programFiles(), installation(spec.Path), own, p.Read)
+	read := slices.Concat(SystemFiles(), programFiles(), Installation(spec.Path), own, p.Read)
 	if p.Network {
 		read = append(read, ResolverFiles()...)
 	}
@@ -108,9 +108,9 @@ func Folder(path string) string {
 	return dir
 }
 
-// installation returns the files of an installed program such as an interpreter: its prefix has a folder bin, and
+// Installation returns the files of an installed program such as an interpreter: its prefix has a folder bin, and
 // libraries beside bin. A link, such as the interpreter of a virtual environment, belongs to both prefixes.
-func installation(program string) (files []string) {
+func Installation(program string) (files []string) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		return nil // and the program does not start

@@ -28,7 +28,7 @@ def main() -> int:
         code = results.RESULT_OK
         for step in given["steps"]:
             logger.info("%s of %s", step, config.application.id)
-            code = {"init": init, "build": build}[step](config)
+            code = init(config) if step == "init" else build(config, given.get("installed", False))
             if code != results.RESULT_OK:
                 logger.error("%s returned %s", step, results.result_strings.get(code, code))
                 break
@@ -51,14 +51,14 @@ def init(config: Any) -> int:
     return 0
 
 
-def build(config: Any) -> int:
-    """Calls the application's build, and says how to install what it declares."""
+def build(config: Any, installed: bool = False) -> int:
+    """Calls the application's build, and says how to install what it declares, unless it is installed."""
     from ssf.application_interface.results import SSFException, SSFExceptionApplicationError
     from ssf.application_interface.utils import temporary_cwd
     from .ssf import instance
 
     command = install(config)
-    if command:
+    if command and not installed:
         logger.info(
             "the application declares packages, which are not installed here: if they are missing, run %s", command
         )

@@ -1,0 +1,251 @@
+// Package build makes what an application needs before it runs: a Python environment with the packages of its
+// requirements, and the files of its setup commands.
+//
+// The package owns the environments, their keys and their lock files. The package must not know the form of
+// configuration files, nor how an application is served.
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"millrace/apps"
+	"millrace/apps/program"
+	"millrace/internal/filelock"
+)
+
+// Options are the options of Build.
+type Options struct {
+	Dir           string // holds apps.Folder; "" = the working directory
+	Python        string // interpreter: a path, or a name in PATH
+	Tool          string // of Tools
+	Wheels        string // folder of packages in place of an index; "" = the index
+	SystemSite    bool   // packages of the interpreter's system are visible in the environment
+	Network       bool   // for setup commands
+	SystemInstall bool   // install Debian packages
+	Pass          []string
+	Limit         time.Duration // of each program
+	Rebuild       bool          // make the environment afresh, and run setup commands again
+	Relock        bool          // ignore the lock file
+	OnLine        func(step, line string)
+	OnSystem      func(missing []string) // called before Debian packages are installed
+}
+
+// LimitName is the flag of Options.Limit.
+const LimitName = "--build-timeout"
+
+// Result is what Build did.
+type Result struct {
+	Environment *Environment `json:"environment"` // null = the application needs none
+	Made        bool         `json:"made"`        // false = an earlier call made the environment
+	Setup       []string     `json:"setup"`       // commands that ran
+	System      []string     `json:"system"`      // Debian packages that were installed
+}
+
+// job is a call of Build.
+type job struct {
+	Options
+	app    *apps.App
+	needs  *apps.Needs
+	base   string // folder of the application's environments
+	dir    string // working folder of programs: that of the configuration file
+	python interpreter
+	tool   tool
+	sum    string // digest of the requirements
+	local  bool   // packages are in the application's folder
+	lock   *Lock  // nil = none
+	wheels string // digest
+}
+
+// Build makes the environment of an application, unless an earlier call made the environment from equal requirements,
+// and runs the setup commands. The caller must keep the application in use, see apps.App.Step. At any time one call at
+// most works on environments of applications of a name.
+func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*Result, error) {
+	if err := program.Check(); err != nil {
+		return nil, err
+	}
+	j := &job{Options: o, app: app, needs: needs, dir: filepath.Dir(app.File)}
+	var err error
+	if j.base, err = folder(app, o.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(j.base, 0o777); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(j.base, "build.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = filelock.Close(lock) }()
+	if err := filelock.TryLock(lock); err != nil {
+		if errors.Is(err, filelock.ErrLocked) {
+			return nil, fmt.Errorf("another build of %s is running: wait for its end", app.Name)
+		}
+		return nil, err
+	}
+	r := &Result{Setup: []string{}, System: []string{}}
+	if installed, err := j.system(ctx); err != nil {
+		return nil, err
+	} else if installed != nil {
+		r.System = installed
+	}
+	if r.Environment, r.Made, err = j.environment(ctx); err != nil {
+		return nil, err
+	}
+	if r.Setup, err = j.setup(ctx, r.Environment); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// folder returns the folder of an application's environments.
+func folder(app *apps.App, dir string) (string, error) {
+	base, err := app.Files(dir)
+	return base + ".env", err
+}
+
+func (j *job) line(step string) func(string) {
+	if j.OnLine == nil {
+		return nil
+	}
+	return func(line string) { j.OnLine(step, line) }
+}
+
+// setup runs the setup commands, and returns the names of those that ran. In a clone, commands run once.
+func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
+	ran := []string{}
+	if len(j.needs.Setup) == 0 {
+		return ran, nil
+	}
+	text, err := json.Marshal(j.needs.Setup)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s\n%s\n%s\n", j.app.Commit, env.key(), text)
+	digest := hex.EncodeToString(sum.Sum(nil))
+	done := filepath.Join(j.app.Root, ".git", "millrace-setup-"+id(j.app))
+	if old, err := os.ReadFile(done); err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
+		return ran, nil
+	}
+	err = guarded(j.app.Root, func() error {
+		for _, c := range j.needs.Setup {
+			p := Program(c, j.app, env)
+			p.Write = append(p.Write, j.app.Root)
+			p.Network, p.Pass, p.Limit, p.LimitName, p.OnLine = j.Network, j.Pass, j.Limit, LimitName, j.line(c.Name)
+			if _, err := p.Run(ctx); err != nil {
+				hint := ""
+				if !j.Network {
+					hint = "\n(commands have no network, unless --allow-network, and write only in " + j.app.Root + ")"
+				}
+				return fmt.Errorf("setup: %s: %w%s", c.Name, err, hint)
+			}
+			ran = append(ran, c.Name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if j.app.Cloned() {
+		err = os.WriteFile(done, []byte(digest), 0o666)
+	}
+	return ran, err
+}
+
+// Program returns the program of a command of an application, with access to the application for reading, and with
+// the interpreter of the environment, or of PATH without an environment.
+func Program(c apps.Command, app *apps.App, env *Environment) *program.Program {
+	p := &program.Program{Args: c.Args, Stdin: c.Stdin, Dir: filepath.Dir(app.File),
+		Read: append([]string{app.Root}, c.Read...)}
+	if env != nil {
+		p.Bin = filepath.Join(env.Path, "bin")
+		p.Env = []string{"VIRTUAL_ENV=" + env.Path}
+		p.Read = append(append(p.Read, env.Path), program.Installation(env.Interpreter)...)
+		if python := filepath.Join(p.Bin, c.Args[0]); isFile(python) { // not looked for in the variables of the program
+			p.Args = append([]string{python}, c.Args[1:]...)
+		}
+	} else if python, err := exec.LookPath("python3"); err == nil {
+		p.Read = append(p.Read, program.Installation(python)...)
+	}
+	return p
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// id distinguishes configuration files.
+func id(app *apps.App) string {
+	sum := sha256.Sum256([]byte(app.File))
+	return hex.EncodeToString(sum[:8])
+}
+
+// pointer says which environment belongs to a configuration file.
+type pointer struct {
+	File        string `json:"file"`
+	Environment string `json:"environment"` // name of the folder
+	Sum         string `json:"requirements"`
+}
+
+func readPointer(base string, app *apps.App) (*pointer, error) {
+	text, err := os.ReadFile(filepath.Join(base, id(app)+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &pointer{}
+	if json.Unmarshal(text, p) != nil || p.File != app.File || !filepath.IsLocal(p.Environment) {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// Open returns the environment that Build made for an application, which no Build removes until release is called.
+// The environment is nil when Build has made none. An application with other requirements than at the last build is
+// refused. dir is that of Options.
+func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, release func(), err error) {
+	release = func() {}
+	base, err := folder(app, dir)
+	if err != nil {
+		return nil, release, err
+	}
+	p, err := readPointer(base, app)
+	if err != nil || p == nil {
+		return nil, release, err
+	}
+	sum, _, err := digest(app.Root, filepath.Dir(app.File), needs.Requirements, needs.Packages)
+	if err != nil {
+		return nil, release, err
+	}
+	path := filepath.Join(base, p.Environment)
+	env, err = readEnvironment(path)
+	if err != nil {
+		return nil, release, err
+	}
+	if env == nil || p.Sum != sum || !isFile(filepath.Join(path, "bin", "python")) {
+		return nil, release, fmt.Errorf("the requirements of %s, or its environment, have changed since the "+
+			"last build: add the command build", app.Name)
+	}
+	held, err := os.Open(path)
+	if err != nil {
+		return nil, release, err
+	}
+	if err := filelock.TryShare(held); err != nil {
+		_ = held.Close()
+		return nil, release, fmt.Errorf("another process replaces %s: wait for its end", path)
+	}
+	return env, func() { _ = filelock.Close(held) }, nil
+}

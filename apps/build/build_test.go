@@ -1,0 +1,407 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/apps"
+	"millrace/apps/program"
+	"millrace/apps/source"
+	"millrace/internal/testneeds"
+	"millrace/internal/wheeltest"
+)
+
+// place is a working directory with the folder app, an application.
+type place struct {
+	t     *testing.T
+	app   *apps.App
+	needs *apps.Needs
+	o     Options
+}
+
+func newPlace(t *testing.T, files map[string]string) *place {
+	t.Helper()
+	if err := program.Check(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p := &place{t: t, needs: &apps.Needs{}, o: Options{Dir: dir, Python: "python3", Tool: "pip", Limit: time.Minute}}
+	for name, text := range files {
+		p.write(name, text)
+	}
+	p.write("millrace.yaml", "")
+	s, err := source.Parse(filepath.Join(dir, "app"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.app, err = apps.Open(s, apps.Options{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	p.needs.Requirements = Found(p.app.Root)
+	return p
+}
+
+func (p *place) path(name string) string { return filepath.Join(p.o.Dir, "app", name) }
+
+func (p *place) write(name, text string) {
+	p.t.Helper()
+	err := errors.Join(os.MkdirAll(filepath.Dir(p.path(name)), 0o700), os.WriteFile(p.path(name), []byte(text), 0o600))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *place) setup(lines ...string) {
+	p.needs.Setup = nil
+	for _, line := range lines {
+		p.needs.Setup = append(p.needs.Setup, apps.Shell(line))
+	}
+}
+
+func (p *place) build() *Result {
+	p.t.Helper()
+	r, err := Build(p.t.Context(), p.app, p.needs, p.o)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r
+}
+
+func (p *place) refuses(want ...string) {
+	p.t.Helper()
+	r, err := Build(p.t.Context(), p.app, p.needs, p.o)
+	if err == nil {
+		p.t.Fatalf("%+v, want an error with %q", r, want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			p.t.Errorf("%v, want %q", err, w)
+		}
+	}
+}
+
+// wheels makes a folder with the packages greeting, which needs deep-thing, and both versions of deep-thing.
+func (p *place) wheels() {
+	p.t.Helper()
+	p.o.Wheels = p.t.TempDir()
+	for _, w := range []wheeltest.Wheel{
+		{Name: "greeting", Version: "1.0", Files: map[string]string{"greeting.py": "WORD = 'Hello'\n"},
+			Requires: []string{"deep_thing>=2"}},
+		{Name: "deep_thing", Version: "2.0", Files: map[string]string{"deep_thing.py": "X = 2.0\n"}},
+		{Name: "deep_thing", Version: "2.1", Files: map[string]string{"deep_thing.py": "X = 2.1\n"}},
+	} {
+		w.Write(p.t, p.o.Wheels)
+	}
+}
+
+// environments are the folders of environments.
+func (p *place) environments() (names []string) {
+	all, _ := filepath.Glob(filepath.Join(p.o.Dir, ".repo/.millrace/app.env/????????????????????"))
+	for _, name := range all {
+		names = append(names, filepath.Base(name))
+	}
+	return names
+}
+
+// TestSetup runs setup commands in the folder of the application, where they may write, and nowhere else.
+func TestSetup(t *testing.T) {
+	p := newPlace(t, map[string]string{"data.txt": "data"})
+	t.Setenv("MILLRACE_TOKEN", "secret-1")
+	t.Setenv("SSH_AUTH_SOCK", "/secret-2")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-3")
+	t.Setenv("FOR_BUILD", "passed")
+	p.o.Pass = []string{"FOR_BUILD"}
+	outside := filepath.Join(t.TempDir(), "private")
+	if err := os.WriteFile(outside, []byte("private"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.setup("env >env.txt; cat data.txt; id >$HOME/x", "mkdir -p sub/folder && cp data.txt sub/folder/copy")
+	if r := p.build(); len(r.Setup) != 2 || r.Environment != nil {
+		t.Errorf("%+v", r)
+	}
+	env, err := os.ReadFile(p.path("env.txt"))
+	if err != nil || strings.Contains(string(env), "secret") || !strings.Contains(string(env), "FOR_BUILD=passed") {
+		t.Errorf("the variables of a command: %s %v", env, err)
+	}
+	if text, err := os.ReadFile(p.path("sub/folder/copy")); err != nil || string(text) != "data" {
+		t.Errorf("%q %v", text, err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	connect := `python3 -c "import socket; socket.create_connection(('127.0.0.1', ` +
+		l.Addr().String()[len("127.0.0.1:"):] + `))"`
+	for line, want := range map[string]string{
+		"exit 3":                         "setup: exit 3: sh: exit status 3",
+		"echo one; echo two >&2; false":  "exit status 1:\n  ",
+		"echo x >" + outside:             "ermission denied",
+		"echo x >" + outside + "2":       "ermission denied",
+		"echo x >../beside":              "ermission denied",
+		"cat " + outside:                 "ermission denied",
+		"cat /proc/$PPID/environ":        "ermission denied",
+		"cat ../.repo/.millrace/app.env": "ermission denied",
+		connect:                          "--allow-network",
+	} {
+		p.setup(line)
+		p.refuses("setup: ", want)
+	}
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "private" {
+		t.Errorf("%q %v", text, err)
+	}
+	p.o.Network = true
+	p.setup(connect)
+	p.build()
+	p.o.Limit = 300 * time.Millisecond
+	p.setup("echo waits; sleep 1000")
+	p.refuses("takes longer than 300ms", "raise --build-timeout", "waits")
+}
+
+// TestSetupLeavesGit: git trusts the programs named in .git.
+func TestSetupLeavesGit(t *testing.T) {
+	p := newPlace(t, map[string]string{".git/config": "[core]\n", ".git/hooks/old": "old", ".git/objects/a": "a"})
+	p.setup("echo '[core] fsmonitor = evil' >.git/config; echo evil >.git/hooks/pre-commit; rm .git/hooks/old")
+	p.refuses("code of the application has changed .git/config, .git/hooks/old, .git/hooks/pre-commit")
+	for name, want := range map[string]string{".git/config": "[core]\n", ".git/hooks/old": "old"} {
+		if text, err := os.ReadFile(p.path(name)); err != nil || string(text) != want {
+			t.Errorf("%s: %q %v", name, text, err)
+		}
+	}
+	if _, err := os.Stat(p.path(".git/hooks/pre-commit")); err == nil {
+		t.Error("the hook is there")
+	}
+	p.setup("rm -r .git; ln -s / .git")
+	p.refuses("changed .git, .git/config")
+	if text, err := os.ReadFile(p.path(".git/config")); err != nil || string(text) != "[core]\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	p.setup("true")
+	p.build()
+}
+
+// TestBuildsAtOnce: one build at a time works on an application; a build that ends by its context ends the lock.
+func TestBuildsAtOnce(t *testing.T) {
+	p := newPlace(t, nil)
+	p.setup("echo started; sleep 1000")
+	ctx, cancel := context.WithCancel(t.Context())
+	started, ended := make(chan struct{}), make(chan error)
+	o := p.o
+	o.OnLine = func(step, line string) {
+		if line == "started" {
+			close(started)
+		}
+	}
+	needs := *p.needs
+	go func() {
+		_, err := Build(ctx, p.app, &needs, o)
+		ended <- err
+	}()
+	<-started
+	p.setup("true")
+	p.refuses("another build of app is running: wait for its end")
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	p.build()
+}
+
+// TestSystemPackages: nothing is installed without the permission.
+func TestSystemPackages(t *testing.T) {
+	testneeds.Program(t, "dpkg-query")
+	p := newPlace(t, nil)
+	p.needs.System = []string{"dpkg", "no-such-package-1", "no-such-package-2"}
+	p.refuses("needs the system packages no-such-package-1, no-such-package-2", "--allow-system-packages",
+		"apt-get install -y --no-install-recommends no-such-package-1 no-such-package-2")
+	p.needs.System = []string{"dpkg", "-o=x"}
+	p.refuses(`"-o=x" is no name of a Debian package`)
+	p.needs.System = []string{"dpkg"}
+	p.build()
+}
+
+// TestDigest: the digest follows all that determines the packages.
+func TestDigest(t *testing.T) {
+	p := newPlace(t, map[string]string{
+		"requirements.txt": "one # comment\n-r more/base.txt\n./lib\n--index-url https://x.test/simple\n",
+		"more/base.txt":    "-c ../constraints.txt\ntwo.three==1\nfour @ https://x.test/four.whl\ngit+https://x.test/r\n",
+		"constraints.txt":  "two<2\n", "lib/pyproject.toml": "[project]\n", "lib/lib.py": "x", "app.py": "x",
+	})
+	sum := func() string {
+		t.Helper()
+		s, local, err := digest(p.app.Root, p.app.Root, p.needs.Requirements, []string{"five"})
+		if err != nil || !local {
+			t.Fatal(local, err)
+		}
+		return s
+	}
+	seen := []string{sum()}
+	p.write("app.py", "y")
+	if sum() != seen[0] {
+		t.Error("the digest follows files that are no requirements")
+	}
+	for _, name := range []string{"requirements.txt", "more/base.txt", "constraints.txt", "lib/lib.py"} {
+		text, err := os.ReadFile(p.path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.write(name, string(text)+"\n# more\n")
+		if s := sum(); slices.Contains(seen, s) {
+			t.Errorf("the digest does not follow %s", name)
+		} else {
+			seen = append(seen, s)
+		}
+	}
+	for text, want := range map[string]string{
+		"-r ../../outside.txt": "is outside of the application", "-r missing.txt": "no such file",
+		"-e ../other": "is outside of the application",
+	} {
+		if err := os.MkdirAll(filepath.Join(p.o.Dir, "other"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(p.o.Dir, "outside.txt"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.write("more/requirements.txt", text)
+		_, _, err := digest(p.app.Root, p.app.Root, []string{p.path("more/requirements.txt")}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestLockFile: a lock file has packages with hashes, and nothing that an installer reads as an option.
+func TestLockFile(t *testing.T) {
+	hash := "sha256:" + strings.Repeat("0a", 32)
+	file := filepath.Join(t.TempDir(), "millrace.lock")
+	for text, want := range map[string]string{
+		`{"version": 1, "packages": [{"name": "a", "version": "1.0", "hashes": ["` + hash + `"]}]}`:             "",
+		`{"version": 1, "packages": [{"name": "a", "version": "1.0", "hashes": []}]}`:                           "a: has no hash",
+		`{"version": 1, "packages": [{"name": "-e", "version": "1.0", "hashes": ["` + hash + `"]}]}`:            "no name of a package",
+		`{"version": 1, "packages": [{"name": "a", "version": "1 --index-url x", "hashes": ["` + hash + `"]}]}`: "no version",
+		`{"version": 1, "packages": [{"name": "a", "url": "x -e .", "hashes": ["` + hash + `"]}]}`:              "no address",
+		`{"version": 2}`:            "has version 2",
+		`{"version": 1, "more": 2}`: `unknown field "more"`,
+		`{`:                         "write the file anew by build lock",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readLock(file)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestEnvironment makes an environment from a folder of wheels, and follows the requirements.
+func TestEnvironment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages several times")
+	}
+	p := newPlace(t, map[string]string{"requirements.txt": "greeting\n"})
+	p.o.Python = testneeds.Python(t, "ensurepip")
+	p.wheels()
+	p.setup(`python3 -c "import greeting, deep_thing; print(greeting.WORD, deep_thing.X)" >out.txt`)
+	if env, _, err := Open(p.app, p.needs, p.o.Dir); env != nil || err != nil {
+		t.Errorf("an environment without a build: %+v %v", env, err)
+	}
+	r := p.build()
+	if !r.Made || len(r.Environment.Packages) != 2 || r.Environment.Packages[0].Version != "2.1" ||
+		len(r.Environment.Packages[1].Hashes) != 1 {
+		t.Fatalf("%+v", r.Environment)
+	}
+	if text, err := os.ReadFile(p.path("out.txt")); err != nil || string(text) != "Hello 2.1\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	if again := p.build(); again.Made || again.Environment.Path != r.Environment.Path {
+		t.Errorf("the second build: %+v", again)
+	}
+	env, release, err := Open(p.app, p.needs, p.o.Dir)
+	if err != nil || env.Path != r.Environment.Path {
+		t.Fatalf("%+v %v", env, err)
+	}
+	p.o.Rebuild = true
+	p.refuses("a server uses the environment")
+	p.o.Rebuild = false
+
+	lock, err := WriteLock(p.app, env)
+	if err != nil || len(lock.Packages) != 2 {
+		t.Fatalf("%+v %v", lock, err)
+	}
+	three := map[string]string{"deep_thing.py": "X = 3.0\n"}
+	wheeltest.Wheel{Name: "deep_thing", Version: "3.0", Files: three}.Write(t, p.o.Wheels)
+	locked := p.build()
+	if !locked.Made || locked.Environment.Packages[0].Version != "2.1" {
+		t.Errorf("by the lock file: %+v", locked.Environment)
+	}
+	if len(p.environments()) != 2 { // the one in use, and the new one
+		t.Errorf("%q", p.environments())
+	}
+	release()
+	wheeltest.Wheel{Name: "deep_thing", Version: "2.1", Files: map[string]string{"evil.py": ""}}.Write(t, p.o.Wheels)
+	p.refuses("the packages of "+p.path("millrace.lock")+" cannot be installed", "HASHES", "build lock")
+	p.write("requirements.txt", "greeting==1.0\n")
+	p.refuses("the requirements have changed since " + p.path("millrace.lock") + " was written")
+	if _, _, err := Open(p.app, p.needs, p.o.Dir); err == nil ||
+		!strings.Contains(err.Error(), "add the command build") {
+		t.Errorf("other requirements than at the build: %v", err)
+	}
+	p.o.Relock = true
+	if again := p.build(); again.Environment.Packages[0].Version != "3.0" {
+		t.Errorf("without the lock file: %+v", again.Environment)
+	}
+	if len(p.environments()) != 1 {
+		t.Errorf("environments of earlier builds are left: %q", p.environments())
+	}
+	p.write("requirements.txt", "greeting\nmissing-thing\n")
+	p.refuses("the requirements cannot be installed from "+p.o.Wheels, "missing-thing")
+	if len(p.environments()) != 1 {
+		t.Errorf("a build that failed left %q", p.environments())
+	}
+}
+
+// TestProject installs the dependencies of a pyproject.toml, with the packages of the system.
+func TestProject(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages")
+	}
+	p := newPlace(t, map[string]string{"pyproject.toml": "[project]\nname = 'x'\nversion = '1'\n" +
+		"dependencies = ['deep-thing<2.1', 'numpy']\n"})
+	p.o.Python = testneeds.Python(t, "ensurepip", "numpy")
+	p.wheels()
+	p.o.SystemSite = true
+	p.setup(`python3 -c "import numpy, deep_thing; print(deep_thing.X)" >out.txt`)
+	if r := p.build(); len(r.Environment.Packages) != 1 || r.Environment.Packages[0].Version != "2.0" {
+		t.Errorf("%+v", r.Environment)
+	}
+	if text, err := os.ReadFile(p.path("out.txt")); err != nil || string(text) != "2.0\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	p.write("pyproject.toml", "[project]\nname = 'x'\nversion = '1'\ndynamic = ['dependencies']\n")
+	p.refuses("pyproject.toml", "project.dependencies is dynamic: write the packages into requirements.txt")
+	p.write("pyproject.toml", "[tool.black]\n")
+	if found := Found(p.app.Root); len(found) != 0 {
+		t.Errorf("settings of tools are requirements: %q", found)
+	}
+}
+
+// TestResolved reads the packages that uv has chosen.
+func TestResolved(t *testing.T) {
+	got := parseResolved("# comment\n--index-url https://x.test\nDeep_Thing[x]==2.1 \\\n    --hash=sha256:aa \\\n" +
+		"    --hash=sha256:bb\nother @ https://x.test/o.whl \\\n    --hash=sha256:cc\n")
+	want := []Package{{Name: "deep-thing", Version: "2.1", Hashes: []string{"sha256:aa", "sha256:bb"}},
+		{Name: "other", Version: "", URL: "https://x.test/o.whl", Hashes: []string{"sha256:cc"}}}
+	if len(got) != 2 || !slices.EqualFunc(got, want, func(a, b Package) bool {
+		return a.Name == b.Name && a.URL == b.URL && slices.Equal(a.Hashes, b.Hashes)
+	}) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,207 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"millrace/internal/filelock"
+)
+
+// markFile makes an environment complete: it is the last file of a build.
+const markFile = "millrace.json"
+
+// Environment is a Python environment that is complete.
+type Environment struct {
+	Path        string    `json:"path"`
+	Key         string    `json:"key"`         // digest of all that determines the environment
+	Interpreter string    `json:"interpreter"` // the Python on which the environment is built
+	Python      string    `json:"python"`      // version
+	Platform    string    `json:"platform"`
+	Installer   string    `json:"installer"` // name and version
+	SystemSite  bool      `json:"system_site_packages"`
+	Sum         string    `json:"requirements"` // digest
+	Packages    []Package `json:"packages"`
+}
+
+// Package is an installed package.
+type Package struct {
+	Name    string   `json:"name"`
+	Version string   `json:"version"`
+	URL     string   `json:"url,omitempty"` // of a package that the requirements name by an address
+	Hashes  []string `json:"hashes"`        // such as sha256:..., of the file; none for a folder or repository
+}
+
+func (e *Environment) key() string {
+	if e == nil {
+		return ""
+	}
+	return e.Key
+}
+
+// readEnvironment returns the environment in a folder; nil without a complete environment.
+func readEnvironment(path string) (*Environment, error) {
+	text, err := os.ReadFile(filepath.Join(path, markFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &Environment{}
+	if json.Unmarshal(text, e) != nil || e.Path != path {
+		return nil, nil
+	}
+	return e, nil
+}
+
+// writeFile replaces a file in one step.
+func writeFile(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// environment returns the environment of the application, and whether this call made the environment.
+func (j *job) environment(ctx context.Context) (env *Environment, made bool, err error) {
+	if len(j.needs.Requirements)+len(j.needs.Packages) == 0 {
+		return nil, false, os.RemoveAll(filepath.Join(j.base, id(j.app)+".json"))
+	}
+	if err := j.determine(ctx); err != nil {
+		return nil, false, err
+	}
+	key := j.key()
+	path := filepath.Join(j.base, key[:20])
+	if env, err = readEnvironment(path); err != nil {
+		return nil, false, err
+	}
+	if env == nil || env.Key != key || j.Rebuild || !isFile(filepath.Join(path, "bin", "python")) {
+		if env, err = j.make(ctx, path, key); err != nil {
+			return nil, false, err
+		}
+		made = true
+	}
+	p := pointer{File: j.app.File, Environment: filepath.Base(path), Sum: j.sum}
+	if err := writeFile(filepath.Join(j.base, id(j.app)+".json"), p); err != nil {
+		return nil, false, err
+	}
+	return env, made, j.removeUnused()
+}
+
+// determine finds all that determines the environment.
+func (j *job) determine(ctx context.Context) (err error) {
+	if j.sum, j.local, err = digest(j.app.Root, j.dir, j.needs.Requirements, j.needs.Packages); err != nil {
+		return err
+	}
+	if j.Wheels != "" {
+		if j.Wheels, err = filepath.Abs(j.Wheels); err != nil {
+			return err
+		}
+		if j.wheels, err = wheelsDigest(j.Wheels); err != nil {
+			return err
+		}
+	}
+	if j.python, err = findInterpreter(ctx, j.Python); err != nil {
+		return err
+	}
+	if j.tool, err = findTool(ctx, j.Tool); err != nil || j.Relock {
+		return err
+	}
+	if j.lock, err = readLock(LockFile(j.app)); err != nil || j.lock == nil {
+		return err
+	}
+	return j.lock.check(j)
+}
+
+func (j *job) key() string {
+	sum := sha256.New()
+	packages := []byte(j.sum)
+	if j.lock != nil {
+		packages = j.lock.requirements()
+	}
+	_, _ = fmt.Fprintf(sum, "1\n%q\n%s\n%q\n%q\n%v\n%s\n", packages, j.python, j.tool.text, j.wheels, j.SystemSite,
+		j.app.Root)
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// make makes the environment at its final path, which scripts of packages contain. Without the mark, the folder is no
+// environment, and the next call removes the folder.
+func (j *job) make(ctx context.Context, path, key string) (*Environment, error) {
+	if err := removeFolder(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return nil, err
+	}
+	packages, version, err := j.install(ctx, path)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	env := &Environment{Path: path, Key: key, Interpreter: j.python.Path, Python: j.python.Version,
+		Platform: j.python.Platform, Installer: version, SystemSite: j.SystemSite, Sum: j.sum, Packages: packages}
+	if j.lock != nil {
+		if err := j.lock.equal(packages); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return env, writeFile(filepath.Join(path, markFile), env)
+}
+
+// removeFolder removes an environment that no process uses.
+func removeFolder(path string) error {
+	held, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = filelock.Close(held) }()
+	if err := filelock.TryLock(held); err != nil {
+		if errors.Is(err, filelock.ErrLocked) {
+			return fmt.Errorf("a server uses the environment %s: stop it before the build", path)
+		}
+		return err
+	}
+	return os.RemoveAll(path)
+}
+
+// removeUnused removes environments of earlier builds, unless a process uses them.
+func (j *job) removeUnused() error {
+	entries, err := os.ReadDir(j.base)
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(j.base, e.Name()))
+		if err != nil {
+			return err
+		}
+		var p pointer
+		if json.Unmarshal(text, &p) == nil {
+			used[p.Environment] = true
+		}
+	}
+	for _, e := range entries {
+		if e.IsDir() && len(e.Name()) == 20 && !used[e.Name()] {
+			_ = removeFolder(filepath.Join(j.base, e.Name())) // in use: the next build tries again
+		}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package build
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"millrace/apps/program"
+)
+
+// install makes a virtual environment with the packages, and returns the packages and the installer.
+func (j *job) install(ctx context.Context, path string) ([]Package, string, error) {
+	if j.tool.name == "uv" {
+		return j.uv(ctx, path)
+	}
+	return j.pip(ctx, path)
+}
+
+// program returns a program of the installation, which writes in the environment.
+func (j *job) program(step, path string, args ...string) *program.Program {
+	cache := filepath.Join(j.base, "cache")
+	_ = os.MkdirAll(cache, 0o777)
+	p := &program.Program{Args: args, Dir: j.dir, Network: j.Wheels == "", Pass: j.Pass, Limit: j.Limit,
+		LimitName: LimitName, OnLine: j.line(step), Write: []string{path, cache},
+		Read: append([]string{j.app.Root, j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", "/etc/uv"},
+			program.Installation(j.python.Path)...),
+		Env: []string{"VIRTUAL_ENV=" + path, "PIP_CACHE_DIR=" + cache, "PIP_DISABLE_PIP_VERSION_CHECK=1",
+			"PIP_NO_INPUT=1", "UV_CACHE_DIR=" + cache, "UV_NO_PROGRESS=1", "UV_PYTHON_DOWNLOADS=never",
+			"UV_LINK_MODE=copy"}}
+	if j.local { // the backends of packages in folders write beside them
+		p.Write = append(p.Write, j.app.Root)
+	}
+	return p
+}
+
+func (j *job) run(ctx context.Context, p *program.Program) (out string, err error) {
+	err = guarded(j.app.Root, func() error {
+		out, err = p.Run(ctx)
+		return err
+	})
+	return out, err
+}
+
+// pip installs with the pip of the interpreter or, where that is missing or too old, with a pip in the environment.
+func (j *job) pip(ctx context.Context, path string) ([]Package, string, error) {
+	args := []string{j.python.Path, "-m", "venv", "--without-pip"}
+	if j.SystemSite {
+		args = append(args, "--system-site-packages")
+	}
+	report, python := filepath.Join(path, "report.json"), filepath.Join(path, "bin", "python")
+	calls := [][]string{append(args, path)}
+	install := []string{j.python.Path, "-m", "pip", "--python", python}
+	if !j.python.installs() {
+		calls = append(calls, []string{python, "-m", "ensurepip", "--upgrade", "--default-pip"})
+		install = []string{python, "-m", "pip"}
+	}
+	for _, args := range calls {
+		if _, err := j.run(ctx, j.program("environment", path, args...)); err != nil {
+			return nil, "", fmt.Errorf("environment: %w", err)
+		}
+	}
+	install = append(install, "install", "--no-warn-script-location", "--report", report)
+	if j.Wheels != "" {
+		install = append(install, "--no-index", "--find-links", j.Wheels)
+	}
+	files, err := j.files(ctx, path)
+	if err != nil {
+		return nil, "", err
+	}
+	if j.lock != nil {
+		install = append(install, "--require-hashes", "--no-deps")
+	}
+	for _, file := range files {
+		install = append(install, "-r", file)
+	}
+	if _, err := j.run(ctx, j.program("packages", path, install...)); err != nil {
+		return nil, "", j.explain(err)
+	}
+	packages, version, err := readReport(report)
+	return packages, "pip " + version, err
+}
+
+// explain adds what the user can do about packages that cannot be installed.
+func (j *job) explain(err error) error {
+	switch {
+	case j.lock != nil:
+		return fmt.Errorf("the packages of %s cannot be installed: %w\n(to choose packages anew: build lock)",
+			LockFile(j.app), err)
+	case j.Wheels != "":
+		return fmt.Errorf("the requirements cannot be installed from %s: %w", j.Wheels, err)
+	}
+	return fmt.Errorf("the requirements cannot be installed: %w", err)
+}
+
+// files returns the requirements files for the installer.
+func (j *job) files(ctx context.Context, path string) (files []string, err error) {
+	own := func(name string, text []byte) error {
+		file := filepath.Join(path, name)
+		files = append(files, file)
+		return os.WriteFile(file, text, 0o666)
+	}
+	if j.lock != nil {
+		return files, errors.Join(own("locked.txt", j.lock.requirements()), err)
+	}
+	for _, file := range j.needs.Requirements {
+		if filepath.Base(file) != project {
+			files = append(files, file)
+			continue
+		}
+		out, err := j.run(ctx, j.program("requirements", path, j.python.Path, "-I", "-c", dependencies, file))
+		if err == nil {
+			err = own("project.txt", []byte(out))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if len(j.needs.Packages) > 0 {
+		err = own("packages.txt", []byte(strings.Join(j.needs.Packages, "\n")+"\n"))
+	}
+	return files, err
+}
+
+// readReport returns the packages in a report of pip.
+func readReport(file string) ([]Package, string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("pip wrote no report: pip 22.2 or newer is needed, which Python 3.9 or newer brings")
+		}
+		return nil, "", err
+	}
+	var report struct {
+		Version string `json:"pip_version"`
+		Install []struct {
+			Direct   bool `json:"is_direct"`
+			Metadata struct{ Name, Version string }
+			Download struct {
+				URL     string `json:"url"`
+				Archive *struct {
+					Hash   string            `json:"hash"`
+					Hashes map[string]string `json:"hashes"`
+				} `json:"archive_info"`
+			} `json:"download_info"`
+		}
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		return nil, "", fmt.Errorf("the report of pip: %w", err)
+	}
+	packages := []Package{}
+	for _, i := range report.Install {
+		p := Package{Name: normal(i.Metadata.Name), Version: i.Metadata.Version, Hashes: []string{}}
+		if i.Direct {
+			p.URL = i.Download.URL
+		}
+		if a := i.Download.Archive; a != nil {
+			if sum := a.Hashes["sha256"]; sum != "" {
+				p.Hashes = []string{"sha256:" + sum}
+			} else if kind, sum, ok := strings.Cut(a.Hash, "="); ok {
+				p.Hashes = []string{kind + ":" + sum}
+			}
+		}
+		packages = append(packages, p)
+	}
+	sortPackages(packages)
+	return packages, report.Version, os.Remove(file)
+}
+
+func sortPackages(p []Package) {
+	slices.SortFunc(p, func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
+}
+
+var separators = regexp.MustCompile(`[-_.]+`)
+
+// normal returns the name of a package as indexes compare names (PEP 503).
+func normal(name string) string { return separators.ReplaceAllString(strings.ToLower(name), "-") }
+
+// uv installs with uv: it resolves the requirements into a file with hashes, and installs exactly these packages.
+func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
+	args := []string{j.tool.path, "venv", "--allow-existing", "--python", j.python.Path}
+	if j.SystemSite {
+		args = append(args, "--system-site-packages")
+	}
+	if _, err := j.run(ctx, j.program("environment", path, append(args, path)...)); err != nil {
+		return nil, "", fmt.Errorf("environment: %w", err)
+	}
+	python, resolved := filepath.Join(path, "bin", "python"), filepath.Join(path, "resolved.txt")
+	var offline []string
+	if j.Wheels != "" {
+		offline = []string{"--no-index", "--find-links", j.Wheels}
+	}
+	if j.lock != nil {
+		if err := os.WriteFile(resolved, j.lock.requirements(), 0o666); err != nil {
+			return nil, "", err
+		}
+	} else {
+		compile := []string{j.tool.path, "pip", "compile", "--quiet", "--generate-hashes", "--no-header",
+			"--no-annotate", "--python", python, "--output-file", resolved}
+		compile = append(compile, offline...)
+		if len(j.needs.Packages) > 0 {
+			file := filepath.Join(path, "packages.txt")
+			if err := os.WriteFile(file, []byte(strings.Join(j.needs.Packages, "\n")+"\n"), 0o666); err != nil {
+				return nil, "", err
+			}
+			compile = append(compile, file)
+		}
+		if _, err := j.run(ctx, j.program("packages", path, append(compile, j.needs.Requirements...)...)); err != nil {
+			return nil, "", j.explain(err)
+		}
+	}
+	install := append([]string{j.tool.path, "pip", "install", "--python", python, "--no-deps"}, offline...)
+	if j.lock != nil {
+		install = append(install, "--require-hashes")
+	}
+	if _, err := j.run(ctx, j.program("packages", path, append(install, "-r", resolved)...)); err != nil {
+		return nil, "", j.explain(err)
+	}
+	text, err := os.ReadFile(resolved)
+	return parseResolved(string(text)), j.tool.text, err
+}
+
+// parseResolved reads requirements with exact versions and hashes.
+func parseResolved(text string) []Package {
+	packages := []Package{}
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") || strings.HasPrefix(fields[0], "-") {
+			continue
+		}
+		name, version, _ := strings.Cut(fields[0], "==")
+		p := Package{Name: normal(strings.Split(name, "[")[0]), Version: version, Hashes: []string{}}
+		if len(fields) > 2 && fields[1] == "@" {
+			p.URL = fields[2]
+		}
+		for _, f := range fields {
+			if hash, ok := strings.CutPrefix(f, "--hash="); ok {
+				p.Hashes = append(p.Hashes, hash)
+			}
+		}
+		packages = append(packages, p)
+	}
+	sortPackages(packages)
+	return packages
+}

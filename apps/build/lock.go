@@ -1,0 +1,147 @@
+package build
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"millrace/apps"
+	"millrace/internal/textfile"
+)
+
+// Lock is the content of a lock file: the packages of an environment.
+type Lock struct {
+	Version    int       `json:"version"`
+	Sum        string    `json:"requirements"` // digest of the requirements
+	Python     string    `json:"python"`
+	Platform   string    `json:"platform"`
+	SystemSite bool      `json:"system_site_packages"`
+	Installer  string    `json:"installer"`
+	Commit     string    `json:"commit,omitempty"` // of the application when the file was written
+	Packages   []Package `json:"packages"`
+}
+
+const maxLock = 16 << 20
+
+// LockFile returns the path of the lock file of an application, beside the configuration file.
+func LockFile(app *apps.App) string {
+	return strings.TrimSuffix(app.File, filepath.Ext(app.File)) + ".lock"
+}
+
+// WriteLock writes the lock file of an application from the application's environment. Packages without a hash, from
+// folders and from repositories, are refused.
+func WriteLock(app *apps.App, env *Environment) (*Lock, error) {
+	l := &Lock{Version: 1, Sum: env.Sum, Python: env.Python, Platform: env.Platform, SystemSite: env.SystemSite,
+		Installer: env.Installer, Commit: app.Commit, Packages: env.Packages}
+	for _, p := range l.Packages {
+		if len(p.Hashes) == 0 {
+			return nil, fmt.Errorf("%s comes from %s, which has no hash: only packages of an index or an archive "+
+				"can be locked", p.Name, p.URL)
+		}
+	}
+	return l, writeFile(LockFile(app), l)
+}
+
+// readLock reads a lock file; nil = none.
+func readLock(file string) (*Lock, error) {
+	text, err := textfile.Read(file, maxLock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &Lock{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(l); err != nil {
+		return nil, fmt.Errorf("%s: %w: write the file anew by build lock", file, err)
+	}
+	if l.Version != 1 {
+		return nil, fmt.Errorf("%s: has version %d, and this program knows version 1", file, l.Version)
+	}
+	for _, p := range l.Packages {
+		if err := p.check(); err != nil {
+			return nil, fmt.Errorf("%s: packages: %w", file, err)
+		}
+	}
+	return l, nil
+}
+
+var (
+	packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	versionText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.!+_-]*$`)
+	hashText    = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
+)
+
+// check refuses text that an installer would read as options.
+func (p *Package) check() error {
+	switch {
+	case !packageName.MatchString(p.Name):
+		return fmt.Errorf("%q is no name of a package", p.Name)
+	case p.URL == "" && !versionText.MatchString(p.Version):
+		return fmt.Errorf("%s: %q is no version", p.Name, p.Version)
+	case strings.ContainsAny(p.URL, " \t\r\n\\"):
+		return fmt.Errorf("%s: %q is no address", p.Name, p.URL)
+	case len(p.Hashes) == 0 || slices.ContainsFunc(p.Hashes, func(h string) bool { return !hashText.MatchString(h) }):
+		return fmt.Errorf("%s: has no hash such as sha256:0123", p.Name)
+	}
+	return nil
+}
+
+// requirements returns the packages as a requirements file.
+func (l *Lock) requirements() []byte {
+	var b bytes.Buffer
+	for _, p := range l.Packages {
+		if p.URL != "" {
+			_, _ = fmt.Fprintf(&b, "%s @ %s", p.Name, p.URL)
+		} else {
+			_, _ = fmt.Fprintf(&b, "%s==%s", p.Name, p.Version)
+		}
+		for _, h := range p.Hashes {
+			_, _ = fmt.Fprintf(&b, " --hash=%s", h)
+		}
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}
+
+// check refuses a lock of other requirements, of another Python or of another machine.
+func (l *Lock) check(j *job) error {
+	const advice = "choose packages anew by build lock"
+	differs := func(what, lock, here, advice string) error {
+		return fmt.Errorf("%s was written for %s %s, and here is %s: %s", LockFile(j.app), what, lock, here, advice)
+	}
+	switch {
+	case l.Sum != j.sum:
+		return fmt.Errorf("the requirements have changed since %s was written: %s", LockFile(j.app), advice)
+	case minor(l.Python) != minor(j.python.Version):
+		return differs("Python", l.Python, j.python.Version, "name another interpreter by --python, or "+advice)
+	case l.Platform != j.python.Platform:
+		return differs("the platform", l.Platform, j.python.Platform, advice)
+	case l.SystemSite != j.SystemSite:
+		return differs("--system-site-packages", fmt.Sprint(l.SystemSite), fmt.Sprint(j.SystemSite),
+			"give the same flag, or "+advice)
+	}
+	return nil
+}
+
+// equal returns an error if other packages were installed than those of the lock.
+func (l *Lock) equal(installed []Package) error {
+	text := func(p Package) string { return p.Name + " " + p.Version }
+	for _, p := range l.Packages {
+		if !slices.ContainsFunc(installed, func(q Package) bool { return text(p) == text(q) }) {
+			return fmt.Errorf("%s of the lock file was not installed", text(p))
+		}
+	}
+	if len(installed) != len(l.Packages) {
+		return fmt.Errorf("%d packages were installed, and the lock file has %d", len(installed), len(l.Packages))
+	}
+	return nil
+}
