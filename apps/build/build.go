@@ -247,5 +247,6 @@ func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, relea
 		_ = held.Close()
 		return nil, release, fmt.Errorf("another process replaces %s: wait for its end", path)
 	}
+	env.Sum = p.Sum // an environment may serve several lists of requirements with the same packages
 	return env, func() { _ = filelock.Close(held) }, nil
 }

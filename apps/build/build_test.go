@@ -338,6 +338,10 @@ func TestEnvironment(t *testing.T) {
 	}
 	three := map[string]string{"deep_thing.py": "X = 3.0\n"}
 	wheeltest.Wheel{Name: "deep_thing", Version: "3.0", Files: three}.Write(t, p.o.Wheels)
+	if same := p.build(); same.Made || same.Environment.Path != env.Path {
+		t.Errorf("an environment with the locked packages is made again: %+v", same)
+	}
+	p.o.Rebuild = true
 	locked := p.build()
 	if !locked.Made || locked.Environment.Packages[0].Version != "2.1" {
 		t.Errorf("by the lock file: %+v", locked.Environment)
@@ -345,7 +349,12 @@ func TestEnvironment(t *testing.T) {
 	if len(p.environments()) != 2 { // the one in use, and the new one
 		t.Errorf("%q", p.environments())
 	}
+	p.o.Rebuild = false
+	if same := p.build(); same.Made {
+		t.Errorf("an environment with the locked packages is made again: %+v", same)
+	}
 	release()
+	p.o.Rebuild = true
 	wheeltest.Wheel{Name: "deep_thing", Version: "2.1", Files: map[string]string{"evil.py": ""}}.Write(t, p.o.Wheels)
 	p.refuses("the packages of "+p.path("millrace.lock")+" cannot be installed", "HASHES", "build lock")
 	p.write("requirements.txt", "greeting==1.0\n")
@@ -354,7 +363,7 @@ func TestEnvironment(t *testing.T) {
 		!strings.Contains(err.Error(), "add the command build") {
 		t.Errorf("other requirements than at the build: %v", err)
 	}
-	p.o.Relock = true
+	p.o.Relock, p.o.Rebuild = true, false
 	if again := p.build(); again.Environment.Packages[0].Version != "3.0" {
 		t.Errorf("without the lock file: %+v", again.Environment)
 	}

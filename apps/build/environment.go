@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"millrace/internal/filelock"
@@ -84,20 +85,48 @@ func (j *job) environment(ctx context.Context) (env *Environment, made bool, err
 	}
 	key := j.key()
 	path := filepath.Join(j.base, key[:20])
-	if env, err = readEnvironment(path); err != nil {
+	if env, err = j.find(path, key); err != nil {
 		return nil, false, err
 	}
-	if env == nil || env.Key != key || j.Rebuild || !isFile(filepath.Join(path, "bin", "python")) {
+	if env == nil || j.Rebuild {
 		if env, err = j.make(ctx, path, key); err != nil {
 			return nil, false, err
 		}
 		made = true
 	}
-	p := pointer{File: j.app.File, Environment: filepath.Base(path), Sum: j.sum}
+	p := pointer{File: j.app.File, Environment: filepath.Base(env.Path), Sum: j.sum}
 	if err := writeFile(filepath.Join(j.base, id(j.app)+".json"), p); err != nil {
 		return nil, false, err
 	}
 	return env, made, j.removeUnused()
+}
+
+// find returns the environment with the key or, with a lock file, an environment that has exactly the locked packages;
+// nil without.
+func (j *job) find(path, key string) (*Environment, error) {
+	complete := func(path string) (*Environment, error) {
+		env, err := readEnvironment(path)
+		if err != nil || env == nil || !isFile(filepath.Join(path, "bin", "python")) {
+			return nil, err
+		}
+		return env, nil
+	}
+	env, err := complete(path)
+	if err != nil || env != nil && env.Key == key {
+		return env, err
+	}
+	all, err := os.ReadDir(j.base)
+	if err != nil || j.lock == nil {
+		return nil, err
+	}
+	for _, e := range all {
+		env, err := complete(filepath.Join(j.base, e.Name()))
+		if err == nil && env != nil && env.Interpreter == j.python.Path && env.Python == j.python.Version &&
+			env.SystemSite == j.SystemSite && reflect.DeepEqual(env.Packages, j.lock.Packages) {
+			return env, nil
+		}
+	}
+	return nil, nil
 }
 
 // determine finds all that determines the environment.

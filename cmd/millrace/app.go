@@ -18,6 +18,7 @@ import (
 var appSteps = []func(*pflag.FlagSet) appStep{
 	appInit,
 	appBuild,
+	appLock,
 	appRun,
 	appPackage,
 	appPublish,

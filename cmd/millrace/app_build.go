@@ -107,7 +107,7 @@ func (c *appCall) buildOptions() (o build.Options, err error) {
 	is := func(name string) bool { return text(name) == "true" }
 	o = build.Options{Dir: c.options.Dir, Python: text("python"), Tool: text("installer"), Wheels: text("wheels"),
 		SystemSite: is("system-site-packages"), Network: is("allow-network"),
-		SystemInstall: is("allow-system-packages"), Rebuild: is("rebuild")}
+		SystemInstall: is("allow-system-packages"), Rebuild: is("rebuild"), Relock: c.wants["lock"]}
 	if o.Python == "" {
 		o.Python = "python3"
 	}

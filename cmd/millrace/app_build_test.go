@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/apps/build"
 	"millrace/internal/gittest"
 	"millrace/internal/testneeds"
 	"millrace/internal/wheeltest"
@@ -65,14 +66,31 @@ func TestAppBuild(t *testing.T) {
 	if all, _ := filepath.Glob(venv); len(all) != 1 {
 		t.Errorf("environments: %q", all)
 	}
+	if _, stderr, code := finish(t, appCommandOf(t, dir, with("build", "lock")...)); code != 0 {
+		t.Fatal(stderr)
+	}
+	var lock build.Lock
+	text, err := os.ReadFile(filepath.Join(dir, ".repo", "app", "millrace.lock"))
+	if err == nil {
+		err = json.Unmarshal(text, &lock)
+	}
+	if err != nil || len(lock.Packages) != 1 || lock.Commit != r.Git("rev-parse", "HEAD") {
+		t.Errorf("the lock file: %s %v", text, err)
+	}
+	r.Commit(map[string]string{"millrace.lock": strings.Replace(string(text), lock.Python, "3.2.1", 1)})
+	if _, stderr, code := finish(t, appCommandOf(t, dir, with("init", "build")...)); code != 1 ||
+		!strings.Contains(stderr, "was written for Python 3.2.1, and here is 3.") {
+		t.Errorf("a lock file of another Python: %d %s", code, stderr)
+	}
+	r.Commit(map[string]string{"millrace.lock": string(text)})
 	p := begin(t, appCommandOf(t, dir, with("init", "build", "run", "--", "--http", "127.0.0.1:0", "--grpc", "off")...))
 	p.until("is up to date")
 	addr := httpAddr.FindString(p.until("millrace is ready: "))
 	answer, err := http.Post(addr+"/apps/greet/infer", "application/json",
 		strings.NewReader(`{"x": 4}`))
-	var text strings.Builder
-	if err != nil || answer.Write(&text) != nil || !strings.Contains(text.String(), "Hello") {
-		t.Errorf("%v %s", err, text.String())
+	var reply strings.Builder
+	if err != nil || answer.Write(&reply) != nil || !strings.Contains(reply.String(), "Hello") {
+		t.Errorf("%v %s", err, reply.String())
 	}
 	p.signal(os.Interrupt)
 }
