@@ -37,38 +37,36 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestDecisions: the rows of the index of the decisions are in the order of the numbers of files. Each file has a row.
-// The row has the number of the file and the numbers in the file's line "Holds".
+// TestDecisions: the index of the decisions lists the files in the order of their numbers, with their titles, and the
+// numbers of the decisions in each file.
 func TestDecisions(t *testing.T) {
 	index, err := os.ReadFile("adr/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, last := map[string]string{}, ""
-	row := regexp.MustCompile(`(?m)^\| \[([0-9]{3})\]\(([^)]+)\) \|(.*)\|$`)
-	for _, r := range row.FindAllStringSubmatch(string(index), -1) {
-		if r[1] <= last {
-			t.Errorf("adr/README.md has the number %s after %s", r[1], last)
-		}
-		rows[r[2]], last = r[3], r[1]
-	}
 	files, err := filepath.Glob("adr/[0-9]*.md")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of decisions: %v", err)
 	}
-	for _, f := range files {
+	rows := regexp.MustCompile(`(?m)^- \[([^]]+)\]\(([^)]+)\)(.*)$`).FindAllStringSubmatch(string(index), -1)
+	if len(rows) != len(files) {
+		t.Errorf("adr/README.md lists %d files, there are %d", len(rows), len(files))
+	}
+	number := regexp.MustCompile(`\(([0-9]{3})[,)]`)
+	for i, f := range files[:min(len(files), len(rows))] {
 		name := filepath.Base(f)
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		numbers := []string{name[:3]}
-		if holds := regexp.MustCompile(`(?m)^Holds ([0-9]{3}[^.]*)\.`).FindSubmatch(text); holds != nil {
-			numbers = regexp.MustCompile(`[0-9]{3}`).FindAllString(string(holds[1]), -1)
+		title, body, _ := strings.Cut(string(text), "\n")
+		if rows[i][2] != name || "# "+rows[i][1] != title {
+			t.Errorf("line %d of adr/README.md is [%s](%s), want [%s](%s)", i+1, rows[i][1], rows[i][2],
+				strings.TrimPrefix(title, "# "), name)
 		}
-		for _, number := range numbers {
-			if !strings.Contains(rows[name], " "+number+" ") {
-				t.Errorf("the row of adr/README.md with a link to %s has no %s", name, number)
+		for _, n := range number.FindAllStringSubmatch(body, -1) {
+			if !strings.Contains(" "+name[:3]+rows[i][3]+" ", " "+n[1]+" ") {
+				t.Errorf("the line of adr/README.md for %s has no %s", name, n[1])
 			}
 		}
 	}

@@ -324,7 +324,7 @@ func TestDocumented(t *testing.T) {
 	page := Markdown()
 	for name := range r.gather(t) {
 		if standard := strings.HasPrefix(name, "go_") ||
-			strings.HasPrefix(name, "process_"); !standard && !strings.Contains(page, "| `"+name+"`") {
+			strings.HasPrefix(name, "process_"); !standard && !strings.Contains(page, "\n- `"+name+"`") {
 			t.Errorf("%s is not documented", name)
 		}
 	}

@@ -20,20 +20,20 @@ func Markdown(names ...*RequestNames) string {
 	b.WriteString(quoted(addUp))
 	for _, s := range families {
 		fmt.Fprintf(&b, "\n## %s\n", s.title)
-		table(&b, s.families...)
+		list(&b, s.families...)
 	}
 	b.WriteString("\n## HTTP requests\nTurned off by `metrics.requests: false`. Requests for health and metrics are " +
 		"not counted.\n\n")
 	duration, in, out := requestFamilies("http", DefaultRequestBuckets, nil)
-	table(&b, duration, in, out)
+	list(&b, duration, in, out)
 	for _, n := range names {
 		fmt.Fprintf(&b, "\n### %s\n%s\n\n", n.Title, n.Intro)
-		table(&b, n.inProgramFamily(DefaultRequestBuckets))
+		list(&b, n.inProgramFamily(DefaultRequestBuckets))
 	}
 	fmt.Fprintf(&b, "\n## %s\nTurned on by `metrics.triton`. The values are those of `/v2/models/M/stats`; durations "+
 		"are sums in microseconds. All are untyped counters, except for pending_request_count, a gauge.\n\n",
 		tritonFamilies.title)
-	table(&b, tritonFamilies.families...)
+	list(&b, tritonFamilies.families...)
 	return b.String()
 }
 
@@ -46,8 +46,9 @@ const intro = `# Metrics
 Prometheus reads the metrics at ~/metrics~ of the address ~http~ (settings ~metrics.path~, ~metrics.address~).
 [dashboards.md](dashboards.md) has dashboards and alerts.
 
-- Names that end with ~_total~ are counters, names without a mark gauges. The metrics of the Go runtime (~go_~,
-  [runtime/metrics](https://pkg.go.dev/runtime/metrics)) and of the process (~process_~) are left out.
+- A line has the name, further labels, and the help. Names that end with ~_total~ are counters, names without a mark
+  gauges. The metrics of the Go runtime (~go_~, [runtime/metrics](https://pkg.go.dev/runtime/metrics)) and of the
+  process (~process_~) are left out.
 - Histograms have classic buckets (for HTTP requests ~metrics.buckets~) and, over protobuf, native buckets. Over
   OpenMetrics and protobuf, exemplars have the ~trace_id~ of a frame with a kept trace.
 - The counters of an unloaded version stay for five minutes (of the last 32 unloaded versions), and continue when the
@@ -79,19 +80,18 @@ Each frame is counted when accepted and when ended. So at every scrape, for each
 - Frames answered by the gate, and frames that complete no window, are results.
 `
 
-// table writes a row for each family. The labels that all families have stand in front of the table, and the type of a
+// list writes a line for each family. The labels that all families have stand in front of the lines, and the type of a
 // family is in its name, see intro.
-func table(b *strings.Builder, families ...metricFamily) {
+func list(b *strings.Builder, families ...metricFamily) {
 	common := slices.Clone(families[0].labels)
 	for _, f := range families[1:] {
 		common = slices.DeleteFunc(common, func(l [2]string) bool { return !slices.Contains(f.labels, l) })
 	}
 	if len(families) > 1 && len(common) > 0 {
-		fmt.Fprintf(b, "Labels of all: %s.\n\n", list(common))
+		fmt.Fprintf(b, "Labels of all: %s.\n\n", joined(common))
 	} else {
 		common = nil
 	}
-	b.WriteString("| name, further labels | |\n|---|---|\n")
 	for _, f := range families {
 		own := slices.DeleteFunc(slices.Clone(f.labels), func(l [2]string) bool { return slices.Contains(common, l) })
 		name := "`" + f.name + "`"
@@ -99,14 +99,14 @@ func table(b *strings.Builder, families ...metricFamily) {
 			name += " (histogram)"
 		}
 		if len(own) > 0 {
-			name += ", " + list(own)
+			name += ", " + joined(own)
 		}
-		fmt.Fprintf(b, "| %s | %s |\n", name, f.help)
+		fmt.Fprintf(b, "- %s: %s\n", name, f.help)
 	}
 }
 
-// list writes labels with their values.
-func list(of labels) string {
+// joined returns labels with their values.
+func joined(of labels) string {
 	var out []string
 	for _, l := range of {
 		label := "`" + l[0] + "`"
