@@ -135,7 +135,7 @@ Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; durations ` + "`5ms`, `1.5s
 
 This page and ` + "`millrace config`" +
 	` list the usual settings. [millrace.yaml](millrace.yaml) is a configuration file with every
-setting, the default and a comment: copy the lines that you change.
+setting, the default and a comment: copy the lines that you change. Defaults are in brackets.
 `
 
 // markdown writes the page docs/config.md.
@@ -172,18 +172,22 @@ the whole path; the configuration and ` + "`serve --model`" + ` set all keys.
 	return err
 }
 
-// keys writes a table of settings, with the values that requests may set if requests is true.
+// keys writes a list of settings, with the values that requests may set if requests is true.
 func keys(b *strings.Builder, list []config.Setting, requests bool) {
-	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range list {
-		text := k.Doc
+		fmt.Fprintf(b, "- `%s`: %s", k.Path, k.Doc)
 		if k.Range != "" {
-			text += " (" + k.Range + ")"
+			fmt.Fprintf(b, " (%s)", k.Range)
+		}
+		if k.Default != "" {
+			fmt.Fprintf(b, " [`%s`]", k.Default)
+		} else if k.Unset != "" {
+			fmt.Fprintf(b, " [%s]", k.Unset)
 		}
 		if r := requestText(k); requests && r != "" {
-			text += "; `request`: " + r
+			fmt.Fprintf(b, "; `request`: %s", r)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", k.Path, defaultText(k), cell(text))
+		b.WriteByte('\n')
 	}
 }
 
@@ -198,14 +202,3 @@ func requestText(k config.Setting) string {
 	}
 	return text
 }
-
-// defaultText describes the default of a setting.
-func defaultText(k config.Setting) string {
-	if k.Default == "" {
-		return cell(k.Unset)
-	}
-	return "`" + k.Default + "`"
-}
-
-// cell escapes | in a table cell.
-func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
