@@ -27,11 +27,13 @@ import (
 	"millrace/internal/ociimage"
 )
 
-// Limits of base images: their files, the bytes of these files, and the largest C library that is read.
+// Limits of base images: their files, the bytes of these files, the bytes of the layers that a registry sends, and the
+// largest C library that is read.
 const (
-	maxFiles   = 1 << 20
-	maxBytes   = 64 << 30
-	maxLibrary = 32 << 20
+	maxFiles    = 1 << 20
+	maxBytes    = 64 << 30
+	maxDownload = 16 << 30
+	maxLibrary  = 32 << 20
 )
 
 // Base is an image that an application's image is built upon.
@@ -89,6 +91,9 @@ func pull(ctx context.Context, from string, o RegistryOptions) (v1.Image, string
 	if err != nil {
 		return nil, "", o.explain(err, ref)
 	}
+	if err := checkDownload(img); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", from, err)
+	}
 	dir, err := os.MkdirTemp("", "millrace-layout-*")
 	if err != nil {
 		return nil, "", err
@@ -104,6 +109,25 @@ func pull(ctx context.Context, from string, o RegistryOptions) (v1.Image, string
 		return nil, "", errors.Join(err, os.RemoveAll(dir))
 	}
 	return img, dir, nil
+}
+
+// checkDownload refuses an image whose manifest names more than maxDownload bytes. A layer that has another size than
+// the manifest names is refused while the layer is read.
+func checkDownload(img v1.Image) error {
+	m, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	bytes := int64(0)
+	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if d.Size < 0 {
+			return fmt.Errorf("the manifest names %d bytes for %s: build the image again", d.Size, d.Digest)
+		}
+		if bytes += d.Size; bytes > maxDownload {
+			return fmt.Errorf("its layers have more than %d GiB: name a smaller image", maxDownload>>30)
+		}
+	}
+	return nil
 }
 
 // openLocal opens an image of this machine. dir is a folder to remove at the end, or "".

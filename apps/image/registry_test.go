@@ -1,6 +1,7 @@
 package image
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log"
@@ -11,9 +12,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"millrace/internal/ociimage"
 )
@@ -199,3 +203,56 @@ func TestPlainHTTP(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// rawManifest is a manifest as a registry has it.
+type rawManifest []byte
+
+// RawManifest implements remote.Taggable.
+func (m rawManifest) RawManifest() ([]byte, error) { return m, nil }
+
+// MediaType is that of an image.
+func (rawManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// A base image is refused before its layers are downloaded when its manifest names too many bytes, or a negative
+// number of bytes.
+func TestBaseTooLarge(t *testing.T) {
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(s.Close)
+	host := strings.TrimPrefix(s.URL, "http://")
+	for want, sizes := range map[string][]int64{
+		"more than 16 GiB": {8 << 30, 8<<30 + 1, 1}, "names -1 bytes": {5, -1, maxDownload},
+	} {
+		digest := "sha256:" + strings.Repeat("0", 64)
+		m := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}
+		for i, size := range append([]int64{2}, sizes...) {
+			hash, err := v1.NewHash(digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := v1.Descriptor{MediaType: types.OCILayer, Size: size, Digest: hash}
+			if i == 0 {
+				d.MediaType, m.Config = types.OCIConfigJSON, d
+			} else {
+				m.Layers = append(m.Layers, d)
+			}
+		}
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := name.ParseReference(host + "/large:v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remote.Put(ref, rawManifest(text)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := OpenBase(t.Context(), host+"/large:v1", RegistryOptions{})
+		if err == nil {
+			_ = b.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v, want %q", sizes, err, want)
+		}
+	}
+}
