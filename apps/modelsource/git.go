@@ -9,12 +9,13 @@ import (
 
 	"millrace/apps/source"
 	"millrace/internal/modelurl"
+	"millrace/internal/sshclient"
 )
 
 // gitOrigin fetches a commit of a repository.
 type gitOrigin struct {
 	c    *Cache
-	keys []source.Key
+	keys []sshclient.Key
 }
 
 var _ origin = (*gitOrigin)(nil)
@@ -22,7 +23,7 @@ var _ origin = (*gitOrigin)(nil)
 func (c *Cache) openGit() (origin, error) {
 	g := &gitOrigin{c: c}
 	if c.o.SSHKey != "" {
-		k, err := source.ReadKey(c.o.SSHKey)
+		k, err := sshclient.ReadKey(c.o.SSHKey)
 		if err != nil {
 			return nil, fmt.Errorf("model_sources.ssh_key: %w", err)
 		}

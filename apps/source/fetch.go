@@ -24,6 +24,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"millrace/internal/outbound"
+	"millrace/internal/sshclient"
 )
 
 // Result is what Fetch wrote.
@@ -52,7 +53,7 @@ func (r *Result) Notes() (lines []string) {
 			files, more = files[:maxListed], fmt.Sprintf(" and %d more", n-maxListed)
 		}
 		lines = append(lines, fmt.Sprintf("Git LFS is not supported: these files are pointers without the content: "+
-			"%s%s. Put the content in the repository, or download the content", printable(strings.Join(files, ", ")),
+			"%s%s. Put the content in the repository, or download the content", sshclient.Printable(strings.Join(files, ", ")),
 			more))
 	}
 	return lines

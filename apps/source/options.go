@@ -4,16 +4,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/docker/go-units"
-	"golang.org/x/crypto/ssh"
 
-	"millrace/internal/textfile"
+	"millrace/internal/sshclient"
 )
 
 // EnvToken is the variable with the password or token for HTTP.
@@ -28,9 +25,9 @@ const (
 // Options are the credentials and limits of Fetch. The zero value has no credentials, allows encrypted connections
 // only, and has the default limits.
 type Options struct {
-	Keys       []Key    // for SSH
-	Agent      string   // socket of an SSH agent, such as the value of SSH_AUTH_SOCK; "" = none
-	KnownHosts []string // files with keys of hosts; nil = KnownHostsFiles
+	Keys       []sshclient.Key // for SSH
+	Agent      string          // socket of an SSH agent, such as the value of SSH_AUTH_SOCK; "" = none
+	KnownHosts []string        // files with keys of hosts; nil = sshclient.KnownHostsFiles
 
 	Token string // password or token for HTTP, sent to the host of the repository only
 
@@ -47,67 +44,6 @@ type Options struct {
 	Progress func(repository string, received int64)
 }
 
-// Key is a key for SSH, kept in memory.
-type Key struct {
-	Name   string // for messages
-	signer ssh.Signer
-}
-
-// ParseKey reads a private key. name is for messages. The error never has a part of the key.
-func ParseKey(name string, pem []byte) (Key, error) {
-	signer, err := ssh.ParsePrivateKey(pem)
-	var encrypted *ssh.PassphraseMissingError
-	switch {
-	case errors.As(err, &encrypted):
-		return Key{}, fmt.Errorf("the key %s is encrypted with a passphrase: add it to an agent (ssh-add), which "+
-			"SSH_AUTH_SOCK names", name)
-	case err != nil:
-		return Key{}, fmt.Errorf("the key %s is not a private key in the form of OpenSSH or PEM", name)
-	}
-	return Key{Name: name, signer: signer}, nil
-}
-
-// maxKey is the largest key, in bytes.
-const maxKey = 64 << 10
-
-// ReadKey reads a private key from a file, which only the owner may read.
-func ReadKey(file string) (Key, error) {
-	st, err := os.Stat(file)
-	if err != nil {
-		return Key{}, err
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return Key{}, fmt.Errorf("%s can be read by other users of this machine: chmod 600 %s", file, file)
-	}
-	pem, err := textfile.Read(file, maxKey)
-	if err != nil {
-		return Key{}, err
-	}
-	return ParseKey(file, pem)
-}
-
-// EnvKey reads a key from a variable of the environment: spec is NAME:VARIABLE.
-func EnvKey(spec string, lookup func(string) (string, bool)) (Key, error) {
-	name, variable, ok := strings.Cut(spec, ":")
-	if !ok || name == "" || variable == "" || strings.ContainsAny(variable, "= \n") || len(spec) > 200 {
-		return Key{}, errors.New("want NAME:VARIABLE, with the name of a variable that has the private key")
-	}
-	pem, ok := lookup(variable)
-	if !ok || strings.TrimSpace(pem) == "" {
-		return Key{}, fmt.Errorf("the variable %s for the key %s is not set: set it to the private key, such as "+
-			"export %s=\"$(cat ~/.ssh/id_ed25519)\"", variable, name, variable)
-	}
-	return ParseKey(name, []byte(strings.TrimSpace(pem)+"\n"))
-}
-
-// KnownHostsFiles returns the files of this user and machine with keys of hosts.
-func KnownHostsFiles() (files []string) {
-	if home, err := os.UserHomeDir(); err == nil {
-		files = append(files, filepath.Join(home, ".ssh", "known_hosts"))
-	}
-	return append(files, "/etc/ssh/ssh_known_hosts")
-}
-
 func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -116,30 +52,17 @@ func (o Options) withDefaults() Options {
 		o.MaxSize = DefaultMaxSize
 	}
 	if o.KnownHosts == nil {
-		o.KnownHosts = KnownHostsFiles()
+		o.KnownHosts = sshclient.KnownHostsFiles()
 	}
 	return o
 }
 
-// present returns the files that exist.
-func present(files []string) (out []string, err error) {
-	for _, file := range files {
-		switch _, err := os.Stat(file); {
-		case err == nil:
-			out = append(out, file)
-		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// FromEnv returns Options with the credentials of the environment: EnvToken, the agent, and the keys of EnvKey. Their
+// FromEnv returns Options with the credentials of the environment: EnvToken, the agent, and the keys of sshclient.EnvKey. Their
 // variables are removed from the environment, so that child processes do not get them.
 func FromEnv(keys []string) (o Options, err error) {
 	o.Token, o.Agent = os.Getenv(EnvToken), os.Getenv("SSH_AUTH_SOCK")
 	for _, spec := range keys {
-		k, err := EnvKey(spec, os.LookupEnv)
+		k, err := sshclient.EnvKey(spec, os.LookupEnv)
 		if err != nil {
 			return o, err
 		}

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -22,6 +21,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"millrace/internal/outbound"
+	"millrace/internal/sshclient"
 )
 
 // peer is an open repository.
@@ -172,19 +172,9 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 // clean is an error with the text of a server, in printable characters.
 type clean struct{ error }
 
-func (c clean) Error() string { return printable(c.error.Error()) }
+func (c clean) Error() string { return sshclient.Printable(c.error.Error()) }
 
 func (c clean) Unwrap() error { return c.error }
-
-// printable returns text as one line of printable characters.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "))
-}
 
 // explainHTTP says what to do about an error of a server.
 func explainHTTP(err error, hadToken bool) error {

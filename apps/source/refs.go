@@ -10,6 +10,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"millrace/internal/setting"
+	"millrace/internal/sshclient"
 )
 
 // references are the references of a repository.
@@ -127,7 +128,7 @@ func (r *references) list(ref string) string {
 	for _, name := range slices.Sorted(maps.Keys(r.hashes)) {
 		for _, prefix := range []string{heads, tags} {
 			if short, ok := strings.CutPrefix(name, prefix); ok {
-				names = append(names, printable(short))
+				names = append(names, sshclient.Printable(short))
 			}
 		}
 	}

@@ -15,17 +15,18 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"millrace/internal/gittest"
+	"millrace/internal/sshclient"
 	"millrace/internal/testneeds"
 )
 
 // options returns the key of the client and the host.
 func options(t *testing.T, s *gittest.SSH) Options {
 	t.Helper()
-	key, err := ParseKey("test", s.Key)
+	key, err := sshclient.ParseKey("test", s.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Keys: []Key{key}, KnownHosts: []string{s.KnownHosts}}
+	return Options{Keys: []sshclient.Key{key}, KnownHosts: []string{s.KnownHosts}}
 }
 
 // TestFetchSSH fetches from OpenSSH's server with a key in memory.
@@ -69,45 +70,45 @@ func TestSSHKeys(t *testing.T) {
 	mustFetch(t, url, Options{Agent: socket, KnownHosts: []string{s.KnownHosts}})
 
 	file := s.Write("id", strings.TrimSpace(string(s.Key)))
-	key, err := ReadKey(file)
+	key, err := sshclient.ReadKey(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustFetch(t, url, Options{Keys: []Key{key}, KnownHosts: []string{s.KnownHosts}})
+	mustFetch(t, url, Options{Keys: []sshclient.Key{key}, KnownHosts: []string{s.KnownHosts}})
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadKey(file); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := sshclient.ReadKey(file); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a key that others can read: %v", err)
 	}
 
 	_, other, _ := gittest.NewKey(t)
-	wrong, err := ParseKey("wrong", other)
+	wrong, err := sshclient.ParseKey("wrong", other)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, url, Options{Keys: []Key{wrong}, KnownHosts: []string{s.KnownHosts}},
+	refuses(t, url, Options{Keys: []sshclient.Key{wrong}, KnownHosts: []string{s.KnownHosts}},
 		"the host accepts none of the key wrong for the user "+s.User, "--ssh-key")
 	refuses(t, url, Options{KnownHosts: []string{s.KnownHosts}}, "there is no key for SSH", "ssh-add", "--add-ssh-key")
 
 	lookup := func(name string) (string, bool) { return strings.TrimSpace(string(s.Key)), name == "KEY" }
-	if _, err := EnvKey("me:KEY", lookup); err != nil {
+	if _, err := sshclient.EnvKey("me:KEY", lookup); err != nil {
 		t.Error(err)
 	}
 	for spec, want := range map[string]string{"KEY": "want NAME:VARIABLE", "me:NONE": "the variable NONE for the key " +
 		"me"} {
-		if _, err := EnvKey(spec, lookup); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := sshclient.EnvKey(spec, lookup); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}
-	if _, err := ParseKey("x", []byte("secret")); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := sshclient.ParseKey("x", []byte("secret")); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("text that is no key: %v", err)
 	}
 	block, err := ssh.MarshalPrivateKeyWithPassphrase(s.Private, "", []byte("p"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseKey("x", pem.EncodeToMemory(block)); err == nil || !strings.Contains(err.Error(), "ssh-add") {
+	if _, err := sshclient.ParseKey("x", pem.EncodeToMemory(block)); err == nil || !strings.Contains(err.Error(), "ssh-add") {
 		t.Errorf("an encrypted key: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"millrace/apps"
 	"millrace/apps/source"
 	"millrace/compat"
+	"millrace/internal/sshclient"
 )
 
 // appSteps are the commands of app in the order in which they run. Each command is a file app_NAME.go and a line here.
@@ -242,7 +243,7 @@ func appFetchFlags(flags *pflag.FlagSet) func() (apps.Options, error) {
 			return o, usagef("--add-ssh-key: %w", err)
 		}
 		for _, file := range *keyFiles {
-			k, err := source.ReadKey(file)
+			k, err := sshclient.ReadKey(file)
 			if err != nil {
 				return o, fmt.Errorf("--ssh-key: %w", err)
 			}
