@@ -44,6 +44,7 @@ type Config struct {
 	Tasks       Tasks         `yaml:"tasks"`
 	Containers  Containers    `yaml:"containers"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"time for frames in flight when the server shuts down"`
+	Handover    string        `yaml:"handover" form:"socket" unset:"off" example:"unix:/var/lib/millrace/handover.sock" advanced:"yes" help:"a unix socket by which a server with the same setting replaces this server without losing a connection: the new server loads its models, takes the listening sockets, and this server ends when its clients have left, within drain (docs/operations.md)"`
 	Sources     Sources       `yaml:"sources"`
 	Sinks       Sinks         `yaml:"sinks"`
 	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" advanced:"yes" help:"confine ffmpeg to its own files and connections: auto = where the kernel has Landlock (Linux 5.13), require = do not start without Landlock"`
@@ -150,6 +151,14 @@ func (c *Config) validateManagement() error {
 	case strings.HasPrefix(m.Address, "unix:") && m.Address == m.GRPC:
 		return coded.Errorf(coded.InvalidArgument, "management.grpc",
 			"is management.address already: want another path")
+	}
+	return nil
+}
+
+func (c *Config) validateHandover() error {
+	if c.Handover != "" && !strings.HasPrefix(c.Handover, "unix:") {
+		return coded.Errorf(coded.InvalidArgument, "handover",
+			"%q is not the address of a unix socket: want unix:/PATH", c.Handover)
 	}
 	return nil
 }
@@ -419,7 +428,7 @@ func (c Config) Validate() error {
 	}
 	_, err := c.TrustedProxies()
 	errs = append(errs, c.NATS.validate(c.Data), c.Tasks.validateBlobs(c.Data, c.part), c.Metrics.validate(),
-		c.Repository.validate(), c.validateManagement(), err)
+		c.Repository.validate(), c.validateManagement(), c.validateHandover(), err)
 	if c.HTTP == Off && c.Data != "" {
 		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
 	}

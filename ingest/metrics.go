@@ -41,6 +41,12 @@ type Drainer interface {
 	GoAway(until time.Time)
 }
 
+// Leaver is an adapter that ends connections without losing a request, when another server accepts new connections. It
+// still answers what arrives. Leave does not wait.
+type Leaver interface {
+	Leave()
+}
+
 // Starter is an adapter that accepts requests once Serving is closed.
 type Starter interface {
 	Serving() <-chan struct{}

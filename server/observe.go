@@ -269,6 +269,7 @@ type metricsServer struct {
 var (
 	_ ingest.Interface = (*metricsServer)(nil)
 	_ listens          = (*metricsServer)(nil)
+	_ ingest.Leaver    = (*metricsServer)(nil)
 )
 
 // server returns the server of the metrics. idle is the longest time between requests of a connection; allowed
@@ -324,6 +325,9 @@ func (m *metricsServer) Listen() (net.Addr, error) {
 	m.ln = ln
 	return ln.Addr(), nil
 }
+
+// Leave implements ingest.Leaver.
+func (m *metricsServer) Leave() { m.srv.SetKeepAlivesEnabled(false) }
 
 // Close implements listens.
 func (m *metricsServer) Close() error {

@@ -77,6 +77,7 @@ type Server struct {
 	tls      encryption
 	limit    *accept.Limit // of all listeners together, except management
 	managing *accept.Limit // of the management listeners, so that other clients cannot exhaust the limit
+	replaces replacement
 
 	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
 	watched      watchList                   // the watched programs
@@ -179,7 +180,9 @@ func New(cfg Config) (*Server, error) {
 	IsolateModels(&cfg)
 	if s.access, err = openAccess(s); err == nil {
 		s.gate = ingest.NewGate(backend{s}, s.access)
-		err = s.open()
+		if err = s.takeSockets(); err == nil {
+			err = s.open()
+		}
 	}
 	if err != nil {
 		s.abandon()
@@ -216,6 +219,7 @@ func (s *Server) abandon() {
 	if err := s.listening.close(); err != nil {
 		s.log.Warn("a listener did not close", "error", err)
 	}
+	s.replaces.close()
 	s.access.Close()
 	s.containers.Close()
 	s.observe.close()
@@ -243,12 +247,18 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { s.removeLeftovers(serving) })
 	failed := make(chan error, len(s.listening.adapters))
-	for _, a := range s.listening.adapters { // before the models, to answer probes during the load
-		wg.Go(func() {
-			if err := a.Serve(serving, s.gate); err != nil {
-				failed <- fmt.Errorf("%s: %w", a.Name(), err)
-			}
-		})
+	var left error // why the server ends without an error
+	adapt := sync.OnceFunc(func() {
+		for _, a := range s.listening.adapters {
+			wg.Go(func() {
+				if err := a.Serve(serving, s.gate); err != nil {
+					failed <- fmt.Errorf("%s: %w", a.Name(), err)
+				}
+			})
+		}
+	})
+	if s.replaces.before == nil { // before the models, to answer probes during the load
+		adapt()
 	}
 	wg.Go(func() { s.tls.run(serving) }) // an authority connects to the adapters
 	if s.access.Required() {
@@ -258,6 +268,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.watched.start(s.watchedPrograms())
 	}
 	err := s.load(ctx)
+	if err == nil {
+		adapt()
+	}
 	if err == nil && s.cfg.Repository.Mode == config.LoadPoll {
 		wg.Go(func() { s.poll(serving) })
 	}
@@ -266,6 +279,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if err == nil && s.cfg.Programs.Root != "" {
 		err = s.listenRoot(ctx)
+	}
+	if err == nil {
+		err = s.takeOver()
 	}
 	if err == nil {
 		s.life.serve()
@@ -287,14 +303,21 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case err = <-failed:
 		case err = <-gone:
+		case <-s.replaces.replaced():
+			s.leave(ctx)
+			left = errReplaced
 		}
 	}
 	begun, started := time.Now(), err == nil || s.life.loaded.Load() // err has the reason of a failed start
 	if started {
-		s.logDrain(ctx, err)
+		s.logDrain(ctx, cmp.Or(err, left))
 		s.programs.end(s.lastRootFailure())
 	}
 	err = errors.Join(err, s.drain(stop, &wg))
+	if !started {
+		_ = s.listening.close() // adapters may not have served
+	}
+	s.replaces.close()
 	if started {
 		s.log.Info("the server has ended", "took", time.Since(begun))
 	}

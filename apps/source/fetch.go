@@ -53,8 +53,8 @@ func (r *Result) Notes() (lines []string) {
 			files, more = files[:maxListed], fmt.Sprintf(" and %d more", n-maxListed)
 		}
 		lines = append(lines, fmt.Sprintf("Git LFS is not supported: these files are pointers without the content: "+
-			"%s%s. Put the content in the repository, or download the content", sshclient.Printable(strings.Join(files, ", ")),
-			more))
+			"%s%s. Put the content in the repository, or download the content",
+			sshclient.Printable(strings.Join(files, ", ")), more))
 	}
 	return lines
 }

@@ -57,8 +57,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// FromEnv returns Options with the credentials of the environment: EnvToken, the agent, and the keys of sshclient.EnvKey. Their
-// variables are removed from the environment, so that child processes do not get them.
+// FromEnv returns Options with the credentials of the environment: EnvToken, the agent, and the keys of
+// sshclient.EnvKey. Their variables are removed from the environment, so that child processes do not get them.
 func FromEnv(keys []string) (o Options, err error) {
 	o.Token, o.Agent = os.Getenv(EnvToken), os.Getenv("SSH_AUTH_SOCK")
 	for _, spec := range keys {

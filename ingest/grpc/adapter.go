@@ -76,6 +76,8 @@ type Adapter struct {
 	noModel            stream.FrameCounts
 	routines           *routines.Group
 	serving            chan struct{}
+	left               <-chan struct{} // closed by leave
+	leave              func()
 
 	handshakeTime, grace time.Duration
 }
@@ -84,6 +86,7 @@ var (
 	_ ingest.Interface = (*Adapter)(nil)
 	_ ingest.Measured  = (*Adapter)(nil)
 	_ ingest.Starter   = (*Adapter)(nil)
+	_ ingest.Leaver    = (*Adapter)(nil)
 )
 
 // New returns an adapter. Call Listen or Serve to listen.
@@ -103,6 +106,8 @@ func New(opts Options) *Adapter {
 	}
 	a := &Adapter{opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}),
 		handshakeTime: connectionTimeout}
+	left := make(chan struct{})
+	a.left, a.leave = left, sync.OnceFunc(func() { close(left) })
 	a.routines = routines.New(func(name string, v any, stack []byte) {
 		opts.Log.Error("a panic ended a gRPC call", "goroutine", name, "panic", v, "stack", string(stack))
 	})
@@ -145,6 +150,9 @@ func (a *Adapter) Close() error {
 
 // Name implements ingest.Interface.
 func (a *Adapter) Name() string { return "grpc" }
+
+// Leave implements ingest.Leaver: clients move to another connection for their next call.
+func (a *Adapter) Leave() { a.leave() }
 
 // Serving is closed once Serve answers calls.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
@@ -229,10 +237,21 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	}
 	close(a.serving)
 	var errs []error
-	select {
-	case err := <-served:
-		errs = append(errs, err)
-	case <-ctx.Done():
+	left := a.left
+	var graceful sync.WaitGroup
+	for running := true; running; {
+		select {
+		case err := <-served:
+			if errs = append(errs, err); left == nil && err == nil {
+				continue // of GracefulStop below
+			}
+			running = false
+		case <-left:
+			left = nil
+			graceful.Go(s.GracefulStop) // GOAWAY on each connection
+		case <-ctx.Done():
+			running = false
+		}
 	}
 	h.end()
 	svc.closing.Store(true)
@@ -243,6 +262,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	limit := time.AfterFunc(a.opts.DrainTimeout, s.Stop)
 	defer limit.Stop()
 	s.GracefulStop()
+	graceful.Wait()
 	a.routines.Stop()
 	a.routines.Wait()
 	svc.oneShot.Close()

@@ -35,6 +35,9 @@ type Limit struct {
 	Trusted    []netip.Prefix // addresses without the bound PerAddress
 	Log        *slog.Logger   // nil = slog.Default()
 
+	// Inherit returns the socket of a listener, by its name in Sockets, that another server has passed on; nil = none.
+	Inherit func(name string) (net.Listener, error)
+
 	mu        sync.Mutex
 	listeners []*listener
 	listening int                       // of them, how many are not closed
@@ -123,16 +126,19 @@ func Bound(wanted int) (possible int, files uint64) {
 // Listen listens at a TCP address. name is the listener's name in Stats and in the log.
 // The error says what to do and does not contain the name.
 func (l *Limit) Listen(name, addr string) (net.Listener, error) {
-	inner, err := net.Listen("tcp", addr)
+	inner, err := l.inherit(name, addr)
+	if inner == nil && err == nil {
+		inner, err = net.Listen("tcp", addr)
+	}
 	if err != nil {
 		return nil, explain(addr, err)
 	}
-	return l.bound(name, inner), nil
+	return l.bound(name, addr, inner), nil
 }
 
 // bound returns the listener that accepts from inner within the limit.
-func (l *Limit) bound(name string, inner net.Listener) net.Listener {
-	ln := &listener{Listener: inner, name: name, limit: l, closed: make(chan struct{})}
+func (l *Limit) bound(name, addr string, inner net.Listener) net.Listener {
+	ln := &listener{Listener: inner, name: name, addr: addr, limit: l, closed: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listeners = append(l.listeners, ln)
@@ -166,6 +172,7 @@ func explain(addr string, err error) error {
 type listener struct {
 	net.Listener
 	name  string
+	addr  string // as configured
 	limit *Limit
 
 	once   sync.Once
@@ -186,6 +193,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return nil, err
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) { // see Pause
+				<-l.closed
+				return nil, net.ErrClosed
 			}
 			l.failed.Add(1)
 			l.warn("a connection cannot be accepted: raise the limit of open files (ulimit -n), or lower "+

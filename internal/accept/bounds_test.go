@@ -373,7 +373,7 @@ func TestSites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limit.bound("http", inner).(*listener)
+	l := limit.bound("http", "", inner).(*listener)
 	defer l.Close()
 	admit := func(from string) net.Conn {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -43,11 +44,18 @@ func (l *Limit) ListenAt(name, addr string, mode fs.FileMode) (net.Listener, err
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
 	}
-	inner, err := listenUnix(path, mode)
+	inner, err := l.inherit(name, addr)
+	switch {
+	case err != nil:
+	case inner != nil:
+		inner, err = newSocketListener(inner.(*net.UnixListener), path, mode)
+	default:
+		inner, err = listenUnix(path, mode)
+	}
 	if err != nil {
 		return nil, explainSocket(path, err)
 	}
-	return l.bound(name, inner), nil
+	return l.bound(name, addr, inner), nil
 }
 
 // socketListener is a listener at a unix socket. Its file is removed only as long as it is the listener's own.
@@ -55,6 +63,7 @@ type socketListener struct {
 	*net.UnixListener
 	path string
 	file fs.FileInfo
+	kept atomic.Bool // another server listens at the file
 	once sync.Once
 }
 
@@ -71,7 +80,11 @@ func listenUnix(path string, mode fs.FileMode) (_ net.Listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &socketListener{UnixListener: inner.(*net.UnixListener), path: path}
+	return newSocketListener(inner.(*net.UnixListener), path, mode)
+}
+
+func newSocketListener(inner *net.UnixListener, path string, mode fs.FileMode) (_ net.Listener, err error) {
+	l := &socketListener{UnixListener: inner, path: path}
 	l.SetUnlinkOnClose(false) // which would remove the file of a server that has replaced it
 	if l.file, err = os.Lstat(path); err == nil {
 		err = os.Chmod(path, mode.Perm())
@@ -110,7 +123,7 @@ var errNoSocket = errors.New("there is a file that is not a unix socket: remove 
 // Close implements net.Listener.
 func (l *socketListener) Close() (err error) {
 	l.once.Do(func() {
-		if now, e := os.Lstat(l.path); e == nil && l.file != nil && os.SameFile(now, l.file) {
+		if now, e := os.Lstat(l.path); e == nil && !l.kept.Load() && l.file != nil && os.SameFile(now, l.file) {
 			_ = os.Remove(l.path)
 		}
 		err = l.UnixListener.Close()
