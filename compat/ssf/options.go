@@ -148,14 +148,14 @@ var refused = map[string]string{
 	"cors-allow-headers":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
 	"cors-expose-headers":     "the answers to pages of other origins are those of MILLRACE_ORIGINS",
 	"cors-max-age":            "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"package-baseimage":       "images are not built: see docs/migrating.md",
-	"package-name":            "images are not built: see docs/migrating.md",
-	"package-tag":             "images are not built: see docs/migrating.md",
-	"docker-username":         "images are not built: see docs/migrating.md",
-	"docker-password":         "images are not built: see docs/migrating.md",
-	"container-server":        "images are not built: see docs/migrating.md",
-	"test-skip-stop":          "images are not built: see docs/migrating.md",
-	"test-skip-start":         "images are not built: see docs/migrating.md",
+	"package-baseimage":       "use millrace app ... package --base IMAGE (docs/apps.md)",
+	"package-name":            "use millrace app ... package publish --image REGISTRY/NAME:TAG (docs/apps.md)",
+	"package-tag":             "use millrace app ... package publish --image REGISTRY/NAME:TAG (docs/apps.md)",
+	"docker-username":         "use millrace app ... publish --registry-user NAME (docs/apps.md)",
+	"docker-password":         "use millrace app ... publish --registry-password VARIABLE (docs/apps.md)",
+	"container-server":        "use millrace app ... publish --image REGISTRY/NAME:TAG (docs/apps.md)",
+	"test-skip-stop":          "use millrace app ... test (docs/apps.md)",
+	"test-skip-start":         "use millrace app ... test (docs/apps.md)",
 }
 
 // Arguments returns args as pflag reads them into the options of fs: without the commands, which are returned in the
@@ -278,7 +278,7 @@ func (o *Options) Check(positional, run []string) error {
 	}
 	for _, c := range run {
 		if slices.Index(commands, c) > 2 {
-			return fmt.Errorf("%s is not supported: images are not built, see docs/migrating.md", c)
+			return fmt.Errorf("%s is a command of millrace app: millrace app --config FILE %s (docs/apps.md)", c, c)
 		}
 	}
 	var wrong []error
