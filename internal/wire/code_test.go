@@ -75,12 +75,12 @@ func TestEveryCodeHasACloseCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(b), "| close code | |")
-	text, _, _ = strings.Cut(text, "\n\n")
+	_, text, _ := strings.Cut(string(b), "Why a connection is closed:\n\n")
+	text, _, _ = strings.Cut("\n"+text, "\n\n")
 	for _, code := range coded.Codes {
 		c := wire.CloseCodeOf(coded.Errorf(code, "", "x"))
-		_, row, _ := strings.Cut(text, "| "+strconv.Itoa(int(c))+" |")
-		row, _, _ = strings.Cut(row, "\n")
+		_, row, _ := strings.Cut(text, "\n- "+strconv.Itoa(int(c))+": ")
+		row, _, _ = strings.Cut(row, "\n- ")
 		if !strings.Contains(row, "`"+string(code)+"`") {
 			t.Errorf("%s closes with %d, of which is published:%s", code, c, row)
 		}
@@ -115,8 +115,8 @@ func TestCodesArePublished(t *testing.T) {
 		want = append(want, "`"+string(c)+"`"+mark)
 	}
 	for _, w := range want {
-		if !strings.Contains(text, "\n| "+w+" |") {
-			t.Errorf("no row begins with %s", w)
+		if !strings.Contains(text, "\n- "+w+": ") {
+			t.Errorf("no line begins with %s", w)
 		}
 	}
 }
