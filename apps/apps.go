@@ -30,6 +30,7 @@ type Needs struct {
 	Requirements []string // requirements files of pip, or a pyproject.toml: absolute paths
 	Packages     []string // requirements of pip
 	System       []string // Debian packages
+	Variant      string   // names a further environment of the application; "" = the application's own
 	Setup, Tests []Command
 }
 

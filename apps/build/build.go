@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"millrace/apps"
@@ -63,6 +64,7 @@ type job struct {
 	sum    string // digest of the requirements
 	local  bool   // packages are in the application's folder
 	lock   *Lock  // nil = none
+	pinned []byte // requirements of a variant, from the lock file
 	wheels string // digest
 }
 
@@ -105,6 +107,19 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 		return nil, err
 	}
 	return r, nil
+}
+
+// ForTests returns the needs of an application's tests: the packages of the application and those of
+// tests/requirements.txt, in a further environment. The result is needs without the file.
+func ForTests(app *apps.App, needs *apps.Needs) *apps.Needs {
+	file := filepath.Join(filepath.Dir(app.File), "tests", "requirements.txt")
+	if !isFile(file) {
+		return needs
+	}
+	of := *needs
+	of.Variant, of.Setup, of.System = "-test", nil, nil
+	of.Requirements = append(slices.Clip(of.Requirements), file)
+	return &of
 }
 
 // folder returns the folder of an application's environments.
@@ -198,8 +213,13 @@ type pointer struct {
 	Sum         string `json:"requirements"`
 }
 
-func readPointer(base string, app *apps.App) (*pointer, error) {
-	text, err := os.ReadFile(filepath.Join(base, id(app)+".json"))
+// pointerFile returns the path of the pointer to the environment of a variant.
+func pointerFile(base string, app *apps.App, variant string) string {
+	return filepath.Join(base, id(app)+variant+".json")
+}
+
+func readPointer(base string, app *apps.App, variant string) (*pointer, error) {
+	text, err := os.ReadFile(pointerFile(base, app, variant))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -222,7 +242,7 @@ func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, relea
 	if err != nil {
 		return nil, release, err
 	}
-	p, err := readPointer(base, app)
+	p, err := readPointer(base, app, needs.Variant)
 	if err != nil || p == nil {
 		return nil, release, err
 	}

@@ -78,7 +78,7 @@ func writeFile(path string, v any) error {
 // environment returns the environment of the application, and whether this call made the environment.
 func (j *job) environment(ctx context.Context) (env *Environment, made bool, err error) {
 	if len(j.needs.Requirements)+len(j.needs.Packages) == 0 {
-		return nil, false, os.RemoveAll(filepath.Join(j.base, id(j.app)+".json"))
+		return nil, false, os.RemoveAll(pointerFile(j.base, j.app, j.needs.Variant))
 	}
 	if err := j.determine(ctx); err != nil {
 		return nil, false, err
@@ -95,7 +95,7 @@ func (j *job) environment(ctx context.Context) (env *Environment, made bool, err
 		made = true
 	}
 	p := pointer{File: j.app.File, Environment: filepath.Base(env.Path), Sum: j.sum}
-	if err := writeFile(filepath.Join(j.base, id(j.app)+".json"), p); err != nil {
+	if err := writeFile(pointerFile(j.base, j.app, j.needs.Variant), p); err != nil {
 		return nil, false, err
 	}
 	return env, made, j.removeUnused()
@@ -151,6 +151,10 @@ func (j *job) determine(ctx context.Context) (err error) {
 	if j.lock, err = readLock(LockFile(j.app)); err != nil || j.lock == nil {
 		return err
 	}
+	if j.needs.Variant != "" { // with packages that the lock file does not have
+		j.pinned, j.lock = j.lock.versions(), nil
+		return nil
+	}
 	return j.lock.check(j)
 }
 
@@ -160,6 +164,7 @@ func (j *job) key() string {
 	if j.lock != nil {
 		packages = j.lock.requirements()
 	}
+	packages = append(packages, j.pinned...)
 	_, _ = fmt.Fprintf(sum, "1\n%q\n%s\n%q\n%q\n%v\n%s\n", packages, j.python, j.tool.text, j.wheels, j.SystemSite,
 		j.app.Root)
 	return hex.EncodeToString(sum.Sum(nil))

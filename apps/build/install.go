@@ -122,10 +122,19 @@ func (j *job) files(ctx context.Context, path string) (files []string, err error
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	if len(j.needs.Packages) > 0 {
-		err = own("packages.txt", []byte(strings.Join(j.needs.Packages, "\n")+"\n"))
+	if text := j.packages(); len(text) > 0 {
+		err = own("packages.txt", text)
 	}
 	return files, err
+}
+
+// packages returns the requirements that are in no file of the application.
+func (j *job) packages() []byte {
+	text := slices.Clone(j.pinned)
+	for _, p := range j.needs.Packages {
+		text = append(append(text, p...), '\n')
+	}
+	return text
 }
 
 // readReport returns the packages in a report of pip.
@@ -204,9 +213,9 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 		compile := []string{j.tool.path, "pip", "compile", "--quiet", "--generate-hashes", "--no-header",
 			"--no-annotate", "--python", python, "--output-file", resolved}
 		compile = append(compile, offline...)
-		if len(j.needs.Packages) > 0 {
+		if text := j.packages(); len(text) > 0 {
 			file := filepath.Join(path, "packages.txt")
-			if err := os.WriteFile(file, []byte(strings.Join(j.needs.Packages, "\n")+"\n"), 0o666); err != nil {
+			if err := os.WriteFile(file, text, 0o666); err != nil {
 				return nil, "", err
 			}
 			compile = append(compile, file)

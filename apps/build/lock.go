@@ -96,7 +96,12 @@ func (p *Package) check() error {
 }
 
 // requirements returns the packages as a requirements file.
-func (l *Lock) requirements() []byte {
+func (l *Lock) requirements() []byte { return l.write(true) }
+
+// versions returns the packages as a requirements file without hashes, to which other packages can be added.
+func (l *Lock) versions() []byte { return l.write(false) }
+
+func (l *Lock) write(hashes bool) []byte {
 	var b bytes.Buffer
 	for _, p := range l.Packages {
 		if p.URL != "" {
@@ -105,6 +110,9 @@ func (l *Lock) requirements() []byte {
 			_, _ = fmt.Fprintf(&b, "%s==%s", p.Name, p.Version)
 		}
 		for _, h := range p.Hashes {
+			if !hashes {
+				break
+			}
 			_, _ = fmt.Fprintf(&b, " --hash=%s", h)
 		}
 		b.WriteByte('\n')

@@ -21,6 +21,7 @@ var appSteps = []func(*pflag.FlagSet) appStep{
 	appBuild,
 	appLock,
 	appRun,
+	appTests,
 	appPackage,
 	appPublish,
 }
@@ -96,7 +97,7 @@ const appExamples = `  millrace app --config 'https://git.example.org/team/app|s
 func appCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "app --config REPO{@BRANCH|@SHA}|FILE COMMAND... [-- ARG...]",
-		Short:   "Clone, build, run, pack and publish an application from a Git repository",
+		Short:   "Clone, build, test, run, pack and publish an application from a Git repository",
 		Example: appExamples,
 		Args:    wrongUsage(beforeDash(cobra.MinimumNArgs(1))),
 	}
@@ -112,7 +113,7 @@ func appCommand() *cobra.Command {
 		})
 		steps = append(steps, step)
 	}
-	c.Long = `Clone, build, run, pack and publish an application from a Git repository. COMMAND is one or more of the
+	c.Long = `Clone, build, test, run, pack and publish an application from a Git repository. COMMAND is one or more of the
 commands below, which run in this order:
 
 ` + appStepList(steps) + `

@@ -127,7 +127,7 @@ func TestAppUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"init":                                              "--config: is missing",
 		"--config ./x":                                      "app takes",
-		"--config ./x fly":                                  `"fly" is not a command of app: there are init, build, lock, run, package, publish`,
+		"--config ./x fly":                                  `"fly" is not a command of app: there are init, build, lock, run, test, package, publish`,
 		"--config ftp://h/x init":                           `--config: ftp://h/x: "ftp" is not a way`,
 		"--config ./x init --xyz":                           "--xyz: is not a flag of app",
 		"--config h@h:x|../y init":                          "leads out of the repository",

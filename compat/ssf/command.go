@@ -200,7 +200,7 @@ func (a *application) build(c *style.Call, o *Options, steps []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(c.Context, interpreter, pythonArgs(dir)[1:]...)
+	cmd := exec.CommandContext(c.Context, interpreter, pythonArgs(dir, "build")[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.Out, c.Err
 	cmd.Env = append(config.WithoutSecrets(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -1,6 +1,7 @@
 package ssf
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"millrace/apps"
 	"millrace/apps/build"
 	"millrace/internal/setting"
+	"millrace/internal/textfile"
 	"millrace/python"
 )
 
@@ -31,9 +33,25 @@ func needs(file string) (*apps.Needs, error) {
 	if err := fill(n, file, app); err != nil {
 		return nil, fmt.Errorf("%s: application.%w", file, err)
 	}
-	command, err := buildCommand(file, config)
+	command, err := stepCommand(file, config, "build")
+	if err != nil {
+		return nil, err
+	}
 	n.Setup = append(n.Setup, command)
-	return n, err
+	if module, ok := app.Get("module").(string); ok && hasTests(filepath.Join(filepath.Dir(file), module)) {
+		if command, err = stepCommand(file, config, "test"); err != nil {
+			return nil, err
+		}
+		n.Tests = append(n.Tests, command)
+	}
+	return n, nil
+}
+
+// hasTests reports whether a module has tests of its own.
+func hasTests(module string) bool {
+	text, err := textfile.Read(module, maxFile)
+	return err == nil && (bytes.Contains(text, []byte("SSFApplicationTestInterface)")) ||
+		bytes.Contains(text, []byte("def create_ssf_application_test_instance")))
 }
 
 func fill(n *apps.Needs, file string, app Section) (err error) {
@@ -123,8 +141,8 @@ func texts(v any, separator string) (out []string, err error) {
 	return out, nil
 }
 
-// buildCommand returns the command that calls the application's build.
-func buildCommand(file string, config Section) (apps.Command, error) {
+// stepCommand returns the command that calls the application's build, or runs the application's tests.
+func stepCommand(file string, config Section, step string) (apps.Command, error) {
 	options, err := Parse([]string{"--config", file})
 	if err != nil {
 		return apps.Command{}, err
@@ -134,13 +152,14 @@ func buildCommand(file string, config Section) (apps.Command, error) {
 		return apps.Command{}, err
 	}
 	in, err := json.Marshal(map[string]any{"config": config, "file": file, "args": options.Values(),
-		"steps": []string{"build"}, "installed": true})
-	return apps.Command{Name: "build of the application", Args: pythonArgs(dir), Stdin: in, Read: []string{dir}}, err
+		"steps": []string{step}, "installed": true})
+	return apps.Command{Name: step + " of the application", Args: pythonArgs(dir, step), Stdin: in,
+		Read: []string{dir}}, err
 }
 
-// pythonArgs returns the command for the steps of an application. dir is the folder of python.Unpack.
-func pythonArgs(dir string) []string {
-	return []string{"python3", "-c",
-		"import sys; sys.path[:0] = sys.argv[1:3]; from millrace_compat import ssf_build; sys.exit(ssf_build.main())",
+// pythonArgs returns the command for a step of an application, build or test. dir is the folder of python.Unpack.
+func pythonArgs(dir, step string) []string {
+	return []string{"python3", "-c", "import sys; sys.path[:0] = sys.argv[1:3]; from millrace_compat import ssf_" +
+		step + " as step; sys.exit(step.main())",
 		filepath.Join(dir, python.Compat), dir}
 }

@@ -1,0 +1,114 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"millrace/apps"
+)
+
+// goTest runs the tests of a Go module. Modules that it needs are in its folder vendor, or the network is allowed.
+func (c *call) goTest(ctx context.Context, dir string) (*Suite, error) {
+	name := "go test"
+	p := c.program(name, apps.Command{Name: name, Args: []string{"go", "test", "-json", "./..."}})
+	p.Dir = dir
+	for _, folder := range []string{"build", "mod"} {
+		if err := os.MkdirAll(filepath.Join(c.Cache, folder), 0o777); err != nil {
+			return nil, err
+		}
+	}
+	p.Env = append(p.Env, "GOCACHE="+filepath.Join(c.Cache, "build"), "GOMODCACHE="+filepath.Join(c.Cache, "mod"),
+		"GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "GOTELEMETRY=off")
+	p.Write = append(p.Write, c.Cache)
+	if program, err := exec.LookPath("go"); err == nil {
+		if program, err = filepath.EvalSymlinks(program); err == nil {
+			p.Read = append(p.Read, filepath.Dir(filepath.Dir(program)))
+		}
+	}
+	events := map[string]*junitCase{}
+	var order []*junitCase
+	var other strings.Builder // output of no test, such as errors of the compiler
+	show := p.OnLine
+	p.OnLine = func(line string) {
+		text := goEvent(line, events, &order, &other)
+		if show != nil && text != "" {
+			show(text)
+		}
+	}
+	_, took, failed, err := run(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	s := &Suite{Name: name, Seconds: took.Seconds()}
+	cases := []junitCase{}
+	broken := false
+	for _, e := range order {
+		broken = broken || e.Failure != nil
+		cases = append(cases, *e)
+	}
+	if failed != nil && !broken {
+		cases = append(cases, junitCase{Class: name, Name: "go test",
+			Failure: &junitFailure{Message: firstLine(failed), Text: other.String()}})
+	}
+	var out strings.Builder
+	for _, e := range cases {
+		if e.Failure != nil {
+			out.WriteString(e.Failure.Text)
+		}
+	}
+	s.Output = out.String()
+	return s, s.encode(cases)
+}
+
+// Limits of a report.
+const (
+	maxTests  = 100_000
+	maxOutput = 64 << 10 // bytes of a test
+)
+
+// goEvent reads a line of go test -json, and returns the line of output in it.
+func goEvent(line string, events map[string]*junitCase, order *[]*junitCase, other *strings.Builder) string {
+	var e struct {
+		Action, Package, Test, Output string
+		Elapsed                       float64
+	}
+	if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+		if other.Len() < maxOutput {
+			other.WriteString(line + "\n") // of the compiler
+		}
+		return line
+	}
+	if e.Test == "" {
+		if (e.Action == "output" || e.Action == "build-output") && other.Len() < maxOutput {
+			other.WriteString(e.Output)
+		}
+		return strings.TrimSpace(e.Output)
+	}
+	key := e.Package + "\n" + e.Test
+	c := events[key]
+	if c == nil {
+		if len(events) >= maxTests {
+			return ""
+		}
+		c = &junitCase{Class: e.Package, Name: e.Test, Failure: &junitFailure{Message: "has not ended"}}
+		events[key], *order = c, append(*order, c)
+	}
+	switch e.Action {
+	case "output":
+		if len(c.Output) < maxOutput {
+			c.Output += e.Output
+		}
+	case "pass":
+		c.Failure, c.Output, c.Seconds = nil, "", e.Elapsed
+	case "skip":
+		c.Skipped, c.Failure, c.Seconds = &junitSkipped{Message: strings.TrimSpace(c.Output)}, nil, e.Elapsed
+		c.Output = ""
+	case "fail":
+		c.Failure, c.Seconds, c.Output = &junitFailure{Message: "failed", Text: c.Output}, e.Elapsed, ""
+	}
+	return strings.TrimSpace(e.Output)
+}
