@@ -13,6 +13,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/ingest/streams"
+	"millrace/internal/modelurl"
 	"millrace/internal/setting"
 	"millrace/stream/coded"
 	"millrace/workers"
@@ -57,6 +58,8 @@ type Config struct {
 	TLS        TLS        `yaml:"tls"`
 	ONNX       ONNX       `yaml:"onnx"`
 	Repository Repository `yaml:",inline"`
+
+	ModelSources ModelSources `yaml:"model_sources"`
 
 	Models  []workers.Config // loaded at the start; entries of models in the file
 	Streams []streams.Config // server streams; entries of streams in the file
@@ -331,11 +334,11 @@ type Programs struct {
 
 // Repository configures the models in a folder and the models sent by requests.
 type Repository struct {
-	Dir     string        `yaml:"model_repository" path:"file" help:"a folder of models: NAME/VERSION/model.onnx, with an optional NAME/config.yaml or NAME/config.pbtxt (docs/repository.md)"`
+	Dir     string        `yaml:"model_repository" path:"file" help:"a folder of models: NAME/VERSION/model.onnx, with an optional NAME/config.yaml or NAME/config.pbtxt, or the address of such a folder (docs/repository.md)"`
 	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" advanced:"yes" help:"none = load all models of model_repository at the start; explicit = load the models of load_model and of requests; poll = load all, and again when files change"`
 	Load    []string      `yaml:"load_model" example:"digits" advanced:"yes" help:"with model_control_mode explicit: the models loaded at the start; * = all"`
 	Exit    *bool         `yaml:"exit_on_error" default:"true" advanced:"yes" help:"end the start when no version of a model of model_repository can be loaded; false: serve the other models, and show the error in the index. Not with model_control_mode poll"`
-	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" advanced:"yes" help:"with model_control_mode poll: time between two looks for changed files; a change is loaded after two equal looks"`
+	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" advanced:"yes" help:"with model_control_mode poll: time between two looks for changed files, or at the address; a change of files is loaded after two equal looks"`
 	MaxSent int64         `yaml:"sent_models" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of model files sent in load requests; the files are in the temporary folder while the model is loaded"`
 }
 
@@ -347,6 +350,11 @@ const (
 )
 
 func (r Repository) validate() error {
+	if modelurl.Is(r.Dir) {
+		if _, err := modelurl.Parse(r.Dir); err != nil {
+			return coded.Errorf(coded.InvalidArgument, "model_repository", "%w", err)
+		}
+	}
 	switch {
 	case r.Dir == "" && r.Mode != LoadAll:
 		return coded.Errorf(coded.InvalidArgument, "model_control_mode", "is %s, which needs model_repository", r.Mode)
@@ -427,8 +435,9 @@ func (c Config) Validate() error {
 		}
 	}
 	_, err := c.TrustedProxies()
-	errs = append(errs, c.NATS.validate(c.Data), c.Tasks.validateBlobs(c.Data, c.part), c.Metrics.validate(),
-		c.Repository.validate(), c.validateManagement(), c.validateHandover(), err)
+	errs = append(errs, c.NATS.validate(c.Data), c.Tasks.validateBlobs(c.Data, c.part, c.usesS3()),
+		c.Metrics.validate(), c.Repository.validate(), c.ModelSources.validate(), c.validateManagement(),
+		c.validateHandover(), err)
 	if c.HTTP == Off && c.Data != "" {
 		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
+	"millrace/internal/modelurl"
 	"millrace/internal/setting"
 	"millrace/internal/textfile"
 	"millrace/internal/yamltext"
@@ -291,7 +292,9 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 	}
 	if known && f.File {
 		for i, v := range values {
-			values[i] = inDir(r.dir, v)
+			if !modelurl.Is(v) { // of model_repository
+				values[i] = inDir(r.dir, v)
+			}
 		}
 	}
 	if err := s.set(name, values); err != nil {

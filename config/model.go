@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"millrace/internal/modelurl"
 	"millrace/internal/setting"
 	"millrace/stream/coded"
 	"millrace/workers"
@@ -262,6 +263,9 @@ func ModelFor(source string) workers.Config {
 	}
 	if _, ok := workers.Lookup(source); ok {
 		name = source
+	}
+	if u, err := modelurl.Parse(source); err == nil && modelurl.Is(source) {
+		name = u.File()
 	}
 	if i := strings.IndexByte(name, '.'); i > 0 {
 		name = name[:i]

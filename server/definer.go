@@ -7,6 +7,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/internal/modelurl"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -18,6 +19,9 @@ var _ ingest.Definer = definer{}
 
 // Define implements ingest.Definer.
 func (d definer) Define(name, source, settings string) error {
+	if modelurl.Is(source) {
+		return stream.Errorf(stream.PermissionDenied, "source", "is an address: only the configuration names addresses")
+	}
 	kind, _, err := workers.KindOf(source)
 	if err != nil {
 		return err

@@ -73,8 +73,11 @@ func newObserver(s *Server) (*observer, error) {
 		Accepted: s.connections,
 		Audit:    func() (uint64, bool) { return s.access.AuditLost() },
 		Auth:     func() map[string]uint64 { return s.access.Outcomes() },
-		Uses:     func() []access.Use { return s.access.Uses() },
-		Traces:   o.traces,
+
+		ModelSources: func() map[string]uint64 { return s.sources.lookups() },
+
+		Uses:   func() []access.Use { return s.access.Uses() },
+		Traces: o.traces,
 
 		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton,
 		Requests: names,

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/config"
 	"millrace/ingest"
 	"millrace/stream"
 	"millrace/workers"
@@ -102,6 +103,10 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	}
 	models, wrong := s.reloadModels(ctx, cfg.Models, order)
 	err = errors.Join(err, s.tls.reread(), wrong)
+	if s.cfg.Repository.Mode != config.LoadPoll { // requests then load the present state of an address
+		_, wrong = s.updateRepository(ctx)
+		err = errors.Join(err, wrong)
+	}
 	var streams ingest.Changes
 	if s.streams != nil {
 		streams, wrong = s.streams.Reload(cfg.Streams)
@@ -151,10 +156,11 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config,
 		if old != nil && reflect.DeepEqual(*old, *m) && !slices.Contains(again, m.Name) {
 			continue
 		}
-		err := s.models.Define(*m)
+		used, err := s.define(ctx, *m)
 		watch := s.beginWatch(*m)
 		if err == nil {
 			_, err = s.models.Load(ctx, m.Name, workers.Load{})
+			used(err == nil)
 		}
 		if err == nil {
 			err = s.syncProgram(ctx, m.Name)
@@ -186,7 +192,12 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config,
 				name, err))
 			continue
 		}
+		s.sources.Drop(name)
 		did.Removed = append(did.Removed, name)
+	}
+	select {
+	case s.polls.changed <- struct{}{}:
+	default:
 	}
 	return did, errors.Join(errs...)
 }

@@ -17,6 +17,9 @@ import (
 // loadRepository loads the repository's models that must be loaded at the start. A model fails the start when none of
 // its versions or one of its stages cannot be loaded, unless its files may change or exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
+	if _, err := s.updateRepository(ctx); err != nil {
+		return err
+	}
 	s.polled.changes.Repository = s.repository
 	all, err := s.polled.changes.Take()
 	if err != nil {
@@ -77,6 +80,8 @@ type failing struct {
 type polled struct {
 	changes repository.Changes
 	failing map[string]*failing // models with a failed load
+
+	lookFailed string // the last error of the repository's address; "" = none
 }
 
 // failed sets when a model is tried again, at least least from now. failed reports whether the error differs from the
@@ -120,6 +125,24 @@ func (s *Server) unloadable(name string, err error) {
 	}
 }
 
+// look returns the models of the repository with changed folders, and the models whose folders are gone.
+func (s *Server) look(ctx context.Context) (changed, gone []string, err error) {
+	fetched, failed := s.updateRepository(ctx)
+	changed, gone, err = s.polled.changes.Look()
+	if fetched && err == nil { // the folders are complete, and do not change before the next fetch
+		more, left, again := s.polled.changes.Look()
+		changed, gone, err = append(changed, more...), append(gone, left...), again
+	}
+	if ctx.Err() != nil || failed == nil {
+		s.polled.lookFailed = ""
+	} else if text := failed.Error(); text != s.polled.lookFailed {
+		s.polled.lookFailed = text
+		s.log.Error("a new state of the model repository cannot be fetched: its models stay as they are", "error",
+			failed)
+	}
+	return changed, gone, err
+}
+
 // poll loads and unloads models as the repository changes, until ctx ends.
 func (s *Server) poll(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Repository.Poll)
@@ -131,7 +154,7 @@ func (s *Server) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		changed, gone, err := s.polled.changes.Look()
+		changed, gone, err := s.look(ctx)
 		if err != nil {
 			if !unlisted {
 				s.log.Error("the model repository cannot be listed: its models stay as they are", "error", err)

@@ -59,6 +59,8 @@ type Server struct {
 	turns       *processors.Turns // of long computations
 	models      *workers.Manager
 	repository  *repository.Repository
+	sources     *ModelSources // nil = no model has an address
+	polls       polls
 	polled      polled // the changes of the repository
 	native      *native.Client
 	shared      *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
@@ -116,6 +118,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget),
 		turns: processors.NewTurns(processors.Count()),
 		life:  newLifecycle(),
+		polls: polls{failing: map[string]string{}, changed: make(chan struct{}, 1)},
 		limit: &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging),
 			PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
@@ -149,14 +152,20 @@ func New(cfg Config) (*Server, error) {
 		s.log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting",
 			"sources.hwaccel", "error", err)
 	})
-	if s.repository, err = repository.New(repository.Options{Dir: cfg.Repository.Dir, MaxSent: cfg.Repository.MaxSent,
-		YAML: config.ReadModel}); err != nil {
+	if s.sources, err = OpenModelSources(&cfg, s.log, nil); err != nil {
+		s.observe.close()
+		return nil, err
+	}
+	if s.repository, err = repository.New(repository.Options{Dir: s.sources.FolderOf(&cfg),
+		MaxSent: cfg.Repository.MaxSent, YAML: config.ReadModel}); err != nil {
+		s.closeSources()
 		s.observe.close()
 		return nil, err
 	}
 	if s.containers, err = container.New(container.Options{
 		Host: cfg.Containers.Host, Images: cfg.Containers.Images, User: cfg.Containers.User, Data: cfg.Data, Log: s.log,
 	}); err != nil {
+		s.closeSources()
 		s.observe.close()
 		return nil, err
 	}
@@ -222,7 +231,15 @@ func (s *Server) abandon() {
 	s.replaces.close()
 	s.access.Close()
 	s.containers.Close()
+	s.closeSources()
 	s.observe.close()
+}
+
+// closeSources removes the files of models with addresses.
+func (s *Server) closeSources() {
+	if err := s.sources.Close(); err != nil {
+		s.log.Warn("the folder of fetched models was not removed", "error", err)
+	}
 }
 
 // Run loads the models and serves until ctx ends, then drains: the server opens no new streams, ends waiting frames
@@ -273,6 +290,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if err == nil && s.cfg.Repository.Mode == config.LoadPoll {
 		wg.Go(func() { s.poll(serving) })
+	}
+	if err == nil && s.sources != nil {
+		wg.Go(func() { s.pollModels(serving) })
 	}
 	if err == nil {
 		err = s.listening.serving(failed)
@@ -327,6 +347,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.shared.UnregisterOfAll("")
 	}
 	s.containers.Close()
+	s.closeSources()
 	s.observe.close()
 	return err
 }
@@ -368,8 +389,13 @@ func (s *Server) load(ctx context.Context) error {
 	if err != nil {
 		return within("models", err)
 	}
+	s.sources.Fetch(ctx, s.cfg.Models)
 	for _, i := range order {
-		_, err := s.models.Load(ctx, s.cfg.Models[i].Name, workers.Load{})
+		used, err := s.define(ctx, s.cfg.Models[i])
+		if err == nil {
+			_, err = s.models.Load(ctx, s.cfg.Models[i].Name, workers.Load{})
+			used(err == nil)
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return fmt.Errorf("%w while model %s was being loaded", context.Cause(ctx), s.cfg.Models[i].Name)

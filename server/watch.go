@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/modelurl"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -156,7 +157,7 @@ func (l *watchList) end(name string, w *watchedProgram) {
 
 // sourceOf returns the file of a program: the file of its source, or the file in its command line.
 func sourceOf(m workers.Config) string {
-	if m.Source != "" {
+	if m.Source != "" && !modelurl.Is(m.Source) { // the setting poll watches an address
 		return m.Source
 	}
 	isFile := func(path string) bool {

@@ -102,6 +102,9 @@ func (c *collector) newScrape() *scrape {
 	if c.o.Auth != nil {
 		r.auth = c.o.Auth()
 	}
+	if c.o.ModelSources != nil {
+		r.sources = c.o.ModelSources()
+	}
 	if c.o.Uses != nil {
 		r.uses = c.o.Uses()
 	}

@@ -27,6 +27,9 @@ var families = []section{
 			func(r *scrape, put put) { each(r.adapters.Goroutines, put) }, nil},
 		{gauge, "millrace_child_processes", "Child processes, such as ffmpeg, that have not been reaped.", nil,
 			func(r *scrape, put put) { put(float64(r.children)) }, nil},
+		{counter, "millrace_model_source_lookups_total", "Lookups of models and repositories with an address.",
+			labels{{"outcome", "fetched; current: in the cache; failed"}},
+			func(r *scrape, put put) { each(r.sources, put) }, nil},
 	}},
 	{"Frames, by model", []metricFamily{
 		{counter, "millrace_frames_accepted_total", "Accepted frames and one-shot requests.", model,

@@ -95,6 +95,7 @@ type scrape struct {
 		on   bool
 	}
 	auth     map[string]uint64
+	sources  map[string]uint64 // lookups of models with an address, by outcome
 	uses     []access.Use
 	traces   *TraceStats
 	children int

@@ -25,6 +25,8 @@ type Options struct {
 	Audit func() (lost uint64, on bool)
 	// requests and calls by result of the credential check; nil values = no credentials needed
 	Auth func() map[string]uint64
+	// lookups of models with an address by outcome; nil values = no model has an address
+	ModelSources func() map[string]uint64
 
 	Traces func() TraceStats // of the tracer
 

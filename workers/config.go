@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/modelurl"
 	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/workers/results"
@@ -18,6 +19,8 @@ type Config struct {
 	Name   string `yaml:"name" form:"name" help:"name of the endpoint"`
 	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address of the model"`
 	Kind   string // a registered kind of worker; "" = the kind that loads Source
+
+	Poll time.Duration `yaml:"poll" min:"1ms" max:"24h" unset:"never" example:"1m" advanced:"yes" help:"with an address as the source: time between two looks for a new state, which is then loaded"`
 
 	Version   string             `yaml:"version" default:"1" advanced:"yes" help:"version of the model"`
 	Instances int                `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"number of workers"`
@@ -193,6 +196,10 @@ func (c Config) Validate() error {
 	if c.Kind == "" {
 		_, _, err := KindOf(c.Source)
 		errs = append(errs, err)
+	}
+	if c.Poll > 0 && !modelurl.Is(c.Source) {
+		errs = append(errs, stream.Errorf(stream.InvalidArgument, "poll", "needs an address as the source, such as "+
+			"git+https://: for files, see model_control_mode and watch"))
 	}
 	errs = append(errs, results.Validate(c.Parts))
 	c = c.WithDefaults()

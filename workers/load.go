@@ -642,6 +642,17 @@ func (m *Manager) fail(of modelVersion, err error) {
 	m.failed.add(of, err.Error())
 }
 
+// Note gives the index a reason why a model may not be as configured now; nil ends the reasons of the model.
+func (m *Manager) Note(model string, err error) {
+	if err != nil {
+		m.fail(modelVersion{model, ""}, err)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed.forget(model, "")
+}
+
 func (m *Manager) succeed(of modelVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"millrace/internal/modelurl"
 	"millrace/internal/setting"
 	"millrace/stream"
 )
@@ -28,6 +29,9 @@ func KindOf(source string) (kind, load string, err error) {
 	listed := strings.Join(names, ", ")
 	if source == "" {
 		return bad("is missing: want a kind of worker (%s) or a file", listed)
+	}
+	if modelurl.Is(source) {
+		return kindOfURL(source)
 	}
 	for _, k := range Kinds() {
 		if k.Loads == nil || !k.Loads(source) {
@@ -54,6 +58,30 @@ func KindOf(source string) (kind, load string, err error) {
 	}
 	return bad("%q is not a kind of worker%s: the kinds are %s. A file is named with its ending, such as ./service.py",
 		source, setting.Suggest(source, names), listed)
+}
+
+// kindOfURL returns the kind of worker that loads the file of an address. The text to load is the address: the server
+// puts the path of the fetched file in its place.
+func kindOfURL(source string) (kind, load string, err error) {
+	bad := func(format string, args ...any) (string, string, error) {
+		return "", "", stream.Errorf(stream.InvalidArgument, "source", format, args...)
+	}
+	u, err := modelurl.Parse(source)
+	if err != nil {
+		return bad("%s %w", modelurl.Mask(source), err)
+	}
+	file := u.File()
+	name, _, _ := strings.Cut(file, ":") // FILE.py:CLASS
+	for _, k := range Kinds() {
+		if k.File != "" && k.Loads != nil && filepath.Ext(name) != "" && k.Loads(name) {
+			return k.Name, source, nil
+		}
+	}
+	if file == "" {
+		return bad("%s names no file: add # and the path of the .onnx or .py file; a folder of models is the setting "+
+			"model_repository", u)
+	}
+	return bad("%s: the file %q is neither a .onnx nor a .py file", u, file)
 }
 
 // SourceFile returns the file or folder of a source, without the name of a class as in service.py:Service. SourceFile

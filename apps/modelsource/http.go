@@ -241,7 +241,7 @@ func (c *Cache) httpClient(rule *outbound.Rule) *http.Client {
 	return &http.Client{Transport: c.transport(rule), CheckRedirect: redirect}
 }
 
-func (c *Cache) transport(rule *outbound.Rule) http.RoundTripper {
+func (c *Cache) transport(rule *outbound.Rule) encrypted {
 	return encrypted{&http.Transport{Proxy: rule.Proxy, DialContext: rule.Dial, ForceAttemptHTTP2: true,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.pool},
 		TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: c.o.Idle, IdleConnTimeout: c.o.Idle,

@@ -54,10 +54,11 @@ func (o ociOrigin) check(u modelurl.URL) error {
 	return err
 }
 
-func (o ociOrigin) open(ctx context.Context, u modelurl.URL) (name.Reference, []remote.Option, error) {
-	ref, err := o.parse(u)
-	if err != nil {
-		return nil, nil, err
+// open returns the reference of an address, and the options of requests. The caller calls end after the requests.
+func (o ociOrigin) open(ctx context.Context, u modelurl.URL) (ref name.Reference, options []remote.Option, end func(),
+	err error) {
+	if ref, err = o.parse(u); err != nil {
+		return nil, nil, nil, err
 	}
 	registry := ref.Context().Registry
 	at := registry.RegistryStr()
@@ -66,25 +67,27 @@ func (o ociOrigin) open(ctx context.Context, u modelurl.URL) (name.Reference, []
 	if !hasPort {
 		hostPort = at + map[string]string{"https": ":443", "http": ":80"}[registry.Scheme()]
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("millrace"), remote.WithJobs(1),
-		remote.WithTransport(o.c.transport(o.c.rule(hostPort))),
+	t := o.c.transport(o.c.rule(hostPort))
+	options = []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("millrace"), remote.WithJobs(1),
+		remote.WithTransport(t),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH})}
-	t, ok := o.c.token(hostPort, host)
-	switch {
-	case !ok:
-		return ref, append(options, remote.WithAuthFromKeychain(authn.DefaultKeychain)), nil
-	case t.User == "":
-		return ref, append(options, remote.WithAuth(&authn.Bearer{Token: t.Secret})), nil
+	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	switch k, ok := o.c.token(hostPort, host); {
+	case ok && k.User == "":
+		auth = remote.WithAuth(&authn.Bearer{Token: k.Secret})
+	case ok:
+		auth = remote.WithAuth(&authn.Basic{Username: k.User, Password: k.Secret})
 	}
-	return ref, append(options, remote.WithAuth(&authn.Basic{Username: t.User, Password: t.Secret})), nil
+	return ref, append(options, auth), t.CloseIdleConnections, nil
 }
 
 // revision returns the digest of the manifest.
 func (o ociOrigin) revision(ctx context.Context, u modelurl.URL) (string, error) {
-	ref, options, err := o.open(ctx, u)
+	ref, options, end, err := o.open(ctx, u)
 	if err != nil {
 		return "", err
 	}
+	defer end()
 	if d, ok := ref.(name.Digest); ok {
 		return d.DigestStr(), nil
 	}
@@ -100,10 +103,11 @@ func (o ociOrigin) revision(ctx context.Context, u modelurl.URL) (string, error)
 }
 
 func (o ociOrigin) fetch(ctx context.Context, u modelurl.URL, revision string, w *work) (string, error) {
-	ref, options, err := o.open(ctx, u)
+	ref, options, end, err := o.open(ctx, u)
 	if err != nil {
 		return "", err
 	}
+	defer end()
 	img, err := o.image(ref.Context().Digest(revision), options, 0)
 	if err != nil {
 		return "", o.failed(ctx, ref, err)

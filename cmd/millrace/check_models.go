@@ -27,14 +27,22 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 	wrongly := func(what string, err error) {
 		found = append(found, finding{What: what, State: wrong, Detail: err.Error()})
 	}
-	folder, err := repository.New(repository.Options{Dir: cfg.Repository.Dir, YAML: config.ReadModel})
+	lines := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	fetched, err := openSources(&cfg, lines, log)
+	if err != nil {
+		wrongly("model sources", err)
+		return found
+	}
+	defer fetched.close()
+	found = append(found, fetched.repository(ctx)...)
+	folder, err := repository.New(repository.Options{Dir: fetched.FolderOf(&cfg), YAML: config.ReadModel})
 	if err != nil {
 		wrongly("model_repository", err)
 		return found
 	}
 	options := workers.ManagerOptions{
 		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: cfg.Limits.Pictures(), Repository: folder,
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Log: lines,
 	}
 	if err := server.ConfinePrograms(&cfg, &options); err != nil {
 		wrongly("confine", err)
@@ -49,6 +57,12 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 	options.Containers = engine
 	models := workers.NewManager(options)
 	for _, m := range server.Replicate(cfg).Models {
+		m, state, err := fetched.model(ctx, m)
+		found = append(found, state...)
+		if err != nil {
+			wrongly("model "+m.Name, err)
+			continue
+		}
 		endpoint, err := models.LoadConfig(ctx, m, true)
 		if err != nil {
 			wrongly("model "+m.Name, err)

@@ -46,8 +46,9 @@ func TestExternalFiles(t *testing.T) {
 	}
 }
 
-// A file's weights are sent along, whatever the names of the file and of the weights.
-func TestLoadWithExternalData(t *testing.T) {
+// onnxLibrary returns the path of ONNX Runtime's library.
+func onnxLibrary(t *testing.T) string {
+	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,12 @@ func TestLoadWithExternalData(t *testing.T) {
 	if len(found) == 0 {
 		t.Fatal("ONNX Runtime's library is not in the cache folder: make onnxruntime")
 	}
-	_, addr := serve(t, "--model", "eyes=motion", "--onnx-library", found[0])
+	return found[0]
+}
+
+// A file's weights are sent along, whatever the names of the file and of the weights.
+func TestLoadWithExternalData(t *testing.T) {
+	_, addr := serve(t, "--model", "eyes=motion", "--onnx-library", onnxLibrary(t))
 	for location, name := range map[string]string{"model.onnx.data": "first", "./my weights (1).bin": "second",
 		"parts/größe.data": "third"} {
 		dir := t.TempDir()

@@ -152,7 +152,8 @@ func (j *serving) run(c *cobra.Command) (*server.Server, error) {
 	defer leave()
 	lacks := child.Adopt(adoption) // before a program is started
 	s, err := server.New(cfg)
-	for _, name := range config.SecretEnv() { // hide secrets from child processes, which all start later
+	// hide secrets from child processes, which all start later
+	for _, name := range append(config.SecretEnv(), server.SourceVariables(&cfg)...) {
 		_ = os.Unsetenv(name)
 	}
 	if err != nil {

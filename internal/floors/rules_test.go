@@ -26,7 +26,7 @@ var floor = map[string]int{
 	"tasks/remote": 3, // tasks of a server elsewhere
 	"workers":      3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
-	"apps":          5, // applications from repositories
+	"apps":          5, // applications and models from repositories
 	"compat/style":  6,
 	"compat/octoai": 7, "compat/mosec": 7, "compat/ssf": 7, // the systems whose programs are served
 	"compat/inferenceserver": 7, // a system whose clients are served
