@@ -32,6 +32,10 @@ type Needs struct {
 	System       []string // Debian packages
 	Variant      string   // names a further environment of the application; "" = the application's own
 	Setup, Tests []Command
+	// Exclude reports whether a file or folder is left out of an image: a path in the folder of the configuration file.
+	// nil = none are.
+	Exclude func(name string) bool
+	Image   string // name of the image; "" = the default
 }
 
 // Command is a program that an application wants to be run in the folder of its configuration file.

@@ -62,7 +62,7 @@ func (j *job) system(ctx context.Context) (installed []string, err error) {
 	}
 	_, _ = io.Copy(io.Discard, c.Stdout) // behind a line that is too long
 	if err := c.Wait(); err != nil {
-		return nil, fmt.Errorf("build_system_dependencies: apt-get: %w", err)
+		return nil, fmt.Errorf("build_system_dependencies: %w", err)
 	}
 	return missing, nil
 }

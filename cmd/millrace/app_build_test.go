@@ -131,6 +131,7 @@ class App(SSFApplicationInterface):
 	args := []string{"app", "--config", app, "--wheels", greetingWheels(t), "build"}
 	for more, want := range map[string]string{
 		"dependencies: {pip: greeting}":                     "dependencies.pip: is not known: there are python, poplar",
+		"package: {tags: x}":                                "application.package.tags: is not known",
 		"dependences: {python: greeting}":                   "dependences: is not known (did you mean dependencies?)",
 		"dependencies: {python: 'a>1,<2'}":                  `"<2" begins within a requirement`,
 		"dependencies: {python: '--index-url x'}":           "has options: write them into a requirements file",
@@ -144,7 +145,8 @@ class App(SSFApplicationInterface):
 			t.Errorf("%s: %d %s, want %q", more, code, stderr, want)
 		}
 	}
-	config("dependencies: {python: greeting}")
+	write("weights.tmp", "large")
+	config("dependencies: {python: greeting}, package: {exclusions: ['*.tmp'], tag: 'team/{{application.id}}:v1'}")
 	c := appCommandOf(t, dir, append(args, "run", "--", "--port", "0")...)
 	c.Env = append(c.Env, "MILLRACE_TOKEN=secret")
 	s := &octoaiServer{process: begin(t, c)}
@@ -157,7 +159,7 @@ class App(SSFApplicationInterface):
 		t.Errorf("%q %v", text, err)
 	}
 	out, stderr, code := finish(t, appCommandOf(t, dir, "app", "--config", app, "package", "--out", "image/", "--json"))
-	if code != 0 {
+	if code != 0 || !strings.Contains(out, `"image": "localhost/team/app:v1"`) {
 		t.Fatalf("%s %s", out, stderr)
 	}
 	bill, err := os.ReadFile(filepath.Join(dir, "image.cdx.json"))

@@ -73,7 +73,16 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	needs, err := c.needs(app)
+	if err != nil {
+		return nil, err
+	}
 	name := c.imageName()
+	if name == "" && needs.Image != "" {
+		if name = needs.Image; image.CheckName(name) != nil { // of no registry
+			name = "localhost/" + name
+		}
+	}
 	if name == "" {
 		name = "localhost/" + strings.ToLower(app.Name) + ":latest"
 	}
@@ -86,6 +95,9 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	}
 	if o.Exclude, err = excluded(app.Root, output, p.exclude); err != nil {
 		return nil, usagef("--exclude: %w", err)
+	}
+	if needs.Exclude != nil {
+		o.Exclude = alsoExcluded(o.Exclude, app, needs.Exclude)
 	}
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
@@ -210,6 +222,22 @@ func excluded(root, output string, more []string) (func(name string) bool, error
 		left[filepath.ToSlash(filepath.Clean(name))] = true
 	}
 	return func(name string) bool { return left[strings.TrimSuffix(name, "/")] }, nil
+}
+
+// alsoExcluded leaves out files of the configuration's folder that the configuration names, besides those of first.
+func alsoExcluded(first func(string) bool, app *apps.App, named func(string) bool) func(name string) bool {
+	dir, err := filepath.Rel(app.Root, filepath.Dir(app.File))
+	if err != nil {
+		return first
+	}
+	prefix := filepath.ToSlash(dir) + "/"
+	if dir == "." {
+		prefix = ""
+	}
+	return func(name string) bool {
+		inside, is := strings.CutPrefix(strings.TrimSuffix(name, "/"), prefix)
+		return first(name) || is && named(inside)
+	}
 }
 
 // imageFile returns the absolute path of the image that package writes and publish reads.

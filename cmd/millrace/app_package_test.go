@@ -102,6 +102,16 @@ func TestAppPackageOptions(t *testing.T) {
 			t.Errorf("the path %s was accepted", name)
 		}
 	}
+	named := func(name string) bool { return name == "a.tmp" }
+	also := alsoExcluded(named, &apps.App{Root: "/r", File: "/r/sub/ssf_config.yaml"}, func(name string) bool {
+		return name == "b.tmp"
+	})
+	for name, want := range map[string]bool{"a.tmp": true, "b.tmp": false, "sub/b.tmp": true, "sub/b.tmp/": true,
+		"subb.tmp": false, "sub/a.tmp": false} {
+		if also(name) != want {
+			t.Errorf("%s is left out: %v", name, !want)
+		}
+	}
 	leave, err := excluded(root, filepath.Join(root, "out/app.tar"), []string{"./data/", "a.bin"})
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,11 @@ func needs(file string) (*apps.Needs, error) {
 	}
 	app, _ := config.Get("application").(Section)
 	n := &apps.Needs{Python: true}
-	if err := fill(n, file, app); err != nil {
+	err = fill(n, file, app)
+	if err == nil {
+		err = pack(n, config, app.Get("package"))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: application.%w", file, err)
 	}
 	command, err := stepCommand(file, config, "build")
