@@ -119,6 +119,16 @@ func (s *SSH) Write(name, text string) (path string) {
 	return path
 }
 
+// Configure adds lines to the configuration of the server, for later connections.
+func (s *SSH) Configure(lines string) {
+	s.t.Helper()
+	old, err := os.ReadFile(filepath.Join(s.Dir, "sshd_config"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Write("sshd_config", string(old)+lines)
+}
+
 // NewHostKey gives the host a new key.
 func (s *SSH) NewHostKey() {
 	s.t.Helper()

@@ -94,6 +94,21 @@ func (s *Service) Do(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
+// Program writes a program podman that uses the storage of the service, and returns its folder. Containers get limits
+// that machines without all rights can set.
+func (s *Service) Program() (dir string) {
+	s.t.Helper()
+	dir = s.t.TempDir()
+	conf := filepath.Join(dir, "containers.conf")
+	if err := os.WriteFile(conf, []byte("[containers]\ndefault_ulimits = [\"nofile=1024:1024\", "+
+		"\"nproc=1024:1024\"]\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	testneeds.WriteProgram(s.t, filepath.Join(dir, "podman"), "#!/bin/sh\nCONTAINERS_CONF="+conf+" exec "+s.path+" "+
+		strings.Join(s.flags, " ")+" \"$@\"\n")
+	return dir
+}
+
 // Containers returns the ids of all containers, one a line.
 func (s *Service) Containers() string {
 	out, err := s.Do("ps", "--all", "--quiet", "--no-trunc")

@@ -1,0 +1,343 @@
+package deploy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"millrace/apps/image"
+	"millrace/internal/gittest"
+	"millrace/internal/sshclient"
+)
+
+// options returns the options of a deploy to a host, with the folder of the application there.
+func options(t *testing.T, s *gittest.SSH) Options {
+	t.Helper()
+	key, err := sshclient.ParseKey("test", s.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{Name: "plain", Folder: filepath.Join(t.TempDir(), "apps"), With: Podman,
+		SSH: sshclient.Options{Keys: []sshclient.Key{key}, KnownHosts: []string{s.KnownHosts}}}
+}
+
+func target(s *gittest.SSH) Target { return Target{User: s.User, Host: "127.0.0.1", Port: s.Port} }
+
+func blob(text string) image.Blob {
+	sum := sha256.Sum256([]byte(text))
+	return image.Blob{Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: int64(len(text)),
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+}
+
+// contents returns an image that no host runs.
+func contents(layer string) *image.Contents {
+	return &image.Contents{Manifest: blob("{}"), Config: blob("{ }"), Layers: []image.Blob{blob(layer)},
+		Architecture: runtime.GOARCH, Arguments: []string{"serve", "--http", "0.0.0.0:8000", "--grpc", "0.0.0.0:8001"}}
+}
+
+// opened opens the application on the host, locked.
+func opened(t *testing.T, s *gittest.SSH, o Options) *site {
+	t.Helper()
+	if err := o.check(); err != nil {
+		t.Fatal(err)
+	}
+	at, err := open(t.Context(), target(s), &o, "ann on here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(at.close)
+	return at
+}
+
+func TestParseTargets(t *testing.T) {
+	for text, want := range map[string][]Target{
+		"a":                   {{"", "a", "22"}},
+		"me@a:2222, [::1]":    {{"me", "a", "2222"}, {"", "::1", "22"}},
+		"me@[fe80::1]:23,::1": {{"me", "fe80::1", "23"}, {"", "::1", "22"}},
+	} {
+		if got, err := ParseTargets(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "a,", "a:0", "a:x", "a b", "-oProxyCommand=x", "u ser@a", "a,a", "a;b", "[a"} {
+		if got, err := ParseTargets(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	got, err := arguments([]string{"serve", "--config", "/app/m.yaml", "--http", "0.0.0.0:8000", "--grpc", "off"},
+		"127.0.0.1:9", "127.0.0.1:10")
+	if want := "serve --config /app/m.yaml --http 127.0.0.1:9 --grpc 127.0.0.1:10"; err != nil ||
+		strings.Join(got, " ") != want {
+		t.Errorf("%q, %v", got, err)
+	}
+	got, err = arguments([]string{"ssf", "--config", "x", "--host", "0.0.0.0", "--port", "8000", "run"}, ":9", "off")
+	if want := "ssf --config x --host 0.0.0.0 --port 9 run"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, bad := range [][2]string{{"9", "off"}, {"127.0.0.1:0", "off"}, {"127.0.0.1:9", "on"}} {
+		if got, err := arguments([]string{"serve", "--http", "a", "--grpc", "b"}, bad[0], bad[1]); err == nil {
+			t.Errorf("%q: %q", bad, got)
+		}
+	}
+}
+
+// A port in use is found by the address, for IPv4 and IPv6.
+func TestCheckPorts(t *testing.T) {
+	text, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	if listens(string(text), "127.0.0.1:"+port) {
+		t.Error("a port that was free is in use")
+	}
+	s := gittest.NewSSH(t)
+	at := opened(t, s, options(t, s))
+	for address, busy := range map[string]bool{"127.0.0.1:": true, "0.0.0.0:": true, ":": true, "127.0.0.2:": false} {
+		err := at.checkPorts(&release{HTTP: address + port, GRPC: "off"})
+		if (err != nil) != busy || busy && !strings.Contains(err.Error(), "--http") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	const v6 = "0: 00000000000000000000000001000000:1F40 00000000000000000000000000000000:0000 0A"
+	if !listens(v6, "[::1]:8000") || listens(v6, "127.0.0.1:8000") || !listens(v6, "0.0.0.0:8000") {
+		t.Error("IPv6")
+	}
+}
+
+// Only one deploy at a time works on a host. The lock ends with the connection of a deploy that has died.
+func TestLock(t *testing.T) {
+	s := gittest.NewSSH(t)
+	o := options(t, s)
+	first := opened(t, s, o)
+	o.Image = contents("x")
+	err := Run(t.Context(), []Target{target(s)}, o, "bob on there", nil)
+	if err == nil || !strings.Contains(err.Error(), target(s).String()+": another deploy of the application runs there, "+
+		"by ann on here") {
+		t.Errorf("a second deploy: %v", err)
+	}
+	_ = first.conn.Close() // as of a deploy that has died
+	for {                  // until sshd has seen the end
+		second, err := open(t.Context(), target(s), &o, "bob on there")
+		if err == nil {
+			second.close()
+			break
+		}
+		if !strings.Contains(err.Error(), "another deploy") || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Files are copied once, a damaged file gets no name, and what no release uses is removed.
+func TestCopy(t *testing.T) {
+	s := gittest.NewSSH(t)
+	o := options(t, s)
+	o.Image = contents("first")
+	at := opened(t, s, o)
+	if n, err := at.copy(t.Context(), nil); err != nil || n != 5+2+3 {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	at.o.Image = contents("second")
+	if n, err := at.copy(t.Context(), nil); err != nil || n != 6 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	damaged := blob("third")
+	damaged.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("thi")), nil }
+	if err := at.putBlob(t.Context(), damaged, ""); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Error(err)
+	}
+	at.state.Releases = []release{{Number: 1, Layers: []string{blob("second").Digest}}}
+	if err := at.sweep(); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(at.blobs())
+	if err != nil || len(list) != 1 || "sha256:"+list[0].Name() != blob("second").Digest {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// Failures name the host, and what to do.
+func TestFailures(t *testing.T) {
+	s := gittest.NewSSH(t)
+	fails := func(o Options, targets []Target, want ...string) {
+		t.Helper()
+		err := Run(t.Context(), targets, o, "ann", func(Result) { t.Error("a deploy succeeded") })
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%v: want %q", err, w)
+			}
+		}
+	}
+	o := options(t, s)
+	o.Image = contents("x")
+	host := []Target{target(s)}
+	name := target(s).String()
+
+	unknown := o
+	unknown.SSH.KnownHosts = []string{filepath.Join(s.Dir, "none")}
+	fails(unknown, append(host, Target{"", "later", "22"}), name+": the host 127.0.0.1:"+s.Port+" is unknown",
+		"ssh-keyscan", "later is as before")
+	none := o
+	none.SSH.Keys = nil
+	fails(none, host, name+": there is no key for SSH")
+	other := o
+	other.Image = contents("x")
+	other.Image.Architecture = "s390x"
+	fails(other, host, name+": the image is for s390x")
+	service := o
+	service.With = Systemd
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		fails(service, host, name+": systemd does not run there", "--with podman")
+	}
+	odd := o
+	odd.Name = "a/b"
+	fails(odd, host, `"a/b" is no name`)
+	odd = o
+	odd.Secrets = []Secret{{"A", []byte("1")}, {"A", []byte("2")}, {"B C", nil}}
+	fails(odd, host, "the secret A is given twice", `"B C" is no name`)
+
+	s.Configure("SetEnv PATH=" + without(t, "podman"))
+	fails(o, host, name+": Podman is not there: install it", "--with systemd")
+	s = gittest.NewSSH(t)
+	s.Configure("SetEnv PATH=" + without(t, "flock"))
+	fails(anotherHost(t, s, o), []Target{target(s)}, target(s).String(),
+		"the host has no flock: install it")
+	ended, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := ended.Addr().(*net.TCPAddr)
+	_ = ended.Close()
+	gone, _ := ParseTargets(at.String())
+	fails(o, gone, at.String()+": ", "connection refused")
+}
+
+// anotherHost returns the options for another host.
+func anotherHost(t *testing.T, s *gittest.SSH, o Options) Options {
+	t.Helper()
+	n := options(t, s)
+	n.Image = o.Image
+	return n
+}
+
+// without returns a folder with the programs of deploys, except one.
+func without(t *testing.T, lacks string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range []string{"sh", "id", "uname", "cat", "mkdir", "flock", "timeout", "head", "tar", "gzip",
+		"sha256sum", "podman", "cut", "mv", "rm", "ls", "wc"} {
+		if name == lacks {
+			continue
+		}
+		for _, at := range []string{"/bin", "/usr/bin"} {
+			if _, err := os.Stat(filepath.Join(at, name)); err == nil {
+				_ = os.Symlink(filepath.Join(at, name), filepath.Join(dir, name))
+			}
+		}
+	}
+	return dir
+}
+
+// proxy is a connection to a host that a test can cut.
+type proxy struct {
+	ln    net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+	all   sync.WaitGroup
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{ln: ln}
+	p.all.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, in, out)
+			p.mu.Unlock()
+			p.all.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+			p.all.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		p.cut()
+		p.all.Wait()
+	})
+	return p
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// knownAs returns a file with the host's key under the address of a proxy.
+func (p *proxy) knownAs(s *gittest.SSH) (file string, at Target) {
+	_, port, _ := net.SplitHostPort(p.ln.Addr().String())
+	return s.Write("known_proxy", strings.Replace(s.HostLine(), ":"+s.Port, ":"+port, 1)),
+		Target{User: s.User, Host: "127.0.0.1", Port: port}
+}
+
+// A command says that the connection was lost.
+func TestLost(t *testing.T) {
+	s := gittest.NewSSH(t)
+	p := newProxy(t, "127.0.0.1:"+s.Port)
+	o := options(t, s)
+	var at Target
+	o.SSH.KnownHosts = nil
+	var file string
+	file, at = p.knownAs(s)
+	o.SSH.KnownHosts = []string{file}
+	if err := o.check(); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := open(t.Context(), at, &o, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.close()
+	r, w := io.Pipe()
+	go func() {
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 10))
+		p.cut()
+		_ = w.Close()
+	}()
+	if _, err := opened.run("cat", r); err == nil || !strings.Contains(err.Error(), at.String()+": the connection was "+
+		"lost") {
+		t.Error(err)
+	}
+}

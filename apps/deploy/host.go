@@ -1,0 +1,275 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"millrace/internal/sshclient"
+)
+
+// Times of a connection.
+const (
+	connectTime = 30 * time.Second
+	pulse       = 5 * time.Second  // between signs of life, which keep the lock of the host
+	silence     = 20 * time.Second // after which the other side is gone
+	maxOutput   = 1 << 20          // bytes of a command's output
+)
+
+// host is a connection to a host. Its methods may be called by several goroutines.
+type host struct {
+	name string // as the user wrote it, for messages
+	conn *ssh.Client
+
+	stop    chan struct{}
+	end     context.CancelCauseFunc
+	once    sync.Once
+	running sync.WaitGroup
+}
+
+// errLost means that the connection to a host has ended.
+var errLost = errors.New("the connection was lost: repeat the command, which finishes or undoes what is half done")
+
+// connect opens a connection, which lives until close.
+func connect(ctx context.Context, t Target, o sshclient.Options) (*host, error) {
+	// The connection outlives ctx, to undo what is half done.
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	late := time.AfterFunc(connectTime, func() { end(fmt.Errorf("no answer within %v", connectTime)) })
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	conn, err := sshclient.Dial(life, (&net.Dialer{}).DialContext, t.User, t.address(), o)
+	late.Stop()
+	stop()
+	if err == nil {
+		if err = context.Cause(life); err != nil {
+			_ = conn.Close()
+		}
+	}
+	if err != nil {
+		end(nil)
+		return nil, fmt.Errorf("%s: %w", t, explainDial(err))
+	}
+	h := &host{name: t.String(), conn: conn, stop: make(chan struct{}), end: end}
+	h.running.Go(h.watch)
+	return h, nil
+}
+
+func explainDial(err error) error {
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) {
+		return fmt.Errorf("the host %s has no address: compare the name (%s)", lookup.Name, lookup.Err)
+	}
+	return err
+}
+
+// watch closes the connection when the host is silent.
+func (h *host) watch() {
+	tick := time.NewTicker(pulse)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.stop:
+			return
+		case <-tick.C:
+		}
+		late := time.AfterFunc(silence, func() { _ = h.conn.Close() })
+		_, _, err := h.conn.SendRequest("keepalive@openssh.com", true, nil)
+		late.Stop()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (h *host) close() {
+	h.once.Do(func() {
+		close(h.stop)
+		_ = h.conn.Close()
+		h.end(nil)
+	})
+	h.running.Wait()
+}
+
+// exitError is a command that failed on a host.
+type exitError struct {
+	host   string
+	status int
+	said   string // on standard error
+}
+
+func (e *exitError) Error() string {
+	text := e.said
+	if text == "" {
+		text = fmt.Sprintf("a command failed with status %d", e.status)
+	}
+	if strings.Contains(text, "No space left on device") || strings.Contains(text, "Disk quota exceeded") {
+		text += ": make room there, or give another folder by --target-folder"
+	}
+	return e.host + ": " + text
+}
+
+// run runs a script of sh on the host, and returns its output. Arguments are $1 and so on: the script has no text of
+// users. Nothing secret belongs into a script or an argument, which other users of the host can see.
+func (h *host) run(script string, in io.Reader, args ...string) (string, error) {
+	var out bytes.Buffer
+	err := h.stream(script, in, &bounded{w: &out, left: maxOutput}, args...)
+	return strings.TrimRight(out.String(), "\n"), err
+}
+
+// stream is run with the output as it comes.
+func (h *host) stream(script string, in io.Reader, out io.Writer, args ...string) error {
+	s, err := h.conn.NewSession()
+	if err != nil {
+		return h.lost(err)
+	}
+	defer s.Close()
+	var said sshclient.Said
+	s.Stdin, s.Stdout, s.Stderr = in, out, &said
+	return h.explain(s.Run(command(script, args)), &said)
+}
+
+func (h *host) explain(err error, said *sshclient.Said) error {
+	var exit *ssh.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit) && exit.Signal() == "":
+		return &exitError{h.name, exit.ExitStatus(), said.Text()}
+	case errors.As(err, &exit):
+		return fmt.Errorf("%s: a command was ended by the signal %s", h.name, exit.Signal())
+	}
+	return h.lost(err)
+}
+
+func (h *host) lost(err error) error { return fmt.Errorf("%s: %w (%w)", h.name, errLost, err) }
+
+// command returns a command line for the shell of the host's user.
+func command(script string, args []string) string {
+	line := "exec sh -c " + quote("set -eu\n"+script) + " sh"
+	for _, a := range args {
+		line += " " + quote(a)
+	}
+	return line
+}
+
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// bounded drops what is more than left bytes.
+type bounded struct {
+	w    io.Writer
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.left -= n
+	if _, err := b.w.Write(p[:n]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// lockScript holds the lock of a folder as long as lines come: a host that lost the connection frees the lock by
+// itself.
+const lockScript = `umask 077
+mkdir -p "$1"
+exec 9>>"$1/lock"
+flock -n 9 || { cat "$1/owner"; exit 75; }
+printf '%s\n' "$2" >"$1/owner"
+echo locked
+while [ -n "$(timeout "$3" head -n 1)" ]; do :; done
+`
+
+// lock locks the folder on the host until release is called.
+func (h *host) lock(folder, owner string) (release func(), err error) {
+	s, err := h.conn.NewSession()
+	if err != nil {
+		return nil, h.lost(err)
+	}
+	in, err := s.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	var said sshclient.Said
+	out := &firstLine{line: make(chan string, 1)}
+	s.Stdout, s.Stderr = out, &said
+	if err := s.Start(command(lockScript, []string{folder, owner, fmt.Sprint(int(silence.Seconds()))})); err != nil {
+		return nil, h.lost(err)
+	}
+	ended := make(chan error, 1)
+	h.running.Go(func() { ended <- s.Wait() })
+	first := ""
+	select {
+	case first = <-out.line:
+	case err := <-ended:
+		_ = s.Close()
+		select {
+		case first = <-out.line:
+		default:
+		}
+		var exit *ssh.ExitError
+		if errors.As(err, &exit) && exit.ExitStatus() == 75 {
+			return nil, busy(h.name, first)
+		}
+		return nil, errors.Join(h.explain(err, &said), s.Close())
+	}
+	if first != "locked" {
+		_ = s.Close()
+		return nil, busy(h.name, first)
+	}
+	done := make(chan struct{})
+	h.running.Go(func() {
+		tick := time.NewTicker(pulse)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				if _, err := in.Write([]byte("here\n")); err != nil {
+					return
+				}
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(done)
+		_ = in.Close()
+		select { // so that the next command finds no lock
+		case <-ended:
+		case <-time.After(silence):
+		}
+		_ = s.Close()
+	}), nil
+}
+
+func busy(host, owner string) error {
+	return fmt.Errorf("%s: another deploy of the application runs there, by %s: wait for its end. The lock of a "+
+		"deploy that has died ends by itself within %v", host, strings.TrimSpace(owner), silence)
+}
+
+// firstLine takes the first line of an output.
+type firstLine struct {
+	line chan string
+	buf  []byte
+	said bool
+}
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	if f.said {
+		return len(p), nil
+	}
+	f.buf = append(f.buf, p...)
+	if i := bytes.IndexByte(f.buf, '\n'); i >= 0 || len(f.buf) > 1000 {
+		f.said = true
+		f.line <- sshclient.Printable(string(f.buf[:max(i, 0)]))
+	}
+	return len(p), nil
+}

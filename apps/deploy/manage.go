@@ -1,0 +1,105 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Remove stops the application on the targets and deletes the application there, one after the other. The application's
+// own data stays, unless data is set. done is called after each target.
+func Remove(ctx context.Context, targets []Target, o Options, owner string, data bool, done func(Target)) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	return each(targets, func(t Target) (string, error) {
+		s, err := open(ctx, t, &o, owner)
+		if err != nil {
+			return "", err
+		}
+		defer s.close()
+		if err := s.removeAll(data); err != nil {
+			return "", err
+		}
+		done(t)
+		return "nothing of the application", nil
+	})
+}
+
+func (s *site) removeAll(data bool) error {
+	for len(s.state.Releases) > 0 {
+		r := s.state.Releases[len(s.state.Releases)-1]
+		run, err := s.runner(r.With)
+		if err != nil {
+			return err
+		}
+		s.say("removes release %d", r.Number)
+		if err := errors.Join(run.stop(&r), run.remove(&r)); err != nil {
+			return err
+		}
+		s.state.drop(r.Number)
+		if s.state.Current == r.Number {
+			s.state.Current = 0
+		}
+		if err := s.write(); err != nil {
+			return err
+		}
+	}
+	if s.systemd && s.uid == "0" {
+		if err := s.dropUnits(s.layout() + ".service"); err != nil {
+			return err
+		}
+	}
+	if data {
+		if err := errors.Join((&podman{s}).removeState(), (&systemd{s}).removeState()); err != nil {
+			return err
+		}
+	}
+	// The lock is open, and goes with the folder.
+	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/layers" "$1/releases" "$1/state.json" "$1/owner" "$1/lock"
+rmdir "$1" 2>/dev/null || :`, nil, s.folder)
+	return err
+}
+
+// Logs writes the last lines of the release that serves, for each target, and with follow the lines that come, until
+// ctx ends. Only one target can be followed.
+func Logs(ctx context.Context, targets []Target, o Options, lines int, follow bool, out func(Target) io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if follow && len(targets) > 1 {
+		return errors.New("only one target can be followed: name one")
+	}
+	for _, t := range targets {
+		if err := logsOf(ctx, t, &o, lines, follow, out(t)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func logsOf(ctx context.Context, t Target, o *Options, lines int, follow bool, out io.Writer) error {
+	s, err := open(ctx, t, o, "")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	r := s.state.of(s.state.Current)
+	if r == nil {
+		r = s.state.of(s.state.Starting)
+	}
+	if r == nil {
+		return fmt.Errorf("%s: the application %s is not there: deploy it, or compare the name", s.name, o.Name)
+	}
+	run, err := s.runner(r.With)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = s.conn.Close() })()
+	err = run.logs(r, lines, follow, out)
+	if follow && ctx.Err() != nil {
+		return nil // the user has ended the command
+	}
+	return err
+}

@@ -1,0 +1,216 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// podman runs releases as containers, in the network of the host.
+type podman struct{ *site }
+
+// stopTime is how long a release may take to end, in seconds: more than the setting drain.
+const stopTime = "30"
+
+func (p *podman) container(r *release) string {
+	return fmt.Sprintf("millrace-%s-r%d", p.o.Name, r.Number)
+}
+
+func (p *podman) image(r *release) string {
+	return fmt.Sprintf("localhost/%s:r%d", p.layout(), r.Number)
+}
+
+func (p *podman) secret(r *release, name string) string { return p.container(r) + "-" + name }
+
+func (p *podman) volume() string { return p.layout() }
+
+func (p *podman) podman(args ...string) (string, error) {
+	return p.run(`exec podman "$@" </dev/null`, nil, args...)
+}
+
+// check implements runner.
+func (p *podman) check() error {
+	text, err := p.run(`command -v podman >/dev/null || exit 3
+podman --version`, nil)
+	var exit *exitError
+	if errors.As(err, &exit) && exit.status == 3 {
+		return fmt.Errorf("%s: Podman is not there: install it (apt-get install podman), or use --with %s", p.name,
+			Systemd)
+	}
+	if err != nil {
+		return err
+	}
+	words := strings.Fields(text)
+	if n, err := strconv.Atoi(strings.SplitN(words[len(words)-1], ".", 2)[0]); err == nil && n < 4 {
+		return fmt.Errorf("%s: %s is too old: want 4.0 or newer", p.name, text)
+	}
+	if p.uid != "0" && p.systemd {
+		// Without it, the containers end with the last session of the user.
+		if _, err := p.run(`loginctl enable-linger`, nil); err != nil {
+			p.notes = append(p.notes, "containers of this user end with the last session: loginctl enable-linger")
+		}
+	}
+	return nil
+}
+
+// install implements runner.
+func (p *podman) install(r *release, secrets []Secret) error {
+	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
+		Manifests: []v1.Descriptor{{MediaType: types.OCIManifestSchema1, Size: r.Size,
+			Digest:      v1.Hash{Algorithm: "sha256", Hex: hexOf(r.Image)},
+			Annotations: map[string]string{"org.opencontainers.image.ref.name": fmt.Sprintf("r%d", r.Number)}}}})
+	if err != nil {
+		return err
+	}
+	// Podman takes the layers that it has already from its own storage, and names the image by the folder.
+	if _, err := p.run(`cd "$1"
+cat >"$2/index.json"
+echo '{"imageLayoutVersion":"1.0.0"}' >"$2/oci-layout"
+id=$(podman pull --quiet "oci:$2:$3" </dev/null)
+podman tag "$id" "$4"
+podman untag "$id" "localhost/$2:latest"`, bytes.NewReader(index), p.folder, p.layout(),
+		fmt.Sprintf("r%d", r.Number), p.image(r)); err != nil {
+		return err
+	}
+	for _, s := range secrets {
+		if _, err := p.run(`podman secret rm "$1" >/dev/null 2>&1 || :
+podman secret create "$1" -`, strings.NewReader(string(s.Value)), p.secret(r, s.Name)); err != nil {
+			return err
+		}
+	}
+	_, err = p.podman(p.create(r)...)
+	return err
+}
+
+// create returns the arguments of podman that make the container.
+func (p *podman) create(r *release) []string {
+	args := []string{"create", "--pull", "never", "--name", p.container(r), "--network", "host", "--read-only",
+		"--tmpfs", "/tmp", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--restart", "on-failure",
+		"--stop-timeout", stopTime, "--volume", p.volume() + ":/var/lib/millrace",
+		"--label", "millrace.application=" + p.o.Name,
+		"--env", "MILLRACE_HANDOVER=unix:/var/lib/millrace/handover.sock", "--env", "MILLRACE_ADDR=" + r.Health}
+	for _, name := range r.Secrets {
+		args = append(args, "--secret", p.secret(r, name)+",type=env,target="+name)
+	}
+	args = append(args, r.Podman...)
+	return append(append(args, p.image(r)), r.Arguments...)
+}
+
+// start implements runner.
+func (p *podman) start(r *release) error {
+	_, err := p.podman("start", p.container(r))
+	return err
+}
+
+// status implements runner.
+func (p *podman) status(r *release) (status, error) {
+	text, err := p.run(`podman container exists "$1" || { echo none 0 0; exit 0; }
+podman inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.RestartCount}}' "$1"`, nil, p.container(r))
+	if err != nil {
+		return status{}, err
+	}
+	words := strings.Fields(text)
+	if len(words) != 3 {
+		return status{}, fmt.Errorf("%s: podman inspect prints %q", p.name, text)
+	}
+	return status{running: words[0] == "running", restarts: words[2] != "0",
+		text: fmt.Sprintf("%s, exit status %s, %s restarts", words[0], words[1], words[2])}, nil
+}
+
+// healthy implements runner.
+func (p *podman) healthy(r *release) error {
+	_, err := p.podman("exec", p.container(r), "/usr/local/bin/millrace", "health")
+	return err
+}
+
+// stop implements runner.
+func (p *podman) stop(r *release) error {
+	_, err := p.run(`podman container exists "$1" || exit 0
+podman stop --time "$2" "$1"`, nil, p.container(r), stopTime)
+	return err
+}
+
+// remove implements runner.
+func (p *podman) remove(r *release) error {
+	args := []string{p.container(r), p.image(r)}
+	for _, name := range r.Secrets {
+		args = append(args, p.secret(r, name))
+	}
+	_, err := p.run(`c=$1
+i=$2
+shift 2
+if podman container exists "$c"; then podman rm --force --time 10 "$c" >/dev/null; fi
+if podman image exists "$i"; then podman rmi "$i" >/dev/null; fi
+for s in "$@"; do podman secret rm "$s" >/dev/null 2>&1 || :; done`, nil, args...)
+	return err
+}
+
+// boot implements runner: a unit starts the container with the host.
+func (p *podman) boot(r, _ *release) error {
+	if !p.systemd || p.uid != "0" {
+		return errors.New("containers need root and systemd for it")
+	}
+	path, err := p.run(`command -v podman`, nil)
+	if err != nil {
+		return err
+	}
+	unit := "[Unit]\nDescription=Container of the application " + p.o.Name + "\nAfter=network-online.target\n" +
+		"Wants=network-online.target\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=" + path + " start " +
+		p.container(r) + "\n\n[Install]\nWantedBy=multi-user.target\n"
+	if err := p.putUnit(p.layout()+".service", unit); err != nil {
+		return err
+	}
+	_, err = p.run(`systemctl daemon-reload && systemctl --quiet enable "$1"`, nil, p.layout()+".service")
+	return err
+}
+
+// putUnit writes a unit of systemd.
+func (s *site) putUnit(name, text string) error {
+	if err := s.put("/etc/systemd/system/"+name, []byte(text)); err != nil {
+		return err
+	}
+	_, err := s.run(`chmod 644 "/etc/systemd/system/$1"`, nil, name)
+	return err
+}
+
+// dropUnits removes units of systemd.
+func (s *site) dropUnits(names ...string) error {
+	_, err := s.run(`for u in "$@"; do
+	[ -e "/etc/systemd/system/$u" ] || continue
+	systemctl --quiet disable "$u"
+	rm -f "/etc/systemd/system/$u"
+	systemctl daemon-reload
+done`, nil, names...)
+	return err
+}
+
+// logs implements runner.
+func (p *podman) logs(r *release, lines int, follow bool, out io.Writer) error {
+	args := []string{"logs", "--tail", strconv.Itoa(lines)}
+	if follow {
+		args = append(args, "--follow")
+	}
+	return p.stream(`exec podman "$@" 2>&1 </dev/null`, nil, out, append(args, p.container(r))...)
+}
+
+// removeState removes the application's own data.
+func (p *podman) removeState() error {
+	_, err := p.run(`command -v podman >/dev/null || exit 0
+if podman volume exists "$1"; then podman volume rm --force "$1" >/dev/null; fi`, nil, p.volume())
+	return err
+}
+
+var _ runner = (*podman)(nil)
+
+// environment returns the variables of a release without secrets.
+func environment(image []string, more ...string) []string {
+	return append(slices.Clone(image), more...)
+}
