@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"millrace/apps"
+	"millrace/apps/deploy"
 	"millrace/apps/source"
 	"millrace/compat"
 	"millrace/internal/sshclient"
@@ -24,6 +25,9 @@ var appSteps = []func(*pflag.FlagSet) appStep{
 	appTests,
 	appPackage,
 	appPublish,
+	appRemove,
+	appDeploy,
+	appLogs,
 }
 
 // appStep is a command of app.
@@ -44,7 +48,8 @@ type appCall struct {
 	json    bool
 	wants   map[string]bool // the commands of the call
 
-	password string // of a registry
+	password string          // of a registry
+	secrets  []deploy.Secret // of --secret
 
 	app   *apps.App   // nil before the first use, see application
 	known *apps.Needs // nil before the first use, see needs
@@ -92,12 +97,13 @@ const appExamples = `  millrace app --config 'https://git.example.org/team/app|s
   millrace app --config git@git.example.org:team/app.git@v1.2 init run -- --http 127.0.0.1:8080
   millrace app --config file:///srv/git/app.git@main init --json
   millrace app --config ./app run
-  millrace app --config ./app --image registry.example.org/team/app:v1 package publish`
+  millrace app --config ./app --image registry.example.org/team/app:v1 package publish
+  millrace app --config ./app --target root@192.0.2.7,root@192.0.2.8 package deploy`
 
 func appCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "app --config REPO{@BRANCH|@SHA}|FILE COMMAND... [-- ARG...]",
-		Short:   "Clone, build, test, run, pack and publish an application from a Git repository",
+		Short:   "Clone, build, test, run, pack, publish and deploy an application from a Git repository",
 		Example: appExamples,
 		Args:    wrongUsage(beforeDash(cobra.MinimumNArgs(1))),
 	}
@@ -113,8 +119,8 @@ func appCommand() *cobra.Command {
 		})
 		steps = append(steps, step)
 	}
-	c.Long = `Clone, build, test, run, pack and publish an application from a Git repository. COMMAND is one or more of the
-commands below, which run in this order:
+	c.Long = `Clone, build, test, run, pack, publish and deploy an application from a Git repository. COMMAND is one or
+more of the commands below, which run in this order:
 
 ` + appStepList(steps) + `
 REPO is https://HOST/PATH, ssh://USER@HOST/PATH, USER@HOST:PATH, file:///PATH, or a folder, which is used in place. @
@@ -160,6 +166,9 @@ and --add-ssh-key; the host must be in the known hosts.`
 		}
 		if err := call.takePassword(); err != nil {
 			return usagef("--registry-password: %w", err)
+		}
+		if err := call.takeSecrets(); err != nil {
+			return usagef("--secret: %w", err)
 		}
 		for _, step := range wanted {
 			result, err := step.run(call)

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/internal/gittest"
+)
+
+// The commands for hosts refuse wrong flags before they connect, take secrets out of the environment, and name a host
+// without the application.
+func TestAppDeploy(t *testing.T) {
+	s := gittest.NewSSH(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("millrace.yaml", []byte("models: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OF_ANN", "a-secret")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"deploy"}, exitUsage, "--target: is missing: want [USER@]HOST[:PORT]"},
+		{[]string{"logs", "--target", "a:x"}, exitUsage, `"x" is no port`},
+		{[]string{"deploy", "--target", "a", "--with", "docker"}, exitUsage, `--with: "docker" is neither podman nor systemd`},
+		{[]string{"deploy", "--target", "a", "--secret", "A:NONE"}, exitUsage, "the variable NONE for the secret A is not " +
+			"set"},
+		{[]string{"deploy", "--target", "a", "--secret", "A:OF_ANN"}, 1, "there is no image"},
+		{[]string{"run", "--target", "a"}, exitUsage, "--target: is for the command"},
+		{[]string{"deploy", "--kubernetes", "k"}, exitUsage, "--image: is missing"},
+		{[]string{"deploy", "--kubernetes", "k", "--image", "registry.example.org/a:v1", "--target", "a"}, exitUsage,
+			"--target: is not for --kubernetes"},
+	} {
+		_, stderr, code := executed(t, append([]string{"app", "--config", dir}, c.args...)...)
+		if code != c.code || !strings.Contains(stderr, c.want) || strings.Contains(stderr, "a-secret") {
+			t.Errorf("%v: %d %s; want %s", c.args, code, stderr, c.want)
+		}
+	}
+	if _, has := os.LookupEnv("OF_ANN"); has {
+		t.Error("the secret is still in the environment")
+	}
+	app := filepath.Join(dir, "app")
+	if err := os.Mkdir(app, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename("millrace.yaml", filepath.Join(app, "millrace.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code := executed(t, "app", "--config", app, "--image", "registry.example.org/a:v1", "--kubernetes", "k",
+		"--json", "deploy")
+	if code != 0 || !strings.Contains(out, `"deployment.yaml"`) {
+		t.Errorf("%d %s %s", code, out, stderr)
+	}
+	if text, err := os.ReadFile("k/deployment.yaml"); err != nil || !strings.Contains(string(text),
+		`image: "registry.example.org/a:v1"`) {
+		t.Errorf("%v, %s", err, text)
+	}
+	_, stderr, code = executed(t, "app", "--config", app, "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder",
+		filepath.Join(dir, "host"), "--ssh-key", s.Write("key", strings.TrimSpace(string(s.Key))), "--known-hosts",
+		s.KnownHosts, "logs")
+	if code != 1 || !strings.Contains(stderr, "127.0.0.1:"+s.Port+": the application app is not there") {
+		t.Errorf("%d %s", code, stderr)
+	}
+}
