@@ -26,7 +26,6 @@ type Format struct {
 
 // Needs is what an application needs before it runs, and how it is tested.
 type Needs struct {
-	Python       bool     // a model is in Python
 	Requirements []string // requirements files of pip, or a pyproject.toml: absolute paths
 	Packages     []string // requirements of pip
 	System       []string // Debian packages

@@ -62,7 +62,12 @@ func (j *job) pip(ctx context.Context, path string) ([]Package, string, error) {
 		install = []string{python, "-m", "pip"}
 	}
 	for _, args := range calls {
-		if _, err := j.run(ctx, j.program("environment", path, args...)); err != nil {
+		_, err := j.run(ctx, j.program("environment", path, args...))
+		if err != nil && slices.Contains(args, "ensurepip") {
+			err = fmt.Errorf("%w\n(%s brings no pip: install the package python3-pip or python3-venv)", err,
+				j.python.Path)
+		}
+		if err != nil {
 			return nil, "", fmt.Errorf("environment: %w", err)
 		}
 	}

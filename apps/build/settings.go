@@ -23,8 +23,8 @@ func init() { setting.Register[Settings](setting.Server, "application") }
 func (s *Settings) Validate() error { return CheckSystem(s.System) }
 
 // Needs returns the needs of an application with the settings.
-func (s *Settings) Needs(file string, python bool) *apps.Needs {
-	n := &apps.Needs{Python: python, System: s.System}
+func (s *Settings) Needs(file string) *apps.Needs {
+	n := &apps.Needs{System: s.System}
 	for _, line := range s.Setup {
 		n.Setup = append(n.Setup, apps.Shell(line))
 	}

@@ -148,12 +148,8 @@ func millraceNeeds(file string) (*apps.Needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	python, err := hasPython(file)
-	if err != nil {
-		return nil, err
-	}
 	s, _ := setting.Part[build.Settings](cfg.Parts)
-	return s.Needs(file, python), nil
+	return s.Needs(file), nil
 }
 
 // environment returns the environment of build, nil without; nobody removes the environment until release is called.

@@ -29,7 +29,7 @@ func needs(file string) (*apps.Needs, error) {
 		return nil, err
 	}
 	app, _ := config.Get("application").(Section)
-	n := &apps.Needs{Python: true}
+	n := &apps.Needs{}
 	err = fill(n, file, app)
 	if err == nil {
 		err = pack(n, config, app.Get("package"))
