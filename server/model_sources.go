@@ -286,7 +286,14 @@ func (s *Server) define(ctx context.Context, m workers.Config) (used func(loaded
 type polls struct {
 	due     map[string]time.Time // by the names of the models
 	failing map[string]string    // the last error, by the names of the models
+	refused map[string]refusal   // states that could not be loaded, by the names of the models
 	changed chan struct{}        // the configuration has changed
+}
+
+// refusal is a state of a source that could not be loaded.
+type refusal struct {
+	digest string
+	again  time.Time // of the next attempt
 }
 
 // noPoll is the time until the next look when no model has one.
@@ -358,6 +365,10 @@ func (s *Server) pollModel(ctx context.Context, m workers.Config) {
 		}
 		return
 	}
+	if r := s.polls.refused[m.Name]; r.digest == state.Digest && time.Now().Before(r.again) {
+		state.Release()
+		return
+	}
 	local, used, err := s.sources.place(m, state)
 	if err != nil {
 		fail(err)
@@ -378,16 +389,19 @@ func (s *Server) pollModel(ctx context.Context, m workers.Config) {
 			err = s.syncProgram(ctx, m.Name)
 		}
 	}
-	used(err == nil)
 	if err != nil {
 		if had { // requests load the state before
 			local.Source = before.path
 			err = errors.Join(err, s.models.Define(local))
 		}
+		used(false)
+		s.polls.refused[m.Name] = refusal{state.Digest, time.Now().Add(maxRetry)}
 		fail(err)
 		return
 	}
+	used(true)
 	delete(s.polls.failing, m.Name)
+	delete(s.polls.refused, m.Name)
 	s.log.Info("a model was loaded again, because its source has changed", "model", m.Name, "source",
 		state.URL.String(), "revision", state.Revision, "took", time.Since(began))
 }

@@ -118,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget),
 		turns: processors.NewTurns(processors.Count()),
 		life:  newLifecycle(),
-		polls: polls{failing: map[string]string{}, changed: make(chan struct{}, 1)},
+		polls: polls{failing: map[string]string{}, refused: map[string]refusal{}, changed: make(chan struct{}, 1)},
 		limit: &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging),
 			PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},

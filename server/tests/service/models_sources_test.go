@@ -62,6 +62,9 @@ func TestModelOfARepository(t *testing.T) {
 	index := func() string { return s.Ask("POST", "/v2/repository/index", "").Text }
 	r.Commit(map[string]string{"a/m.onnx": "no model"})
 	servertest.Until(t, func() bool { return strings.Contains(index(), "Protobuf parsing failed") })
+	servertest.Until(t, func() bool { // requests load the state before
+		return s.Ask("POST", "/v2/repository/models/m/load", "").StatusCode == http.StatusOK
+	})
 	if !wide(s, "m", "5") {
 		t.Error(s.Ask("GET", "/v2/models/m", "").Text)
 	}
@@ -207,6 +210,7 @@ func TestRequestsNameNoAddresses(t *testing.T) {
 			t.Fatalf("%s: %v", path, got)
 		}
 	}
+	const onlyConfigured = "source: can only be set in the server's configuration"
 	sum := strings.Repeat("0123456789abcdef", 4)
 	for _, address := range []string{"git+" + web.URL + "/app#m.onnx", web.URL + "/m.onnx#sha256=" + sum,
 		"s3://bucket/m.onnx", "oci://" + strings.TrimPrefix(web.URL, "http://") + "/m:v1#m.onnx",
@@ -219,7 +223,9 @@ func TestRequestsNameNoAddresses(t *testing.T) {
 				`"config":"{\"parameters\":{\"source\":{\"string_value\":\"` + address + `\"}}}","file:1/model.onnx":"AAAA"`} {
 				for _, path := range []string{"/v2/repository/models/" + name + "/load",
 					"/v2/workers/" + name + "/load"} {
-					if got := s.Ask("POST", path, `{"parameters":{`+parameters+`}}`); got.StatusCode < 400 {
+					got := s.Ask("POST", path, `{"parameters":{`+parameters+`}}`)
+					ofSource := strings.HasPrefix(parameters, `"source"`) && name != "new"
+					if got.StatusCode < 400 || ofSource && !strings.Contains(got.Text, onlyConfigured) {
 						t.Errorf("%s %s: %v", path, parameters, got)
 					}
 				}
