@@ -154,3 +154,25 @@ func TestRepository(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A repository is fetched over SSH with the key of a file; a refused key is an error that names the setting.
+func TestGitSSH(t *testing.T) {
+	s := gittest.NewSSH(t)
+	r := gittest.New(t)
+	r.Commit(map[string]string{"m.onnx": "weights"})
+	address := "git+" + s.URL(r.Bare()) + "#m.onnx"
+	o := Options{SSHKey: filepath.Join(t.TempDir(), "id"), Hosts: []string{s.KnownHosts}}
+	if err := os.WriteFile(o.SSHKey, s.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := text(t, open(t, o), address); got != "weights" {
+		t.Errorf("%q", got)
+	}
+	_, other, _ := gittest.NewKey(t)
+	if err := os.WriteFile(o.SSHKey, other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, open(t, o), address, "name another key by model_sources.ssh_key")
+	o.SSHKey = ""
+	refuses(t, open(t, o), address, "set model_sources.ssh_key")
+}
