@@ -1,13 +1,20 @@
 package deploy
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"millrace/apps/image"
+	"millrace/internal/gittest"
+	"millrace/internal/podmantest"
 	"millrace/internal/testneeds"
 )
 
@@ -73,5 +80,146 @@ func TestUnitVerified(t *testing.T) {
 	}
 	if said := verify(strings.Replace(text, "KillMode=mixed", "KillMode=mixd", 1)); !strings.Contains(said, "mixd") {
 		t.Errorf("systemd-analyze does not see a mistake: %s", said)
+	}
+}
+
+// machine is a container with systemd as the first process, which has the programs and the network of this machine.
+type machine struct {
+	*podmantest.Service
+	t    *testing.T
+	host *gittest.SSH // on the machine
+}
+
+const machineName = "machine"
+
+// newMachine starts a machine. Nothing of this machine can be written there.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	service := podmantest.Start(t)
+	testneeds.Program(t, "systemd-analyze")
+	sshd := testneeds.Program(t, "sshd")
+	root := t.TempDir()
+	for _, dir := range []string{"usr", "var/lib", "var/log", "var/tmp", "var/cache", "run", "tmp", "proc", "sys",
+		"dev", "root/ssh", "etc/systemd/system"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+name, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"machine-id": "", "nsswitch.conf": "passwd: files systemd\n",
+		"passwd": "root:x:0:0:root:/root:/bin/sh\nsshd:x:104:65534::/run/sshd:/usr/sbin/nologin\n",
+		"group":  "root:x:0:\nnogroup:x:65534:\n", "shadow": "root:*:19000:0:99999:7:::\n"} {
+		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &machine{Service: service, t: t}
+	program := filepath.Join(service.Program(), "podman")
+	m.do("run", "--detach", "--name", machineName, "--systemd", "always", "--network", "host", "--cap-add", "all",
+		"--security-opt", "seccomp=unconfined", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
+		"--volume", "/usr:/usr:ro", "--env", "container=podman", "--rootfs", root, "/lib/systemd/systemd",
+		"--unit=basic.target")
+	t.Cleanup(func() { m.do("rm", "--force", "--time", "0", machineName) })
+	for {
+		state, _ := m.Do("exec", machineName, "systemctl", "is-system-running")
+		if state == "running" || state == "degraded" {
+			break
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("systemd is %s", state)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	m.in("mkdir", "-p", "/run/sshd")
+	// The server of SSH runs on the machine, with the files of its folder here.
+	dir := t.TempDir()
+	testneeds.WriteProgram(t, filepath.Join(dir, "sshd"), fmt.Sprintf(`#!/bin/sh
+d=$(dirname "$4")
+cp "$d"/* %[1]s/root/ssh/
+sed -i "s#$d#/root/ssh#g" %[1]s/root/ssh/sshd_config
+exec %[2]s exec -i %[3]s %[4]s -i -e -f /root/ssh/sshd_config
+`, root, program, machineName, sshd))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	m.host = gittest.NewSSH(t)
+	return m
+}
+
+// do runs a command of podman.
+func (m *machine) do(args ...string) string {
+	m.t.Helper()
+	out, err := m.Do(args...)
+	if err != nil {
+		m.t.Errorf("%v: %v: %s", args, err, out)
+	}
+	return out
+}
+
+// in runs a command on the machine.
+func (m *machine) in(args ...string) string {
+	m.t.Helper()
+	return m.do(append([]string{"exec", machineName}, args...)...)
+}
+
+// A host with systemd gets releases as services: no request is lost in a switch, a release that does not start is
+// rolled back, and remove leaves nothing.
+func TestSystemd(t *testing.T) {
+	m := newMachine(t)
+	at := []Target{target(m.host)}
+	o := options(t, m.host)
+	o.Folder, o.With, o.HTTP, o.GRPC = "", Systemd, freePort(t), "off"
+	o.Secrets = []Secret{{"GREETING", []byte(secret + " \"$x`\n\\")}}
+	var got Result
+	deploy := func(c *image.Contents) error {
+		t.Helper()
+		o.Image = c
+		return Run(t.Context(), at, o, "ann", func(r Result) { got = r })
+	}
+	built := program(t)
+	models := "models: [{name: same, source: identity}]\n"
+	first, second := pack(t, built, models), pack(t, built, models+"# changed\n")
+	if err := deploy(first); err != nil {
+		t.Fatal(err)
+	}
+	pid := m.in("systemctl", "show", "--property=MainPID", "--value", "millrace-plain-r1")
+	if env := m.in("cat", "/proc/"+pid+"/environ"); !strings.Contains(env, "GREETING="+string(o.Secrets[0].Value)+
+		"\x00") {
+		t.Errorf("the application does not have the secret: %q", env)
+	}
+	if text := m.in("cat", "/etc/systemd/system/millrace-plain-r1.service"); strings.Contains(text, secret) {
+		t.Error("the unit has the secret")
+	}
+	stop := load(o.HTTP)
+	err := deploy(second)
+	sent, lost, why := stop(1000)
+	t.Logf("%+v; %d requests, %d lost", got, sent, lost)
+	if err != nil || lost > 0 || got.Release != 2 || got.Copied > 100<<10 {
+		t.Fatalf("%+v, %v, lost %d: %v", got, err, lost, why)
+	}
+	if err := deploy(pack(t, built, "models: [{name: same, source: none-such}]\n")); err == nil ||
+		!strings.Contains(err.Error(), "none-such") || !strings.Contains(err.Error(), "release 2 serves") {
+		t.Errorf("a broken release: %v", err)
+	}
+	units := m.in("systemctl", "list-units", "--all", "--plain", "--no-legend", "millrace-*")
+	if !strings.HasPrefix(units, "millrace-plain-r2.service") || strings.Contains(units, "\n") {
+		t.Errorf("units: %s", units)
+	}
+	if text := m.in("systemctl", "is-enabled", "millrace-plain-r2"); text != "enabled" {
+		t.Errorf("at boot: %s", text)
+	}
+	var log bytes.Buffer
+	if err := Logs(t.Context(), at, o, 5, false, func(Target) io.Writer { return &log }); err != nil ||
+		!strings.Contains(log.String(), "millrace is ready: http://"+o.HTTP) {
+		t.Errorf("logs: %v, %s", err, &log)
+	}
+	if err := Remove(t.Context(), at, o, "ann", true, func(Target) {}); err != nil {
+		t.Fatal(err)
+	}
+	left := m.in("find", "/etc", "/var", "-name", "*millrace-plain*", "-o", "-path", "/var/lib/millrace-apps/*")
+	if left != "" {
+		t.Errorf("left: %s", left)
 	}
 }
