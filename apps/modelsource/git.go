@@ -45,6 +45,8 @@ func (g *gitOrigin) check(u modelurl.URL) error {
 	return err
 }
 
+func (g *gitOrigin) id(u modelurl.URL) string { return u.Base }
+
 func (g *gitOrigin) options(s source.Source, w *work) source.Options {
 	o := source.Options{Keys: g.keys, Agent: g.c.o.Agent, KnownHosts: g.c.o.Hosts, Token: g.c.o.GitToken,
 		AllowPrivate: g.c.o.Private, Timeout: g.c.o.Timeout, Idle: g.c.o.Idle, MaxSize: g.c.o.MaxSize, CA: g.c.pool}

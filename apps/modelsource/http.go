@@ -27,6 +27,14 @@ var _ origin = httpOrigin{}
 
 func (httpOrigin) check(modelurl.URL) error { return nil }
 
+// id has no host: the digest names the content wherever the file comes from.
+func (httpOrigin) id(u modelurl.URL) string {
+	if u.IsArchive() {
+		return u.Digest + "/" // no name of a file
+	}
+	return rawOrigin{}.id(u)
+}
+
 // revision returns the digest, which names the content for ever.
 func (httpOrigin) revision(_ context.Context, u modelurl.URL) (string, error) { return u.Digest, nil }
 
@@ -46,6 +54,12 @@ func (o httpOrigin) fetch(ctx context.Context, u modelurl.URL, revision string, 
 
 // rawOrigin is httpOrigin without unpacking archives.
 type rawOrigin struct{ httpOrigin }
+
+// id has the name, which the file in the cache has, too.
+func (rawOrigin) id(u modelurl.URL) string {
+	name, _ := nameOf(u) // Parse has checked the name
+	return u.Digest + " " + name
+}
 
 func (o rawOrigin) fetch(ctx context.Context, u modelurl.URL, revision string, w *work) (string, error) {
 	part := filepath.Join(w.dir, "part")

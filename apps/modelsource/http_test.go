@@ -377,3 +377,29 @@ func TestFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The same content under another name is the file of that name.
+func TestNames(t *testing.T) {
+	w := newWeb(t)
+	c := open(t, Options{CA: w.ca})
+	b := []byte("weights")
+	for _, name := range []string{"model.onnx", "service.py", "again/service.py"} {
+		s, err := c.Get(t.Context(), parse(t, c, w.put(name, b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Release()
+		if local, _, err := s.Place("x"); err != nil || filepath.Base(local) != filepath.Base(name) {
+			t.Errorf("%s is %s, %v", name, local, err)
+		}
+	}
+	if n := w.gets.Load(); n != 2 {
+		t.Errorf("%d requests for two names", n)
+	}
+	for _, name := range []string{"a.whl", "b.whl"} {
+		base, digest, _ := strings.Cut(w.put(name, b), "#sha256=")
+		if local, err := c.File(t.Context(), base, digest); err != nil || filepath.Base(local) != name {
+			t.Errorf("%s is %s, %v", name, local, err)
+		}
+	}
+}

@@ -95,6 +95,8 @@ type Cache struct {
 type origin interface {
 	// check returns an error for a wrong address, without a connection.
 	check(u modelurl.URL) error
+	// id returns what distinguishes a source from all others of the scheme, except for the state of the source.
+	id(u modelurl.URL) string
 	// revision returns the present state of a source. Equal revisions have equal files.
 	revision(ctx context.Context, u modelurl.URL) (string, error)
 	// fetch writes the files of a revision, or of a later revision, into the folder w.tree, which does not exist. fetch
@@ -279,11 +281,7 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 
 // keyOf returns the name of a source in the cache.
 func keyOf(u modelurl.URL, from origin) string {
-	base := u.Base
-	if u.Scheme == modelurl.HTTP { // the digest names the files wherever they come from
-		base = fmt.Sprintf("%s %T %v", u.Digest, from, u.IsArchive())
-	}
-	sum := sha256.Sum256([]byte(string(u.Scheme) + " " + base))
+	sum := sha256.Sum256([]byte(string(u.Scheme) + " " + from.id(u)))
 	return hex.EncodeToString(sum[:16])
 }
 

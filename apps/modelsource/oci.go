@@ -54,6 +54,8 @@ func (o ociOrigin) check(u modelurl.URL) error {
 	return err
 }
 
+func (ociOrigin) id(u modelurl.URL) string { return u.Base }
+
 // open returns the reference of an address, and the options of requests. The caller calls end after the requests.
 func (o ociOrigin) open(ctx context.Context, u modelurl.URL) (ref name.Reference, options []remote.Option, end func(),
 	err error) {

@@ -80,6 +80,12 @@ func (c *Cache) openS3() (origin, error) {
 
 func (s *s3Origin) check(u modelurl.URL) error { return nil }
 
+// id has the server and the user, because others may have another bucket of the same name, or no right to read it.
+func (s *s3Origin) id(u modelurl.URL) string {
+	_, _, folder := bucketKey(u)
+	return fmt.Sprintf("%q %q %q %v", s.o.Endpoint, s.o.AccessKey, u.Base, folder)
+}
+
 // object is an object of a source.
 type object struct {
 	key, etag string

@@ -121,3 +121,25 @@ func TestRevisionOf(t *testing.T) {
 		t.Error("the folder of the source changes the revision")
 	}
 }
+
+// A state in the cache is that of one server, one user, and one object or folder.
+func TestS3Keys(t *testing.T) {
+	seen := map[string]string{}
+	for _, o := range []S3{{}, {Endpoint: "https://s3.example.org"}, {Endpoint: "https://s3.example.org",
+		AccessKey: "ann"}} {
+		c := open(t, Options{S3: o})
+		for _, address := range []string{"s3://models/m", "s3://models/m/", "s3://models/m#x.onnx"} {
+			u := parse(t, c, address)
+			key, what := keyOf(u, c.origins[u.Scheme]), address+" of "+o.AccessKey+" at "+o.Endpoint
+			if seen[key] != "" {
+				t.Errorf("%s has the key of %s", what, seen[key])
+			}
+			seen[key] = what
+		}
+	}
+	c := open(t, Options{})
+	a, b := parse(t, c, "s3://models/m#x.onnx"), parse(t, c, "s3://models/m#y.onnx")
+	if keyOf(a, c.origins[a.Scheme]) != keyOf(b, c.origins[b.Scheme]) {
+		t.Error("two files of a folder are two sources")
+	}
+}
