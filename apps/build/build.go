@@ -148,8 +148,9 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%s\n%s\n%s\n", j.app.Commit, env.key(), text)
 	digest := hex.EncodeToString(sum.Sum(nil))
-	done := filepath.Join(j.app.Root, ".git", "millrace-setup-"+id(j.app))
-	if old, err := os.ReadFile(done); err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
+	done := filepath.Join(".git", "millrace-setup-"+id(j.app))
+	old, err := readFile(j.app.Root, done, 1<<10)
+	if err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
 		return ran, nil
 	}
 	err = guarded(j.app.Root, func() error {
@@ -172,7 +173,7 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 		return nil, err
 	}
 	if j.app.Cloned() {
-		err = os.WriteFile(done, []byte(digest), 0o666)
+		err = writeFile(j.app.Root, done, []byte(digest))
 	}
 	return ran, err
 }
@@ -251,22 +252,44 @@ func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, relea
 		return nil, release, err
 	}
 	path := filepath.Join(base, p.Environment)
-	env, err = readEnvironment(path)
-	if err != nil {
-		return nil, release, err
-	}
-	if env == nil || p.Sum != sum || !isFile(filepath.Join(path, "bin", "python")) {
-		return nil, release, fmt.Errorf("the requirements of %s, or its environment, have changed since the "+
-			"last build: add the command build", app.Name)
-	}
 	held, err := os.Open(path)
-	if err != nil {
+	if err == nil {
+		if env, err = keep(held, path); err != nil || env == nil {
+			_ = filelock.Close(held)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, release, err
 	}
-	if err := filelock.TryShare(held); err != nil {
-		_ = held.Close()
-		return nil, release, fmt.Errorf("another process replaces %s: wait for its end", path)
+	if env == nil {
+		return nil, release, changed(app)
+	}
+	release = func() { _ = filelock.Close(held) }
+	if p.Sum != sum || !isFile(filepath.Join(path, "bin", "python")) {
+		release()
+		return nil, func() {}, changed(app)
 	}
 	env.Sum = p.Sum // an environment may serve several lists of requirements with the same packages
-	return env, func() { _ = filelock.Close(held) }, nil
+	return env, release, nil
+}
+
+func changed(app *apps.App) error {
+	return fmt.Errorf("the requirements of %s, or its environment, have changed since the last build: add the "+
+		"command build", app.Name)
+}
+
+// keep marks an open folder as in use, and returns the environment in the folder; nil when a build has removed the
+// folder, or has not completed it.
+func keep(held *os.File, path string) (*Environment, error) {
+	if err := filelock.TryShare(held); err != nil {
+		return nil, fmt.Errorf("another process replaces %s: wait for its end", path)
+	}
+	old, err := held.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if now, err := os.Lstat(path); err != nil || !os.SameFile(old, now) {
+		return nil, err
+	}
+	return readEnvironment(path)
 }

@@ -16,8 +16,9 @@ import (
 	"millrace/internal/filelock"
 )
 
-// markFile makes an environment complete: it is the last file of a build.
-const markFile = "millrace.json"
+// markFile returns the file that makes an environment complete: the last file of a build. The file is beside the
+// environment, where packages do not write.
+func markFile(path string) string { return path + ".mark" }
 
 // Environment is a Python environment that is complete.
 type Environment struct {
@@ -49,7 +50,7 @@ func (e *Environment) key() string {
 
 // readEnvironment returns the environment in a folder; nil without a complete environment.
 func readEnvironment(path string) (*Environment, error) {
-	text, err := os.ReadFile(filepath.Join(path, markFile))
+	text, err := os.ReadFile(markFile(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -61,18 +62,6 @@ func readEnvironment(path string) (*Environment, error) {
 		return nil, nil
 	}
 	return e, nil
-}
-
-// writeFile replaces a file in one step.
-func writeFile(path string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // environment returns the environment of the application, and whether this call made the environment.
@@ -95,7 +84,7 @@ func (j *job) environment(ctx context.Context) (env *Environment, made bool, err
 		made = true
 	}
 	p := pointer{File: j.app.File, Environment: filepath.Base(env.Path), Sum: j.sum}
-	if err := writeFile(pointerFile(j.base, j.app, j.needs.Variant), p); err != nil {
+	if err := writeControl(pointerFile(j.base, j.app, j.needs.Variant), p); err != nil {
 		return nil, false, err
 	}
 	return env, made, j.removeUnused()
@@ -190,14 +179,14 @@ func (j *job) make(ctx context.Context, path, key string) (*Environment, error) 
 			return nil, errors.Join(err, os.RemoveAll(path))
 		}
 	}
-	return env, writeFile(filepath.Join(path, markFile), env)
+	return env, writeControl(markFile(path), env)
 }
 
 // removeFolder removes an environment that no process uses.
 func removeFolder(path string) error {
 	held, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return os.RemoveAll(markFile(path))
 	}
 	if err != nil {
 		return err
@@ -209,7 +198,7 @@ func removeFolder(path string) error {
 		}
 		return err
 	}
-	return os.RemoveAll(path)
+	return errors.Join(os.RemoveAll(markFile(path)), os.RemoveAll(path))
 }
 
 // removeUnused removes environments of earlier builds, unless a process uses them.

@@ -109,7 +109,7 @@ func (j *job) files(ctx context.Context, path string) (files []string, err error
 	own := func(name string, text []byte) error {
 		file := filepath.Join(path, name)
 		files = append(files, file)
-		return os.WriteFile(file, text, 0o666)
+		return writeFile(path, name, text)
 	}
 	if j.lock != nil {
 		return files, errors.Join(own("locked.txt", j.lock.requirements()), err)
@@ -144,7 +144,7 @@ func (j *job) packages() []byte {
 
 // readReport returns the packages in a report of pip.
 func readReport(file string) ([]Package, string, error) {
-	text, err := os.ReadFile(file)
+	text, err := readFile(filepath.Dir(file), filepath.Base(file), maxReport)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.New("pip wrote no report: pip 22.2 or newer is needed, which Python 3.9 or newer brings")
@@ -211,7 +211,7 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 		offline = []string{"--no-index", "--find-links", j.Wheels}
 	}
 	if j.lock != nil {
-		if err := os.WriteFile(resolved, j.lock.requirements(), 0o666); err != nil {
+		if err := writeFile(path, filepath.Base(resolved), j.lock.requirements()); err != nil {
 			return nil, "", err
 		}
 	} else {
@@ -220,7 +220,7 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 		compile = append(compile, offline...)
 		if text := j.packages(); len(text) > 0 {
 			file := filepath.Join(path, "packages.txt")
-			if err := os.WriteFile(file, text, 0o666); err != nil {
+			if err := writeFile(path, filepath.Base(file), text); err != nil {
 				return nil, "", err
 			}
 			compile = append(compile, file)
@@ -236,7 +236,7 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 	if _, err := j.run(ctx, j.program("packages", path, append(install, "-r", resolved)...)); err != nil {
 		return nil, "", j.explain(err)
 	}
-	text, err := os.ReadFile(resolved)
+	text, err := readFile(path, filepath.Base(resolved), maxReport)
 	return parseResolved(string(text)), j.tool.text, err
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"millrace/apps"
-	"millrace/internal/textfile"
 )
 
 // Lock is the content of a lock file: the packages of an environment.
@@ -45,12 +44,20 @@ func WriteLock(app *apps.App, env *Environment) (*Lock, error) {
 				"can be locked", p.Name, p.URL)
 		}
 	}
-	return l, writeFile(LockFile(app), l)
+	text, err := encode(l)
+	if err != nil {
+		return nil, err
+	}
+	name, err := filepath.Rel(app.Root, LockFile(app))
+	if err != nil {
+		return nil, err
+	}
+	return l, writeFile(app.Root, name, text)
 }
 
 // readLock reads a lock file; nil = none.
 func readLock(file string) (*Lock, error) {
-	text, err := textfile.Read(file, maxLock)
+	text, err := readFile(filepath.Dir(file), filepath.Base(file), maxLock)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,0 +1,91 @@
+package build
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"millrace/internal/newfile"
+)
+
+// maxReport is the largest file that is read from an environment.
+const maxReport = 64 << 20
+
+// writeControl replaces a file in a folder where programs of applications do not write.
+func writeControl(path string, v any) error {
+	text, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return newfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+func encode(v any) ([]byte, error) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	return append(text, '\n'), err
+}
+
+// writeFile replaces a file in a folder where programs write, and follows no link that a program has made there. name
+// is a path in dir.
+func writeFile(dir, name string, text []byte) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if st, err := root.Lstat(name); err == nil && !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file: remove it", filepath.Join(dir, name))
+	}
+	part := name + "." + rand.Text()
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(part, name)
+	}
+	if err != nil {
+		return errors.Join(err, root.RemoveAll(part))
+	}
+	return nil
+}
+
+// readFile reads a regular file of at most most bytes in a folder where programs write. Links out of the folder are
+// not followed.
+func readFile(dir, name string, most int64) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	path := filepath.Join(dir, name)
+	st, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file: remove it", path)
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) // a FIFO has no writer
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if now, err := f.Stat(); err != nil || !os.SameFile(st, now) {
+		return nil, errors.Join(fmt.Errorf("%s has changed meanwhile: repeat the command", path), err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d MiB", path, most>>20)
+	}
+	return text, err
+}
