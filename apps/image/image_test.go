@@ -430,6 +430,64 @@ func TestEditable(t *testing.T) {
 	}
 }
 
+// Links out of an environment, which code of packages can make, are not followed.
+func TestLinksOut(t *testing.T) {
+	dir, secret := application(t), filepath.Join(t.TempDir(), "secret")
+	put(t, secret, "secret")
+	env := filepath.Join(dir, ".venv")
+	python := testneeds.Python(t)
+	run(t, python, "-m", "venv", "--without-pip", env)
+	packages := filepath.Join(env, "lib/python3.11/site-packages")
+	link := func(to, name string) {
+		t.Helper()
+		if err := os.Symlink(to, filepath.Join(packages, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(packages, "own.py"), "own")
+	link("own.py", "same.py")
+	o := Options{Application: dir, Environment: env, Program: testneeds.Program(t, "true")}
+	_, texts := contents(t, build(t, o).image)
+	if got := texts["usr/local/venv/lib/python3.11/site-packages/same.py"]; got != "own" {
+		t.Errorf("a link within the environment: %q", got)
+	}
+	for _, name := range []string{"data.txt", "own.pth", "greeting-1.0.dist-info"} {
+		to := secret
+		if strings.HasSuffix(name, "-info") {
+			to = filepath.Dir(secret)
+		}
+		link(to, name)
+		if _, err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "outside of the environment") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := os.Remove(filepath.Join(packages, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// an interpreter of the package's own, named by pyvenv.cfg
+	real, err := filepath.EvalSymlinks(python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(env, "own/bin/python3.11"), string(program))
+	put(t, filepath.Join(env, "own/lib/python3.11/os.py"), "os")
+	link(secret, "../../../own/lib/python3.11/data.py")
+	put(t, filepath.Join(env, "pyvenv.cfg"), "home = "+env+"/own/bin\nversion = 3.11.2\n")
+	if _, err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "outside of the environment") {
+		t.Errorf("an interpreter in the environment: %v", err)
+	}
+	libs := &libraries{tree: ociimage.Tree{}, from: map[string]string{}, done: map[string]bool{}}
+	p := interpreter{prefix: filepath.Join(env, "own"), version: "3.11"}
+	err = libs.copyPython(p, filepath.Join(p.prefix, "lib/python3.11"), "to", func(string) bool { return false })
+	if _, has := libs.tree["to/data.py"]; err != nil || has || len(libs.tree) != 1 || len(libs.notes) != 1 {
+		t.Errorf("%v %v %q", err, libs.tree, libs.notes)
+	}
+}
+
 // Files with passwords and keys do not get into an image.
 func TestSecrets(t *testing.T) {
 	dir := t.TempDir()

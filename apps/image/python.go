@@ -133,6 +133,16 @@ func interpreterAt(name string) (interpreter, error) {
 	return interpreter{}, fmt.Errorf("python: %s has no standard library in %s/lib", real, prefix)
 }
 
+// owns reports whether a file, by its path without links, belongs to the installation. Links to other files are not
+// followed: code of packages can make such links to any file of this machine.
+func (p interpreter) owns(real string) bool {
+	folders := []string{p.prefix + "/lib/python" + p.version, p.prefix + "/lib/python3"}
+	if p.prefix == "/usr" {
+		folders = append(folders, "/usr/share", "/etc/python"+p.version)
+	}
+	return slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(real, dir+"/") })
+}
+
 // copy adds the interpreter and the standard library.
 func (p interpreter) copy(libs *libraries, parts *[]part) error {
 	libs.add(p.at[1:], p.program)
@@ -143,12 +153,12 @@ func (p interpreter) copy(libs *libraries, parts *[]part) error {
 	*parts = append(*parts, part{typ: "application", name: "python", version: p.version,
 		purl: "pkg:generic/python@" + p.version})
 	inside := "lib/python" + p.version
-	return libs.copyPython(filepath.Join(p.prefix, inside), path.Join(PythonAt[1:], inside), omitted.MatchString)
+	return libs.copyPython(p, filepath.Join(p.prefix, inside), path.Join(PythonAt[1:], inside), omitted.MatchString)
 }
 
 // copyPython adds a folder with Python code, without compiled code, which has the times of this machine. Links to
-// files elsewhere become files.
-func (l *libraries) copyPython(from, to string, omit func(rel string) bool) error {
+// files of the interpreter become files.
+func (l *libraries) copyPython(p interpreter, from, to string, omit func(rel string) bool) error {
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == from {
 			return err
@@ -166,14 +176,23 @@ func (l *libraries) copyPython(from, to string, omit func(rel string) bool) erro
 		case d.IsDir(), strings.HasSuffix(rel, ".pyc"):
 			return nil
 		}
-		return l.copyPythonFile(name, path.Join(to, rel))
+		return l.copyPythonFile(p, name, path.Join(to, rel))
 	})
 }
 
-func (l *libraries) copyPythonFile(name, to string) error {
+func (l *libraries) copyPythonFile(p interpreter, name, to string) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return nil // a link that leads nowhere
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	if real != filepath.Join(folder, filepath.Base(name)) && !p.owns(real) {
+		l.notes = append(l.notes, fmt.Sprintf("left out the link %s to %s, which is no file of the interpreter", name,
+			real))
+		return nil
 	}
 	st, err := os.Stat(real)
 	if err != nil {
@@ -207,6 +226,7 @@ type environment struct {
 	tree     ociimage.Tree
 	libs     *libraries
 	dir      string // on this machine, without links
+	python   interpreter
 	packages string // folder of packages in the image
 	app      string // folder of the application
 	parts    *[]part
@@ -223,7 +243,8 @@ func environmentTree(o *Options, p interpreter, libs *libraries, parts *[]part) 
 		return nil, err
 	}
 	at := EnvironmentAt[1:]
-	e := &environment{tree: ociimage.Tree{}, libs: libs, dir: dir, app: o.Application, parts: parts,
+	e := &environment{tree: ociimage.Tree{}, libs: libs, dir: dir, python: p, app: o.Application,
+		parts:    parts,
 		packages: path.Join(at, "lib/python"+p.version, "site-packages")}
 	e.tree.Text(at+"/pyvenv.cfg", fmt.Sprintf("home = %s\ninclude-system-site-packages = %s\nversion = %s\n",
 		path.Dir(p.at), orFalse(config["include-system-site-packages"]), p.version))
@@ -297,6 +318,10 @@ func (e *environment) copy(name string, d fs.DirEntry, err error) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return fmt.Errorf("environment: %s: %w", rel, err)
+	}
+	if !strings.HasPrefix(real, e.dir+"/") && !e.python.owns(real) {
+		return fmt.Errorf("environment: %s is a link to %s, which is outside of the environment: install the package "+
+			"into the environment, with copies of its files", rel, real)
 	}
 	st, err := os.Stat(real)
 	switch {
@@ -438,7 +463,7 @@ func systemPackages(p interpreter, libs *libraries, parts *[]part) error {
 			continue
 		}
 		to := path.Join(PythonAt[1:], inside)
-		if err := libs.copyPython(from, to, func(string) bool { return false }); err != nil {
+		if err := libs.copyPython(p, from, to, func(string) bool { return false }); err != nil {
 			return err
 		}
 		for _, pattern := range []string{"*.dist-info/METADATA", "*.egg-info/PKG-INFO"} {
