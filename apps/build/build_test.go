@@ -223,6 +223,18 @@ func TestSystemPackages(t *testing.T) {
 		"apt-get install -y --no-install-recommends no-such-package-1 no-such-package-2")
 	p.needs.System = []string{"dpkg", "-o=x"}
 	p.refuses(`"-o=x" is no name of a Debian package`)
+	p.o.SystemInstall = true
+	for _, name := range []string{"no-such-package-1-", "a."} {
+		p.needs.System = []string{name}
+		p.refuses(name + `" is no name of a Debian package`)
+	}
+	for _, name := range []string{"dpkg+", "dpk.g", "no-such-package-1"} { // for apt-get, + and . are no part of a name
+		p.needs.System = []string{name}
+		p.refuses("apt knows not all packages of " + name)
+	}
+	if err := CheckSystem([]string{"g++", "libstdc++6", "libgtk2.0-0"}); err != nil {
+		t.Error(err)
+	}
 	p.needs.System = []string{"dpkg"}
 	p.build()
 }
@@ -306,7 +318,9 @@ func TestEnvironment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages several times")
 	}
-	p := newPlace(t, map[string]string{"requirements.txt": "greeting\n"})
+	const shadow = "raise SystemExit('a module of the application in place of Python\\'s')\n"
+	p := newPlace(t, map[string]string{"requirements.txt": "greeting\n", "venv.py": shadow, "pip.py": shadow,
+		"ensurepip.py": shadow})
 	p.o.Python = testneeds.Python(t, "ensurepip")
 	p.wheels()
 	p.setup(`python3 -c "import greeting, deep_thing; print(greeting.WORD, deep_thing.X)" >out.txt`)

@@ -50,16 +50,17 @@ func (j *job) run(ctx context.Context, p *program.Program) (out string, err erro
 
 // pip installs with the pip of the interpreter or, where that is missing or too old, with a pip in the environment.
 func (j *job) pip(ctx context.Context, path string) ([]Package, string, error) {
-	args := []string{j.python.Path, "-m", "venv", "--without-pip"}
+	args := []string{j.python.Path, "-I", "-m", "venv", "--without-pip"}
 	if j.SystemSite {
 		args = append(args, "--system-site-packages")
 	}
+	// -I: modules of the application, such as venv.py, do not take the place of Python's modules.
 	report, python := filepath.Join(path, "report.json"), filepath.Join(path, "bin", "python")
 	calls := [][]string{append(args, path)}
-	install := []string{j.python.Path, "-m", "pip", "--python", python}
+	install := []string{j.python.Path, "-I", "-m", "pip", "--python", python}
 	if !j.python.installs() {
-		calls = append(calls, []string{python, "-m", "ensurepip", "--upgrade", "--default-pip"})
-		install = []string{python, "-m", "pip"}
+		calls = append(calls, []string{python, "-I", "-m", "ensurepip", "--upgrade", "--default-pip"})
+		install = []string{python, "-I", "-m", "pip"}
 	}
 	for _, args := range calls {
 		_, err := j.run(ctx, j.program("environment", path, args...))

@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 
 	"millrace/internal/child"
 )
 
-// debian is the form of names of Debian packages.
-var debian = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+// debian is the form of names of Debian packages, without the - at the end by which apt-get removes a package.
+var debian = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+]$`)
 
 // system installs missing Debian packages. Only a caller who allows it gets this: installations run as root, outside
 // of the sandbox.
@@ -41,6 +42,9 @@ func (j *job) system(ctx context.Context) (installed []string, err error) {
 	case !j.SystemInstall:
 		return nil, fmt.Errorf("build_system_dependencies: the application needs the system packages %s: install "+
 			"them by %s, or let build do so by --allow-system-packages", strings.Join(missing, ", "), command)
+	case !exist(ctx, missing):
+		return nil, fmt.Errorf("build_system_dependencies: apt knows not all packages of %s: correct the names, or "+
+			"run apt-get update", strings.Join(missing, ", "))
 	case os.Geteuid() != 0:
 		return nil, fmt.Errorf("--allow-system-packages: only root may install packages: run sudo %s", command)
 	}
@@ -65,4 +69,15 @@ func (j *job) system(ctx context.Context) (installed []string, err error) {
 		return nil, fmt.Errorf("build_system_dependencies: %w", err)
 	}
 	return missing, nil
+}
+
+// exist reports whether apt has packages with exactly these names. apt-get would take another name for a pattern.
+func exist(ctx context.Context, names []string) bool {
+	for _, name := range names {
+		out, err := exec.CommandContext(ctx, "apt-cache", "pkgnames", name).Output()
+		if err != nil || !slices.Contains(strings.Fields(string(out)), name) {
+			return false
+		}
+	}
+	return true
 }
