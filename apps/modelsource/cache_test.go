@@ -199,3 +199,47 @@ func TestFull(t *testing.T) {
 	}
 	second.Release()
 }
+
+// Files in the cache that cannot be read now stay there, and offline damaged files stay, too.
+func TestDamagedStays(t *testing.T) {
+	w := newWeb(t)
+	address := w.put("model.onnx", []byte("weights"))
+	for name, c2 := range map[string]struct {
+		offline bool
+		damage  func(entry string) error
+		want    string
+	}{
+		"a manifest that cannot be read": {false, func(entry string) error { // stands for a lack of file descriptors
+			file := filepath.Join(entry, manifestFile)
+			return errors.Join(os.Remove(file), os.Mkdir(file, 0o700))
+		}, manifestFile},
+		"no manifest, offline": {true, func(entry string) error {
+			return os.Remove(filepath.Join(entry, manifestFile))
+		}, "without model_sources.offline"},
+		"half a manifest, offline": {true, func(entry string) error {
+			return os.Truncate(filepath.Join(entry, manifestFile), 5)
+		}, "without model_sources.offline"},
+		"no file, offline": {true, func(entry string) error {
+			return os.Remove(filepath.Join(entry, filesDir, "model.onnx"))
+		}, "without model_sources.offline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Dir: filepath.Join(t.TempDir(), "cache"), CA: w.ca}
+			_, s := text(t, open(t, o), address)
+			s.Release()
+			entry := filepath.Dir(s.dir)
+			if err := c2.damage(entry); err != nil {
+				t.Fatal(err)
+			}
+			o.Offline = c2.offline
+			c := open(t, o)
+			_, err := c.Get(t.Context(), parse(t, c, address))
+			if err == nil || !strings.Contains(err.Error(), c2.want) {
+				t.Errorf("%v, want %q", err, c2.want)
+			}
+			if _, err := os.Stat(entry); err != nil {
+				t.Errorf("the entry: %v", err)
+			}
+		})
+	}
+}

@@ -113,10 +113,11 @@ func (c *Cache) cached(u modelurl.URL, key, revision string) (s *Source, err err
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var p pointer
-	if err == nil {
-		err = json.Unmarshal(text, &p)
+	if err != nil {
+		return nil, err
 	}
+	var p pointer
+	err = json.Unmarshal(text, &p)
 	if err != nil || revision != "" && p.Revision != revision || !isDigest(p.Digest) {
 		return nil, nil // the source is fetched again
 	}
@@ -129,12 +130,22 @@ func (c *Cache) cached(u modelurl.URL, key, revision string) (s *Source, err err
 	}
 	s.URL, s.Revision = u, p.Revision
 	if err := c.verify(s); err != nil {
+		s.Release()
+		if c.o.Offline || !errors.As(err, new(damage)) {
+			return nil, err
+		}
 		c.o.Log.Warn("the cached files of a model source are damaged, and are removed", "source", u.Source(), "error",
 			err)
-		s.Release()
 		return nil, c.change(func() error { return c.drop(p.Digest) })
 	}
 	return s, nil
+}
+
+// damage is the error of files in the cache that are not the fetched files.
+type damage struct{ error }
+
+func (d damage) Error() string {
+	return "the files in the cache are damaged, and are fetched again without model_sources.offline: " + d.error.Error()
 }
 
 func isDigest(text string) bool {
@@ -153,15 +164,23 @@ func (c *Cache) open(digest string) (*Source, error) {
 	}
 	s := &Source{Digest: digest, dir: filepath.Join(dir, filesDir), lock: lock, cache: c}
 	text, err := textfile.Read(filepath.Join(dir, manifestFile), maxManifest)
+	damaged := errors.Is(err, fs.ErrNotExist)
 	if err == nil {
 		err = json.Unmarshal(text, &s.files)
+		damaged = err != nil
 	}
 	if err == nil {
 		err = filelock.TryShare(lock)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case !damaged: // such as too many open files
+		return nil, errors.Join(err, lock.Close())
+	case c.o.Offline:
+		return nil, errors.Join(damage{err}, lock.Close())
+	default:
 		_ = lock.Close()
-		return nil, c.drop(digest) // damaged, and fetched again
+		return nil, c.drop(digest)
 	}
 	for _, f := range s.files {
 		s.Bytes += f.Size
@@ -171,28 +190,35 @@ func (c *Cache) open(digest string) (*Source, error) {
 	return s, nil
 }
 
-// verify compares the files of an entry with the manifest: the sizes, and unless large the digests.
+// verify compares the files of an entry with the manifest: the sizes, and unless large the digests. Errors: damage.
 func (c *Cache) verify(s *Source) error {
 	c.mu.Lock()
 	known := c.verified[s.Digest]
 	c.mu.Unlock()
 	if digestOf(s.files) != s.Digest {
-		return errors.New("the manifest has another digest")
+		return damage{errors.New("the manifest has another digest")}
 	}
 	for _, f := range s.files {
 		name := filepath.Join(s.dir, filepath.FromSlash(f.Path))
 		st, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return damage{err}
+		}
 		if err != nil {
 			return err
 		}
 		if !st.Mode().IsRegular() || st.Size() != f.Size {
-			return fmt.Errorf("%s has changed", f.Path)
+			return damage{fmt.Errorf("%s has changed", f.Path)}
 		}
 		if known || s.Bytes > cheap {
 			continue
 		}
-		if sum, err := sumOf(name, false); err != nil || sum != f.SHA256 {
-			return errors.Join(fmt.Errorf("%s has changed", f.Path), err)
+		sum, err := sumOf(name, false)
+		if err != nil {
+			return err
+		}
+		if sum != f.SHA256 {
+			return damage{fmt.Errorf("%s has changed", f.Path)}
 		}
 	}
 	c.mu.Lock()
