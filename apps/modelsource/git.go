@@ -102,5 +102,15 @@ func inSettings(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(settings.Replace(err.Error()))
+	return settingError{settings.Replace(err.Error()), err}
 }
+
+// settingError is an error whose text names settings.
+type settingError struct {
+	text string
+	error
+}
+
+func (s settingError) Error() string { return s.text }
+
+func (s settingError) Unwrap() error { return s.error }

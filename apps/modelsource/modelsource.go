@@ -212,7 +212,7 @@ type Source struct {
 	Revision string // of Git the commit, of others what the server says about the state
 	Digest   string // of the files
 	Bytes    int64
-	Stale    error // why the present state could not be found: the files are of the last fetch; nil = they are present
+	Stale    error // why the source could not be reached: the files are of the last fetch; nil = they are present
 
 	files []file
 	dir   string
@@ -227,8 +227,8 @@ func (s *Source) Release() { _ = filelock.Close(s.lock) }
 var errOffline = errors.New("is not in the cache, and model_sources.offline is set: unset it once, or run millrace " +
 	"check with a connection")
 
-// Get returns the present state of a source, and fetches it unless cached. When the state cannot be found, Get returns
-// the last state with the error in Stale.
+// Get returns the present state of a source, and fetches it unless cached. When the source cannot be reached, Get
+// returns the last state with the error in Stale. A refusal, such as of a token or certificate, is an error.
 func (c *Cache) Get(ctx context.Context, u modelurl.URL) (*Source, error) {
 	return c.get(ctx, u, c.origins[u.Scheme])
 }
@@ -271,6 +271,9 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 				return s, nil
 			}
 		}
+	}
+	if !isUnreached(err) && (ctx.Err() == nil || !errors.Is(context.Cause(ctx), limit)) {
+		return fail(err)
 	}
 	if s, _ := c.cached(u, key, ""); s != nil {
 		_, s.Stale = fail(err)

@@ -266,6 +266,8 @@ func (o ociOrigin) failed(ctx context.Context, ref name.Reference, err error) er
 			"model_sources.tokens, or run docker login or podman login", at, ref.Context().RepositoryStr())
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("%s has no %s", at, ref)
+	case errors.As(err, &answer) && isBusy(answer.StatusCode):
+		return unreached{fmt.Errorf("%s answers %d", at, answer.StatusCode)}
 	case errors.As(err, &answer):
 		return fmt.Errorf("%s answers %d", at, answer.StatusCode)
 	}

@@ -176,6 +176,16 @@ func (c clean) Error() string { return sshclient.Printable(c.error.Error()) }
 
 func (c clean) Unwrap() error { return c.error }
 
+// explained is an error with another text.
+type explained struct {
+	text string
+	error
+}
+
+func (e explained) Error() string { return e.text }
+
+func (e explained) Unwrap() error { return e.error }
+
 // explainHTTP says what to do about an error of a server.
 func explainHTTP(err error, hadToken bool) error {
 	token := fmt.Sprintf("set %s to a token or password, and write a user name as https://USER@HOST/PATH if the "+
@@ -193,7 +203,7 @@ func explainHTTP(err error, hadToken bool) error {
 		return errors.New("the server has no such repository, or hides it from this user: compare the path, or " +
 			token)
 	case errors.As(err, &dns):
-		return fmt.Errorf("the host %s has no address: compare the name (%s)", dns.Name, dns.Err)
+		return explained{fmt.Sprintf("the host %s has no address: compare the name (%s)", dns.Name, dns.Err), dns}
 	}
 	var unexpected *plumbing.UnexpectedError
 	if errors.As(err, &unexpected) {

@@ -5,6 +5,7 @@ package outbound
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -65,6 +66,9 @@ type privateError struct {
 }
 
 func (e privateError) Error() string { return e.err.Error() + ", " + e.hint }
+
+// IsRefusal reports whether an error is the refusal of a private address.
+func IsRefusal(err error) bool { return errors.As(err, new(privateError)) }
 
 // Dial opens a connection to HOST:PORT.
 func (r *Rule) Dial(ctx context.Context, kind, address string) (net.Conn, error) {
