@@ -2,6 +2,8 @@ package apps
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"millrace/apps/source"
+	"millrace/internal/cachedir"
 	"millrace/internal/filelock"
 )
 
@@ -21,7 +24,7 @@ import (
 const Folder = ".repo"
 
 const (
-	control  = ".millrace"     // folder in Folder: locks, and clones in the making
+	Control  = ".millrace"     // folder in Folder: locks, environments, and clones in the making
 	markFile = "millrace.json" // in .git of a clone
 )
 
@@ -52,13 +55,69 @@ type clone struct {
 }
 
 // Files returns the path of the files that steps keep about the application outside of the application, without the
-// ending: steps add endings such as .env. dir is that of Options.
+// ending: steps add endings such as .env. dir is that of Options. For a folder used in place that holds dir, the files
+// are in the user's cache folder, since programs of the application may write everywhere in the folder.
 func (a *App) Files(dir string) (string, error) {
 	c, err := cloneOf(dir, a.Source)
 	if err != nil {
 		return "", err
 	}
-	return c.base, os.MkdirAll(filepath.Dir(c.base), 0o777)
+	if a.Cloned() {
+		return c.base, c.control()
+	}
+	root, err := filepath.EvalSymlinks(a.Root)
+	if err != nil {
+		return "", err
+	}
+	if at, err := filepath.EvalSymlinks(filepath.Dir(c.dir)); err != nil {
+		return "", err
+	} else if !Within(root, at) {
+		return c.base, c.control()
+	}
+	cache, err := cachedir.Dir()
+	if err == nil {
+		cache, err = filepath.EvalSymlinks(cache)
+	}
+	if err != nil {
+		return "", err
+	}
+	if Within(root, cache) {
+		return "", fmt.Errorf("the application's folder %s holds the cache folder %s, where programs of the "+
+			"application must not write: name a folder below, or set XDG_CACHE_HOME to another folder", a.Root, cache)
+	}
+	sum := sha256.Sum256([]byte(root))
+	at := filepath.Join(cache, "apps", hex.EncodeToString(sum[:10]))
+	return filepath.Join(at, a.Source.Name()), makeFolders(filepath.Dir(at), at)
+}
+
+// Within reports whether a clean absolute path is a folder or a path in the folder.
+func Within(folder, path string) bool {
+	name, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(name)
+}
+
+// control makes the control folder.
+func (c *clone) control() error {
+	if err := os.MkdirAll(filepath.Dir(c.dir), 0o777); err != nil {
+		return err
+	}
+	return makeFolders(c.dir, filepath.Dir(c.base))
+}
+
+// makeFolders makes the missing ones of folders in which programs of applications must not write. A link in the place
+// of a folder is refused: a program may have made the link.
+func makeFolders(paths ...string) error {
+	for _, path := range paths {
+		if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if st, err := os.Lstat(path); err != nil {
+			return err
+		} else if !st.IsDir() {
+			return fmt.Errorf("%s is a link or a file, and must be a folder: remove it", path)
+		}
+	}
+	return nil
 }
 
 func cloneOf(dir string, s source.Source) (*clone, error) {
@@ -67,7 +126,7 @@ func cloneOf(dir string, s source.Source) (*clone, error) {
 		return nil, err
 	}
 	name := s.Name()
-	return &clone{source: s, dir: dir, root: filepath.Join(dir, name), base: filepath.Join(dir, control, name)}, nil
+	return &clone{source: s, dir: dir, root: filepath.Join(dir, name), base: filepath.Join(dir, Control, name)}, nil
 }
 
 // Init clones the repository of s afresh into .repo/NAME, and returns the application. Init replaces only clones that
@@ -82,7 +141,7 @@ func Init(ctx context.Context, s source.Source, o Options) (*App, *source.Result
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(c.base), 0o777); err != nil {
+	if err := c.control(); err != nil {
 		return nil, nil, err
 	}
 	lock, err := c.lock(filelock.TryLock)

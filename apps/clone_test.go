@@ -187,7 +187,7 @@ func TestInitAlone(t *testing.T) {
 	release()
 	// killed after the earlier clone was moved away, with a local change
 	p.write("mine.txt", "")
-	base := filepath.Join(p.o.Dir, Folder, control, "app")
+	base := filepath.Join(p.o.Dir, Folder, Control, "app")
 	if err := errors.Join(os.Rename(a.Root, base+".old"), os.MkdirAll(base+".new/x", 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestInitAlone(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(q.o.Dir, Folder, control, "*")); len(left) != 1 {
+	if left, _ := filepath.Glob(filepath.Join(q.o.Dir, Folder, Control, "*")); len(left) != 1 {
 		t.Errorf("left: %q", left)
 	}
 }

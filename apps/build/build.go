@@ -80,7 +80,7 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 	if j.base, err = folder(app, o.Dir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(j.base, 0o777); err != nil {
+	if err := makeBase(j.base); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(j.base, "build.lock"), os.O_RDWR|os.O_CREATE, 0o666)
@@ -93,6 +93,9 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 			return nil, fmt.Errorf("another build of %s is running: wait for its end", app.Name)
 		}
 		return nil, err
+	}
+	if err := recoverGit(j.base); err != nil {
+		return nil, fmt.Errorf("an earlier build was killed: %w", err)
 	}
 	r := &Result{Setup: []string{}, System: []string{}}
 	if installed, err := j.system(ctx); err != nil {
@@ -128,6 +131,29 @@ func folder(app *apps.App, dir string) (string, error) {
 	return base + ".env", err
 }
 
+// makeBase makes the folder of environments, and refuses links in it, which only a program of an application can have
+// made.
+func makeBase(base string) error {
+	if err := os.Mkdir(base, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	st, err := os.Lstat(base)
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() {
+		return fmt.Errorf("%s is no folder: remove it", base)
+	}
+	entries, err := os.ReadDir(base)
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a link, which no build makes: remove the folder %s",
+				filepath.Join(base, e.Name()), base)
+		}
+	}
+	return err
+}
+
 func (j *job) line(step string) func(string) {
 	if j.OnLine == nil {
 		return nil
@@ -153,7 +179,7 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 	if err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
 		return ran, nil
 	}
-	err = guarded(j.app.Root, func() error {
+	err = guarded(j.app.Root, j.base, func() error {
 		for _, c := range j.needs.Setup {
 			p := Program(c, j.app, env)
 			p.Write = append(p.Write, j.app.Root)

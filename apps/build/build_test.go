@@ -165,28 +165,6 @@ func TestSetup(t *testing.T) {
 	p.refuses("takes longer than 300ms", "raise --build-timeout", "waits")
 }
 
-// TestSetupLeavesGit: git trusts the programs named in .git.
-func TestSetupLeavesGit(t *testing.T) {
-	p := newPlace(t, map[string]string{".git/config": "[core]\n", ".git/hooks/old": "old", ".git/objects/a": "a"})
-	p.setup("echo '[core] fsmonitor = evil' >.git/config; echo evil >.git/hooks/pre-commit; rm .git/hooks/old")
-	p.refuses("code of the application has changed .git/config, .git/hooks/old, .git/hooks/pre-commit")
-	for name, want := range map[string]string{".git/config": "[core]\n", ".git/hooks/old": "old"} {
-		if text, err := os.ReadFile(p.path(name)); err != nil || string(text) != want {
-			t.Errorf("%s: %q %v", name, text, err)
-		}
-	}
-	if _, err := os.Stat(p.path(".git/hooks/pre-commit")); err == nil {
-		t.Error("the hook is there")
-	}
-	p.setup("rm -r .git; ln -s / .git")
-	p.refuses("changed .git, .git/config")
-	if text, err := os.ReadFile(p.path(".git/config")); err != nil || string(text) != "[core]\n" {
-		t.Errorf("%q %v", text, err)
-	}
-	p.setup("true")
-	p.build()
-}
-
 // TestBuildsAtOnce: one build at a time works on an application; a build that ends by its context ends the lock.
 func TestBuildsAtOnce(t *testing.T) {
 	p := newPlace(t, nil)

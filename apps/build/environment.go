@@ -165,7 +165,7 @@ func (j *job) make(ctx context.Context, path, key string) (*Environment, error) 
 	if err := removeFolder(path); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(path, 0o777); err != nil {
+	if err := os.Mkdir(path, 0o777); err != nil {
 		return nil, err
 	}
 	packages, version, err := j.install(ctx, path)

@@ -41,7 +41,10 @@ func (j *job) program(step, path string, args ...string) *program.Program {
 }
 
 func (j *job) run(ctx context.Context, p *program.Program) (out string, err error) {
-	err = guarded(j.app.Root, func() error {
+	if !slices.Contains(p.Write, j.app.Root) {
+		return p.Run(ctx)
+	}
+	err = guarded(j.app.Root, j.base, func() error {
 		out, err = p.Run(ctx)
 		return err
 	})
