@@ -15,7 +15,6 @@ require (
 	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.34.1
 	millrace v0.0.0
-	sigs.k8s.io/yaml v1.6.0
 )
 
 require (

@@ -2,6 +2,8 @@
 package manifests
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,19 +13,33 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"sigs.k8s.io/yaml"
 
 	"millrace/apps/kubernetes"
+	"millrace/internal/yamltext"
 )
 
-// decode reads a file, in which every field must be known to the type.
+// strict reads YAML into a type of Kubernetes, which must know every field.
+func strict(data []byte, out any) error {
+	var read any
+	if err := yamltext.Decode(data, yamltext.MaxSettings, &read, true); err != nil {
+		return err
+	}
+	text, err := json.Marshal(read)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(out)
+}
+
 func decode[T any](t *testing.T, dir, name string) (out T) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.UnmarshalStrict(data, &out); err != nil {
+	if err := strict(data, &out); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 	return out
@@ -113,7 +129,7 @@ func TestManifests(t *testing.T) {
 // Strict decoding sees a field that Kubernetes does not have.
 func TestStrict(t *testing.T) {
 	var d appsv1.Deployment
-	if err := yaml.UnmarshalStrict([]byte("spec: {replica: 2}"), &d); err == nil {
+	if err := strict([]byte("spec: {replica: 2}"), &d); err == nil {
 		t.Error("an unknown field is accepted")
 	}
 }
