@@ -291,6 +291,23 @@ func TestLockFile(t *testing.T) {
 	}
 }
 
+// TestNoCache: an installer writes in the environment alone. A cache would carry packages from one build to another.
+func TestNoCache(t *testing.T) {
+	p := newPlace(t, nil)
+	base := filepath.Join(p.o.Dir, "base")
+	j := &job{Options: p.o, app: p.app, base: base, dir: p.app.Root, tool: tool{name: "uv"}}
+	path := filepath.Join(base, "environment")
+	program := j.program("packages", path, "true")
+	if !slices.Equal(program.Write, []string{path}) {
+		t.Errorf("an installer writes in %q", program.Write)
+	}
+	for _, v := range []string{"PIP_NO_CACHE_DIR=1", "UV_NO_CACHE=1"} {
+		if !slices.Contains(program.Env, v) {
+			t.Errorf("no %s in %q", v, program.Env)
+		}
+	}
+}
+
 // TestEnvironment makes an environment from a folder of wheels, and follows the requirements.
 func TestEnvironment(t *testing.T) {
 	if testing.Short() {

@@ -23,16 +23,15 @@ func (j *job) install(ctx context.Context, path string) ([]Package, string, erro
 	return j.pip(ctx, path)
 }
 
-// program returns a program of the installation, which writes in the environment.
+// program returns a program of the installation, which writes in the environment. There is no cache: code of a package
+// could put a package into the cache for later builds.
 func (j *job) program(step, path string, args ...string) *program.Program {
-	cache := filepath.Join(j.base, "cache")
-	_ = os.MkdirAll(cache, 0o777)
 	p := &program.Program{Args: args, Dir: j.dir, Network: j.Wheels == "", Pass: j.Pass, Limit: j.Limit,
-		LimitName: LimitName, OnLine: j.line(step), Write: []string{path, cache},
+		LimitName: LimitName, OnLine: j.line(step), Write: []string{path},
 		Read: append([]string{j.app.Root, j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", "/etc/uv"},
 			program.Installation(j.python.Path)...),
-		Env: []string{"VIRTUAL_ENV=" + path, "PIP_CACHE_DIR=" + cache, "PIP_DISABLE_PIP_VERSION_CHECK=1",
-			"PIP_NO_INPUT=1", "UV_CACHE_DIR=" + cache, "UV_NO_PROGRESS=1", "UV_PYTHON_DOWNLOADS=never",
+		Env: []string{"VIRTUAL_ENV=" + path, "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
+			"PIP_NO_INPUT=1", "UV_NO_CACHE=1", "UV_NO_PROGRESS=1", "UV_PYTHON_DOWNLOADS=never",
 			"UV_LINK_MODE=copy"}}
 	if j.local { // the backends of packages in folders write beside them
 		p.Write = append(p.Write, j.app.Root)
@@ -75,7 +74,7 @@ func (j *job) pip(ctx context.Context, path string) ([]Package, string, error) {
 			return nil, "", fmt.Errorf("environment: %w", err)
 		}
 	}
-	install = append(install, "install", "--no-warn-script-location", "--report", report)
+	install = append(install, "install", "--no-cache-dir", "--no-warn-script-location", "--report", report)
 	if j.Wheels != "" {
 		install = append(install, "--no-index", "--find-links", j.Wheels)
 	}

@@ -3,12 +3,12 @@ package tests
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"millrace/apps"
+	"millrace/internal/scratch"
 )
 
 // goTest runs the tests of a Go module. Modules that it needs are in its folder vendor, or the network is allowed.
@@ -16,14 +16,15 @@ func (c *call) goTest(ctx context.Context, dir string) (*Suite, error) {
 	name := "go test"
 	p := c.program(name, apps.Command{Name: name, Args: []string{"go", "test", "-json", "./..."}})
 	p.Dir = dir
-	for _, folder := range []string{"build", "mod"} {
-		if err := os.MkdirAll(filepath.Join(c.Cache, folder), 0o777); err != nil {
-			return nil, err
-		}
+	// The cache is of one call: a test could change the code that later calls take from the cache.
+	cache, err := scratch.Make(scratch.Child)
+	if err != nil {
+		return nil, err
 	}
-	p.Env = append(p.Env, "GOCACHE="+filepath.Join(c.Cache, "build"), "GOMODCACHE="+filepath.Join(c.Cache, "mod"),
-		"GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "GOTELEMETRY=off")
-	p.Write = append(p.Write, c.Cache)
+	defer func() { _ = cache.Remove() }()
+	p.Env = append(p.Env, "GOCACHE="+filepath.Join(cache.Path, "build"), "GOMODCACHE="+filepath.Join(cache.Path, "mod"),
+		"GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false -modcacherw", "GOTELEMETRY=off")
+	p.Write = append(p.Write, cache.Path)
 	if program, err := exec.LookPath("go"); err == nil {
 		if program, err = filepath.EvalSymlinks(program); err == nil {
 			p.Read = append(p.Read, filepath.Dir(filepath.Dir(program)))

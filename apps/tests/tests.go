@@ -26,7 +26,6 @@ const LimitName = "--test-timeout"
 // Options are the options of Run.
 type Options struct {
 	Environment *build.Environment // for commands and pytest; nil = the interpreter of PATH
-	Cache       string             // folder for the compiler of Go
 	Env         []string           // variables that name the service
 	Ports       []uint16           // of the service
 	Network     bool               // for tests, besides the service

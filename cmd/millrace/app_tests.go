@@ -86,12 +86,8 @@ func (c *appCall) test(junit string, limit time.Duration) (*appTestResult, error
 		return nil, err
 	}
 	defer s.stop()
-	base, err := app.Files(c.options.Dir)
-	if err != nil {
-		return nil, err
-	}
-	suites, err := tests.Run(c.Context(), app, needs, tests.Options{Environment: env, Cache: base + ".go", Env: s.env,
-		Ports: s.ports, Network: bo.Network, Pass: bo.Pass, Limit: limit, OnLine: show})
+	suites, err := tests.Run(c.Context(), app, needs, tests.Options{Environment: env, Env: s.env, Ports: s.ports,
+		Network: bo.Network, Pass: bo.Pass, Limit: limit, OnLine: show})
 	if err != nil {
 		return nil, err
 	}
