@@ -36,7 +36,7 @@ type Options struct {
 	Pass          []string
 	Limit         time.Duration // of each program
 	Rebuild       bool          // make the environment afresh, and run setup commands again
-	Relock        bool          // ignore the lock file
+	Relock        bool          // choose the packages anew, without the lock file
 	OnLine        func(step, line string)
 	OnSystem      func(missing []string) // called before Debian packages are installed
 }
@@ -64,6 +64,7 @@ type job struct {
 	sum    string // digest of the requirements
 	local  bool   // packages are in the application's folder
 	lock   *Lock  // nil = none
+	locked string // digest of the lock file
 	pinned []byte // requirements of a variant, from the lock file
 	wheels string // digest
 }
@@ -238,6 +239,7 @@ type pointer struct {
 	File        string `json:"file"`
 	Environment string `json:"environment"` // name of the folder
 	Sum         string `json:"requirements"`
+	Lock        string `json:"lock"` // digest of the lock file by which Build worked; "" = none
 }
 
 // pointerFile returns the path of the pointer to the environment of a variant.
@@ -261,16 +263,57 @@ func readPointer(base string, app *apps.App, variant string) (*pointer, error) {
 }
 
 // Open returns the environment that Build made for an application, which no Build removes until release is called.
-// The environment is nil when Build has made none. An application with other requirements than at the last build is
-// refused. dir is that of Options.
+// The environment is nil for an application without requirements. An application without a build, and one with other
+// requirements or another lock file than at the last build, are refused. dir is that of Options.
 func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, release func(), err error) {
+	lock, err := lockDigest(app)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	return open(app, needs, dir, func(p *pointer) bool { return p.Lock == lock })
+}
+
+// Relock writes the lock file from the environment that Build made; nil = the application has no requirements. The
+// environment then is that of the lock file.
+func Relock(app *apps.App, needs *apps.Needs, dir string) (*Lock, error) {
+	var of pointer
+	env, release, err := open(app, needs, dir, func(p *pointer) bool {
+		of = *p
+		return true
+	})
+	if err != nil || env == nil {
+		return nil, err
+	}
+	defer release()
+	l, err := WriteLock(app, env)
+	if err != nil {
+		return nil, err
+	}
+	if of.Lock, err = lockDigest(app); err != nil {
+		return nil, err
+	}
+	base, err := folder(app, dir)
+	if err != nil {
+		return nil, err
+	}
+	return l, writeControl(pointerFile(base, app, needs.Variant), of)
+}
+
+func open(app *apps.App, needs *apps.Needs, dir string, valid func(*pointer) bool) (env *Environment, release func(),
+	err error) {
 	release = func() {}
 	base, err := folder(app, dir)
 	if err != nil {
 		return nil, release, err
 	}
 	p, err := readPointer(base, app, needs.Variant)
-	if err != nil || p == nil {
+	if err != nil {
+		return nil, release, err
+	}
+	if p == nil {
+		if len(needs.Requirements)+len(needs.Packages) > 0 {
+			err = fmt.Errorf("the packages of %s are not installed: add the command build", app.Name)
+		}
 		return nil, release, err
 	}
 	sum, _, err := digest(app.Root, filepath.Dir(app.File), needs.Requirements, needs.Packages)
@@ -291,7 +334,7 @@ func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, relea
 		return nil, release, changed(app)
 	}
 	release = func() { _ = filelock.Close(held) }
-	if p.Sum != sum || !isFile(filepath.Join(path, "bin", "python")) {
+	if p.Sum != sum || !valid(p) || !isFile(filepath.Join(path, "bin", "python")) {
 		release()
 		return nil, func() {}, changed(app)
 	}
@@ -300,8 +343,8 @@ func Open(app *apps.App, needs *apps.Needs, dir string) (env *Environment, relea
 }
 
 func changed(app *apps.App) error {
-	return fmt.Errorf("the requirements of %s, or its environment, have changed since the last build: add the "+
-		"command build", app.Name)
+	return fmt.Errorf("the requirements of %s, its lock file or its environment have changed since the last build: "+
+		"add the command build", app.Name)
 }
 
 // keep marks an open folder as in use, and returns the environment in the folder; nil when a build has removed the

@@ -291,6 +291,21 @@ func TestLockFile(t *testing.T) {
 	}
 }
 
+// TestOpenWithoutBuild: an application with requirements does not run without its packages.
+func TestOpenWithoutBuild(t *testing.T) {
+	p := newPlace(t, nil)
+	if env, _, err := Open(p.app, p.needs, p.o.Dir); env != nil || err != nil {
+		t.Errorf("without requirements: %+v %v", env, err)
+	}
+	for _, needs := range []*apps.Needs{{Packages: []string{"greeting"}},
+		{Requirements: []string{p.path("requirements.txt")}}} {
+		_, _, err := Open(p.app, needs, p.o.Dir)
+		if err == nil || !strings.Contains(err.Error(), "packages of app are not installed: add the command build") {
+			t.Errorf("%+v: %v", needs, err)
+		}
+	}
+}
+
 // TestNoCache: an installer writes in the environment alone. A cache would carry packages from one build to another.
 func TestNoCache(t *testing.T) {
 	p := newPlace(t, nil)
@@ -319,9 +334,6 @@ func TestEnvironment(t *testing.T) {
 	p.o.Python = testneeds.Python(t, "ensurepip")
 	p.wheels()
 	p.setup(`python3 -c "import greeting, deep_thing; print(greeting.WORD, deep_thing.X)" >out.txt`)
-	if env, _, err := Open(p.app, p.needs, p.o.Dir); env != nil || err != nil {
-		t.Errorf("an environment without a build: %+v %v", env, err)
-	}
 	r := p.build()
 	if !r.Made || len(r.Environment.Packages) != 2 || r.Environment.Packages[0].Version != "2.1" ||
 		len(r.Environment.Packages[1].Hashes) != 1 {
@@ -345,6 +357,14 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || len(lock.Packages) != 2 {
 		t.Fatalf("%+v %v", lock, err)
 	}
+	stale := func(why string) {
+		t.Helper()
+		if _, _, err := Open(p.app, p.needs, p.o.Dir); err == nil ||
+			!strings.Contains(err.Error(), "have changed since the last build: add the command build") {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	stale("a lock file that is new since the build")
 	three := map[string]string{"deep_thing.py": "X = 3.0\n"}
 	wheeltest.Wheel{Name: "deep_thing", Version: "3.0", Files: three}.Write(t, p.o.Wheels)
 	if same := p.build(); same.Made || same.Environment.Path != env.Path {
@@ -368,14 +388,21 @@ func TestEnvironment(t *testing.T) {
 	p.refuses("the packages of "+p.path("millrace.lock")+" cannot be installed", "HASHES", "build lock")
 	p.write("requirements.txt", "greeting==1.0\n")
 	p.refuses("the requirements have changed since " + p.path("millrace.lock") + " was written")
-	if _, _, err := Open(p.app, p.needs, p.o.Dir); err == nil ||
-		!strings.Contains(err.Error(), "add the command build") {
-		t.Errorf("other requirements than at the build: %v", err)
-	}
+	stale("other requirements than at the build")
 	p.o.Relock, p.o.Rebuild = true, false
-	if again := p.build(); again.Environment.Packages[0].Version != "3.0" {
-		t.Errorf("without the lock file: %+v", again.Environment)
+	for range 2 {
+		if again := p.build(); !again.Made || again.Environment.Packages[0].Version != "3.0" {
+			t.Errorf("without the lock file: %+v", again)
+		}
 	}
+	stale("a lock file that the build did not use")
+	if lock, err := Relock(p.app, p.needs, p.o.Dir); err != nil || len(lock.Packages) != 2 {
+		t.Fatalf("%+v %v", lock, err)
+	}
+	if _, release, err = Open(p.app, p.needs, p.o.Dir); err != nil {
+		t.Fatalf("after lock: %v", err)
+	}
+	release()
 	if len(p.environments()) != 1 {
 		t.Errorf("environments of earlier builds are left: %q", p.environments())
 	}

@@ -77,13 +77,13 @@ func (j *job) environment(ctx context.Context) (env *Environment, made bool, err
 	if env, err = j.find(path, key); err != nil {
 		return nil, false, err
 	}
-	if env == nil || j.Rebuild {
+	if env == nil || j.Rebuild || j.Relock {
 		if env, err = j.make(ctx, path, key); err != nil {
 			return nil, false, err
 		}
 		made = true
 	}
-	p := pointer{File: j.app.File, Environment: filepath.Base(env.Path), Sum: j.sum}
+	p := pointer{File: j.app.File, Environment: filepath.Base(env.Path), Sum: j.sum, Lock: j.locked}
 	if err := writeControl(pointerFile(j.base, j.app, j.needs.Variant), p); err != nil {
 		return nil, false, err
 	}
@@ -135,6 +135,9 @@ func (j *job) determine(ctx context.Context) (err error) {
 		return err
 	}
 	if j.tool, err = findTool(ctx, j.Tool); err != nil || j.Relock {
+		return err
+	}
+	if j.locked, err = lockDigest(j.app); err != nil {
 		return err
 	}
 	if j.lock, err = readLock(LockFile(j.app)); err != nil || j.lock == nil {

@@ -2,6 +2,8 @@ package build
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +55,17 @@ func WriteLock(app *apps.App, env *Environment) (*Lock, error) {
 		return nil, err
 	}
 	return l, writeFile(app.Root, name, text)
+}
+
+// lockDigest returns the digest of the lock file of an application; "" = there is none.
+func lockDigest(app *apps.App) (string, error) {
+	file := LockFile(app)
+	text, err := readFile(filepath.Dir(file), filepath.Base(file), maxLock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
 }
 
 // readLock reads a lock file; nil = none.

@@ -27,16 +27,14 @@ func (c *appCall) lock() (*appLockResult, error) {
 		return nil, err
 	}
 	r := &appLockResult{Command: "lock", File: build.LockFile(app)}
-	err = app.Step(c.options.Dir, func() error {
-		env, release, err := c.environment(app)
-		if err != nil {
-			return err
+	needs, err := c.needs(app)
+	if err != nil {
+		return nil, err
+	}
+	err = app.Step(c.options.Dir, func() (err error) {
+		if r.Lock, err = build.Relock(app, needs, c.options.Dir); err == nil && r.Lock == nil {
+			err = fmt.Errorf("%s has no requirements, and so no packages to lock", app.Name)
 		}
-		defer release()
-		if env == nil {
-			return fmt.Errorf("%s has no environment: add the command build, and requirements", app.Name)
-		}
-		r.Lock, err = build.WriteLock(app, env)
 		return err
 	})
 	if err != nil {
