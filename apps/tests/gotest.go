@@ -3,11 +3,12 @@ package tests
 import (
 	"context"
 	"encoding/json"
-	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"millrace/apps"
+	"millrace/apps/program"
 	"millrace/internal/scratch"
 )
 
@@ -25,11 +26,7 @@ func (c *call) goTest(ctx context.Context, dir string) (*Suite, error) {
 	p.Env = append(p.Env, "GOCACHE="+filepath.Join(cache.Path, "build"), "GOMODCACHE="+filepath.Join(cache.Path, "mod"),
 		"GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false -modcacherw", "GOTELEMETRY=off")
 	p.Write = append(p.Write, cache.Path)
-	if program, err := exec.LookPath("go"); err == nil {
-		if program, err = filepath.EvalSymlinks(program); err == nil {
-			p.Read = append(p.Read, filepath.Dir(filepath.Dir(program)))
-		}
-	}
+	p.Read = append(p.Read, goFiles(ctx)...)
 	events := map[string]*junitCase{}
 	var order []*junitCase
 	var other strings.Builder // output of no test, such as errors of the compiler
@@ -45,16 +42,7 @@ func (c *call) goTest(ctx context.Context, dir string) (*Suite, error) {
 		return nil, err
 	}
 	s := &Suite{Name: name, Seconds: took.Seconds()}
-	cases := []junitCase{}
-	broken := false
-	for _, e := range order {
-		broken = broken || e.Failure != nil
-		cases = append(cases, *e)
-	}
-	if failed != nil && !broken {
-		cases = append(cases, junitCase{Class: name, Name: "go test",
-			Failure: &junitFailure{Message: firstLine(failed), Text: other.String()}})
-	}
+	cases := goCases(order, failed, other.String())
 	var out strings.Builder
 	for _, e := range cases {
 		if e.Failure != nil {
@@ -63,6 +51,41 @@ func (c *call) goTest(ctx context.Context, dir string) (*Suite, error) {
 	}
 	s.Output = out.String()
 	return s, s.encode(cases)
+}
+
+// goFiles returns the files of the installation of Go, and never a folder that has other files, too.
+func goFiles(ctx context.Context) []string {
+	files := program.Installation("go")
+	p := &program.Program{Args: []string{"go", "env", "GOROOT"}, Dir: "/", Read: files, Limit: time.Minute,
+		LimitName: LimitName, Env: []string{"GOTOOLCHAIN=local", "GOTELEMETRY=off", "GOENV=off"}}
+	out, err := p.Run(ctx)
+	root := strings.TrimSpace(out)
+	if err != nil || !filepath.IsAbs(root) {
+		return files // and go test fails
+	}
+	for _, name := range []string{"bin", "go.env", "lib", "misc", "pkg", "src", "VERSION"} {
+		files = append(files, filepath.Join(root, name))
+	}
+	return files
+}
+
+// goCases returns the results of go test. A run without any test has failed: a build tag or a TestMain kept the tests
+// from running.
+func goCases(order []*junitCase, failed error, other string) []junitCase {
+	cases := []junitCase{}
+	broken := false
+	for _, e := range order {
+		broken = broken || e.Failure != nil
+		cases = append(cases, *e)
+	}
+	if failed == nil && len(cases) == 0 {
+		failed = errNoTest
+	}
+	if failed != nil && !broken {
+		cases = append(cases, junitCase{Class: "go test", Name: "go test",
+			Failure: &junitFailure{Message: firstLine(failed), Text: other}})
+	}
+	return cases
 }
 
 // Limits of a report.

@@ -156,14 +156,26 @@ func (c *call) pytest(ctx context.Context) (*Suite, error) {
 	if err != nil {
 		return nil, err
 	}
+	return pytestSuite(report, out, took, failed)
+}
+
+// errNoTest is the failure of a suite without a result.
+var errNoTest = errors.New("no test ran")
+
+// pytestSuite returns the results of pytest from the report.
+func pytestSuite(report, out string, took time.Duration, failed error) (*Suite, error) {
 	s := &Suite{Name: "pytest", Seconds: took.Seconds()}
 	if failed != nil {
 		s.Output = out
 	}
-	if strings.Contains(out, "No module named pytest") {
+	err := s.read(report)
+	if failed != nil && errors.Is(err, fs.ErrNotExist) && strings.Contains(out, "No module named pytest") {
 		return nil, errors.New("the folder tests needs pytest: write pytest into tests/requirements.txt")
 	}
-	if err := s.read(report); err != nil || failed != nil && s.Failed == 0 { // pytest itself has failed
+	if err == nil && s.Tests == 0 {
+		err = errNoTest
+	}
+	if err != nil || failed != nil && s.Failed == 0 { // pytest itself has failed
 		if failed == nil {
 			failed = err
 		}
