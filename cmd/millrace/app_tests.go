@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -171,6 +172,38 @@ func (s *service) log() string {
 
 func (s *service) stop() { _ = s.child.Stop(10 * time.Second) }
 
+// testSettings returns variables that take the place of settings in the application's file. Such settings would give
+// more access to code of the application than the caller has given, or would let the server itself run the code.
+// Flags behind -- take the place of the variables.
+func testSettings(network bool) []string {
+	env := []string{"MILLRACE_CONFINE_PROGRAMS=require", "MILLRACE_SANDBOX=auto",
+		"MILLRACE_CONFINE_NETWORK=" + strconv.FormatBool(network)}
+	for _, name := range []string{"CONFINE_READ", "CONFINE_WRITE", "CONTAINERS_HOST", "CONTAINERS_IMAGES",
+		"ONNX_LIBRARY", "ONNX_PROGRAM", "AUTH_MODULE", "AUTH_PYTHON"} {
+		env = append(env, "MILLRACE_"+name+"=")
+	}
+	return env
+}
+
+// read reads the output of the service to the end, and sends the addresses of a ready service. A long line arrives in
+// pieces.
+func (s *service) read(from io.Reader, ready chan<- string) {
+	r := bufio.NewReaderSize(from, 64<<10)
+	for sent := false; ; {
+		part, err := r.ReadSlice('\n')
+		text := strings.TrimRight(string(part), "\r\n")
+		if line, is := strings.CutPrefix(text, "millrace is ready: "); is && !sent {
+			ready <- line
+			sent = true
+		} else if text != "" {
+			s.line(text)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
 // startService starts the application as run does, on a free port and with a new key, and confines its programs.
 func (c *appCall) startService(app *apps.App, pass []string, network bool, limit time.Duration) (*service, error) {
 	program, err := os.Executable()
@@ -184,10 +217,7 @@ func (c *appCall) startService(app *apps.App, pass []string, network bool, limit
 		args = append(args, "--host", "127.0.0.1", "--port", "0")
 	}
 	key := rand.Text()
-	env := []string{"MILLRACE_API_KEY=" + key, "MILLRACE_CONFINE_PROGRAMS=require"}
-	if network {
-		env = append(env, "MILLRACE_CONFINE_NETWORK=true")
-	}
+	env := append(testSettings(network), "MILLRACE_API_KEY="+key)
 	for _, name := range append([]string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TMPDIR",
 		"XDG_CACHE_HOME"}, pass...) {
 		if value, ok := os.LookupEnv(name); ok {
@@ -203,20 +233,14 @@ func (c *appCall) startService(app *apps.App, pass []string, network bool, limit
 	ready := make(chan string, 1)
 	go func() {
 		defer close(ready)
-		for scan := bufio.NewScanner(s.child.Stdout); scan.Scan(); {
-			if line, is := strings.CutPrefix(scan.Text(), "millrace is ready: "); is {
-				ready <- line
-			} else {
-				s.line(scan.Text())
-			}
-		}
+		s.read(s.child.Stdout, ready)
 	}()
 	ctx, cancel := context.WithTimeout(c.Context(), limit)
 	defer cancel()
 	select {
 	case line, ok := <-ready:
 		if err = s.addresses(line, key); !ok {
-			err = fmt.Errorf("the service has not started: %w", s.child.Wait())
+			err = fmt.Errorf("the service has not started: %w", s.child.Stop(10*time.Second))
 		}
 	case <-ctx.Done():
 		if err = context.Cause(c.Context()); err == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/config"
 	"millrace/internal/testneeds"
 )
 
@@ -124,27 +125,68 @@ func TestSkipped(t *testing.T) { t.Skip("not today") }
 		err = os.WriteFile(filepath.Join(app, "double.py"), []byte(strings.Replace(string(wrong), "2 * x", "3 * x", 1)),
 			0o600)
 	}
+	if err == nil { // a test that does not compile
+		err = os.WriteFile(filepath.Join(app, "double_test.go"), []byte("package double\n\nvar x int = y\n"), 0o600)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	out, stderr, code = run("test", "--junit", report)
-	if code != 1 || !strings.Contains(stderr, "test: 3 tests have failed") ||
-		!strings.Contains(out, "pytest: 1 passed, 2 failed") || !strings.Contains(out, "go test: 1 passed, 1 skipped") ||
+	if code != 1 || !strings.Contains(stderr, "test: 4 tests have failed") ||
+		!strings.Contains(out, "pytest: 1 passed, 2 failed") || !strings.Contains(stderr, "undefined: y") ||
 		!strings.Contains(stderr, "AssertionError: 12") || !strings.Contains(stderr, "the log of the service:") ||
 		!strings.Contains(stderr, "the model is loaded") || strings.Contains(stderr, "server-secret") {
 		t.Errorf("tests that fail: %d\n%s\n%s", code, out, stderr)
 	}
 	r := read()
-	if r.Suites[0].Failures != 1 || r.Suites[1].Failures != 2 || r.Suites[2].Failures != 0 ||
+	if r.Suites[0].Failures != 1 || r.Suites[1].Failures != 2 || r.Suites[2].Failures != 1 ||
 		!strings.Contains(r.Suites[0].Cases[0].Failure.Text, "AssertionError") {
 		t.Errorf("%+v", r)
 	}
-	if err := os.WriteFile(filepath.Join(app, "double_test.go"), []byte("package double\n\nvar x int = y\n"),
-		0o600); err != nil {
+}
+
+// TestAppTestSettings: the application's file gives its own code no access.
+func TestAppTestSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "millrace.yaml")
+	text := `
+sandbox: "off"
+confine: {programs: "off", read: [/root], write: [/srv], network: true}
+containers: {host: "unix:///run/docker.sock", images: [evil]}
+onnx: {library: ./evil.so, program: ./evil}
+auth: {module: evil.py, python: ./evil}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, code = run("test"); code != 1 || !strings.Contains(stderr, "undefined: y") {
-		t.Errorf("a test that does not compile: %d %s", code, stderr)
+	for _, network := range []bool{false, true} {
+		cfg, err := config.Load(file)
+		if err != nil || cfg.ONNX.Library == "" {
+			t.Fatal(cfg.ONNX, err)
+		}
+		env := map[string]string{}
+		for _, v := range testSettings(network) {
+			name, value, _ := strings.Cut(v, "=")
+			env[name] = value
+		}
+		err = cfg.Env(func(name string) (string, bool) {
+			value, ok := env[name]
+			return value, ok
+		})
+		c := cfg.Confine
+		if err != nil || c.Programs != "require" || len(c.Read)+len(c.Write) > 0 || c.Network != network ||
+			cfg.Containers.Host != "" || len(cfg.Containers.Images) > 0 || cfg.ONNX.Library != "" ||
+			cfg.ONNX.Program != "" || cfg.Auth.Module != "" || cfg.Auth.Python != "" || cfg.Sandbox != "auto" {
+			t.Errorf("%+v %+v %+v %+v %s %v", c, cfg.Containers, cfg.ONNX, cfg.Auth, cfg.Sandbox, err)
+		}
+	}
+}
+
+// TestServiceOutput reads lines of any length.
+func TestServiceOutput(t *testing.T) {
+	s, ready := &service{}, make(chan string, 1)
+	s.read(strings.NewReader("first\n"+strings.Repeat("x", 200_000)+"\nmillrace is ready: http://a\nlast"), ready)
+	if len(ready) != 1 || <-ready != "http://a" || !strings.HasSuffix(s.log(), "  last\n") {
+		t.Errorf("%.100s", s.log())
 	}
 }
 
