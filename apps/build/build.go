@@ -63,6 +63,7 @@ type job struct {
 	tool   tool
 	sum    string // digest of the requirements
 	local  bool   // packages are in the application's folder
+	reads  []string
 	lock   *Lock  // nil = none
 	locked string // digest of the lock file
 	pinned []byte // requirements of a variant, from the lock file

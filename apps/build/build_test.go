@@ -267,6 +267,50 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// TestLocalPackages: the digest follows packages of the application in all notations, and an installer reads the rest of
+// the application only for such packages.
+func TestLocalPackages(t *testing.T) {
+	p := newPlace(t, map[string]string{"keys.yaml": "secret", "my lib/a.py": "x", "lib/src/build/a.py": "x",
+		"lib/build/lib/a.py": "x", "lib/a.egg-info/PKG-INFO": "x", "wheels/a.whl": "x", "more files.txt": "x\n"})
+	for line, follows := range map[string]string{
+		`./my lib ; python_version > "3"`:                  "my lib/a.py",
+		`-e "./my lib"`:                                    "my lib/a.py",
+		`-e ./my\ lib`:                                     "my lib/a.py",
+		"my-lib @ file://" + p.path("my%20lib"):            "my lib/a.py",
+		"./lib[extra]  # a comment":                        "lib/src/build/a.py",
+		"./lib --config-settings=a=b":                      "lib/src/build/a.py",
+		"--find-links wheels\na":                           "wheels/a.whl",
+		"-f 'wheels'\na":                                   "wheels/a.whl",
+		"-f " + p.path("wheels") + "\na":                   "wheels/a.whl",
+		`-r "more files.txt"`:                              "more files.txt",
+		"./lib\n# same for all: no lib/build, no egg-info": "lib/src/build/a.py",
+	} {
+		p.write("requirements.txt", line+"\n")
+		look := func() *requirements {
+			t.Helper()
+			r, err := inspect(p.app.Root, p.app.Root, []string{p.path("requirements.txt")}, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			return r
+		}
+		before := look()
+		if before.local != strings.Contains(line, "lib") || before.local != slices.Contains(before.reads(), p.app.Root) {
+			t.Errorf("%s: %v, an installer reads %q", line, before.local, before.reads())
+		}
+		p.write("lib/build/lib/a.py", line)
+		p.write("lib/a.egg-info/PKG-INFO", line)
+		if look().sum() != before.sum() {
+			t.Errorf("%s: the digest follows what a build writes", line)
+		}
+		p.write(follows, line)
+		if look().sum() == before.sum() {
+			t.Errorf("%s: the digest does not follow %s", line, follows)
+		}
+		p.write(follows, "x")
+	}
+}
+
 // TestLockFile: a lock file has packages with hashes, and nothing that an installer reads as an option.
 func TestLockFile(t *testing.T) {
 	hash := "sha256:" + strings.Repeat("0a", 32)

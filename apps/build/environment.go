@@ -120,9 +120,11 @@ func (j *job) find(path, key string) (*Environment, error) {
 
 // determine finds all that determines the environment.
 func (j *job) determine(ctx context.Context) (err error) {
-	if j.sum, j.local, err = digest(j.app.Root, j.dir, j.needs.Requirements, j.needs.Packages); err != nil {
+	r, err := inspect(j.app.Root, j.dir, j.needs.Requirements, j.needs.Packages)
+	if err != nil {
 		return err
 	}
+	j.sum, j.local, j.reads = r.sum(), r.local, r.reads()
 	if j.Wheels != "" {
 		if j.Wheels, err = filepath.Abs(j.Wheels); err != nil {
 			return err
@@ -134,8 +136,14 @@ func (j *job) determine(ctx context.Context) (err error) {
 	if j.python, err = findInterpreter(ctx, j.Python); err != nil {
 		return err
 	}
-	if j.tool, err = findTool(ctx, j.Tool); err != nil || j.Relock {
+	if j.tool, err = findTool(ctx, j.Tool); err != nil {
 		return err
+	}
+	if j.tool.name == "uv" { // reads its settings in the folders of the application
+		j.reads = []string{j.app.Root}
+	}
+	if j.Relock {
+		return nil
 	}
 	if j.locked, err = lockDigest(j.app); err != nil {
 		return err

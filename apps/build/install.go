@@ -28,8 +28,8 @@ func (j *job) install(ctx context.Context, path string) ([]Package, string, erro
 func (j *job) program(step, path string, args ...string) *program.Program {
 	p := &program.Program{Args: args, Dir: j.dir, Network: j.Wheels == "", Pass: j.Pass, Limit: j.Limit,
 		LimitName: LimitName, OnLine: j.line(step), Write: []string{path},
-		Read: append([]string{j.app.Root, j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", "/etc/uv"},
-			program.Installation(j.python.Path)...),
+		Read: slices.Concat(j.reads, []string{j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", "/etc/uv"},
+			program.Installation(j.python.Path)),
 		Env: []string{"VIRTUAL_ENV=" + path, "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
 			"PIP_NO_INPUT=1", "UV_NO_CACHE=1", "UV_NO_PROGRESS=1", "UV_PYTHON_DOWNLOADS=never",
 			"UV_LINK_MODE=copy"}}

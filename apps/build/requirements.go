@@ -9,6 +9,8 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,29 +45,50 @@ type requirements struct {
 	dir   string // working folder of the installer, where paths of packages begin
 	hash  hash.Hash
 	seen  map[string]bool
-	local int // files of packages
+	found []string // folders with packages, of --find-links
+	files int      // of packages
+	local bool     // packages are in the application's folder
 }
 
 // digest returns the digest of requirements files and packages, and whether packages are in the application's folder.
 // The installer runs in the folder dir.
 func digest(root, dir string, files, packages []string) (sum string, local bool, err error) {
-	root, err = filepath.EvalSymlinks(root)
+	r, err := inspect(root, dir, files, packages)
 	if err != nil {
 		return "", false, err
+	}
+	return r.sum(), r.local, nil
+}
+
+func (r *requirements) sum() string { return hex.EncodeToString(r.hash.Sum(nil)) }
+
+// reads returns the files and folders of the application that an installer needs. A package in the application may
+// take any file of the application.
+func (r *requirements) reads() []string {
+	if r.local {
+		return []string{r.root}
+	}
+	return append(slices.Sorted(maps.Keys(r.seen)), r.found...)
+}
+
+func inspect(root, dir string, files, packages []string) (*requirements, error) {
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
 	}
 	r := &requirements{root: root, dir: dir, hash: sha256.New(), seen: map[string]bool{}}
 	for _, file := range files {
 		if err := r.file(file); err != nil {
-			return "", false, err
+			return nil, err
 		}
 	}
 	for _, p := range packages {
 		if err := r.line(dir, p); err != nil {
-			return "", false, err
+			return nil, err
 		}
 		r.add("package", []byte(p))
 	}
-	return hex.EncodeToString(r.hash.Sum(nil)), r.local > 0, nil
+	return r, nil
 }
 
 func (r *requirements) add(name string, text []byte) {
@@ -113,11 +136,26 @@ func (r *requirements) file(name string) error {
 }
 
 var (
-	included = regexp.MustCompile(`^(?:-r|-c|--requirement|--constraint)[ =]*(\S+)`)
-	editable = regexp.MustCompile(`^(?:-e|--editable)[ =]*(\S+)`)
-	atFile   = regexp.MustCompile(`^[^ @]+\s*@\s*file:(?://)?(\S+)`)
-	extras   = regexp.MustCompile(`\[[^]]*\]$`)
+	included  = regexp.MustCompile(`^(?:-r|-c|--requirement|--constraint)[ =]*` + value)
+	editable  = regexp.MustCompile(`^(?:-e|--editable)[ =]*` + value)
+	findLinks = regexp.MustCompile(`^(?:-f|--find-links)[ =]*` + value)
+	atFile    = regexp.MustCompile(`^[^ @]+\s*@\s*(file:.+)`)
+	extras    = regexp.MustCompile(`\[[^]]*\]$`)
+	ends      = regexp.MustCompile(`\s+#.*|\s*;.*|\s+--?[a-z].*`) // a comment, a condition, options
 )
+
+// value is the value of an option, in quotes or not.
+const value = `("[^"]*"|'[^']*'|(?:\\.|\S)+)`
+
+var escaped = regexp.MustCompile(`\\(.)`)
+
+// unquote returns the text of a value.
+func unquote(text string) string {
+	if len(text) > 1 && (text[0] == '"' || text[0] == '\'') && text[len(text)-1] == text[0] {
+		return text[1 : len(text)-1]
+	}
+	return escaped.ReplaceAllString(text, "$1")
+}
 
 // line adds the file or the package named by a line of a requirements file.
 func (r *requirements) line(dir, line string) error {
@@ -126,7 +164,7 @@ func (r *requirements) line(dir, line string) error {
 		return nil
 	}
 	if m := included.FindStringSubmatch(line); m != nil {
-		name := m[1]
+		name := unquote(m[1])
 		switch {
 		case strings.Contains(name, "://"):
 			return nil
@@ -135,13 +173,25 @@ func (r *requirements) line(dir, line string) error {
 		}
 		return r.file(name)
 	}
-	name := strings.Fields(line)[0]
+	name, links := ends.ReplaceAllString(line, ""), false
 	if m := editable.FindStringSubmatch(line); m != nil {
-		name = m[1]
-	} else if m := atFile.FindStringSubmatch(line); m != nil {
+		name = unquote(m[1])
+	} else if m := findLinks.FindStringSubmatch(line); m != nil {
+		name, links = unquote(m[1]), true
+	} else if m := atFile.FindStringSubmatch(name); m != nil {
 		name = m[1]
 	}
-	name = extras.ReplaceAllString(strings.TrimPrefix(strings.TrimPrefix(name, "file:"), "//"), "")
+	name = extras.ReplaceAllString(unquote(name), "")
+	if path, is := strings.CutPrefix(name, "file:"); is {
+		if name = strings.TrimPrefix(path, "//"); strings.Contains(name, "%") {
+			if decoded, err := url.PathUnescape(name); err == nil {
+				name = decoded
+			}
+		}
+	}
+	if links && !strings.Contains(name, ":") && !filepath.IsAbs(name) {
+		name = "./" + name // a folder without a dot, too
+	}
 	if strings.HasPrefix(name, "-") || strings.Contains(name, ":") || !strings.ContainsAny(name, "/.") {
 		return nil
 	}
@@ -150,6 +200,15 @@ func (r *requirements) line(dir, line string) error {
 	}
 	if _, err := os.Stat(name); err != nil {
 		return nil // a name with a dot, or a missing path, which the installer reports
+	}
+	if links {
+		real, _, err := r.inside(name)
+		if err != nil {
+			return err
+		}
+		r.found = append(r.found, real)
+	} else {
+		r.local = true
 	}
 	return r.tree(name)
 }
@@ -164,12 +223,14 @@ func (r *requirements) tree(name string) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{".git", ".repo", "__pycache__", "build"}, d.Name()):
+		case d.IsDir() && (slices.Contains([]string{".git", ".repo", "__pycache__"}, d.Name()) ||
+			path == filepath.Join(real, "build") && !isFile(filepath.Join(path, "__init__.py")) ||
+			strings.HasSuffix(d.Name(), ".egg-info")): // files that a build makes
 			return fs.SkipDir
 		case !d.Type().IsRegular():
 			return nil
 		}
-		if r.local++; r.local > maxLocal {
+		if r.files++; r.files > maxLocal {
 			return fmt.Errorf("%s has more than %d files", name, maxLocal)
 		}
 		rel, err := filepath.Rel(r.root, path)
