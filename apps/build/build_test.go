@@ -267,7 +267,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestLocalPackages: the digest follows packages of the application in all notations, and an installer reads the rest of
+// TestLocalPackages: the digest follows packages of the application in all notations, and an installer reads more of
 // the application only for such packages.
 func TestLocalPackages(t *testing.T) {
 	p := newPlace(t, map[string]string{"keys.yaml": "secret", "my lib/a.py": "x", "lib/src/build/a.py": "x",
@@ -295,7 +295,8 @@ func TestLocalPackages(t *testing.T) {
 			return r
 		}
 		before := look()
-		if before.local != strings.Contains(line, "lib") || before.local != slices.Contains(before.reads(), p.app.Root) {
+		whole := slices.Contains(before.reads(), p.app.Root)
+		if before.local != strings.Contains(line, "lib") || before.local != whole {
 			t.Errorf("%s: %v, an installer reads %q", line, before.local, before.reads())
 		}
 		p.write("lib/build/lib/a.py", line)
