@@ -168,7 +168,7 @@ func TestFull(t *testing.T) {
 	}
 	has := func(i int) bool {
 		u := parse(t, c, addresses[i])
-		s, err := c.cached(u, keyOf(u, httpOrigin{c}), "")
+		s, err := c.cached(t.Context(), u, keyOf(u, httpOrigin{c}), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,5 +241,28 @@ func TestDamagedStays(t *testing.T) {
 				t.Errorf("the entry: %v", err)
 			}
 		})
+	}
+}
+
+// Large files are compared with their digests, too, once in a process.
+func TestLarge(t *testing.T) {
+	c := open(t, Options{})
+	f := file{"model.onnx", 257 << 20, sumText([]byte("others")), false}
+	s := &Source{Digest: digestOf([]file{f}), Bytes: f.Size, files: []file{f}, dir: t.TempDir()}
+	name := filepath.Join(s.dir, f.Path)
+	if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, f.Size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.verify(t.Context(), s); !errors.As(err, new(damage)) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.verify(ctx, s); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+	c.setVerified(s.Digest)
+	if err := c.verify(t.Context(), s); err != nil {
+		t.Errorf("a second comparison: %v", err)
 	}
 }

@@ -122,7 +122,7 @@ func (c *Cache) download(ctx context.Context, u modelurl.URL, part string, w *wo
 		if err != nil {
 			return err
 		}
-		sum, err := sumOf(part, false)
+		sum, err := sumOf(ctx, part, false)
 		if err != nil {
 			return err
 		}

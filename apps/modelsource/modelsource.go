@@ -239,6 +239,7 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 	}
 	key := keyOf(u, from)
 	limit := fmt.Errorf("the fetch has taken longer than %s: model_sources.timeout allows more", c.o.Timeout)
+	caller := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Timeout, limit)
 	defer cancel()
 	fail := func(err error) (*Source, error) {
@@ -249,7 +250,7 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 		return nil, fmt.Errorf("%s: %w", u.Source(), err)
 	}
 	if c.o.Offline {
-		s, err := c.cached(u, key, "")
+		s, err := c.cached(ctx, u, key, "")
 		if s == nil && err == nil {
 			err = errOffline
 		}
@@ -262,7 +263,7 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 	revision, err := from.revision(ctx, u)
 	if err == nil {
 		var s *Source
-		if s, err = c.cached(u, key, revision); s != nil {
+		if s, err = c.cached(ctx, u, key, revision); s != nil {
 			c.current.Add(1)
 			return s, nil
 		}
@@ -275,7 +276,7 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 	if !isUnreached(err) && (ctx.Err() == nil || !errors.Is(context.Cause(ctx), limit)) {
 		return fail(err)
 	}
-	if s, _ := c.cached(u, key, ""); s != nil {
+	if s, _ := c.cached(caller, u, key, ""); s != nil {
 		_, s.Stale = fail(err)
 		return s, nil
 	}
@@ -298,7 +299,7 @@ func (c *Cache) fetchLocked(ctx context.Context, u modelurl.URL, from origin, ke
 		return nil, err
 	}
 	defer func() { _ = filelock.Close(lock) }()
-	if s, err := c.cached(u, key, revision); s != nil || err != nil { // of another process
+	if s, err := c.cached(ctx, u, key, revision); s != nil || err != nil { // of another process
 		return s, err
 	}
 	began := time.Now()

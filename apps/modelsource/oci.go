@@ -184,7 +184,7 @@ func (o ociOrigin) image(ref name.Digest, options []remote.Option, depth int) (v
 func (o ociOrigin) receive(ctx context.Context, img v1.Image, l v1.Descriptor, part string, done, total int64,
 	w *work) error {
 	if st, err := os.Stat(part); err == nil && st.Size() == l.Size {
-		if sum, err := sumOf(part, false); err == nil && sum == l.Digest.Hex {
+		if sum, err := sumOf(ctx, part, false); err == nil && sum == l.Digest.Hex {
 			return nil
 		}
 	}
@@ -207,7 +207,7 @@ func (o ociOrigin) receive(ctx context.Context, img v1.Image, l v1.Descriptor, p
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if sum, err := sumOf(part, false); err != nil || sum != l.Digest.Hex {
+	if sum, err := sumOf(ctx, part, false); err != nil || sum != l.Digest.Hex {
 		return errors.Join(fmt.Errorf("the layer %s arrived with the SHA-256 %s", l.Digest, sum), err, os.Remove(part))
 	}
 	return nil

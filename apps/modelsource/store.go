@@ -43,8 +43,6 @@ const (
 	maxFiles    = 100_000
 	maxManifest = 64 << 20
 	maxPointer  = 64 << 10
-	// cheap is the size up to which files are compared with their digests before a process uses the files.
-	cheap = 256 << 20
 	// keepPartial is the time for which received parts of a failed fetch are kept.
 	keepPartial = 7 * 24 * time.Hour
 )
@@ -108,7 +106,7 @@ func (c *Cache) pointerFile(key string) string {
 }
 
 // cached returns the cached state of a source, or nil. revision "" = any.
-func (c *Cache) cached(u modelurl.URL, key, revision string) (s *Source, err error) {
+func (c *Cache) cached(ctx context.Context, u modelurl.URL, key, revision string) (s *Source, err error) {
 	text, err := textfile.Read(c.pointerFile(key), maxPointer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -129,7 +127,7 @@ func (c *Cache) cached(u modelurl.URL, key, revision string) (s *Source, err err
 		return nil, err
 	}
 	s.URL, s.Revision = u, p.Revision
-	if err := c.verify(s); err != nil {
+	if err := c.verify(ctx, s); err != nil {
 		s.Release()
 		if c.o.Offline || !errors.As(err, new(damage)) {
 			return nil, err
@@ -190,8 +188,9 @@ func (c *Cache) open(digest string) (*Source, error) {
 	return s, nil
 }
 
-// verify compares the files of an entry with the manifest: the sizes, and unless large the digests. Errors: damage.
-func (c *Cache) verify(s *Source) error {
+// verify compares the files of an entry with the manifest: the sizes, and at the first use of this process the digests.
+// Errors: damage.
+func (c *Cache) verify(ctx context.Context, s *Source) error {
 	c.mu.Lock()
 	known := c.verified[s.Digest]
 	c.mu.Unlock()
@@ -210,10 +209,10 @@ func (c *Cache) verify(s *Source) error {
 		if !st.Mode().IsRegular() || st.Size() != f.Size {
 			return damage{fmt.Errorf("%s has changed", f.Path)}
 		}
-		if known || s.Bytes > cheap {
+		if known {
 			continue
 		}
-		sum, err := sumOf(name, false)
+		sum, err := sumOf(ctx, name, false)
 		if err != nil {
 			return err
 		}
@@ -221,20 +220,24 @@ func (c *Cache) verify(s *Source) error {
 			return damage{fmt.Errorf("%s has changed", f.Path)}
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.verified[s.Digest] = true
+	c.setVerified(s.Digest)
 	return nil
 }
 
-func sumOf(name string, sync bool) (string, error) {
+func (c *Cache) setVerified(digest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.verified[digest] = true
+}
+
+func sumOf(ctx context.Context, name string, sync bool) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, ctxio.Reader(ctx, f)); err != nil {
 		return "", err
 	}
 	if sync {
@@ -306,6 +309,7 @@ func (c *Cache) store(ctx context.Context, u modelurl.URL, key, revision string,
 			if err := os.Rename(entry, to); err != nil {
 				return err
 			}
+			c.setVerified(digest)
 		}
 		p, err := json.Marshal(pointer{u.Source(), revision, digest, time.Now().UTC()})
 		if err != nil {
@@ -381,7 +385,7 @@ func ingest(ctx context.Context, root string, limit int64) (files []file, err er
 		if f.Executable {
 			mode = 0o500
 		}
-		if f.SHA256, err = sumOf(name, true); err != nil {
+		if f.SHA256, err = sumOf(ctx, name, true); err != nil {
 			return err
 		}
 		files = append(files, f)
