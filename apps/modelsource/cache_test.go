@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"millrace/internal/modelurl"
 )
 
 // childFetches is the variable that makes the test program fetch the address and die.
@@ -264,5 +266,39 @@ func TestLarge(t *testing.T) {
 	c.setVerified(s.Digest)
 	if err := c.verify(t.Context(), s); err != nil {
 		t.Errorf("a second comparison: %v", err)
+	}
+}
+
+// Parts of failed fetches count, and are removed before entries; parts of a running fetch stay.
+func TestPartsCount(t *testing.T) {
+	w := newWeb(t)
+	c := open(t, Options{CA: w.ca, Size: 250})
+	text(t, c, w.put("a.onnx", make([]byte, 100)))
+	part := func(key string) string {
+		dir := filepath.Join(c.Dir(), partialDir, key)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "part"), make([]byte, 100),
+			0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	is := func(dir string) bool { _, err := os.Stat(dir); return err == nil }
+	first, second := part("1"), part("2") // 300 bytes with a
+	refuses(t, c, w.URL+"/absent.onnx#sha256="+sumText(nil), "has no such file")
+	if is(first) == is(second) {
+		t.Errorf("the parts are there: %v, %v", is(first), is(second))
+	}
+	first, second = part("1"), part("2")
+	lock, err := c.lockSource(t.Context(), modelurl.URL{}, "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	refuses(t, c, w.put("b.onnx", make([]byte, 101)), "is full")
+	if is(first) || !is(second) {
+		t.Errorf("the parts are there: %v, %v", is(first), is(second))
+	}
+	if list, _, err := c.entries(); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
 	}
 }

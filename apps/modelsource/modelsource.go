@@ -322,6 +322,11 @@ func (c *Cache) fetchLocked(ctx context.Context, u modelurl.URL, from origin, ke
 	if err := os.RemoveAll(w.tree); err != nil { // of a killed process
 		return nil, err
 	}
+	// parts of many failed fetches stay below the limit of the cache
+	err = c.change(func() error { return c.makeRoom(sizeOf(w.dir), key) })
+	if err != nil && !errors.As(err, new(fullError)) { // the files may be there already, under another address
+		return nil, err
+	}
 	if revision, err = from.fetch(ctx, u, revision, w); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

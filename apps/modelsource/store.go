@@ -427,8 +427,8 @@ type entry struct {
 	used   time.Time
 }
 
-// makeRoom removes the entries that were used longest ago until need bytes fit into the cache, and old parts of other
-// sources than key. The caller has locked the cache.
+// makeRoom removes parts of failed fetches of other sources than key, and then the entries that were used longest ago,
+// until need bytes fit into the cache. The caller has locked the cache.
 func (c *Cache) makeRoom(need int64, key string) error {
 	if err := c.removePartial(key); err != nil {
 		return err
@@ -436,6 +436,25 @@ func (c *Cache) makeRoom(need int64, key string) error {
 	list, total, err := c.entries()
 	if err != nil {
 		return err
+	}
+	parts, err := c.partials(key)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		total += p.bytes
+	}
+	for _, p := range parts {
+		if total+need <= c.o.Size {
+			break
+		}
+		removed, err := c.dropPartial(p.name)
+		if err != nil {
+			return err
+		}
+		if removed {
+			total -= p.bytes
+		}
 	}
 	held := 0
 	for _, e := range list {
@@ -461,12 +480,17 @@ func (c *Cache) makeRoom(need int64, key string) error {
 		total -= e.bytes
 	}
 	if total+need > c.o.Size {
-		return fmt.Errorf("the cache %s is full: %s are in use by %d models and repositories, and %s more do not fit "+
-			"into %s: model_sources.cache_size allows more", c.o.Dir, units.BytesSize(float64(total)), held,
-			units.BytesSize(float64(need)), units.BytesSize(float64(c.o.Size)))
+		return fullError(fmt.Sprintf("the cache %s is full: %s are in use by %d models and repositories, "+
+			"and %s more do not fit into %s: model_sources.cache_size allows more", c.o.Dir,
+			units.BytesSize(float64(total)), held, units.BytesSize(float64(need)), units.BytesSize(float64(c.o.Size))))
 	}
 	return nil
 }
+
+// fullError is the error of a full cache.
+type fullError string
+
+func (f fullError) Error() string { return string(f) }
 
 // entries returns the entries, the one used longest ago first, and their bytes.
 func (c *Cache) entries() (list []entry, total int64, err error) {
@@ -511,16 +535,7 @@ func (c *Cache) removePartial(keep string) error {
 			continue
 		}
 		if !removed {
-			lock, err := os.OpenFile(filepath.Join(root, name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
-			if err != nil {
-				return err
-			}
-			if filelock.TryLock(lock) != nil {
-				_ = lock.Close()
-				continue
-			}
-			err = os.RemoveAll(filepath.Join(root, name))
-			if err = errors.Join(err, filelock.Close(lock)); err != nil {
+			if _, err := c.dropPartial(name); err != nil {
 				return err
 			}
 			continue
@@ -530,6 +545,57 @@ func (c *Cache) removePartial(keep string) error {
 		}
 	}
 	return nil
+}
+
+// dropPartial removes the parts of a source. removed = false: the source is being fetched.
+func (c *Cache) dropPartial(key string) (removed bool, err error) {
+	dir := filepath.Join(c.o.Dir, partialDir, key)
+	lock, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	if filelock.TryLock(lock) != nil {
+		return false, lock.Close()
+	}
+	return true, errors.Join(os.RemoveAll(dir), filelock.Close(lock))
+}
+
+// partial is what a fetch has received.
+type partial struct {
+	name  string
+	bytes int64
+	used  time.Time
+}
+
+// partials returns the parts of all sources but keep, the oldest first.
+func (c *Cache) partials(keep string) (list []partial, err error) {
+	root := filepath.Join(c.o.Dir, partialDir)
+	found, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range found {
+		st, err := d.Info()
+		if !d.IsDir() || d.Name() == keep || err != nil {
+			continue
+		}
+		list = append(list, partial{d.Name(), sizeOf(filepath.Join(root, d.Name())), st.ModTime()})
+	}
+	slices.SortFunc(list, func(a, b partial) int { return a.used.Compare(b.used) })
+	return list, nil
+}
+
+// sizeOf returns the bytes of the files below a folder, without those that disappear meanwhile.
+func sizeOf(dir string) (size int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if st, err := d.Info(); err == nil {
+				size += st.Size()
+			}
+		}
+		return nil
+	})
+	return size
 }
 
 // below returns the files of a source below a path, with paths relative to the path.
