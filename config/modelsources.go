@@ -16,7 +16,7 @@ type ModelSources struct {
 	MaxSize int64         `yaml:"max_size" default:"4GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of one source"`
 	Timeout time.Duration `yaml:"timeout" default:"30m" min:"1ms" max:"24h" advanced:"yes" help:"longest time to fetch a source"`
 	Offline bool          `yaml:"offline" advanced:"yes" help:"connect to no source: serve what the cache has"`
-	Tokens  []string      `yaml:"tokens" example:"robot@registry.example.org=REGISTRY_TOKEN" advanced:"yes" help:"variables with passwords and tokens for hosts of sources: [USER@]HOST[:PORT]=VARIABLE. Without USER a bearer token; Git without an entry takes MILLRACE_GIT_TOKEN"`
+	Tokens  []string      `yaml:"tokens" example:"robot@registry.example.org=REGISTRY_TOKEN" advanced:"yes" help:"variables with passwords and tokens for hosts of sources: [USER@]HOST[:PORT]=VARIABLE. Without USER a bearer token. The only Git host takes MILLRACE_GIT_TOKEN"`
 	SSHKey  string        `yaml:"ssh_key" path:"file" example:"id_ed25519" unset:"the keys of the SSH agent" advanced:"yes" help:"file with the private key for git+ssh"`
 	CA      string        `yaml:"ca" path:"file" example:"sources.pem" unset:"the authorities of this machine" advanced:"yes" help:"PEM file with further authorities of the certificates of sources, except for S3 (tasks.s3.ca)"`
 

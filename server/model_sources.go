@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"millrace/apps/modelsource"
 	"millrace/apps/source"
+	"millrace/config"
 	"millrace/internal/modelurl"
 	"millrace/internal/secret"
 	"millrace/stream"
@@ -54,8 +56,14 @@ func OpenModelSources(cfg *Config, log *slog.Logger, progress func(modelsource.P
 	}
 	c := cfg.ModelSources
 	o := modelsource.Options{Dir: c.Cache, Size: c.Size, MaxSize: c.MaxSize, Timeout: c.Timeout, Offline: c.Offline,
-		Private: c.AllowPrivate, CA: c.CA, SSHKey: c.SSHKey, GitToken: os.Getenv(source.EnvToken),
-		Agent: os.Getenv("SSH_AUTH_SOCK"), Log: log, Progress: progress}
+		Private: c.AllowPrivate, CA: c.CA, SSHKey: c.SSHKey, Agent: os.Getenv("SSH_AUTH_SOCK"),
+		Log: log, Progress: progress}
+	if o.GitToken = os.Getenv(source.EnvToken); o.GitToken != "" {
+		var err error
+		if o.GitHost, err = gitHost(cfg); err != nil {
+			return nil, err
+		}
+	}
 	for _, t := range c.TokenList() {
 		value := os.Getenv(t.Variable)
 		if value == "" {
@@ -93,6 +101,40 @@ func OpenModelSources(cfg *Config, log *slog.Logger, progress func(modelsource.P
 	return m, nil
 }
 
+// gitHost returns the host that gets the token of source.EnvToken, as HOST:PORT: the only Git host of the addresses.
+// "" = no host. Among several hosts an entry of model_sources.tokens names the host.
+func gitHost(cfg *Config) (string, error) {
+	entries := cfg.ModelSources.TokenList()
+	if slices.ContainsFunc(entries, func(t config.ModelToken) bool { return t.Variable == source.EnvToken }) {
+		return "", nil
+	}
+	var hosts []string
+	lacks := false
+	for _, address := range cfg.Addresses() {
+		u, err := modelurl.Parse(address)
+		if err != nil || u.Scheme != modelurl.Git {
+			continue // refused later, or without this token
+		}
+		s, err := source.Parse(u.Base)
+		if err != nil {
+			continue
+		}
+		hostPort, host := s.Host()
+		if at := strings.ToLower(hostPort); host != "" && !slices.Contains(hosts, at) {
+			hosts = append(hosts, at)
+			lacks = lacks || !slices.ContainsFunc(entries, func(t config.ModelToken) bool {
+				return t.Host == hostPort || t.Host == host
+			})
+		}
+	}
+	if len(hosts) > 1 && lacks {
+		return "", stream.Errorf(stream.InvalidArgument, "model_sources.tokens", "%s is set, and addresses name the "+
+			"Git hosts %s: add the host of the token, such as %s=%s", source.EnvToken, strings.Join(hosts, " and "),
+			hosts[0], source.EnvToken)
+	}
+	return strings.Join(hosts, ""), nil
+}
+
 // SourceVariables returns the variables that have credentials for the addresses of a configuration. Child processes
 // must not get these variables.
 func SourceVariables(cfg *Config) (names []string) {
@@ -102,7 +144,7 @@ func SourceVariables(cfg *Config) (names []string) {
 	for _, t := range cfg.ModelSources.TokenList() {
 		names = append(names, t.Variable)
 	}
-	return append(names, "SSH_AUTH_SOCK")
+	return append(names, source.EnvToken, "SSH_AUTH_SOCK")
 }
 
 // check checks the address of a model.

@@ -48,11 +48,15 @@ func (g *gitOrigin) check(u modelurl.URL) error {
 func (g *gitOrigin) id(u modelurl.URL) string { return u.Base }
 
 func (g *gitOrigin) options(s source.Source, w *work) source.Options {
-	o := source.Options{Keys: g.keys, Agent: g.c.o.Agent, KnownHosts: g.c.o.Hosts, Token: g.c.o.GitToken,
-		AllowPrivate: g.c.o.Private, Timeout: g.c.o.Timeout, Idle: g.c.o.Idle, MaxSize: g.c.o.MaxSize, CA: g.c.pool}
+	o := source.Options{Keys: g.keys, Agent: g.c.o.Agent, KnownHosts: g.c.o.Hosts, AllowPrivate: g.c.o.Private,
+		Timeout: g.c.o.Timeout, Idle: g.c.o.Idle, MaxSize: g.c.o.MaxSize, CA: g.c.pool}
 	if hostPort, host := s.Host(); host != "" {
-		if t, ok := g.c.token(hostPort, host); ok {
+		t, ok := g.c.token(hostPort, host)
+		switch {
+		case ok:
 			o.Token = t.Secret
+		case strings.ToLower(hostPort) == g.c.o.GitHost:
+			o.Token = g.c.o.GitToken
 		}
 	}
 	if w != nil {
@@ -95,7 +99,9 @@ func (g *gitOrigin) fetch(ctx context.Context, u modelurl.URL, revision string, 
 var settings = strings.NewReplacer("--max-size", "model_sources.max_size", "--timeout", "model_sources.timeout",
 	"--allow-private", "model_sources.allow_private", "give another key by --ssh-key or --add-ssh-key",
 	"name another key by model_sources.ssh_key", "give --ssh-key FILE, or --add-ssh-key NAME:VARIABLE",
-	"set model_sources.ssh_key")
+	"set model_sources.ssh_key", "set MILLRACE_GIT_TOKEN to a token or password, and",
+	"name the variable with a token of the host in model_sources.tokens, and",
+	"the token of MILLRACE_GIT_TOKEN: is the", "the token of MILLRACE_GIT_TOKEN or model_sources.tokens: is the")
 
 // inSettings puts settings into an error of package source in place of options.
 func inSettings(err error) error {

@@ -18,8 +18,10 @@ func TestGit(t *testing.T) {
 	r.Git("tag", "-a", "v1", "-m", "x")
 	s := httptest.NewServer(gittest.HTTP(t, filepath.Dir(r.Dir), "secret"))
 	defer s.Close()
+	host := strings.TrimPrefix(s.URL, "http://")
 	for _, base := range []string{"git+file://" + r.Dir, "git+" + s.URL + "/app"} {
-		c := open(t, Options{GitToken: "none", Tokens: []Token{{Host: "127.0.0.1", User: "me", Secret: "secret"}}})
+		c := open(t, Options{GitToken: "none", GitHost: host, Tokens: []Token{{Host: "127.0.0.1", User: "me",
+			Secret: "secret"}}})
 		if !strings.HasPrefix(base, "git+file") {
 			base = strings.Replace(base, "://", "://me@", 1)
 		}
@@ -48,8 +50,10 @@ func TestGit(t *testing.T) {
 			t.Error(".git is in the cache")
 		}
 	}
-	c := open(t, Options{GitToken: "secret"})
 	base := strings.Replace("git+"+s.URL+"/app", "://", "://me@", 1)
+	refuses(t, open(t, Options{GitToken: "secret", GitHost: "git.example.org:443"}), base+"#a/model.onnx",
+		"name the variable with a token of the host in model_sources.tokens")
+	c := open(t, Options{GitToken: "secret", GitHost: host})
 	text(t, c, base+"#a/model.onnx")
 	text(t, c, base+"@"+first+"#a/model.onnx")
 	s.Close()

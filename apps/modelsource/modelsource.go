@@ -46,7 +46,8 @@ type Options struct {
 	CA      string        // PEM file with further authorities of servers, for all schemes but S3; "" = none
 
 	Tokens   []Token
-	GitToken string   // token of Git hosts without an entry in Tokens
+	GitToken string   // token of GitHost, unless Tokens has an entry
+	GitHost  string   // HOST:PORT in lower case; "" = GitToken is sent to no host
 	Agent    string   // socket of an SSH agent; "" = none
 	SSHKey   string   // file with a private key; "" = none
 	Hosts    []string // files with known hosts of SSH; nil = of the user and the machine

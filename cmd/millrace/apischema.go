@@ -90,6 +90,7 @@ func configuredOpenAPI(ctx context.Context, file string) ([]byte, error) {
 	}
 	cfg.Streams, cfg.StreamsFile, cfg.Log.Level, cfg.Log.File = nil, "", "error", ""
 	s, err := server.New(cfg)
+	hideFromPrograms(&cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 		return found
 	}
 	defer fetched.close()
+	hideFromPrograms(&cfg)
 	found = append(found, fetched.repository(ctx)...)
 	folder, err := repository.New(repository.Options{Dir: fetched.FolderOf(&cfg), YAML: config.ReadModel})
 	if err != nil {

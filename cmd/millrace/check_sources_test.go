@@ -9,6 +9,7 @@ import (
 
 	"millrace/internal/gittest"
 	"millrace/internal/onnxfile"
+	"millrace/internal/testneeds"
 )
 
 // check fetches the sources, and tells their states; offline, it names what the cache lacks.
@@ -52,5 +53,25 @@ model_repository: "git+file://%s#models", models: [{name: m, source: "git+file:/
 	if code != 1 || !strings.Contains(out, "no branch and no tag none: there is main") &&
 		!strings.Contains(out, "there are main") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+}
+
+// Programs of check and serve have no variable with a token of a source.
+func TestSourceTokensAreHidden(t *testing.T) {
+	dir := t.TempDir()
+	file, r := filepath.Join(dir, "millrace.yaml"), gittest.New(t)
+	r.Commit(map[string]string{"service.py": "import os\nraise Exception('sees ' + ' '.join(sorted(n for n in " +
+		"os.environ if 'TOKEN' in n or 'SEEN' in n)))\n"})
+	text := fmt.Sprintf(`{http: "127.0.0.1:0", grpc: off,
+model_sources: {cache: cache, tokens: ["h.example.org=MY_TOKEN"]}, models: [{name: m, source: "git+file://%s#service.py", python: %q}]}`, r.Dir, testneeds.Python(t))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"check", "serve"} {
+		c := command(t, name, "--config", file)
+		c.Env = append(c.Env, "MY_TOKEN=planted", "MILLRACE_GIT_TOKEN=planted", "MAY_BE_SEEN=yes")
+		if out, stderr, code := finish(t, c); code != 1 || !strings.Contains(out+stderr, "sees MAY_BE_SEEN") {
+			t.Errorf("%s: exit status %d\n%s%s", name, code, out, stderr)
+		}
 	}
 }

@@ -152,10 +152,7 @@ func (j *serving) run(c *cobra.Command) (*server.Server, error) {
 	defer leave()
 	lacks := child.Adopt(adoption) // before a program is started
 	s, err := server.New(cfg)
-	// hide secrets from child processes, which all start later
-	for _, name := range append(config.SecretEnv(), server.SourceVariables(&cfg)...) {
-		_ = os.Unsetenv(name)
-	}
+	hideFromPrograms(&cfg) // child processes all start later
 	if err != nil {
 		return nil, named(err)
 	}
