@@ -69,8 +69,8 @@ model_sources: {cache: cache, tokens: ["h.example.org=MY_TOKEN"]}, models: [{nam
 	}
 	for _, name := range []string{"check", "serve"} {
 		c := command(t, name, "--config", file)
-		c.Env = append(c.Env, "MY_TOKEN=planted", "MILLRACE_GIT_TOKEN=planted", "MAY_BE_SEEN=yes")
-		if out, stderr, code := finish(t, c); code != 1 || !strings.Contains(out+stderr, "sees MAY_BE_SEEN") {
+		c.Env = append(c.Env, "MY_TOKEN=planted", "MILLRACE_GIT_TOKEN=planted", "SEEN=yes")
+		if out, stderr, code := finish(t, c); code != 1 || !strings.Contains(out+stderr, "sees SEEN") {
 			t.Errorf("%s: exit status %d\n%s%s", name, code, out, stderr)
 		}
 	}
