@@ -81,9 +81,7 @@ func TestGoFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "#!/bin/sh\nexec " + testneeds.Program(t, "go") + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(home, "bin/go"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, filepath.Join(home, "bin/go"), script)
 	t.Setenv("PATH", filepath.Join(home, "bin")+":"+os.Getenv("PATH"))
 	files := goFiles(t.Context())
 	if slices.Contains(files, home) || !slices.Contains(files, filepath.Join(home, "bin")) {
