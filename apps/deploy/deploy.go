@@ -423,8 +423,8 @@ func (s *site) turn(ctx context.Context, run runner, r, before *release) error {
 // await waits until r is ready, and before, unless nil, has left.
 func (s *site) await(ctx context.Context, run runner, r, before *release) error {
 	limit := time.Now().Add(s.o.Wait)
-	why := errors.New("it does not answer")
 	for {
+		var why error
 		st, err := run.status(r)
 		switch {
 		case errors.Is(err, errLost):

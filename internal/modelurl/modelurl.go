@@ -124,8 +124,8 @@ func cleanPath(text string) (string, error) {
 	case strings.Contains(text, `\`):
 		return "", fmt.Errorf(`the path %q has a \: write /`, text)
 	case path.IsAbs(text), !fs.ValidPath(clean), clean == ".":
-		return "", fmt.Errorf("the path %q leads out of the source: write a path from the top of the source, without "+
-			"..", text)
+		return "", fmt.Errorf("the path %q leads out of the source: write a path without .. from the top of the "+
+			"source", text)
 	default:
 		return clean, nil
 	}
