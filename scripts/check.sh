@@ -81,7 +81,8 @@ step peers peers
 # The tests that do more, or run at all, without -short. Those that play clips, use a browser or compile run without the
 # race detector; the rest of their packages has run in `make test`. All tests of packages that only compute run without
 # the race detector, too, which would slow them down tenfold; what remains of it for them is the check of unsafe
-# pointers. apps/image and apps/deploy, which compress images of hundreds of megabytes, are two of them. The others run with it and with the tag invariants; of packages that mostly start ffmpegs, the short form.
+# pointers. apps/image and apps/deploy, which compress images of hundreds of megabytes, are two of them. The others run
+# with it and with the tag invariants; of packages that mostly start ffmpegs, the short form.
 # Most tests wait for processes, cameras and time-outs, so that more packages run at a time than there are cores.
 programs='cmd|web|examples|docs'
 computing='apps/(deploy|image)|internal/codec|workers/motion|workers/results/(postprocess|tracking)'
