@@ -24,7 +24,7 @@ type Format struct {
 	Needs func(file string) (*Needs, error)
 }
 
-// Needs is what an application needs before it runs, and how it is tested.
+// Needs are the packages and commands of an application before the start, and its tests.
 type Needs struct {
 	Requirements []string // requirements files of pip, or a pyproject.toml: absolute paths
 	Packages     []string // requirements of pip

@@ -44,8 +44,13 @@ func writeFile(dir, name string, text []byte) error {
 	if st, err := root.Lstat(name); err == nil && !st.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: remove it", filepath.Join(dir, name))
 	}
+	return replace(root, name, text, 0o666)
+}
+
+// replace makes a file of root new, or replaces the file in one step. No link is followed.
+func replace(root *os.Root, name string, text []byte, mode os.FileMode) error {
 	part := name + "." + rand.Text()
-	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o666)
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
 	}

@@ -483,20 +483,7 @@ func (r *restoring) put(name string, e entry) error {
 	if there {
 		r.changed = append(r.changed, name)
 	}
-	return r.write(name, e)
-}
-
-func (r *restoring) write(name string, e entry) error {
-	part := filepath.Join(filepath.Dir(name), ".new-"+rand.Text())
-	f, err := r.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(e.Text)
-	if err = errors.Join(err, f.Chmod(e.Mode.Perm()), f.Close()); err == nil {
-		err = r.root.Rename(part, name)
-	}
-	return err
+	return errors.Join(replace(r.root, name, e.Text, 0o600), r.root.Chmod(name, e.Mode.Perm()))
 }
 
 // folders makes the folders on the way to a name, in place of what programs have made there.

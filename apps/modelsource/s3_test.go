@@ -122,7 +122,7 @@ func TestRevisionOf(t *testing.T) {
 	}
 }
 
-// A state in the cache is that of one server, one user, and one object or folder.
+// The cache tells servers, users, objects and folders apart.
 func TestS3Keys(t *testing.T) {
 	seen := map[string]string{}
 	for _, o := range []S3{{}, {Endpoint: "https://s3.example.org"}, {Endpoint: "https://s3.example.org",

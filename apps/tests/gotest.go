@@ -12,7 +12,7 @@ import (
 	"millrace/internal/scratch"
 )
 
-// goTest runs the tests of a Go module. Modules that it needs are in its folder vendor, or the network is allowed.
+// goTest runs the tests of a Go module. Required modules come from the folder vendor, or from the network if allowed.
 func (c *call) goTest(ctx context.Context, dir string) (*Suite, error) {
 	name := "go test"
 	p := c.program(name, apps.Command{Name: name, Args: []string{"go", "test", "-json", "./..."}})

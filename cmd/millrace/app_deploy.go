@@ -226,7 +226,7 @@ func (d *appDeploying) allSecrets(c *appCall) ([]deploy.Secret, error) {
 	return all, nil
 }
 
-// deployer names who deploys, for others who find the lock.
+// deployer returns the user and the host of this process, for messages about the lock.
 func deployer() string {
 	name, host := "somebody", "an unknown host"
 	if u, err := user.Current(); err == nil {

@@ -171,7 +171,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// keptRequest is a connection on which requests are sent one by one.
+// keptRequest is a connection for several requests, one after the other.
 type keptRequest struct {
 	net.Conn
 	in *bufio.Reader

@@ -161,7 +161,7 @@ var refused = map[string]string{
 // Arguments returns args as pflag reads them into the options of fs: without the commands, which are returned in the
 // order in which they run, with long names for those options of several letters and a hyphen, and with one value for
 // the buckets. Options that fs does not have, and the words behind each of them, are unknown: they are for the
-// application. One that resembles an option of fs is left to pflag, which refuses it.
+// application. pflag refuses an unknown option that resembles an option of fs.
 func Arguments(fs *pflag.FlagSet, args []string) (flags, run, unknown []string, err error) {
 	var buckets []string
 	for i := 0; i < len(args); i++ {
