@@ -16,26 +16,52 @@ import (
 	"millrace/internal/testbuild"
 )
 
-// Links between pages, and from pages to code, lead to files.
+// TestLinks: links between pages, and from pages to code, lead to files, and to headings of pages.
 func TestLinks(t *testing.T) {
-	pages := []string{"../README.md"}
-	for _, pattern := range []string{"*.md", "adr/*.md", "../examples/*/*.md"} {
+	pages := []string{"../web/client/README.md"}
+	for _, pattern := range []string{"../*.md", "*.md", "adr/*.md", "../examples/*/*.md"} {
 		more, _ := filepath.Glob(pattern)
 		pages = append(pages, more...)
 	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	texts := map[string]string{}
+	read := func(page string) string {
+		if _, ok := texts[page]; !ok {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Errorf("a page or link leads to %s: %v", page, err)
+			}
+			texts[page] = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(string(text), "")
 		}
-		text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAll(text, nil)
-		for _, link := range regexp.MustCompile(`\]\(([^()#: ]+)(?:#[^() ]*)?\)`).FindAllSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(link[1]))); err != nil {
+		return texts[page]
+	}
+	for _, page := range pages {
+		for _, link := range regexp.MustCompile(`\]\(([^()#: ]*)(?:#([^() ]+))?\)`).FindAllStringSubmatch(read(page), -1) {
+			target := page
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(page), link[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", page, err)
+			} else if link[2] != "" && !slices.Contains(anchors(read(target)), link[2]) {
+				t.Errorf("%s links to the heading #%s of %s: no such heading", page, link[2], target)
 			}
 		}
 	}
 }
+
+// anchors returns the names of the headings of a page in links.
+func anchors(text string) []string {
+	var found []string
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(strings.ToLower(heading[1]), "$1")
+		name = strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(name, ""), " ", "-")
+		found = append(found, name)
+	}
+	return found
+}
+
+// maxDecisions is the most files of decisions, so that a reader finds the file about a subject in the index.
+const maxDecisions = 40
 
 // TestDecisions: the index of the decisions lists the files in the order of their numbers, with their titles, and the
 // numbers of the decisions in each file.
@@ -48,11 +74,15 @@ func TestDecisions(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of decisions: %v", err)
 	}
+	if len(files) > maxDecisions {
+		t.Errorf("adr has %d files, the limit is %d: write a decision as a section of the file about the same subject, "+
+			"or merge files", len(files), maxDecisions)
+	}
 	rows := regexp.MustCompile(`(?m)^- \[([^]]+)\]\(([^)]+)\)(.*)$`).FindAllStringSubmatch(string(index), -1)
 	if len(rows) != len(files) {
 		t.Errorf("adr/README.md lists %d files, there are %d", len(rows), len(files))
 	}
-	number := regexp.MustCompile(`\(([0-9]{3})[,)]`)
+	number := regexp.MustCompile(`(?m)\(([0-9]{3})[,)]|^## ([0-9]{3}):`)
 	for i, f := range files[:min(len(files), len(rows))] {
 		name := filepath.Base(f)
 		text, err := os.ReadFile(f)
@@ -65,8 +95,8 @@ func TestDecisions(t *testing.T) {
 				strings.TrimPrefix(title, "# "), name)
 		}
 		for _, n := range number.FindAllStringSubmatch(body, -1) {
-			if !strings.Contains(" "+name[:3]+rows[i][3]+" ", " "+n[1]+" ") {
-				t.Errorf("the line of adr/README.md for %s has no %s", name, n[1])
+			if n := n[1] + n[2]; !strings.Contains(" "+name[:3]+rows[i][3]+" ", " "+n+" ") {
+				t.Errorf("the line of adr/README.md for %s has no %s", name, n)
 			}
 		}
 	}
