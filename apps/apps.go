@@ -29,12 +29,20 @@ type Needs struct {
 	Requirements []string // requirements files of pip, or a pyproject.toml: absolute paths
 	Packages     []string // requirements of pip
 	System       []string // Debian packages
-	Variant      string   // names a further environment of the application; "" = the application's own
+	Files        []File
+	Variant      string // names a further environment of the application; "" = the application's own
 	Setup, Tests []Command
 	// Exclude reports whether a file or folder is left out of an image: a path in the folder of the configuration file.
 	// nil = none are.
 	Exclude func(name string) bool
 	Image   string // name of the image; "" = the default
+}
+
+// File is a file that an application has at an address.
+type File struct {
+	Path    string // in the folder of the configuration file, with slashes
+	Address string // https://HOST/PATH
+	SHA256  string // in hexadecimal digits
 }
 
 // Command is a program that an application wants to be run in the folder of its configuration file.

@@ -1,5 +1,5 @@
 // Package build makes what an application needs before it runs: a Python environment with the packages of its
-// requirements, and the files of its setup commands.
+// requirements, downloaded files, and the files of its setup commands.
 //
 // The package owns the environments, their keys and their lock files. The package must not know the form of
 // configuration files, nor how an application is served.
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"millrace/apps"
+	"millrace/apps/modelsource"
 	"millrace/apps/program"
 	"millrace/internal/filelock"
 )
@@ -34,9 +35,10 @@ type Options struct {
 	Network       bool   // for setup commands
 	SystemInstall bool   // install Debian packages
 	Pass          []string
-	Limit         time.Duration // of each program
-	Rebuild       bool          // make the environment afresh, and run setup commands again
-	Relock        bool          // choose the packages anew, without the lock file
+	Limit         time.Duration       // of each program
+	Rebuild       bool                // make the environment afresh, and run setup commands again
+	Relock        bool                // choose the packages anew, without the lock file
+	Sources       modelsource.Options // of files at addresses
 	OnLine        func(step, line string)
 	OnSystem      func(missing []string) // called before Debian packages are installed
 }
@@ -48,6 +50,7 @@ const LimitName = "--build-timeout"
 type Result struct {
 	Environment *Environment `json:"environment"` // null = the application needs none
 	Made        bool         `json:"made"`        // false = an earlier call made the environment
+	Files       []string     `json:"files"`       // files that were downloaded
 	Setup       []string     `json:"setup"`       // commands that ran
 	System      []string     `json:"system"`      // Debian packages that were installed
 }
@@ -99,13 +102,16 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 	if err := recoverGit(j.base); err != nil {
 		return nil, fmt.Errorf("an earlier build was killed: %w", err)
 	}
-	r := &Result{Setup: []string{}, System: []string{}}
+	r := &Result{Files: []string{}, Setup: []string{}, System: []string{}}
 	if installed, err := j.system(ctx); err != nil {
 		return nil, err
 	} else if installed != nil {
 		r.System = installed
 	}
 	if r.Environment, r.Made, err = j.environment(ctx); err != nil {
+		return nil, err
+	}
+	if r.Files, err = j.download(ctx); err != nil {
 		return nil, err
 	}
 	if r.Setup, err = j.setup(ctx, r.Environment); err != nil {
@@ -122,7 +128,7 @@ func ForTests(app *apps.App, needs *apps.Needs) *apps.Needs {
 		return needs
 	}
 	of := *needs
-	of.Variant, of.Setup, of.System = "-test", nil, nil
+	of.Variant, of.Setup, of.System, of.Files = "-test", nil, nil, nil
 	of.Requirements = append(slices.Clip(of.Requirements), file)
 	return &of
 }
@@ -305,6 +311,9 @@ func open(app *apps.App, needs *apps.Needs, dir string, valid func(*pointer) boo
 	release = func() {}
 	base, err := folder(app, dir)
 	if err != nil {
+		return nil, release, err
+	}
+	if err := checkPlaced(base, app, needs.Files); err != nil {
 		return nil, release, err
 	}
 	p, err := readPointer(base, app, needs.Variant)

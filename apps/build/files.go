@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -49,12 +50,16 @@ func writeFile(dir, name string, text []byte) error {
 
 // replace makes a file of root new, or replaces the file in one step. No link is followed.
 func replace(root *os.Root, name string, text []byte, mode os.FileMode) error {
+	return replaceFrom(root, name, bytes.NewReader(text), mode)
+}
+
+func replaceFrom(root *os.Root, name string, from io.Reader, mode os.FileMode) error {
 	part := name + "." + rand.Text()
 	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
+	_, err = io.Copy(f, from)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = root.Rename(part, name)
 	}

@@ -15,16 +15,24 @@ type Settings struct {
 	Setup  []string `yaml:"setup" advanced:"yes" example:"python3 download.py" help:"commands of millrace app build, for the shell in the folder of the file; the server ignores them"`
 	Tests  []string `yaml:"test" advanced:"yes" example:"python3 check.py" help:"commands of millrace app test, likewise"`
 	System []string `yaml:"build_system_dependencies" advanced:"yes" example:"libgomp1" help:"Debian packages needed by the application, for millrace app build"`
+	Files  []string `yaml:"files" advanced:"yes" example:"models/face.onnx=https://models.example.org/face.onnx#sha256=…" help:"files that millrace app build downloads, as PATH=https://HOST/PATH#sha256=HEX; PATH is in the folder of the file"`
 }
 
 func init() { setting.Register[Settings](setting.Server, "application") }
 
 // Validate implements the validation of config.Config.Parts.
-func (s *Settings) Validate() error { return CheckSystem(s.System) }
+func (s *Settings) Validate() error {
+	if err := CheckSystem(s.System); err != nil {
+		return err
+	}
+	_, err := ParseFiles(s.Files)
+	return err
+}
 
 // Needs returns the needs of an application with the settings.
 func (s *Settings) Needs(file string) *apps.Needs {
 	n := &apps.Needs{System: s.System}
+	n.Files, _ = ParseFiles(s.Files) // Validate has checked the files
 	for _, line := range s.Setup {
 		n.Setup = append(n.Setup, apps.Shell(line))
 	}

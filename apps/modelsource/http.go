@@ -184,7 +184,7 @@ func (c *Cache) receive(ctx context.Context, u modelurl.URL, part string, w *wor
 		}
 		have = 0
 	default:
-		return false, explainStatus(resp)
+		return false, explainStatus(resp, c.o.login())
 	}
 	total := resp.ContentLength
 	if total >= 0 {
@@ -273,12 +273,20 @@ func (e encrypted) RoundTrip(req *http.Request) (*http.Response, error) {
 	return e.Transport.RoundTrip(req)
 }
 
-func explainStatus(resp *http.Response) error {
+// login says how a request gets a password, for errors.
+func (o *Options) login() string {
+	if o.Foreign {
+		return "name an address that needs no password"
+	}
+	return "name the variable with a token of the host in model_sources.tokens"
+}
+
+// explainStatus returns the error of a failed request. login says how a request gets a password.
+func explainStatus(resp *http.Response, login string) error {
 	at := resp.Request.URL.Host
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s answers %d: name the variable with a token of the host in model_sources.tokens", at,
-			resp.StatusCode)
+		return fmt.Errorf("%s answers %d: %s", at, resp.StatusCode, login)
 	case http.StatusNotFound, http.StatusGone:
 		return fmt.Errorf("%s has no such file (%d)", at, resp.StatusCode)
 	}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,9 @@ type Options struct {
 	Offline bool          // nothing is fetched
 	Private bool          // hosts to which a named host leads may have private addresses
 	CA      string        // PEM file with further authorities of servers, for all schemes but S3; "" = none
+	// Foreign means that the addresses come from an application, and not from an operator: a named host, too, must have
+	// a public address, unless Private. Errors then name flags of millrace app in place of settings.
+	Foreign bool
 
 	Tokens   []Token
 	GitToken string   // token of GitHost, unless Tokens has an entry
@@ -239,13 +243,16 @@ func (c *Cache) get(ctx context.Context, u modelurl.URL, from origin) (*Source, 
 		return nil, fmt.Errorf("%s: sources of %s are not supported", u, u.Scheme)
 	}
 	key := keyOf(u, from)
-	limit := fmt.Errorf("the fetch has taken longer than %s: model_sources.timeout allows more", c.o.Timeout)
+	limit := fmt.Errorf("the fetch has taken longer than %s: %s allows more", c.o.Timeout, c.o.setting("timeout"))
 	caller := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Timeout, limit)
 	defer cancel()
 	fail := func(err error) (*Source, error) {
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), limit) {
 			err = limit
+		}
+		if errors.As(err, new(sizeError)) {
+			err = fmt.Errorf("%w, and %s allows more", err, c.o.setting("max_size"))
 		}
 		c.failed.Add(1)
 		return nil, fmt.Errorf("%s: %w", u.Source(), err)
@@ -348,8 +355,20 @@ func short(revision string) string { return revision[:min(len(revision), 19)] }
 
 // rule returns the rule of addresses for a source on the named hosts.
 func (c *Cache) rule(named ...string) *outbound.Rule {
-	return &outbound.Rule{Named: named, Private: c.o.Private, Idle: c.o.Idle,
-		Hint: "to which the source leads: model_sources.allow_private allows it"}
+	r := &outbound.Rule{Named: named, Private: c.o.Private, Idle: c.o.Idle,
+		Hint: "to which the source leads: " + c.o.setting("allow_private") + " allows it"}
+	if c.o.Foreign {
+		r.Named = nil
+	}
+	return r
+}
+
+// setting returns the name of a setting of model sources for errors, or of the flag in its place.
+func (o *Options) setting(name string) string {
+	if o.Foreign {
+		return "--" + strings.ReplaceAll(name, "_", "-")
+	}
+	return "model_sources." + name
 }
 
 // token returns the token of a host, HOST:PORT; ok = false: none.
@@ -362,8 +381,11 @@ func (c *Cache) token(hostPort, host string) (t Token, ok bool) {
 	return Token{}, false
 }
 
-// tooLarge is the error of a source of more than max bytes.
-func tooLarge(max int64) error {
-	return fmt.Errorf("the source is too large: it has more than %s, and model_sources.max_size allows more",
-		units.BytesSize(float64(max)))
+// sizeError is the error of a source with more bytes than the limit.
+type sizeError int64
+
+func (e sizeError) Error() string {
+	return "the source is too large: it has more than " + units.BytesSize(float64(e))
 }
+
+func tooLarge(max int64) error { return sizeError(max) }

@@ -480,9 +480,13 @@ func (c *Cache) makeRoom(need int64, key string) error {
 		total -= e.bytes
 	}
 	if total+need > c.o.Size {
+		hint := "model_sources.cache_size allows more"
+		if c.o.Foreign {
+			hint = "stop a server that uses them"
+		}
 		return fullError(fmt.Sprintf("the cache %s is full: %s are in use by %d models and repositories, "+
-			"and %s more do not fit into %s: model_sources.cache_size allows more", c.o.Dir,
-			units.BytesSize(float64(total)), held, units.BytesSize(float64(need)), units.BytesSize(float64(c.o.Size))))
+			"and %s more do not fit into %s: %s", c.o.Dir, units.BytesSize(float64(total)), held,
+			units.BytesSize(float64(need)), units.BytesSize(float64(c.o.Size)), hint))
 	}
 	return nil
 }

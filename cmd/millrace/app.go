@@ -242,11 +242,13 @@ func appFetchFlags(flags *pflag.FlagSet) func() (apps.Options, error) {
 		"NAME:VARIABLE: a private key for SSH in a variable; it stays in memory; may be repeated")
 	known := flags.StringArray("known-hosts", nil,
 		"file with keys of hosts (default ~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts); may be repeated")
-	timeout := flags.Duration("timeout", source.DefaultTimeout, "time limit of a clone")
-	size := flags.String("max-size", "1GiB", "size limit of a clone: bytes received, and bytes of the files")
+	timeout := flags.Duration("timeout", source.DefaultTimeout, "time limit of a clone, and of each downloaded file")
+	size := flags.String("max-size", "1GiB", "size limit of a clone (bytes received, and bytes of the files), and of "+
+		"each downloaded file")
 	http := flags.Bool("allow-http", false, "http:// to other machines, without encryption")
 	private := flags.Bool("allow-private", false,
-		"let submodules and redirects of a remote repository name files and private addresses")
+		"let submodules and redirects of a remote repository name files and private addresses, and downloaded files "+
+			"private addresses")
 	return func() (o apps.Options, err error) {
 		o.Formats = appFormats()
 		if o.Fetch, err = source.FromEnv(*keys); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"millrace/apps"
 	"millrace/apps/build"
+	"millrace/apps/modelsource"
 	"millrace/apps/program"
 	"millrace/config"
 	"millrace/internal/child"
@@ -60,6 +61,7 @@ func (c *appCall) build() (*appBuildResult, error) {
 	defer bar.end()
 	if bar.overwrite {
 		o.OnLine = func(step, line string) { bar.line(clipLine(step + ": " + line)) }
+		o.Sources.Progress = sourceProgress(bar)
 	}
 	o.OnSystem = func(missing []string) {
 		_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: installs the system packages %s\n", strings.Join(missing, ", "))
@@ -80,6 +82,9 @@ func (c *appCall) build() (*appBuildResult, error) {
 			env.Installer)
 	default:
 		c.print("the environment %s is up to date", env.Path)
+	}
+	for _, name := range result.Files {
+		c.print("downloaded %s", name)
 	}
 	for _, name := range result.Setup {
 		c.print("ran %s", name)
@@ -108,6 +113,9 @@ func (c *appCall) buildOptions() (o build.Options, err error) {
 	o = build.Options{Dir: c.options.Dir, Python: text("python"), Tool: text("installer"), Wheels: text("wheels"),
 		SystemSite: is("system-site-packages"), Network: is("allow-network"),
 		SystemInstall: is("allow-system-packages"), Rebuild: is("rebuild"), Relock: c.wants["lock"]}
+	fetch := c.options.Fetch
+	o.Sources = modelsource.Options{Foreign: true, MaxSize: fetch.MaxSize, Timeout: fetch.Timeout,
+		Private: fetch.AllowPrivate}
 	if o.Python == "" {
 		o.Python = "python3"
 	}

@@ -18,7 +18,7 @@ import (
 
 // Keys that millrace app reads. Other keys of an application may be the application's own.
 var (
-	applicationKeys = []string{"dependencies", "package", "build_system_dependencies"}
+	applicationKeys = []string{"dependencies", "package", "build_system_dependencies", "files"}
 	dependencyKeys  = []string{"python", "poplar", "poplar_location", "poplar_wheels"}
 )
 
@@ -80,6 +80,13 @@ func fill(n *apps.Needs, file string, app Section) (err error) {
 		return fmt.Errorf("build_system_dependencies: %w", err)
 	}
 	if err := build.CheckSystem(n.System); err != nil {
+		return err
+	}
+	files, err := texts(app.Get("files"), "\n")
+	if err != nil {
+		return fmt.Errorf("files: %w", err)
+	}
+	if n.Files, err = build.ParseFiles(files); err != nil {
 		return err
 	}
 	value := app.Get("dependencies")
