@@ -9,7 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -286,12 +288,9 @@ func TestBrokerAway(t *testing.T) {
 	seen(t, b.Store, second.ID, Queued)
 }
 
-// TestReplicas: the records have as many copies as the cluster has servers.
-func TestReplicas(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a cluster needs seconds to elect a leader")
-	}
-	t.Parallel()
+// startCluster runs a cluster of three NATS servers.
+func startCluster(t *testing.T) (servers []*natsServer, addresses []string) {
+	t.Helper()
 	routes := make([]*url.URL, 3)
 	for i := range routes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -301,7 +300,6 @@ func TestReplicas(t *testing.T) {
 		routes[i] = &url.URL{Scheme: "nats", Host: l.Addr().String()}
 		_ = l.Close()
 	}
-	var addresses []string
 	for i, r := range routes {
 		_, port, _ := net.SplitHostPort(r.Host)
 		n := &natsServer{t: t, o: server.Options{ServerName: fmt.Sprint("s", i), Host: "127.0.0.1",
@@ -311,9 +309,20 @@ func TestReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.start()
+		n.o.Port = n.Addr().(*net.TCPAddr).Port
 		t.Cleanup(n.end)
-		addresses = append(addresses, n.ClientURL())
+		servers, addresses = append(servers, n), append(addresses, n.ClientURL())
 	}
+	return servers, addresses
+}
+
+// TestReplicas: the records have as many copies as the cluster has servers.
+func TestReplicas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster needs seconds to elect a leader")
+	}
+	t.Parallel()
+	_, addresses := startCluster(t)
 	o := Options{NATS: &NATS{Servers: addresses}}
 	folder := t.TempDir()
 	d, err := OpenData(t.Context(), folder, true, o)
@@ -333,6 +342,151 @@ func TestReplicas(t *testing.T) {
 	t.Cleanup(second.Close)
 	if got, err := second.Get(task.ID); err != nil || got.State != Queued {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestFailover: each of three NATS servers is stopped while it leads the records, and started again, while one process
+// submits tasks and another one runs them. Every acknowledged task finishes once, with its own result.
+func TestFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster needs seconds to elect a leader")
+	}
+	t.Parallel()
+	servers, addresses := startCluster(t)
+	o := Options{NATS: &NATS{Servers: addresses}, Lease: 2 * time.Second}
+	folder := t.TempDir()
+	var of [2]*Data // submits, runs
+	for i := range of {
+		d, err := OpenData(t.Context(), folder, true, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		go d.Run(t.Context())
+		of[i] = d
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	var mu sync.Mutex
+	submitted, finished := map[string]string{}, map[string]int{}
+	work.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			input := fmt.Sprint("input ", n)
+			for ctx.Err() == nil { // with the key, a repeated submission is the same task
+				task, _, err := of[0].Submit(ctx, Submission{Task: Task{Model: "m", Key: input, Attempts: 100},
+					Data: text(input)})
+				if err == nil {
+					mu.Lock()
+					submitted[task.ID] = input
+					mu.Unlock()
+					break
+				}
+				if ctx.Err() == nil && coded.CodeOf(err) != coded.Unavailable {
+					t.Error(err)
+					return
+				}
+				ctxio.Sleep(ctx, 20*time.Millisecond)
+			}
+			for waiting := true; waiting && ctx.Err() == nil; { // at most 50 tasks wait
+				ctxio.Sleep(ctx, 5*time.Millisecond)
+				mu.Lock()
+				waiting = len(submitted) > len(finished)+50
+				mu.Unlock()
+			}
+		}
+	})
+	work.Go(func() {
+		for ctx.Err() == nil {
+			c, err := of[1].Claim(ctx, "runner", func(string) bool { return true })
+			if err != nil {
+				ctxio.Sleep(ctx, 20*time.Millisecond)
+				continue
+			}
+			in, err := c.Input()
+			if err != nil {
+				c.Close()
+				continue
+			}
+			w, err := c.Create()
+			if err == nil {
+				_, err = io.Copy(w, in)
+			}
+			_ = in.Close()
+			if err != nil {
+				if ctx.Err() == nil {
+					t.Error(err)
+				}
+				return
+			}
+			info, err := w.Commit()
+			if err == nil {
+				err = c.Finish(File{Info: info})
+			}
+			if err == nil {
+				mu.Lock()
+				finished[c.Task().ID]++
+				mu.Unlock()
+			}
+		}
+	})
+	progress := func(why string) {
+		t.Helper()
+		count := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(finished)
+		}
+		before, deadline := count(), time.Now().Add(time.Minute)
+		for count() < before+20 {
+			if t.Failed() || time.Now().After(deadline) {
+				t.Fatalf("%s: %d tasks finished within a minute", why, count()-before)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	progress("with all servers")
+	const stream = "KV_" + bucketName
+	for range servers {
+		leader := slices.IndexFunc(servers, func(n *natsServer) bool {
+			return n.JetStreamIsStreamLeader("$G", stream)
+		})
+		if leader < 0 {
+			t.Fatal("no server leads the records")
+		}
+		n := servers[leader]
+		n.end()
+		progress("without the leader " + n.o.ServerName)
+		n.start()
+		for deadline := time.Now().Add(time.Minute); !n.JetStreamIsStreamCurrent("$G", stream); {
+			if time.Now().After(deadline) {
+				t.Fatal("a server that was started again misses records after a minute")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	progress("with all servers again")
+	stop()
+	work.Wait()
+	t.Logf("%d tasks were submitted, %d finished meanwhile", len(submitted), len(finished))
+	for id, input := range submitted {
+		for task, err := of[1].Get(id); err != nil || task.State != Finished; task, err = of[1].Get(id) {
+			finished[finishOne(t, of[1]).ID]++
+		}
+		if finished[id] > 1 {
+			t.Errorf("%s finished %d times", id, finished[id])
+		}
+		seen(t, of[0].Store, id, Finished)
+		task, _ := of[0].Get(id)
+		r, err := of[0].Result(t.Context(), task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != input {
+			t.Errorf("the result of %s: %q, want %q, %v", id, got, input, err)
+		}
+		_ = r.Close()
 	}
 }
 
