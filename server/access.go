@@ -35,7 +35,7 @@ func openAccess(s *Server) (*access.Access, error) {
 			Env: config.WithoutSecrets(os.Environ())},
 		OIDC: access.OIDCOptions{Issuer: c.Auth.OIDC.Issuer, Audience: c.Auth.OIDC.Audience,
 			UserClaim: c.Auth.OIDC.UserClaim, RolesClaim: c.Auth.OIDC.RolesClaim},
-		Quotas: c.ClientQuotas(), Limit: s.limit, Memory: s.memory, Turns: s.turns, Log: s.log,
+		Quotas: c.ClientQuotas(), Limit: s.connections.limit, Memory: s.memory, Turns: s.turns, Log: s.log,
 	}
 	if c.Audit != "" {
 		lines, err := s.observe.openAudit(c.Audit)
@@ -46,7 +46,7 @@ func openAccess(s *Server) (*access.Access, error) {
 	}
 	a, err := access.New(o)
 	if err == nil {
-		a.Secure(s.tls.config)
+		a.Secure(s.connections.tls.config)
 	}
 	return a, err
 }

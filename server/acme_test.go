@@ -225,7 +225,7 @@ func startACME(t *testing.T, c config.ACME, open func(addr string)) (s *Server, 
 	}
 	open(s.Addr("http"))
 	log = make(said, 100)
-	s.tls.authority.log = slog.New(log)
+	s.connections.tls.authority.log = slog.New(log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

@@ -23,7 +23,7 @@ var (
 
 // Open implements ingest.Backend.
 func (d backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
-	if d.s.life.draining.Load() {
+	if d.s.life.isDraining() {
 		return nil, ingest.ErrDraining
 	}
 	if !opts.OneShot { // ingest has already chosen the version of one-shot requests
@@ -37,7 +37,7 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 
 // RunFile implements ingest.FileBackend.
 func (d backend) RunFile(ctx context.Context, model, version string, f *stream.FileRun) error {
-	if d.s.life.draining.Load() {
+	if d.s.life.isDraining() {
 		return ingest.ErrDraining
 	}
 	if version == "" {
@@ -62,7 +62,7 @@ func (d backend) Sequences() *ingest.Sequences { return d.s.sequences }
 // State implements ingest.Backend.
 func (d backend) State() ingest.State {
 	st := ingest.State{
-		Ready: d.s.life.loaded.Load(), Draining: d.s.life.draining.Load(), Version: d.s.version, Name: d.s.cfg.Name,
+		Ready: d.s.life.isLoaded(), Draining: d.s.life.isDraining(), Version: d.s.cfg.Version, Name: d.s.cfg.Name,
 		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
 	}
 	for _, g := range d.s.models.Snapshot() {
@@ -84,12 +84,12 @@ func (s *Server) known(model string, err error) error {
 	switch {
 	case err == nil || stream.CodeOf(err) != stream.NotFound:
 		return err
-	case s.life.draining.Load():
+	case s.life.isDraining():
 		return ingest.ErrDraining
-	case s.life.loaded.Load():
+	case s.life.isLoaded():
 		return err
 	}
-	for _, m := range *s.configured.models.Load() {
+	for _, m := range s.configured.list() {
 		if m.Name == model {
 			return stream.Errorf(stream.Unavailable, "", "model %s is being loaded: try again in a moment", model)
 		}
@@ -118,8 +118,8 @@ func (r repositoryOf) Versions(name string) []string { return r.s.models.Version
 // listed as loading.
 func (r repositoryOf) Index() []ingest.Entry {
 	starting := map[string]bool{}
-	if !r.s.life.loaded.Load() { // before the models are read
-		for _, c := range *r.s.configured.models.Load() {
+	if !r.s.life.isLoaded() { // before the models are read
+		for _, c := range r.s.configured.list() {
 			starting[c.Name] = true
 		}
 	}
@@ -145,7 +145,7 @@ func (r repositoryOf) Config(name, version string) ([]byte, error) {
 // Load implements ingest.Repository.
 func (r repositoryOf) Load(ctx context.Context, name string, how ingest.Load) (ingest.Loaded, error) {
 	loaded, err := r.s.models.Load(ctx, name, workers.Load(how))
-	return ingest.Loaded(loaded), r.s.follow(ctx, cmp.Or(loaded.Endpoint, name), err)
+	return ingest.Loaded(loaded), r.s.programs.follow(ctx, cmp.Or(loaded.Endpoint, name), err)
 }
 
 // Scale implements ingest.Repository.
@@ -157,7 +157,7 @@ func (r repositoryOf) Scale(ctx context.Context, endpoint string, instances int)
 	if err := workers.CheckRequested(g.Config(), instances); err != nil {
 		return err
 	}
-	return r.s.scale(ctx, endpoint, instances)
+	return r.s.programs.scale(ctx, endpoint, instances)
 }
 
 // Unload implements ingest.Repository.
@@ -167,7 +167,7 @@ func (r repositoryOf) Unload(ctx context.Context, endpoint string, how ingest.Un
 	} else {
 		err = r.s.models.Unload(ctx, endpoint, how.Version)
 	}
-	err = r.s.follow(ctx, endpoint, err)
+	err = r.s.programs.follow(ctx, endpoint, err)
 	known := func(row workers.Row) bool { return row.Name == endpoint }
 	if stream.CodeOf(err) == stream.NotFound && how.Version == "" && slices.ContainsFunc(r.s.models.Index(), known) {
 		return nil // unloading is idempotent: scripts unload models without knowing whether the models are loaded

@@ -36,12 +36,11 @@ func (d definer) Define(name, source, settings string) error {
 	}
 	m.Name, m.Source = name, source
 	if image, is := strings.CutPrefix(source, "container://"); is {
-		if err := d.s.containers.CheckImage(image); err != nil {
+		if err := d.s.children.checkImage(image); err != nil {
 			return err
 		}
 	}
-	d.s.configured.defining.Lock()
-	defer d.s.configured.defining.Unlock()
+	defer d.s.configured.lockNames()()
 	_, isKind := workers.Lookup(name)
 	if isKind || d.s.configured.has(name) || slices.ContainsFunc(d.s.models.Index(), func(r workers.Row) bool {
 		return r.Name == name

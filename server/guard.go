@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -262,9 +264,49 @@ func (s *Server) isOpen(path string) bool {
 	case "/", "/docs":
 		return true
 	case s.cfg.Metrics.Path:
-		return s.metricsRole() == role.Open
+		return s.metrics.role() == role.Open
 	}
 	return strings.HasPrefix(path, "/docs/") || rest.IsProbe(path) || slices.Contains(s.rootAccess().Open, path)
+}
+
+// metricsAccess decides who may read the metrics: the role and, at metrics.address, the Host of a request, so that a
+// page cannot read the metrics under a name of its own.
+type metricsAccess struct {
+	needs func() role.Role            // the required role, computed at the first call
+	host  string                      // of metrics.address
+	rules atomic.Pointer[httpd.Rules] // of metrics.address; nil = there is no such listener
+}
+
+// newMetricsAccess returns the access to the metrics of cfg. Programs may change cfg.HTTP before the first request.
+func newMetricsAccess(cfg *Config) *metricsAccess {
+	m := &metricsAccess{needs: sync.OnceValue(func() role.Role { return metricsRole(context.Background(), cfg) })}
+	m.host, _, _ = net.SplitHostPort(cfg.Metrics.Address)
+	return m
+}
+
+// role returns the role that the metrics need.
+func (m *metricsAccess) role() role.Role { return m.needs() }
+
+// use sets the names of the server in a Host of metrics.address.
+func (m *metricsAccess) use(hosts []string) error {
+	rules, err := httpd.NewRules(m.host, hosts)
+	if err == nil {
+		m.rules.Store(&rules)
+	}
+	return err
+}
+
+// reload sets the names of the server if metrics.address listens.
+func (m *metricsAccess) reload(hosts []string) error {
+	if m.rules.Load() == nil {
+		return nil
+	}
+	return m.use(hosts)
+}
+
+// checkHost returns why a request with a Host is not answered at an address of metrics.address.
+func (m *metricsAccess) checkHost(host string, at net.Addr) error {
+	return m.rules.Load().CheckHost(host, at)
 }
 
 // metricsRole returns the role that the metrics of a server need. Unless auth.metrics says so, everybody reads them

@@ -66,7 +66,7 @@ func TestHalfOpenTLS(t *testing.T) {
 	for name, ask := range served {
 		for { // a silent connection can be displaced after a second of silence
 			err := ask()
-			st := s.limit.Stats()
+			st := s.connections.limit.Stats()
 			if n := st["http"].Open + st["grpc"].Open; n > most {
 				t.Fatalf("%d connections are open", n)
 			}
@@ -77,7 +77,8 @@ func TestHalfOpenTLS(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	if st := s.limit.Stats(); st["http"].Shed+st["grpc"].Shed == 0 || st["http"].Refused+st["grpc"].Refused == 0 {
+	if st := s.connections.limit.Stats(); st["http"].Shed+st["grpc"].Shed == 0 ||
+		st["http"].Refused+st["grpc"].Refused == 0 {
 		t.Errorf("none gave way, or none was refused: %+v", st)
 	}
 	for _, c := range begun {

@@ -45,3 +45,9 @@ func (l *lifecycle) drain() {
 	l.draining.Store(true)
 	l.endChanges(ingest.ErrDraining)
 }
+
+// isLoaded reports whether serve was called.
+func (l *lifecycle) isLoaded() bool { return l.loaded.Load() }
+
+// isDraining reports whether drain was called.
+func (l *lifecycle) isDraining() bool { return l.draining.Load() }

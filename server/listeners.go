@@ -3,10 +3,8 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"time"
@@ -47,13 +45,6 @@ type listener struct {
 // management is the name of the listener of management.address.
 const management = "management"
 
-// The addresses of management have connections of their own: 1/managingShare of those of all others, for which the
-// limit of open files leaves room, and at least leastManaging.
-const (
-	managingShare = 16
-	leastManaging = 16
-)
-
 // builtin are the listeners with adapters made from the server's own settings. An adapter may also be an
 // ingest.Measured, Drainer or Starter, and a listens.
 var builtin = []listener{
@@ -80,7 +71,9 @@ var builtin = []listener{
 	}, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenManagement() }},
 	{name: "management_grpc", path: "management.grpc", addr: func(c *Config) string {
 		return c.Management.GRPC
-	}, scheme: "grpc", listen: func(s *Server) (net.Addr, error) { return s.grpc.ListenManagement() }},
+	}, scheme: "grpc", listen: func(s *Server) (net.Addr, error) {
+		return adapterOf[*grpc.Adapter](s.listening).ListenManagement()
+	}},
 }
 
 // listeners returns all listeners, in the order in which the ready line names them: builtin, then the registered
@@ -104,13 +97,7 @@ func listeners() []listener {
 func (s *Server) adapterEnv(name string) ingest.AdapterEnv {
 	return ingest.AdapterEnv{HTTP: s.http, Limits: s.cfg.Limits, Drain: s.cfg.Drain, Log: s.log,
 		Opened: s.listening.adapter, Data: s.cfg.Data, Models: definer{s},
-		Listen: func(address string) (net.Listener, error) {
-			ln, err := s.limit.Listen(name, address)
-			if err == nil && s.tls.on() {
-				ln = tls.NewListener(ln, s.tls.config)
-			}
-			return ln, err
-		}}
+		Listen: func(address string) (net.Listener, error) { return s.connections.listen(name, address) }}
 }
 
 // listens is an adapter with an address of its own. Listen binds it, and Close releases
@@ -121,11 +108,7 @@ type listens interface {
 }
 
 func openNative(s *Server) (ingest.Interface, error) {
-	a := native.New(native.Options{
-		Log: s.log, TraceContext: spans.FromContext,
-	})
-	s.native = a.Client()
-	return a, nil
+	return native.New(native.Options{Log: s.log, TraceContext: spans.FromContext}), nil
 }
 
 func openHTTP(s *Server) (ingest.Interface, error) {
@@ -136,19 +119,19 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
 		Addr: addr, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody,
 		Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address,
-		IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls.config, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(),
-		Limit: s.limit, Turns: s.turns, ManagementLimit: s.managing, Log: s.log,
-		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.access.IsProxy,
+		IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.connections.tls.config, HSTS: s.cfg.TLS.HSTS,
+		Credentials: s.access.Required(), Limit: s.connections.limit, ManagementLimit: s.connections.managing,
+		Turns: s.turns, Log: s.log, Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.access.IsProxy,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.observe.measureRequests(h.App, s.listening.requests["http"], s.cfg.Metrics.Path)
+	s.observe.measureRequests(h.App, s.listening.hook("http"), s.cfg.Metrics.Path)
 	s.serveLogins(h.App)
 	// before the routes that a program at the root may replace
-	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root),
-		Styles: httpStyles(), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(),
-		Session: sessionName, Log: s.log})
+	s.programs.routes = apps.New(h, apps.Options{
+		Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), Styles: httpStyles(),
+		DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log})
 	if !s.cfg.Metrics.Separate() {
 		s.observe.metricsRoute(h.App, s.cfg.Metrics.Path)
 	}
@@ -163,7 +146,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	if s.cfg.Inside {
 		return insideServer{}, nil
 	}
-	return httpServer{h, s}, nil
+	return httpServer{h, s.listening}, nil
 }
 
 func openREST(s *Server) (ingest.Interface, error) {
@@ -171,17 +154,18 @@ func openREST(s *Server) (ingest.Interface, error) {
 }
 
 // openApps returns the adapter that openHTTP has made.
-func openApps(s *Server) (ingest.Interface, error) { return s.apps, nil }
+func openApps(s *Server) (ingest.Interface, error) { return s.programs.routes, nil }
 
 // keptShare is the largest share of the memory budget, in addition to it, that endings
 // kept for sessions that may be resumed can take: 1/keptShare.
 const keptShare = 16
 
 func openWS(s *Server) (ingest.Interface, error) {
+	hardware, sandboxed := s.children.decoding()
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		Address: s.clientAddress, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: s.hardware,
-		Sandbox: s.sandbox, Log: s.log,
+		Address: s.clientAddress, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: hardware,
+		Sandbox: sandboxed, Log: s.log,
 	}), nil
 }
 
@@ -196,12 +180,12 @@ func openStreams(s *Server) (ingest.Interface, error) {
 			return nil, err
 		}
 	}
-	s.streams = streams.New(s.http, streams.Options{
+	hardware, sandboxed := s.children.decoding()
+	return streams.New(s.http, streams.Options{
 		Streams: s.cfg.Streams, Store: store, Files: files, Limits: s.cfg.Limits,
-		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Programs: s.confined,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: hardware, Sandbox: sandboxed, Programs: s.children.programs,
 		Log: s.log,
-	})
-	return s.streams, nil
+	}), nil
 }
 
 // DataOptions returns the options for the folder data of a configuration, which must be valid.
@@ -247,7 +231,7 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.containers.Open(context.Background()); err != nil {
+	if err := s.children.openContainers(context.Background()); err != nil {
 		data.Close()
 		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
 	}
@@ -270,34 +254,21 @@ func openTasks(s *Server) (ingest.Interface, error) {
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
-	s.grpc = grpc.New(grpc.Options{
+	return grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(),
-		ManagementOnly: s.cfg.Management.Separate(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit,
-		Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
+		ManagementOnly: s.cfg.Management.Separate(), DrainTimeout: s.cfg.Drain, TLS: s.connections.tls.config,
+		Limit: s.connections.limit, Managing: s.connections.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
 		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log,
-		OnCall: s.observe.called(s.listening.requests["grpc"]),
-	})
-	return s.grpc, nil
+		OnCall: s.observe.called(s.listening.hook("grpc")),
+	}), nil
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {
-	rules, err := s.metricsHosts(&s.cfg, s.cfg.Hosts)
-	if err != nil {
+	if err := s.metrics.use(s.cfg.Hosts); err != nil {
 		return nil, err
 	}
-	s.metricsRules.Store(&rules)
-	allowed := func(host string, at net.Addr) error { return s.metricsRules.Load().CheckHost(host, at) }
-	return s.observe.server(s.cfg.Metrics, s.tls.config, s.limit, s.cfg.Limits.KeepAlive, allowed, s.guardHandler,
-		s.metricsRole()), nil
-}
-
-// metricsHosts returns the rules of metrics.address, by which a page cannot read the metrics under a name of its own.
-func (s *Server) metricsHosts(c *Config, hosts []string) (httpd.Rules, error) {
-	bound, _, err := net.SplitHostPort(c.Metrics.Address)
-	if err != nil {
-		bound = ""
-	}
-	return httpd.NewRules(bound, hosts)
+	return s.observe.server(s.cfg.Metrics, s.connections.tls.config, s.connections.limit, s.cfg.Limits.KeepAlive,
+		s.metrics.checkHost, s.guardHandler, s.metrics.role()), nil
 }
 
 // setting returns the path of the setting with its address.
@@ -334,21 +305,21 @@ func (s *Server) open() error {
 			if of := metricsStyle(&s.cfg); of != nil && l.name == "grpc" {
 				class = of.Metrics.Names.GRPC
 			}
-			s.listening.count(l.name, s.observe.metrics.Requests(l.name, class))
+			s.listening.count(l.name, s.observe.requests(l.name, class))
 		}
 		if l.listen != nil { // the adapter closes it
 			taken, err := l.listen(s)
 			if err != nil {
 				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
 			}
-			s.listening.at = append(s.listening.at, l.at(addressOf(taken), s.tls.on()))
+			s.listening.bound(l, taken, s.connections.tls.on())
 			continue
 		}
 		a, err := l.open(s)
 		if err != nil {
 			return err
 		}
-		if err := s.listening.add(l, a, s.tls.on()); err != nil {
+		if err := s.listening.add(l, a, s.connections.tls.on()); err != nil {
 			return err
 		}
 	}
@@ -400,7 +371,7 @@ func Listeners(c Config) []Listener {
 }
 
 // Listeners returns the addresses on which the server listens.
-func (s *Server) Listeners() []Listener { return s.listening.at }
+func (s *Server) Listeners() []Listener { return s.listening.addresses() }
 
 // Addr returns the address of the listener of that name as host:port, "" when it is
 // off.
@@ -409,19 +380,12 @@ func (s *Server) Addr(name string) string { return s.listening.named(name).Addr 
 // URL returns the address of the listener of that name as a URL, "" when it is off.
 func (s *Server) URL(name string) string { return s.listening.named(name).URL }
 
-// connections returns the counters of all listeners.
-func (s *Server) connections() map[string]accept.Stats {
-	all := s.limit.Stats()
-	maps.Copy(all, s.managing.Stats())
-	return all
-}
-
 // httpServer is the listener of the HTTP adapters. It accepts connections when they
 // serve: until then connections wait, and no client is refused because the server is
 // starting.
 type httpServer struct {
 	*httpd.Server
-	s *Server
+	all *listening
 }
 
 // Name implements ingest.Interface.
@@ -445,10 +409,10 @@ func (h httpServer) GoAway(time.Time) { h.Drain() }
 
 // Serve implements ingest.Interface.
 func (h httpServer) Serve(ctx context.Context, _ *ingest.Gate) error {
-	for _, a := range h.s.listening.adapters {
+	h.all.each(func(a ingest.Interface) {
 		if a, ok := a.(ingest.Starter); ok {
 			<-a.Serving()
 		}
-	}
+	})
 	return h.Server.Serve(ctx)
 }

@@ -19,9 +19,9 @@ const ownOption = "own"
 func (s *Server) loggingRoutes(app *fiber.App) {
 	app.Get(loggingRoute, func(c *fiber.Ctx) error {
 		if c.QueryBool(ownOption) {
-			return c.JSON(s.logAnswer())
+			return c.JSON(s.observe.logAnswer())
 		}
-		return c.JSON(s.logState())
+		return c.JSON(s.observe.logState())
 	})
 	app.Post(loggingRoute, func(c *fiber.Ctx) error {
 		body, err := s.readSettings(c)
@@ -36,37 +36,40 @@ func (s *Server) loggingRoutes(app *fiber.App) {
 			return err
 		}
 		if _, own := change["level"]; own {
-			return c.JSON(s.logAnswer())
+			return c.JSON(s.observe.logAnswer())
 		}
-		return c.JSON(s.logState())
+		return c.JSON(s.observe.logState())
 	})
 }
 
 // logging returns the current settings of the log.
-func (s *Server) logging() client.Logging {
-	return client.Logging{Level: tracing.LevelName(s.observe.level.Level()), Format: s.cfg.Log.Format,
-		File: s.cfg.Log.File, DebugRate: s.cfg.Log.DebugRate}
+func (o *observer) logging() client.Logging {
+	return client.Logging{Level: tracing.LevelName(o.level.Level()), Format: o.settings.Format,
+		File: o.settings.File, DebugRate: o.settings.DebugRate}
 }
 
 // SetLogLevel sets the lowest logged level: debug, info, warn or error. SetLogLevel is safe for concurrent use.
-func (s *Server) SetLogLevel(name string) error {
+func (s *Server) SetLogLevel(name string) error { return s.observe.setLevel(name) }
+
+// setLevel sets the lowest logged level.
+func (o *observer) setLevel(name string) error {
 	level, err := tracing.ParseLevel(name)
 	if err != nil || name == "" {
 		return stream.Errorf(stream.InvalidArgument, "level", "%.32q is not a level: want %s", name,
 			"debug, info, warn or error")
 	}
-	s.observe.switches.Set() // enables all levels from the lowest logged level
-	before := tracing.LevelName(s.observe.level.Level())
+	o.switches.Set() // enables all levels from the lowest logged level
+	before := tracing.LevelName(o.level.Level())
 	if before == name {
 		return nil
 	}
-	say := func() { s.log.Info("the log's level was changed", "from", before, "to", name) }
+	say := func() { o.log.Info("the log's level was changed", "from", before, "to", name) }
 	if name == "debug" || name == "info" {
-		s.observe.level.Set(level)
+		o.level.Set(level)
 		say()
 		return nil
 	}
 	say() // before the new level suppresses the line
-	s.observe.level.Set(level)
+	o.level.Set(level)
 	return nil
 }

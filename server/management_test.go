@@ -294,7 +294,7 @@ func TestManagementIsNotShutOut(t *testing.T) {
 		&inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
 		t.Errorf("over gRPC: %v", err)
 	}
-	if all := k.connections(); all["http"].Open != most || all["http"].Refused != 1 ||
+	if all := k.connections.stats(); all["http"].Open != most || all["http"].Refused != 1 ||
 		all["management_grpc"].Open != 1 || all[management].Refused != 0 {
 		t.Errorf("%+v", all)
 	}

@@ -310,20 +310,6 @@ func (m *ModelSources) LogState(what, name string, s *modelsource.Source) {
 	}
 }
 
-// define makes a model known, with a local file in place of an address. used is that of ModelSources.Local.
-func (s *Server) define(ctx context.Context, m workers.Config) (used func(loaded bool), err error) {
-	local, state, used, err := s.sources.Local(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	s.sources.LogState("model", m.Name, state)
-	if err := s.models.Define(local); err != nil {
-		used(false)
-		return nil, err
-	}
-	return used, nil
-}
-
 // polls are the looks for new states of models.
 type polls struct {
 	due     map[string]time.Time // by the names of the models
@@ -342,28 +328,31 @@ type refusal struct {
 const noPoll = time.Hour
 
 // pollModels loads models again whose sources have changed, until ctx ends.
-func (s *Server) pollModels(ctx context.Context) {
+func (l *loader) pollModels(ctx context.Context) {
+	if l.sources == nil {
+		return
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.polls.changed:
+		case <-l.polls.changed:
 		case <-timer.C:
 		}
 		now := time.Now()
 		next, due := now.Add(noPoll), map[string]time.Time{}
-		for _, m := range *s.configured.models.Load() {
+		for _, m := range l.configured.list() {
 			if m.Poll <= 0 {
 				continue
 			}
-			at, known := s.polls.due[m.Name]
+			at, known := l.polls.due[m.Name]
 			if !known {
 				at = now.Add(m.Poll)
 			}
 			if !now.Before(at) {
-				s.pollModel(ctx, m)
+				l.pollModel(ctx, m)
 				at = time.Now().Add(m.Poll)
 			}
 			due[m.Name] = at
@@ -371,26 +360,26 @@ func (s *Server) pollModels(ctx context.Context) {
 				next = at
 			}
 		}
-		s.polls.due = due
+		l.polls.due = due
 		timer.Reset(time.Until(next))
 	}
 }
 
 // pollModel loads a model again if its source has changed.
-func (s *Server) pollModel(ctx context.Context, m workers.Config) {
-	if _, err := s.models.Group(m.Name, ""); err != nil {
+func (l *loader) pollModel(ctx context.Context, m workers.Config) {
+	if _, err := l.models.Group(m.Name, ""); err != nil {
 		return // unloaded by a request
 	}
-	before, had := s.sources.now(m.Name)
+	before, had := l.sources.now(m.Name)
 	fail := func(err error) {
-		if ctx.Err() == nil && !s.life.draining.Load() && s.polls.failing[m.Name] != err.Error() {
-			s.polls.failing[m.Name] = err.Error()
-			s.models.Note(m.Name, err)
-			s.log.Error("the new state of a model source cannot be loaded: the one before goes on", "model", m.Name,
+		if ctx.Err() == nil && !l.life.isDraining() && l.polls.failing[m.Name] != err.Error() {
+			l.polls.failing[m.Name] = err.Error()
+			l.models.Note(m.Name, err)
+			l.log.Error("the new state of a model source cannot be loaded: the one before goes on", "model", m.Name,
 				"error", err)
 		}
 	}
-	state, err := s.sources.get(ctx, &m)
+	state, err := l.sources.get(ctx, &m)
 	switch {
 	case err != nil:
 		fail(err)
@@ -401,65 +390,64 @@ func (s *Server) pollModel(ctx context.Context, m workers.Config) {
 		return
 	case had && before.address == m.Source && before.source.Digest == state.Digest:
 		state.Release()
-		if s.polls.failing[m.Name] != "" {
-			delete(s.polls.failing, m.Name)
-			s.models.Note(m.Name, nil)
+		if l.polls.failing[m.Name] != "" {
+			delete(l.polls.failing, m.Name)
+			l.models.Note(m.Name, nil)
 		}
 		return
 	}
-	if r := s.polls.refused[m.Name]; r.digest == state.Digest && time.Now().Before(r.again) {
+	if r := l.polls.refused[m.Name]; r.digest == state.Digest && time.Now().Before(r.again) {
 		state.Release()
 		return
 	}
-	local, used, err := s.sources.place(m, state)
+	local, used, err := l.sources.place(m, state)
 	if err != nil {
 		fail(err)
 		return
 	}
-	s.configured.reloading.Lock()
-	defer s.configured.reloading.Unlock()
-	if !slices.ContainsFunc(*s.configured.models.Load(), func(c workers.Config) bool {
+	defer l.configured.lockReload()()
+	if !slices.ContainsFunc(l.configured.list(), func(c workers.Config) bool {
 		return c.Name == m.Name && c.Source == m.Source
 	}) {
 		used(false) // changed by a reload
 		return
 	}
 	began := time.Now()
-	err = s.models.Define(local)
+	err = l.models.Define(local)
 	if err == nil {
-		if _, err = s.models.Load(ctx, m.Name, workers.Load{}); err == nil {
-			err = s.syncProgram(ctx, m.Name)
+		if _, err = l.models.Load(ctx, m.Name, workers.Load{}); err == nil {
+			err = l.programs.sync(ctx, m.Name)
 		}
 	}
 	if err != nil {
 		if had { // requests load the state before
 			local.Source = before.path
-			err = errors.Join(err, s.models.Define(local))
+			err = errors.Join(err, l.models.Define(local))
 		}
 		used(false)
-		s.polls.refused[m.Name] = refusal{state.Digest, time.Now().Add(maxRetry)}
+		l.polls.refused[m.Name] = refusal{state.Digest, time.Now().Add(maxRetry)}
 		fail(err)
 		return
 	}
 	used(true)
-	delete(s.polls.failing, m.Name)
-	delete(s.polls.refused, m.Name)
-	s.log.Info("a model was loaded again, because its source has changed", "model", m.Name, "source",
+	delete(l.polls.failing, m.Name)
+	delete(l.polls.refused, m.Name)
+	l.log.Info("a model was loaded again, because its source has changed", "model", m.Name, "source",
 		state.URL.String(), "revision", state.Revision, "took", time.Since(began))
 }
 
 // updateRepository fetches the repository of an address. changed = its folder differs.
-func (s *Server) updateRepository(ctx context.Context) (changed bool, err error) {
-	now, changed, err := s.sources.UpdateRepository(ctx)
+func (l *loader) updateRepository(ctx context.Context) (changed bool, err error) {
+	now, changed, err := l.sources.UpdateRepository(ctx)
 	if err != nil || now == nil {
 		return false, err
 	}
 	if now.Stale != nil && !changed {
 		return false, now.Stale
 	}
-	s.sources.LogState("setting", "model_repository", now)
+	l.sources.LogState("setting", "model_repository", now)
 	if changed {
-		s.log.Info("the model repository has a new state", "source", now.URL.String(), "revision", now.Revision)
+		l.log.Info("the model repository has a new state", "source", now.URL.String(), "revision", now.Revision)
 	}
 	return changed, nil
 }

@@ -33,7 +33,8 @@ type observer struct {
 	metrics  *tracing.Metrics
 	inApp    func(route, class string, took time.Duration) // of a request in its application; nil = it is not measured
 	timeIn   func(*fiber.Ctx) (time.Duration, bool)        // returns that time
-	log      *slog.Logger                                  // failures of one kind are logged at most once a second
+	settings config.Log
+	log      *slog.Logger // failures of one kind are logged at most once a second
 	limiter  *tracing.Limiter
 	level    slog.LevelVar       // of log; it can change while the server runs
 	switches tracing.LogSwitches // of log; they can change, too
@@ -45,7 +46,7 @@ type observer struct {
 }
 
 func newObserver(s *Server) (*observer, error) {
-	o := &observer{}
+	o := &observer{settings: s.cfg.Log}
 	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level,
 		Least: &o.level, Switches: &o.switches, File: s.cfg.Log.File})
 	if err != nil {
@@ -53,7 +54,7 @@ func newObserver(s *Server) (*observer, error) {
 	}
 	limiter := tracing.NewLimiter(log, time.Second)
 	o.log, o.limiter, o.logFile = tracing.LimitedLogger(limiter), limiter, file
-	if o.tracer, err = spans.Open(s.cfg.Parts, s.version, o.log); err != nil {
+	if o.tracer, err = spans.Open(s.cfg.Parts, s.cfg.Version, o.log); err != nil {
 		limiter.Close()
 		return nil, errors.Join(err, file.Close())
 	}
@@ -65,16 +66,16 @@ func newObserver(s *Server) (*observer, error) {
 		names = &of.Metrics.Names
 	}
 	o.metrics = tracing.New(tracing.Options{
-		Version:  s.version,
+		Version:  s.cfg.Version,
 		Groups:   func() []workers.GroupStats { return s.models.Stats() },
 		Memory:   s.memory.Stats,
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
-		Accepted: s.connections,
+		Accepted: func() map[string]accept.Stats { return s.connections.stats() },
 		Audit:    func() (uint64, bool) { return s.access.AuditLost() },
 		Auth:     func() map[string]uint64 { return s.access.Outcomes() },
 
-		ModelSources: func() map[string]uint64 { return s.sources.lookups() },
+		ModelSources: func() map[string]uint64 { return s.loader.lookups() },
 
 		Uses:   func() []access.Use { return s.access.Uses() },
 		Traces: o.traces,
@@ -92,6 +93,11 @@ func newObserver(s *Server) (*observer, error) {
 // which traces are kept.
 func (o *observer) model(m *stream.Model) workers.Hooks {
 	return o.tracer.Model(m).Then(o.metrics.Model(m)).Then(workers.Hooks{Ended: o.debug.Frames(m)})
+}
+
+// requests returns the function that counts the requests of a listener, with the class of each status.
+func (o *observer) requests(listener string, class func(int) string) tracing.RequestHook {
+	return o.metrics.Requests(listener, class)
 }
 
 // tasks returns what keeps traces of tasks; nil = nothing.
@@ -130,11 +136,7 @@ func (o *observer) traces() tracing.TraceStats {
 // measure adds up what the adapters and workers have for the metrics.
 func (s *Server) measure() ingest.Metrics {
 	m := ingest.Metrics{Goroutines: map[string]int{}}
-	for _, a := range s.listening.adapters {
-		if a, ok := a.(ingest.Measured); ok {
-			m.Add(a.Metrics())
-		}
-	}
+	s.listening.measure(&m)
 	for _, g := range s.models.Snapshot() {
 		m.Goroutines["workers"] += g.Workers + g.Quarantined
 	}
@@ -143,10 +145,11 @@ func (s *Server) measure() ingest.Metrics {
 
 // serverStreams returns the statistics of the server streams.
 func (s *Server) serverStreams() streams.Stats {
-	if s.streams == nil {
+	a := adapterOf[*streams.Adapter](s.listening)
+	if a == nil {
 		return streams.Stats{}
 	}
-	return s.streams.Stats()
+	return a.Stats()
 }
 
 // unobserved reports whether requests of a route are left out of the metrics, because

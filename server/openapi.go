@@ -77,7 +77,7 @@ func (s *Server) routes() []openapi.Route {
 		all = append(all, loginRoutes...)
 	}
 	if !s.cfg.Metrics.Separate() {
-		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Role: s.metricsRole(),
+		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Role: s.metrics.role(),
 			Tag: tagTelemetry, Summary: "The metrics, for Prometheus", Answer: openapi.Raw{MediaType: "text/plain"}})
 	}
 	return all
@@ -103,7 +103,7 @@ func (s *Server) openAPI(manage bool) map[string]any {
 		routes = slices.DeleteFunc(routes, func(r openapi.Route) bool { return r.Role == role.Manage && !r.Public })
 	}
 	info := openapi.Info{
-		Title: "Millrace", Version: s.version,
+		Title: "Millrace", Version: s.cfg.Version,
 		Description: "A streaming inference server. Requests and replies of inference are those of the Open " +
 			"Inference Protocol; each loaded model stands with its own tensors.",
 		Server: "./", // as openapiRoute is at the root

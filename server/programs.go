@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 	"millrace/batching"
 	"millrace/config"
+	"millrace/ingest/apps"
 	"millrace/stream"
 	"millrace/workers"
 	"millrace/workers/graph"
@@ -27,14 +29,26 @@ import (
 // program's kind, and each graph a model NAME.GRAPH. The server loads, replaces and unloads stages and graphs
 // together with the program.
 type programs struct {
+	models   *workers.Manager
+	life     *lifecycle
+	log      *slog.Logger
+	settings config.Programs
+	routes   *apps.Adapter // of the routes of programs; nil when http is off
+
 	mu    sync.Mutex
 	parts map[string]parts // by program
 	turns map[string]*turn // by program
 	root  error            // the last failure of the program at the root, when Run has ended
 }
 
-// end keeps the last failure of the program at the root at the end of Run.
-func (p *programs) end(root error) {
+// newPrograms returns the programs among the models, with the settings programs.
+func newPrograms(settings config.Programs, models *workers.Manager, life *lifecycle, log *slog.Logger) *programs {
+	return &programs{settings: settings, models: models, life: life, log: log}
+}
+
+// end keeps the last failure of the program at the root at the end of Run, while the models are loaded.
+func (p *programs) end() {
+	root := p.lastRootFailure()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.root = root
@@ -267,18 +281,18 @@ func environment(of []map[string]string) (string, error) {
 	return string(text), err
 }
 
-// syncProgram loads, replaces and removes stages and graphs to match the program loaded under name. Each change of a
+// sync loads, replaces and removes stages and graphs to match the program loaded under name. Each change of a
 // model must call syncProgram.
-func (s *Server) syncProgram(ctx context.Context, name string) error {
-	end, err := s.programs.begin(ctx, name)
+func (p *programs) sync(ctx context.Context, name string) error {
+	end, err := p.begin(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer end()
-	old, had := s.programs.of(name)
+	old, had := p.of(name)
 	var next parts
 	var cfgs []workers.Config
-	if g, err := s.models.Group(name, ""); err == nil {
+	if g, err := p.models.Group(name, ""); err == nil {
 		if app := g.Model().App; app != nil && app.Parts != nil {
 			cfg := g.Config()
 			if next = (parts{app: app, times: cfg.Instances}); next.app == old.app && next.times == old.times {
@@ -294,12 +308,12 @@ func (s *Server) syncProgram(ctx context.Context, name string) error {
 	}
 	var errs []error
 	for _, c := range cfgs {
-		if err := s.models.Define(c); err != nil {
+		if err := p.models.Define(c); err != nil {
 			errs = append(errs, within(c.Name, err))
 			break
 		}
 		next.names = append(next.names, c.Name)
-		if err := s.loadPart(ctx, c, next.app != old.app); err != nil {
+		if err := p.loadPart(ctx, c, next.app != old.app); err != nil {
 			errs = append(errs, err)
 			break
 		}
@@ -307,11 +321,11 @@ func (s *Server) syncProgram(ctx context.Context, name string) error {
 	left := slices.DeleteFunc(slices.Clone(old.names), func(n string) bool { return slices.Contains(next.names, n) })
 	if len(errs) == 0 {
 		for i, gone := range slices.Backward(left) { // graphs before the stages that the graphs run
-			if err := s.models.Remove(ctx, gone); err != nil {
+			if err := p.models.Remove(ctx, gone); err != nil {
 				errs = append(errs, err)
 				break
 			}
-			s.models.Forget(gone)
+			p.models.Forget(gone)
 			left = left[:i]
 		}
 	}
@@ -319,20 +333,20 @@ func (s *Server) syncProgram(ctx context.Context, name string) error {
 		next.names = append(next.names, left...)
 		next.app = nil // the next call loads or removes the parts again
 	}
-	s.programs.set(name, next)
+	p.set(name, next)
 	return errors.Join(errs...)
 }
 
 // follow updates stages and graphs after a request changed a program; err is the result of the request. The update
 // also completes after the caller has left, because nobody would repeat the request to complete a partial change.
 // follow returns the errors of both.
-func (s *Server) follow(ctx context.Context, name string, err error) error {
+func (p *programs) follow(ctx context.Context, name string, err error) error {
 	names := []string{name}
 	if err != nil && ctx.Err() != nil { // the change may go on
-		if s.models.Settle(s.life.changing, name) != nil {
+		if p.models.Settle(p.life.changing, name) != nil {
 			return err // the server drains, or too many wait
 		}
-		for _, g := range s.models.Groups() { // with a name chosen by the load
+		for _, g := range p.models.Groups() { // with a name chosen by the load
 			if app := g.Model().App; app != nil && app.Parts != nil && strings.HasPrefix(g.Model().Name, name+"-") {
 				names = append(names, g.Model().Name)
 			}
@@ -341,12 +355,12 @@ func (s *Server) follow(ctx context.Context, name string, err error) error {
 		return err
 	}
 	for _, name := range names {
-		switch failed := s.syncProgram(s.life.changing, name); {
+		switch failed := p.sync(p.life.changing, name); {
 		case failed == nil:
 		case err == nil || stream.CodeOf(err) == stream.NotFound:
 			err = failed
 		default:
-			s.log.Error("the stages of a program could not follow its change", "model", name, "error", failed)
+			p.log.Error("the stages of a program could not follow its change", "model", name, "error", failed)
 		}
 	}
 	return err
@@ -354,59 +368,61 @@ func (s *Server) follow(ctx context.Context, name string, err error) error {
 
 // loadPart loads a stage or graph. loadPart replaces a loaded part when the program was replaced, and a graph also
 // when the stages' worker counts have changed, because a graph reads the worker counts at its start.
-func (s *Server) loadPart(ctx context.Context, c workers.Config, replaced bool) error {
+func (p *programs) loadPart(ctx context.Context, c workers.Config, replaced bool) error {
 	how := workers.Load{}
-	if _, err := s.models.Group(c.Name, ""); err == nil && (replaced || c.Kind == "graph") {
+	if _, err := p.models.Group(c.Name, ""); err == nil && (replaced || c.Kind == "graph") {
 		how.Params = stream.Params{"swap": true}
 	}
-	_, err := s.models.Load(ctx, c.Name, how)
+	_, err := p.models.Load(ctx, c.Name, how)
 	return err
 }
 
 // scale sets the number of workers of a model; for a program with several stages, scale sets the factor for the
 // stages' numbers of workers.
-func (s *Server) scale(ctx context.Context, name string, n int) error {
-	err := s.follow(ctx, name, s.models.Scale(ctx, name, n))
+func (p *programs) scale(ctx context.Context, name string, n int) error {
+	err := p.follow(ctx, name, p.models.Scale(ctx, name, n))
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
-	program, ok := s.programs.with(name)
+	program, ok := p.with(name)
 	if !ok {
 		return err
 	}
-	end, failed := s.programs.begin(s.life.changing, program)
+	end, failed := p.begin(p.life.changing, program)
 	if failed != nil {
 		return failed
 	}
 	defer end()
-	all, _ := s.programs.of(program)
+	all, _ := p.of(program)
 	errs := []error{err}
 	for _, part := range all.names {
-		g, err := s.models.Group(part, "")
+		g, err := p.models.Group(part, "")
 		if err == nil && slices.ContainsFunc(g.Uses(), func(u workers.Use) bool { return u.Model == name }) {
-			errs = append(errs, s.loadPart(s.life.changing, g.Config(), false))
+			errs = append(errs, p.loadPart(p.life.changing, g.Config(), false))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// hooks returns the hooks of a group. Runs of the stages of programs are counted for the
-// programs, too.
+// hooks returns the hooks of a group. Runs of the stages of programs are counted for the programs, too.
 func (s *Server) hooks(m *stream.Model) workers.Hooks {
 	h := s.observe.model(m)
 	if !m.Calls || m.App != nil || !strings.Contains(m.Name, ".") {
 		return h
 	}
-	return h.Then(workers.Hooks{Run: func(r workers.BatchRun) {
-		if s.apps == nil || r.Err != nil || len(r.Batch.Requests) == 0 {
-			return
-		}
-		first := r.Batch.Requests[0].Timing.Received
-		for _, q := range r.Batch.Requests[1:] {
-			first = min(first, q.Timing.Received)
-		}
-		s.apps.CountRun(m.Name, len(r.Batch.Requests), max(r.Batch.Gathered.Sub(first), 0), r.Ended.Sub(r.Started))
-	}})
+	return h.Then(workers.Hooks{Run: func(r workers.BatchRun) { s.programs.count(m.Name, r) }})
+}
+
+// count counts a run of a stage for the program.
+func (p *programs) count(stage string, r workers.BatchRun) {
+	if p.routes == nil || r.Err != nil || len(r.Batch.Requests) == 0 {
+		return
+	}
+	first := r.Batch.Requests[0].Timing.Received
+	for _, q := range r.Batch.Requests[1:] {
+		first = min(first, q.Timing.Received)
+	}
+	p.routes.CountRun(stage, len(r.Batch.Requests), max(r.Batch.Gathered.Sub(first), 0), r.Ended.Sub(r.Started))
 }
 
 // listenRoot opens the listener that the program at the root requests with address and port in App.Extra, unless the
@@ -442,7 +458,7 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	}
 	for i := range builtin {
 		if builtin[i].name == "http" {
-			s.listening.at = append(s.listening.at, builtin[i].at(at.String(), s.tls.on()))
+			s.listening.bound(&builtin[i], at, s.connections.tls.on())
 		}
 	}
 	return nil
@@ -464,7 +480,7 @@ const rootCheck = 200 * time.Millisecond
 
 // watchRoot returns the reason when all workers of the program at the root or of one of its stages have failed, or
 // one worker with exit_on_worker_failure; watchRoot returns nil when ctx ends.
-func (s *Server) watchRoot(ctx context.Context) error {
+func (p *programs) watchRoot(ctx context.Context) error {
 	tick := time.NewTicker(rootCheck)
 	defer tick.Stop()
 	for {
@@ -473,17 +489,17 @@ func (s *Server) watchRoot(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := s.rootFailed(); err != nil {
+		if err := p.rootFailed(); err != nil {
 			return err
 		}
 	}
 }
 
 // rootFailed returns why the program at the root cannot go on, or nil.
-func (s *Server) rootFailed() error {
-	parts, _ := s.programs.of(s.cfg.Programs.Root)
-	for i, name := range append([]string{s.cfg.Programs.Root}, parts.names...) {
-		g, err := s.models.Group(name, "")
+func (p *programs) rootFailed() error {
+	parts, _ := p.of(p.settings.Root)
+	for i, name := range append([]string{p.settings.Root}, parts.names...) {
+		g, err := p.models.Group(name, "")
 		if err != nil {
 			continue // the program is being replaced
 		}
@@ -494,7 +510,7 @@ func (s *Server) rootFailed() error {
 			}
 			return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s; the last failure: %w", name,
 				st.Reason, last)
-		} else if last != nil && s.cfg.Programs.Failure {
+		} else if last != nil && p.settings.Failure {
 			return stream.Errorf(stream.Unavailable, "",
 				"a worker of %s has failed, and exit_on_worker_failure is set: %w", name, last)
 		} else if app := g.Model().App; i == 0 && last != nil && app != nil && app.Parts != nil {
@@ -509,10 +525,10 @@ func (s *Server) rootFailed() error {
 func (s *Server) RootFailure() error { return s.programs.rootFailure() }
 
 // lastRootFailure returns RootFailure's result while the models are loaded.
-func (s *Server) lastRootFailure() (last error) {
-	parts, _ := s.programs.of(s.cfg.Programs.Root)
-	for _, name := range append([]string{s.cfg.Programs.Root}, parts.names...) {
-		if g, err := s.models.Group(name, ""); err == nil && g.LastFailure() != nil {
+func (p *programs) lastRootFailure() (last error) {
+	parts, _ := p.of(p.settings.Root)
+	for _, name := range append([]string{p.settings.Root}, parts.names...) {
+		if g, err := p.models.Group(name, ""); err == nil && g.LastFailure() != nil {
 			last = g.LastFailure()
 		}
 	}

@@ -217,7 +217,7 @@ func TestStagesOfPrograms(t *testing.T) {
 	}
 
 	write(t, file, "a c\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "c", "stage": "three"}]}`)
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	if got, want := s.loadedNames(), []string{"svc", "svc.a", "svc.c"}; !slices.Equal(got, want) {
 		t.Errorf("%q are loaded, want %q", got, want)
 	}
@@ -229,7 +229,7 @@ func TestStagesOfPrograms(t *testing.T) {
 	// After a failed load of a stage the next attempt loads the stage, although the program is unchanged.
 	write(t, file, "a d route\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "d", "stage": `+
 		`"fail"}], "graphs": [{"name": "route", "steps": [{"stage": "d"}]}]}`)
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	for _, route := range []string{"d", "route"} {
 		if got := post(t, s, "/apps/svc/"+route); !strings.HasPrefix(got, "503") ||
 			!strings.Contains(got, "d of program svc could not be loaded: ") ||
@@ -238,19 +238,19 @@ func TestStagesOfPrograms(t *testing.T) {
 		}
 	}
 	write(t, file, "a c\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "c", "stage": "fail"}]}`)
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	stagedFails.Store(false)
-	if err := s.syncProgram(t.Context(), "svc"); err != nil {
+	if err := s.programs.sync(t.Context(), "svc"); err != nil {
 		t.Errorf("tried again: %v", err)
 	}
 	if got := post(t, s, "/apps/svc/c"); got != "200 OK fail" {
 		t.Errorf("a stage that could not be loaded at first: %s", got)
 	}
 	write(t, file, "a c\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "c", "stage": "three"}]}`)
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	// A program with a failed load changes nothing.
 	write(t, file, "broken")
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	if got := post(t, s, "/apps/svc/c"); got != "200 OK three" {
 		t.Errorf("behind a broken one: %s", got)
 	}
@@ -302,11 +302,11 @@ func TestMainProcessReplaced(t *testing.T) {
 	for stagedReplace.Load() == first {
 		time.Sleep(time.Millisecond)
 	}
-	if err := s.rootFailed(); err != nil {
+	if err := s.programs.rootFailed(); err != nil {
 		t.Errorf("a planned replacement: %v", err)
 	}
-	s.reload(t.Context(), "svc", nil)
-	if err := s.rootFailed(); err != nil {
+	s.watched.reload(t.Context(), "svc", nil)
+	if err := s.programs.rootFailed(); err != nil {
 		t.Errorf("loaded again: %v", err)
 	}
 	(*stagedReplace.Load())(errors.New("daemon clock has exited"))
@@ -317,12 +317,12 @@ func TestMainProcessReplaced(t *testing.T) {
 	for g.LastFailure() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if err := s.rootFailed(); err == nil || err.Error() !=
+	if err := s.programs.rootFailed(); err == nil || err.Error() !=
 		"the main process of program svc has ended: daemon clock has exited" {
 		t.Errorf("a failure: %v", err)
 	}
-	s.reload(t.Context(), "svc", nil)
-	if err := s.rootFailed(); err != nil {
+	s.watched.reload(t.Context(), "svc", nil)
+	if err := s.programs.rootFailed(); err != nil {
 		t.Errorf("loaded again behind a failure: %v", err)
 	}
 }
@@ -372,12 +372,12 @@ func TestReplicas(t *testing.T) {
 	check("at the start", map[string]int{"svc": 1, "svc.a": 12, "svc.b": 6, "one": 6, "other": 2}, true)
 	ask("/v2/workers/svc/scale", `{"instances": 2}`)
 	check("scaled", map[string]int{"svc": 1, "svc.a": 4, "svc.b": 2}, true)
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	check("loaded again", map[string]int{"svc": 1, "svc.a": 4, "svc.b": 2}, true)
 	ask("/v2/workers/svc.b/scale", `{"instances": 5}`)
 	check("with a scaled stage", map[string]int{"svc": 1, "svc.a": 4, "svc.b": 5}, true)
 	write(t, file, strings.Replace(twoStages, `"name": "b", "stage"`, `"name": "b", "instances": 3, "stage"`, 1))
-	s.reload(t.Context(), "svc", nil)
+	s.watched.reload(t.Context(), "svc", nil)
 	check("with another number in the program", map[string]int{"svc": 1, "svc.a": 4, "svc.b": 6}, true)
 	ask("/v2/repository/models/svc/load", `{"parameters": {"instances": 1}}`)
 	check("by a load", map[string]int{"svc": 1, "svc.a": 2, "svc.b": 3}, true)
@@ -417,16 +417,16 @@ func TestProgramsLoadAtTheSameTime(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.reload(t.Context(), "svc", nil)
+		s.watched.reload(t.Context(), "svc", nil)
 	}()
 	stagedSlow <- struct{}{} // the stage is being loaded
-	s.reload(t.Context(), "quick", nil)
+	s.watched.reload(t.Context(), "quick", nil)
 	if all, ok := s.programs.of("quick"); !ok || all.app == nil {
 		t.Errorf("another program: %+v", all)
 	}
 	waits, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.syncProgram(waits, "svc"); err == nil {
+	if err := s.programs.sync(waits, "svc"); err == nil {
 		t.Error("two changes of a program at once")
 	}
 	stagedSlow <- struct{}{}
@@ -487,7 +487,7 @@ func TestPartsThatStay(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.syncProgram(ctx, "svc") }()
+	go func() { done <- s.programs.sync(ctx, "svc") }()
 	stagedSlow <- struct{}{} // c is being unloaded
 	leave()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -497,7 +497,7 @@ func TestPartsThatStay(t *testing.T) {
 	if all, _ := s.programs.of("svc"); !slices.Contains(all.names, "svc.b") {
 		t.Errorf("%q are its parts", all.names)
 	}
-	if err := s.syncProgram(t.Context(), "svc"); err != nil {
+	if err := s.programs.sync(t.Context(), "svc"); err != nil {
 		t.Error(err)
 	}
 	if got, want := s.loadedNames(), []string{"svc", "svc.a"}; !slices.Equal(got, want) {

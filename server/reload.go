@@ -11,8 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/streams"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -31,9 +31,30 @@ type configured struct {
 	refused   []string   // the models that the last Reload failed to load
 }
 
+func newConfigured(models []workers.Config) *configured {
+	c := &configured{}
+	c.models.Store(&models)
+	return c
+}
+
+// list returns the models of the configuration.
+func (c *configured) list() []workers.Config { return *c.models.Load() }
+
 // has reports whether a model is a model of the configuration.
 func (c *configured) has(name string) bool {
-	return slices.ContainsFunc(*c.models.Load(), func(m workers.Config) bool { return m.Name == name })
+	return slices.ContainsFunc(c.list(), func(m workers.Config) bool { return m.Name == name })
+}
+
+// lockNames lets one caller at a time check and define the name of a model, until unlock is called.
+func (c *configured) lockNames() (unlock func()) {
+	c.defining.Lock()
+	return c.defining.Unlock
+}
+
+// lockReload lets one caller at a time load models of the configuration again, until unlock is called.
+func (c *configured) lockReload() (unlock func()) {
+	c.reloading.Lock()
+	return c.reloading.Unlock
 }
 
 // before returns the configuration before a Reload: the configuration of the last Reload, or the first configuration
@@ -53,6 +74,12 @@ func (c *configured) replace(models *[]workers.Config) (before []workers.Config,
 	return before, again
 }
 
+// failed records a model that a Reload failed to load.
+func (c *configured) failed(name string) { c.refused = append(c.refused, name) }
+
+// applied records the configuration of a Reload.
+func (c *configured) applied(cfg *Config) { c.last = cfg }
+
 // Reload applies a new configuration to the running server. Reload changes hosts, origins, quotas and the level of
 // the log; loads new and changed models and unloads removed models; adds, replaces and removes server streams (see
 // streams.Adapter.Reload); and reads the files of certificates, keys and users again. Settings that need a restart
@@ -64,8 +91,7 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	default:
 		return stream.Errorf(stream.Unavailable, "", "the server has not started yet")
 	}
-	s.configured.reloading.Lock()
-	defer s.configured.reloading.Unlock()
+	defer s.configured.lockReload()()
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -87,12 +113,8 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		}
 		s.http.Use(rules)
 	}
-	if s.metricsRules.Load() != nil {
-		rules, err := s.metricsHosts(&s.cfg, slices.Concat(cfg.Hosts, cfg.TLS.ACME.Domains))
-		if err != nil {
-			return err
-		}
-		s.metricsRules.Store(&rules)
+	if err := s.metrics.reload(slices.Concat(cfg.Hosts, cfg.TLS.ACME.Domains)); err != nil {
+		return err
 	}
 	changed := s.configured.before(s.cfg).Changed(&cfg)
 	inForce := s.cfg // limits change with a restart only
@@ -102,26 +124,22 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		err = s.SetLogLevel(cfg.Log.Level)
 	}
 	models, wrong := s.reloadModels(ctx, cfg.Models, order)
-	err = errors.Join(err, s.tls.reread(), wrong)
-	if s.cfg.Repository.Mode != config.LoadPoll { // requests then load the present state of an address
-		_, wrong = s.updateRepository(ctx)
+	err = errors.Join(err, s.connections.tls.reread(), wrong, s.loader.refresh(ctx))
+	var streamed ingest.Changes
+	if a := adapterOf[*streams.Adapter](s.listening); a != nil {
+		streamed, wrong = a.Reload(cfg.Streams)
 		err = errors.Join(err, wrong)
 	}
-	var streams ingest.Changes
-	if s.streams != nil {
-		streams, wrong = s.streams.Reload(cfg.Streams)
-		err = errors.Join(err, wrong)
-	}
-	s.configured.last = &cfg
-	s.logReload(changed, models, streams, s.cfg.Changed(&cfg), err != nil)
+	s.configured.applied(&cfg)
+	s.logReload(changed, models, streamed, s.cfg.Changed(&cfg), err != nil)
 	return err
 }
 
 // logReload logs the changes of a Reload. changed are the settings that differ from the previous configuration,
 // started the settings that differ from the configuration at the start.
-func (s *Server) logReload(changed []string, models, streams ingest.Changes, started []string, failed bool) {
+func (s *Server) logReload(changed []string, models, streamed ingest.Changes, started []string, failed bool) {
 	restart := slices.DeleteFunc(started, func(path string) bool {
-		return isReloaded(path) || path == "streams" && s.streams != nil
+		return isReloaded(path) || path == "streams" && adapterOf[*streams.Adapter](s.listening) != nil
 	})
 	if len(restart) > 0 {
 		s.log.Warn("settings have changed that need a restart of the server: they are as before", "settings", restart)
@@ -132,8 +150,8 @@ func (s *Server) logReload(changed []string, models, streams ingest.Changes, sta
 	if len(settings) > 0 {
 		attrs = append(attrs, slog.Any("settings", settings))
 	}
-	attrs = append(attrs, models.Attr("models"), streams.Attr("streams"))
-	if len(settings) == 0 && models.Empty() && streams.Empty() && len(restart) == 0 && !failed {
+	attrs = append(attrs, models.Attr("models"), streamed.Attr("streams"))
+	if len(settings) == 0 && models.Empty() && streamed.Empty() && len(restart) == 0 && !failed {
 		text += ": nothing has changed"
 	}
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, text, attrs...)
@@ -156,19 +174,19 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config,
 		if old != nil && reflect.DeepEqual(*old, *m) && !slices.Contains(again, m.Name) {
 			continue
 		}
-		used, err := s.define(ctx, *m)
-		watch := s.beginWatch(*m)
+		used, err := s.loader.define(ctx, *m)
+		watch := s.watched.begin(*m)
 		if err == nil {
 			_, err = s.models.Load(ctx, m.Name, workers.Load{})
 			used(err == nil)
 		}
 		if err == nil {
-			err = s.syncProgram(ctx, m.Name)
+			err = s.programs.sync(ctx, m.Name)
 		}
 		watch()
 		switch {
 		case err != nil:
-			s.configured.refused = append(s.configured.refused, m.Name)
+			s.configured.failed(m.Name)
 			errs = append(errs, within(fmt.Sprintf("models[%d]", i), err))
 		case old == nil:
 			did.Added = append(did.Added, m.Name)
@@ -185,19 +203,15 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config,
 		s.models.Forget(name)
 		err := s.models.Remove(ctx, name)
 		if err == nil {
-			err = s.syncProgram(ctx, name)
+			err = s.programs.sync(ctx, name)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("model %s, which is gone from the configuration, cannot be unloaded: %w",
 				name, err))
 			continue
 		}
-		s.sources.Drop(name)
+		s.loader.drop(name)
 		did.Removed = append(did.Removed, name)
-	}
-	select {
-	case s.polls.changed <- struct{}{}:
-	default:
 	}
 	return did, errors.Join(errs...)
 }

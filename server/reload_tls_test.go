@@ -30,8 +30,8 @@ func TestBrokenCertificateIsLogged(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("junk"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.tls.files.files.Recheck()
-	if _ = s.tls.files.files.Get(time.Now()); s.Fingerprint() != before || before == "" {
+	s.connections.tls.files.files.Recheck()
+	if _ = s.connections.tls.files.files.Get(time.Now()); s.Fingerprint() != before || before == "" {
 		t.Error("the certificate did not stay in use")
 	}
 	text, err := os.ReadFile(log)

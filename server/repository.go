@@ -16,49 +16,49 @@ import (
 
 // loadRepository loads the repository's models that must be loaded at the start. A model fails the start when none of
 // its versions or one of its stages cannot be loaded, unless its files may change or exit_on_error is off.
-func (s *Server) loadRepository(ctx context.Context) error {
-	if _, err := s.updateRepository(ctx); err != nil {
+func (l *loader) loadRepository(ctx context.Context) error {
+	if _, err := l.updateRepository(ctx); err != nil {
 		return err
 	}
-	s.polled.changes.Repository = s.repository
-	all, err := s.polled.changes.Take()
+	l.polled.changes.Repository = l.repository
+	all, err := l.polled.changes.Take()
 	if err != nil {
 		return err
 	}
 	names := all
-	if s.cfg.Repository.Mode == config.LoadExplicit {
-		names = s.cfg.Repository.Load
+	if l.settings.Mode == config.LoadExplicit {
+		names = l.settings.Load
 		if slices.Contains(names, "*") {
 			names = all
 		}
 	}
 	var left []string
 	for _, name := range names {
-		if !s.configured.has(name) {
+		if !l.configured.has(name) {
 			left = append(left, name)
 		} else if slices.Contains(all, name) {
-			s.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
+			l.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
 		}
 	}
-	left, errs := s.loadAll(ctx, left)
+	left, errs := l.loadAll(ctx, left)
 	for _, name := range left {
-		_, none := s.models.Group(name, "")
-		parts, staged := s.programs.of(name)
-		if (none != nil || staged && parts.app == nil) && s.cfg.Repository.Mode != config.LoadPoll &&
-			*s.cfg.Repository.Exit {
+		_, none := l.models.Group(name, "")
+		parts, staged := l.programs.of(name)
+		if (none != nil || staged && parts.app == nil) && l.settings.Mode != config.LoadPoll &&
+			*l.settings.Exit {
 			return fmt.Errorf("model_repository: %w", errs[name])
 		}
-		s.unloadable(name, errs[name])
+		l.unloadable(name, errs[name])
 	}
 	return nil
 }
 
 // loadAll loads models of the repository, and returns the failed models with their errors.
-func (s *Server) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
-	errs = s.models.LoadAll(ctx, names, func(name string) error { return s.syncProgram(ctx, name) })
+func (l *loader) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
+	errs = l.models.LoadAll(ctx, names, func(name string) error { return l.programs.sync(ctx, name) })
 	for _, name := range names {
 		if errs[name] == nil {
-			delete(s.polled.failing, name)
+			delete(l.polled.failing, name)
 		} else {
 			left = append(left, name)
 		}
@@ -119,33 +119,36 @@ func (p *polled) retried(changed []string) (names []string) {
 
 // unloadable schedules the next attempt to load a model, and logs an error that differs from the model's previous
 // error. The index has the reason.
-func (s *Server) unloadable(name string, err error) {
-	if s.polled.failed(name, err, s.cfg.Repository.Poll) {
-		s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
+func (l *loader) unloadable(name string, err error) {
+	if l.polled.failed(name, err, l.settings.Poll) {
+		l.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
 	}
 }
 
 // look returns the models of the repository with changed folders, and the models whose folders are gone.
-func (s *Server) look(ctx context.Context) (changed, gone []string, err error) {
-	fetched, failed := s.updateRepository(ctx)
-	changed, gone, err = s.polled.changes.Look()
+func (l *loader) look(ctx context.Context) (changed, gone []string, err error) {
+	fetched, failed := l.updateRepository(ctx)
+	changed, gone, err = l.polled.changes.Look()
 	if fetched && err == nil { // the folders are complete, and do not change before the next fetch
-		more, left, again := s.polled.changes.Look()
+		more, left, again := l.polled.changes.Look()
 		changed, gone, err = append(changed, more...), append(gone, left...), again
 	}
 	if ctx.Err() != nil || failed == nil {
-		s.polled.lookFailed = ""
-	} else if text := failed.Error(); text != s.polled.lookFailed {
-		s.polled.lookFailed = text
-		s.log.Error("a new state of the model repository cannot be fetched: its models stay as they are", "error",
+		l.polled.lookFailed = ""
+	} else if text := failed.Error(); text != l.polled.lookFailed {
+		l.polled.lookFailed = text
+		l.log.Error("a new state of the model repository cannot be fetched: its models stay as they are", "error",
 			failed)
 	}
 	return changed, gone, err
 }
 
-// poll loads and unloads models as the repository changes, until ctx ends.
-func (s *Server) poll(ctx context.Context) {
-	tick := time.NewTicker(s.cfg.Repository.Poll)
+// poll loads and unloads models as the repository changes, until ctx ends, with the mode poll.
+func (l *loader) poll(ctx context.Context) {
+	if l.settings.Mode != config.LoadPoll {
+		return
+	}
+	tick := time.NewTicker(l.settings.Poll)
 	defer tick.Stop()
 	unlisted := false // the last look failed
 	for {
@@ -154,34 +157,34 @@ func (s *Server) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		changed, gone, err := s.look(ctx)
+		changed, gone, err := l.look(ctx)
 		if err != nil {
 			if !unlisted {
-				s.log.Error("the model repository cannot be listed: its models stay as they are", "error", err)
+				l.log.Error("the model repository cannot be listed: its models stay as they are", "error", err)
 			}
 			unlisted = true
 			continue
 		}
 		unlisted = false
 		for _, name := range gone {
-			delete(s.polled.failing, name)
+			delete(l.polled.failing, name)
 		}
-		changed = slices.DeleteFunc(changed, s.configured.has)
-		left, errs := s.loadAll(ctx, append(changed, s.polled.retried(changed)...))
+		changed = slices.DeleteFunc(changed, l.configured.has)
+		left, errs := l.loadAll(ctx, append(changed, l.polled.retried(changed)...))
 		for _, name := range left {
-			if ctx.Err() == nil && !s.life.draining.Load() {
-				s.unloadable(name, errs[name])
+			if ctx.Err() == nil && !l.life.isDraining() {
+				l.unloadable(name, errs[name])
 			}
 		}
 		for _, name := range gone {
-			if s.configured.has(name) {
+			if l.configured.has(name) {
 				continue
 			}
-			if err := s.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound &&
-				ctx.Err() == nil && !s.life.draining.Load() {
-				s.log.Error("a model that is gone from the repository cannot be unloaded", "model", name, "error", err)
-			} else if err := s.syncProgram(ctx, name); err != nil {
-				s.log.Error("the stages of a program that is gone from the repository cannot be unloaded", "model",
+			if err := l.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound &&
+				ctx.Err() == nil && !l.life.isDraining() {
+				l.log.Error("a model that is gone from the repository cannot be unloaded", "model", name, "error", err)
+			} else if err := l.programs.sync(ctx, name); err != nil {
+				l.log.Error("the stages of a program that is gone from the repository cannot be unloaded", "model",
 					name, "error", err)
 			}
 		}

@@ -38,24 +38,24 @@ const (
 	formatISO     = "ISO8601"
 )
 
-func (s *Server) logState() logState {
-	on := func(level slog.Level) bool { return s.observe.level.Level() <= level && s.observe.switches.On(level) }
-	st := logState{File: s.cfg.Log.File, Info: on(slog.LevelInfo), Warning: on(slog.LevelWarn),
+func (o *observer) logState() logState {
+	on := func(level slog.Level) bool { return o.level.Level() <= level && o.switches.On(level) }
+	st := logState{File: o.settings.File, Info: on(slog.LevelInfo), Warning: on(slog.LevelWarn),
 		Error: on(slog.LevelError), Format: formatDefault}
 	if on(slog.LevelDebug) {
 		st.Verbose = 1
 	}
-	if s.observe.isoTimes.Load() {
+	if o.isoTimes.Load() {
 		st.Format = formatISO
 	}
 	return st
 }
 
-func (s *Server) logAnswer() logAnswer { return logAnswer{s.logging(), s.logState()} }
+func (o *observer) logAnswer() logAnswer { return logAnswer{o.logging(), o.logState()} }
 
 // LogSettings implements ingest.Settings.
 func (d backend) LogSettings() map[string]any {
-	a := d.s.logState()
+	a := d.s.observe.logState()
 	return map[string]any{
 		"log_file": a.File, "log_format": a.Format, "log_info": a.Info, "log_warning": a.Warning, "log_error": a.Error,
 		"log_verbose_level": a.Verbose,
@@ -67,7 +67,7 @@ func (d backend) ChangeLog(change map[string]any) error {
 	bad := func(name, format string, args ...any) error {
 		return stream.Errorf(stream.InvalidArgument, name, format, args...)
 	}
-	st := d.s.logState()
+	st := d.s.observe.logState()
 	level := ""
 	for name, v := range change {
 		ok := true
@@ -113,11 +113,11 @@ func (d backend) ChangeLog(change map[string]any) error {
 		}
 		return d.s.SetLogLevel(level)
 	}
-	return d.s.setLogState(st)
+	return d.s.observe.setLogState(st)
 }
 
 // setLogState sets the lowest enabled level, and disables the switched-off levels above.
-func (s *Server) setLogState(st logState) error {
+func (o *observer) setLogState(st logState) error {
 	levels := []struct {
 		of slog.Level
 		on bool
@@ -131,11 +131,11 @@ func (s *Server) setLogState(st logState) error {
 			off = append(off, levels[i].of)
 		}
 	}
-	s.observe.isoTimes.Store(st.Format == formatISO)
-	if err := s.SetLogLevel(tracing.LevelName(least)); err != nil {
+	o.isoTimes.Store(st.Format == formatISO)
+	if err := o.setLevel(tracing.LevelName(least)); err != nil {
 		return err
 	}
-	s.observe.switches.Set(off...) // after the change was logged
+	o.switches.Set(off...) // after the change was logged
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"millrace/client"
 	"millrace/ingest/sources"
+	"millrace/ingest/streams"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -42,7 +43,7 @@ func noQuery(c *fiber.Ctx) error {
 func (s *Server) status() client.Status {
 	now := time.Now()
 	st := client.Status{
-		Version: s.version, State: s.stateWord(), Time: now, Started: s.life.created,
+		Version: s.cfg.Version, State: s.stateWord(), Time: now, Started: s.life.created,
 		UptimeSeconds: now.Sub(s.life.created).Seconds(),
 		Process:       s.processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{},
 		Streams: map[string]int{},
@@ -50,14 +51,14 @@ func (s *Server) status() client.Status {
 	}
 	m := s.memory.Stats()
 	st.Memory = client.MemoryStatus{Budget: m.Budget, Leased: m.Leased, Reserved: m.Reserved, Denied: m.Denied}
-	for name, l := range s.connections() {
+	for name, l := range s.connections.stats() {
 		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused + l.RefusedAddress +
 			l.RefusedNoFile, Shed: l.Shed, Failed: l.Failed}
 	}
 	for adapter, n := range s.measure().Sessions {
 		st.Sessions[adapter] = n
 	}
-	if s.streams != nil {
+	if adapterOf[*streams.Adapter](s.listening) != nil {
 		for _, state := range sources.States {
 			st.Streams[string(state)] = 0
 		}
@@ -80,7 +81,7 @@ func (s *Server) stateWord() string {
 	switch st := (backend{s}).State(); {
 	case st.Draining:
 		return "draining"
-	case !s.life.loaded.Load():
+	case !s.life.isLoaded():
 		return "starting"
 	case !st.Ready:
 		return "degraded"

@@ -268,10 +268,10 @@ func addressesOf(all []net.Addr) (out []string) {
 
 // Fingerprint returns the SHA-256 of the server's certificate, in the form of browsers; "" when TLS is off.
 func (s *Server) Fingerprint() string {
-	if !s.tls.on() {
+	if !s.connections.tls.on() {
 		return ""
 	}
-	c, err := s.tls.config.GetCertificate(nil)
+	c, err := s.connections.tls.config.GetCertificate(nil)
 	if err != nil {
 		return ""
 	}

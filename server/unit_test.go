@@ -316,11 +316,11 @@ func TestPollTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := silent(t, cfg)
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := s.loadRepository(ctx); err != nil {
+		if err := s.loader.loadRepository(ctx); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
-		wg.Go(func() { s.poll(ctx) })
+		wg.Go(func() { s.loader.poll(ctx) })
 		defer wg.Wait()
 		defer cancel()
 		time.Sleep(time.Hour)

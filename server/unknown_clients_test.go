@@ -149,7 +149,7 @@ func TestTicketsAreCredentials(t *testing.T) {
 	status, _ := send("GET /v2/models/echo/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " +
 		"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
 		"AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + ticket + "\r\n\r\n")
-	if n := k.limit.Silent(); status != 101 || n != 0 {
+	if n := k.connections.limit.Silent(); status != 101 || n != 0 {
 		t.Errorf("status %d, %d silent connections", status, n)
 	}
 }
@@ -180,14 +180,14 @@ func TestLoginsDoNotGiveWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := k.limit.Silent(); n != 0 {
+	if n := k.connections.limit.Silent(); n != 0 {
 		t.Errorf("%d connections give way while a login is checked", n)
 	}
 	module.Close()
 	if got := <-status; got != 401 {
 		t.Errorf("status %d", got)
 	}
-	if n := k.limit.Silent(); n != 1 {
+	if n := k.connections.limit.Silent(); n != 1 {
 		t.Errorf("%d connections give way after a login that was refused", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -62,74 +63,84 @@ func newWatched(source string) *watchedProgram {
 	return w
 }
 
-// watchedPrograms returns the programs of the configuration, with the state of their files before the load.
-func (s *Server) watchedPrograms() map[string]*watchedProgram {
-	all := map[string]*watchedProgram{}
-	for _, m := range s.cfg.Models {
-		m = m.WithDefaults()
-		if !IsProgram(m.Kind) {
-			continue
-		}
-		if w := s.watchedProgram(m); w != nil {
-			all[m.Name] = w
-		}
-	}
-	if len(all) == 0 {
-		s.log.Warn("nothing is watched: the configuration has no program whose files are known", "setting", "watch")
-	}
-	return all
-}
+// programWatch loads programs again when their files change, with the setting programs.watch. The list of programs is
+// safe for concurrent use.
+type programWatch struct {
+	on       bool // the setting
+	models   *workers.Manager
+	life     *lifecycle
+	log      *slog.Logger
+	programs *programs
 
-// watchedProgram returns a program with the state of its files before the load, or nil without known files.
-func (s *Server) watchedProgram(m workers.Config) *watchedProgram {
-	source := sourceOf(m)
-	if source == "" {
-		s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its "+
-			"file", "model", m.Name, "setting", "watch")
-		return nil
-	}
-	w := newWatched(source)
-	s.logFixed(m.Name, w)
-	return w
-}
-
-// beginWatch records the state of a model's files before a Reload loads the model. The caller calls watch after the
-// load: watch starts the watch if the model is a program, and ends the watch of the previous program.
-func (s *Server) beginWatch(m workers.Config) (watch func()) {
-	if !s.cfg.Programs.Watch {
-		return func() {}
-	}
-	m = m.WithDefaults()
-	var w *watchedProgram
-	if IsProgram(m.Kind) {
-		w = s.watchedProgram(m)
-	}
-	return func() {
-		if w != nil {
-			s.logOwn(m.Name, w.wasLoaded())
-			if s.hasDaemons(m.Name) {
-				w = nil
-			}
-		}
-		s.watched.set(m.Name, w)
-	}
-}
-
-// watchList has the watched programs. The zero value is empty. watchList is safe for concurrent use.
-type watchList struct {
 	mu  sync.Mutex
 	all map[string]*watchedProgram
 }
 
-// start replaces all watched programs.
-func (l *watchList) start(all map[string]*watchedProgram) {
+// newProgramWatch returns the watch of the files of programs; on is the setting.
+func newProgramWatch(on bool, of *programs) *programWatch {
+	return &programWatch{on: on, models: of.models, life: of.life, log: of.log, programs: of}
+}
+
+// start watches the programs of the configuration, from the state of their files before the load.
+func (l *programWatch) start(models []workers.Config) {
+	if !l.on {
+		return
+	}
+	all := map[string]*watchedProgram{}
+	for _, m := range models {
+		m = m.WithDefaults()
+		if !IsProgram(m.Kind) {
+			continue
+		}
+		if w := l.watchedProgram(m); w != nil {
+			all[m.Name] = w
+		}
+	}
+	if len(all) == 0 {
+		l.log.Warn("nothing is watched: the configuration has no program whose files are known", "setting", "watch")
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = all
 }
 
+// watchedProgram returns a program with the state of its files before the load, or nil without known files.
+func (l *programWatch) watchedProgram(m workers.Config) *watchedProgram {
+	source := sourceOf(m)
+	if source == "" {
+		l.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its "+
+			"file", "model", m.Name, "setting", "watch")
+		return nil
+	}
+	w := newWatched(source)
+	l.logFixed(m.Name, w)
+	return w
+}
+
+// begin records the state of a model's files before a Reload loads the model. The caller calls watch after the
+// load: watch starts the watch if the model is a program, and ends the watch of the previous program.
+func (l *programWatch) begin(m workers.Config) (watch func()) {
+	if !l.on {
+		return func() {}
+	}
+	m = m.WithDefaults()
+	var w *watchedProgram
+	if IsProgram(m.Kind) {
+		w = l.watchedProgram(m)
+	}
+	return func() {
+		if w != nil {
+			l.logOwn(m.Name, w.wasLoaded())
+			if l.hasDaemons(m.Name) {
+				w = nil
+			}
+		}
+		l.set(m.Name, w)
+	}
+}
+
 // set watches a program; w nil = the program is not watched.
-func (l *watchList) set(name string, w *watchedProgram) {
+func (l *programWatch) set(name string, w *watchedProgram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w == nil {
@@ -140,14 +151,14 @@ func (l *watchList) set(name string, w *watchedProgram) {
 }
 
 // now returns a copy of the list.
-func (l *watchList) now() map[string]*watchedProgram {
+func (l *programWatch) now() map[string]*watchedProgram {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.all)
 }
 
 // end ends the watch of a program, unless a newer watch has replaced w.
-func (l *watchList) end(name string, w *watchedProgram) {
+func (l *programWatch) end(name string, w *watchedProgram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all[name] == w {
@@ -184,17 +195,17 @@ func sourceOf(m workers.Config) string {
 }
 
 // logFixed logs that the server does not watch new files of a program.
-func (s *Server) logFixed(name string, w *watchedProgram) {
+func (l *programWatch) logFixed(name string, w *watchedProgram) {
 	if w.fixed {
-		s.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: "+
+		l.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: "+
 			"put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
 	}
 }
 
 // logOwn logs that settings files are no longer watched.
-func (s *Server) logOwn(name string, files []string) {
+func (l *programWatch) logOwn(name string, files []string) {
 	if files != nil {
-		s.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched "+
+		l.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched "+
 			"any more: the program seems to write them", "model", name, "files", strings.Join(files, " "))
 	}
 }
@@ -203,25 +214,28 @@ func (s *Server) logOwn(name string, files []string) {
 const emptyLooks = 4
 
 // logEmpty logs that the server does not reload a program because of empty files.
-func (s *Server) logEmpty(name string, w *watchedProgram) {
+func (l *programWatch) logEmpty(name string, w *watchedProgram) {
 	if len(w.empty) == 0 {
 		w.emptyLooks = 0
 		return
 	}
 	if w.emptyLooks++; w.emptyLooks == emptyLooks {
-		s.log.Warn("files of a program are empty, and were not before: the program is not loaded again for them",
+		l.log.Warn("files of a program are empty, and were not before: the program is not loaded again for them",
 			"model", name, "files", strings.Join(slices.Sorted(maps.Keys(w.empty)), " "))
 	}
 }
 
-// watchPrograms reloads programs when their files change, until ctx ends. When a reload fails, the previous program
+// run reloads programs when their files change, until ctx ends. When a reload fails, the previous program
 // keeps running.
-func (s *Server) watchPrograms(ctx context.Context) {
+func (l *programWatch) run(ctx context.Context) {
+	if !l.on {
+		return
+	}
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
-	for name, w := range s.watched.now() {
-		if w.wasLoaded(); s.hasDaemons(name) {
-			s.watched.end(name, w)
+	for name, w := range l.now() {
+		if w.wasLoaded(); l.hasDaemons(name) {
+			l.end(name, w)
 		}
 	}
 	for {
@@ -230,23 +244,23 @@ func (s *Server) watchPrograms(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		all := s.watched.now() // a Reload may have changed the list
+		all := l.now() // a Reload may have changed the list
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			w := all[name]
 			fixed := w.fixed
 			changed, own := w.look()
 			if !fixed {
-				s.logFixed(name, w)
+				l.logFixed(name, w)
 			}
-			s.logOwn(name, own)
-			s.logEmpty(name, w)
-			if changed == nil || s.life.draining.Load() {
+			l.logOwn(name, own)
+			l.logEmpty(name, w)
+			if changed == nil || l.life.isDraining() {
 				continue
 			}
-			s.reload(ctx, name, changed)
-			s.logOwn(name, w.wasLoaded())
-			if s.hasDaemons(name) {
-				s.watched.end(name, w)
+			l.reload(ctx, name, changed)
+			l.logOwn(name, w.wasLoaded())
+			if l.hasDaemons(name) {
+				l.end(name, w)
 			}
 		}
 	}
@@ -254,8 +268,8 @@ func (s *Server) watchPrograms(ctx context.Context) {
 
 // hasDaemons reports whether a program has declared daemons. A reload would run a second copy of the daemons, so
 // hasDaemons logs that the program is not watched.
-func (s *Server) hasDaemons(name string) bool {
-	g, err := s.models.Group(name, "")
+func (l *programWatch) hasDaemons(name string) bool {
+	g, err := l.models.Group(name, "")
 	if err != nil || g.Model().App == nil {
 		return false
 	}
@@ -263,7 +277,7 @@ func (s *Server) hasDaemons(name string) bool {
 	if daemons == "" {
 		return false
 	}
-	s.log.Warn("a program is not watched, since it has daemons, and a new one would start them a second time: start "+
+	l.log.Warn("a program is not watched, since it has daemons, and a new one would start them a second time: start "+
 		"the server again to load its changes", "model", name, "daemons", daemons, "setting", "watch")
 	return true
 }
@@ -417,25 +431,25 @@ func (w *watchedProgram) files() map[string]fileState {
 }
 
 // reload replaces a program after its files changed.
-func (s *Server) reload(ctx context.Context, name string, changed []string) {
-	if _, err := s.models.Group(name, ""); err != nil {
+func (l *programWatch) reload(ctx context.Context, name string, changed []string) {
+	if _, err := l.models.Group(name, ""); err != nil {
 		return // unloaded by a request
 	}
 	began := time.Now()
-	_, err := s.models.Load(ctx, name, workers.Load{Params: stream.Params{"swap": true}})
+	_, err := l.models.Load(ctx, name, workers.Load{Params: stream.Params{"swap": true}})
 	replaced := err == nil
 	if replaced {
-		err = s.syncProgram(ctx, name)
+		err = l.programs.sync(ctx, name)
 	}
 	switch {
 	case err == nil:
-		s.log.Info("a program was loaded again, because its files have changed", "model", name, "files",
+		l.log.Info("a program was loaded again, because its files have changed", "model", name, "files",
 			strings.Join(changed, " "), "took", time.Since(began))
 	case ctx.Err() == nil && replaced:
-		s.log.Error("a program whose files have changed was loaded again in part only: change them again, or load "+
+		l.log.Error("a program whose files have changed was loaded again in part only: change them again, or load "+
 			"it by a request", "model", name, "files", strings.Join(changed, " "), "error", err)
 	case ctx.Err() == nil:
-		s.log.Error("a program whose files have changed cannot be loaded: the one before goes on", "model", name,
+		l.log.Error("a program whose files have changed cannot be loaded: the one before goes on", "model", name,
 			"files", strings.Join(changed, " "), "error", err)
 	}
 }

@@ -20,6 +20,7 @@ func (s *Server) Work(ctx context.Context, from durable.Source, w Work) {
 
 // taskMedia says how tasks read videos and pictures.
 func (s *Server) taskMedia() tasks.Media {
-	return tasks.Media{Limits: s.cfg.Limits, Hardware: s.hardware, Sandbox: s.sandbox,
+	hardware, sandboxed := s.children.decoding()
+	return tasks.Media{Limits: s.cfg.Limits, Hardware: hardware, Sandbox: sandboxed,
 		AllowPrivate: s.cfg.Sources.AllowPrivate}
 }
