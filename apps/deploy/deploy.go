@@ -143,14 +143,14 @@ func (s *state) drop(number int) {
 // runner runs releases on a host.
 type runner interface {
 	check() error // whether the host has what it needs
-	install(r *release, secrets []Secret) error
+	install(ctx context.Context, r *release, secrets []Secret) error
 	start(r *release) error
-	status(r *release) (status, error)
+	status(of ...*release) ([]status, error)
 	healthy(r *release) error // nil if the server at the address of r is ready
 	stop(r *release) error    // waits for the drain
-	remove(r *release) error  // also what is not there
+	remove(r *release) error  // after a stop; also what is not there
 	boot(r, before *release) error
-	logs(r *release, lines int, follow bool, out io.Writer) error
+	logs(ctx context.Context, r *release, lines int, follow bool, out io.Writer) error
 }
 
 // status is the state of a release's process.
@@ -178,6 +178,7 @@ const probeScript = `id -u
 uname -m
 printf '%s\n' "${HOME:-/}"
 if [ -d /run/systemd/system ]; then echo systemd; else echo none; fi
+[ "$(command -v printf)" = printf ] || { echo "the host's sh has no printf of its own: install dash or bash" >&2; exit 1; }
 for p in flock timeout tar gzip sha256sum; do command -v $p >/dev/null || { echo "the host has no $p: install it" >&2; exit 1; }; done
 `
 
@@ -206,21 +207,22 @@ func (s *site) begin(owner string) error {
 			return err
 		}
 		s.release = release
+		if err := s.only(s.folder + "/work"); err != nil {
+			return err
+		}
 	}
 	return s.read()
 }
 
 func (s *site) probe() error {
-	text, err := s.run(probeScript, nil)
+	text, err := s.run(probeScript)
 	if err != nil {
 		return err
 	}
 	lines := strings.Split(text, "\n")
-	if len(lines) < 4 {
-		return fmt.Errorf("%s: the shell of the user answers %q: give the user a POSIX shell without greetings", s.name,
-			text)
+	if len(lines) != 4 {
+		return fmt.Errorf("%s: the shell of the user answers %q: give the user a POSIX shell", s.name, text)
 	}
-	lines = lines[len(lines)-4:]
 	s.uid, s.machine, s.systemd = lines[0], lines[1], lines[3] == "systemd"
 	s.folder = s.o.Folder
 	if s.folder == "" {
@@ -242,7 +244,7 @@ func (s *site) say(format string, args ...any) { s.o.Progress(s.name, fmt.Sprint
 
 // read reads the state; a host without the application has none.
 func (s *site) read() error {
-	text, err := s.run(`if [ -e "$1/state.json" ]; then cat "$1/state.json"; fi`, nil, s.folder)
+	text, err := s.run(`if [ -e "$1/state.json" ]; then cat "$1/state.json"; fi`, s.folder)
 	if err != nil {
 		return err
 	}
@@ -269,9 +271,9 @@ func (s *site) write() error {
 func (s *site) put(path string, data []byte) error {
 	_, err := s.run(`umask 077
 mkdir -p "${1%/*}"
-cat >"$1.new"
-[ "$(wc -c <"$1.new")" -eq "$2" ] || { echo "$1 was cut" >&2; exit 1; }
-mv -f "$1.new" "$1"`, strings.NewReader(string(data)), path, fmt.Sprint(len(data)))
+printf %s "$2" >"$1.new"
+[ "$(wc -c <"$1.new")" -eq "$3" ] || { echo "$1 was cut" >&2; exit 1; }
+mv -f "$1.new" "$1"`, path, string(data), fmt.Sprint(len(data)))
 	return err
 }
 
@@ -386,7 +388,7 @@ func (s *site) bootNote(run runner, r, before *release) {
 // turn starts r in place of before.
 func (s *site) turn(ctx context.Context, run runner, r, before *release) error {
 	s.say("installs release %d", r.Number)
-	if err := run.install(r, s.o.Secrets); err != nil {
+	if err := run.install(ctx, r, s.o.Secrets); err != nil {
 		return err
 	}
 	busy := false
@@ -395,7 +397,7 @@ func (s *site) turn(ctx context.Context, run runner, r, before *release) error {
 		if err != nil {
 			return err
 		}
-		busy = st.running
+		busy = st[0].running
 	}
 	if busy && s.o.StopFirst {
 		s.say("stops release %d", before.Number)
@@ -423,29 +425,25 @@ func (s *site) turn(ctx context.Context, run runner, r, before *release) error {
 // await waits until r is ready, and before, unless nil, has left.
 func (s *site) await(ctx context.Context, run runner, r, before *release) error {
 	limit := time.Now().Add(s.o.Wait)
+	of := []*release{r}
+	if before != nil {
+		of = append(of, before)
+	}
 	for {
 		var why error
-		st, err := run.status(r)
+		st, err := run.status(of...)
 		switch {
 		case errors.Is(err, errLost):
 			return err
 		case err != nil:
 			why = err
-		case !st.running || st.restarts:
-			return s.withLogs(run, r, fmt.Errorf("it has ended (%s)", st.text))
-		case before != nil:
+		case !st[0].running || st[0].restarts:
+			return s.withLogs(run, r, fmt.Errorf("it has ended (%s)", st[0].text))
+		case len(of) > 1 && st[1].running:
 			s.say("release %d waits for release %d to leave", r.Number, before.Number)
-			old, err := run.status(before)
-			if err != nil {
-				why = err
-				break
-			}
 			why = fmt.Errorf("the release %d still serves", before.Number)
-			if !old.running {
-				before = nil
-				continue
-			}
 		default:
+			of = of[:1]
 			if why = run.healthy(r); why == nil {
 				return nil
 			}
@@ -464,7 +462,7 @@ func (s *site) await(ctx context.Context, run runner, r, before *release) error 
 // withLogs adds the last lines of a release to an error.
 func (s *site) withLogs(run runner, r *release, err error) error {
 	var b strings.Builder
-	if e := run.logs(r, 10, false, &bounded{&b, 8 << 10}); e == nil && b.Len() > 0 {
+	if e := run.logs(context.Background(), r, 10, false, &bounded{&b, 8 << 10}); e == nil && b.Len() > 0 {
 		return fmt.Errorf("%w. Its last lines:\n%s", err, strings.TrimRight(b.String(), "\n"))
 	}
 	return err
@@ -505,7 +503,7 @@ func (t trimmed) Unwrap() error { return t.error }
 
 // undo removes r, and starts before if it does not run.
 func (s *site) undo(run runner, r, before *release) error {
-	if err := errors.Join(run.stop(r), run.remove(r)); err != nil {
+	if err := run.remove(r); err != nil {
 		return err
 	}
 	if before != nil {
@@ -513,7 +511,7 @@ func (s *site) undo(run runner, r, before *release) error {
 		if err != nil {
 			return err
 		}
-		if !st.running {
+		if !st[0].running {
 			if err := run.start(before); err != nil {
 				return err
 			}
@@ -544,19 +542,16 @@ func (s *site) recover(ctx context.Context) error {
 		b := *before
 		before = &b
 	}
-	st, err := run.status(r)
+	of := []*release{r}
+	if before != nil {
+		of = append(of, before)
+	}
+	st, err := run.status(of...)
 	if err != nil {
 		return err
 	}
-	left := before == nil
-	if before != nil {
-		old, err := run.status(before)
-		if err != nil {
-			return err
-		}
-		left = !old.running
-	}
-	if st.running && !st.restarts && left && run.healthy(r) == nil {
+	left := before == nil || !st[1].running
+	if st[0].running && !st[0].restarts && left && run.healthy(r) == nil {
 		s.state.Current, s.state.Starting = r.Number, 0
 		s.notes = append(s.notes, fmt.Sprintf("an earlier deploy, which did not end, was finished: release %d",
 			r.Number))
@@ -606,7 +601,7 @@ func (s *site) prune() error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(run.stop(&old), run.remove(&old)); err != nil {
+		if err := run.remove(&old); err != nil {
 			return err
 		}
 		s.state.drop(old.Number)

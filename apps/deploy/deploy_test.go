@@ -160,8 +160,9 @@ func TestCopy(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	damaged := blob("third")
-	damaged.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("thi")), nil }
-	if err := at.putBlob(t.Context(), damaged, ""); err == nil || !strings.Contains(err.Error(), "damaged") {
+	damaged.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("thirx")), nil }
+	at.o.Image.Layers = []image.Blob{blob("whole"), damaged}
+	if _, err := at.copy(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Error(err)
 	}
 	at.state.Releases = []release{{Number: 1, Layers: []string{blob("second").Digest}}}
@@ -243,7 +244,7 @@ func without(t *testing.T, lacks string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, name := range []string{"sh", "id", "uname", "cat", "mkdir", "flock", "timeout", "head", "tar", "gzip",
-		"sha256sum", "podman", "cut", "mv", "rm", "ls", "wc"} {
+		"sha256sum", "podman", "cut", "mv", "rm", "ls", "wc", "rmdir"} {
 		if name == lacks {
 			continue
 		}
@@ -336,7 +337,7 @@ func TestLost(t *testing.T) {
 		p.cut()
 		_ = w.Close()
 	}()
-	if _, err := opened.run("cat", r); err == nil || !strings.Contains(err.Error(), at.String()+": the connection was "+
+	if _, err := opened.streamed(t.Context(), "cat", r); err == nil || !strings.Contains(err.Error(), at.String()+": the connection was "+
 		"lost") {
 		t.Error(err)
 	}

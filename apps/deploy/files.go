@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"archive/tar"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -22,22 +23,36 @@ func (s *site) blobs() string { return s.folder + "/" + s.layout() + "/blobs/sha
 
 func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
-// putBlobScript writes a blob, whose digest is compared before the blob gets its name.
-const putBlobScript = `umask 022
-cat >"$1/$2.part"
-if [ "$(sha256sum <"$1/$2.part" | cut -c1-64)" != "$2" ]; then
-	rm -f "$1/$2.part"
-	echo "the file $2 was damaged on its way: repeat the command" >&2
-	exit 1
-fi
-mv -f "$1/$2.part" "$1/$2"`
+// A blob gets its name once its digest has been compared. Whole blobs of a call that died are kept.
+const (
+	listScript = `umask 022
+mkdir -p "$1"
+cd "$1"
+for f in part/*; do
+	[ -f "$f" ] || continue
+	if [ "$(sha256sum <"$f" | cut -c1-64)" = "${f##*/}" ]; then mv -f "$f" .; fi
+done
+rm -rf part
+ls`
+	copyScript = `umask 022
+cd "$1"
+shift
+mkdir -p part
+tar -xof - -C part
+for d in "$@"; do
+	if [ "$(sha256sum <"part/$d" | cut -c1-64)" != "$d" ]; then
+		rm -rf part
+		echo "the file $d was damaged on its way: repeat the command" >&2
+		exit 1
+	fi
+	mv -f "part/$d" "$d"
+done
+rmdir part`
+)
 
 // copy copies the files of the image that the host lacks, and returns the number of bytes.
 func (s *site) copy(ctx context.Context, r *release) (copied int64, err error) {
-	list, err := s.run(`umask 022
-mkdir -p "$1"
-rm -f "$1"/*.part
-ls "$1"`, nil, s.blobs())
+	list, err := s.runFor(ctx, unpackTime, listScript, s.blobs())
 	if err != nil {
 		return 0, err
 	}
@@ -48,30 +63,61 @@ ls "$1"`, nil, s.blobs())
 			lacks = append(lacks, b)
 		}
 	}
-	for i, b := range lacks {
-		what := fmt.Sprintf("copies %d of %d", i+1, len(lacks))
-		if err := s.putBlob(ctx, b, what); err != nil {
-			return copied, err
-		}
-		copied += b.Size
+	if len(lacks) == 0 {
+		return 0, nil
 	}
-	return copied, nil
+	return s.send(ctx, lacks)
 }
 
-func (s *site) putBlob(ctx context.Context, b image.Blob, what string) error {
-	in, err := b.Open()
-	if err != nil {
-		return err
+// send copies files in one session.
+func (s *site) send(ctx context.Context, all []image.Blob) (total int64, err error) {
+	args := []string{s.blobs()}
+	for _, b := range all {
+		args, total = append(args, hexOf(b.Digest)), total+b.Size
 	}
-	defer in.Close()
-	sent := &sending{ctx: ctx, in: in, say: func(n int64) {
-		s.say("%s: %d of %d MiB", what, n>>20, b.Size>>20)
-	}}
-	_, err = s.run(putBlobScript, sent, s.blobs(), hexOf(b.Digest))
-	if ended := context.Cause(ctx); ended != nil {
-		return ended
+	in, out := io.Pipe()
+	received := make(chan error, 1)
+	s.running.Go(func() {
+		_, err := s.streamed(ctx, copyScript, in, args...)
+		_ = in.CloseWithError(errUnread)
+		received <- err
+	})
+	packed := s.packBlobs(ctx, out, all, total)
+	_ = out.CloseWithError(packed)
+	err = <-received
+	switch {
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case packed != nil && !errors.Is(packed, errUnread):
+		return 0, packed
 	}
-	return err
+	return total, err
+}
+
+// errUnread ends the packing of files for a host that reads no more.
+var errUnread = errors.New("the host reads no more")
+
+// packBlobs writes files as an archive of tar.
+func (s *site) packBlobs(ctx context.Context, to io.Writer, all []image.Blob, total int64) error {
+	w := tar.NewWriter(to)
+	n := int64(0)
+	for i, b := range all {
+		if err := w.WriteHeader(&tar.Header{Name: hexOf(b.Digest), Mode: 0o644, Size: b.Size}); err != nil {
+			return err
+		}
+		in, err := b.Open()
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, &sending{ctx: ctx, in: in, n: n, say: func(n int64) {
+			s.say("copies %d of %d: %d of %d MiB", i+1, len(all), n>>20, total>>20)
+		}})
+		if err = errors.Join(err, in.Close()); err != nil {
+			return err
+		}
+		n += b.Size
+	}
+	return w.Close()
 }
 
 // sending is a reader that ends with a context.
@@ -113,7 +159,7 @@ for f in "$blobs"/* "$layers"/*; do
 		if [ "$d" = "$name" ]; then keep=1; fi
 	done
 	if [ -z "$keep" ]; then rm -rf "$f"; fi
-done`, nil, append([]string{s.blobs(), s.folder + "/layers"}, used...)...)
+done`, append([]string{s.blobs(), s.folder + "/layers"}, used...)...)
 	return err
 }
 
@@ -129,7 +175,7 @@ func (s *site) checkMachine() error {
 
 // checkPorts refuses addresses at which another program listens.
 func (s *site) checkPorts(r *release) error {
-	text, err := s.run(`cat /proc/net/tcp /proc/net/tcp6 2>/dev/null || :`, nil)
+	text, err := s.run(`cat /proc/net/tcp /proc/net/tcp6 2>/dev/null || :`)
 	if err != nil {
 		return err
 	}

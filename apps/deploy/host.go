@@ -29,6 +29,10 @@ type host struct {
 	name string // as the user wrote it, for messages
 	conn *ssh.Client
 
+	one   sync.Mutex // of the shell
+	shell *shell     // nil before the first command
+	work  string     // file that a command locks, see guard; "" = none
+
 	stop    chan struct{}
 	end     context.CancelCauseFunc
 	once    sync.Once
@@ -116,23 +120,64 @@ func (e *exitError) Error() string {
 }
 
 // run runs a script of sh on the host, and returns its output. Arguments are $1 and so on: the script has no text of
-// users. Nothing secret belongs into a script or an argument, which other users of the host can see.
-func (h *host) run(script string, in io.Reader, args ...string) (string, error) {
-	var out bytes.Buffer
-	err := h.stream(script, in, &bounded{w: &out, left: maxOutput}, args...)
-	return strings.TrimRight(out.String(), "\n"), err
+// users. A script that ends with another status than 0 is an *exitError. Scripts and arguments go through the input of
+// the shell, so that other users of the host do not see secrets.
+func (h *host) run(script string, args ...string) (string, error) {
+	return h.runFor(context.Background(), commandTime, script, args...)
 }
 
-// stream is run with the output as it comes.
-func (h *host) stream(script string, in io.Reader, out io.Writer, args ...string) error {
+// runFor is run with a time limit. The end of ctx, and the limit, end the processes of the script.
+func (h *host) runFor(ctx context.Context, limit time.Duration, script string, args ...string) (text string,
+	err error) {
+	h.one.Lock()
+	defer h.one.Unlock()
+	if h.shell == nil {
+		if h.shell, err = h.openShell(); err != nil {
+			h.shell = nil
+			return "", err
+		}
+	}
+	sh := h.shell
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		h.kill(sh)
+	})
+	text, err = h.through(sh, limit, wrapped(script, args))
+	if !stop() {
+		<-stopped
+		err = context.Cause(ctx)
+	}
+	var exit *exitError
+	if err != nil && !errors.As(err, &exit) {
+		if errors.As(err, new(lateError)) {
+			h.kill(sh)
+		}
+		_ = sh.session.Close()
+		h.shell = nil
+	}
+	return text, err
+}
+
+// stream runs a script in a session of its own, with an input, and with the output as it comes. The end of ctx ends the
+// session. Other users of the host see the script and the arguments.
+func (h *host) stream(ctx context.Context, script string, in io.Reader, out io.Writer, args ...string) error {
 	s, err := h.conn.NewSession()
 	if err != nil {
 		return h.lost(err)
 	}
 	defer s.Close()
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	var said sshclient.Said
 	s.Stdin, s.Stdout, s.Stderr = in, out, &said
 	return h.explain(s.Run(command(script, args)), &said)
+}
+
+// streamed is stream with the whole output.
+func (h *host) streamed(ctx context.Context, script string, in io.Reader, args ...string) (string, error) {
+	var out bytes.Buffer
+	err := h.stream(ctx, script, in, &bounded{w: &out, left: maxOutput}, args...)
+	return strings.TrimRight(out.String(), "\n"), err
 }
 
 func (h *host) explain(err error, said *sshclient.Said) error {
@@ -181,8 +226,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 const lockScript = `umask 077
 mkdir -p "$1"
 exec 9>>"$1/lock"
-flock -n 9 || { cat "$1/owner"; exit 75; }
+flock -n 9 || { echo; cat "$1/owner"; exit 75; }
 printf '%s\n' "$2" >"$1/owner"
+echo
 echo locked
 while [ -n "$(timeout "$3" head -n 1)" ]; do :; done
 `
@@ -198,31 +244,22 @@ func (h *host) lock(folder, owner string) (release func(), err error) {
 		return nil, err
 	}
 	var said sshclient.Said
-	out := &firstLine{line: make(chan string, 1)}
+	out := &lines{await: "locked", seen: make(chan struct{})}
 	s.Stdout, s.Stderr = out, &said
 	if err := s.Start(command(lockScript, []string{folder, owner, fmt.Sprint(int(silence.Seconds()))})); err != nil {
 		return nil, h.lost(err)
 	}
 	ended := make(chan error, 1)
 	h.running.Go(func() { ended <- s.Wait() })
-	first := ""
 	select {
-	case first = <-out.line:
+	case <-out.seen:
 	case err := <-ended:
 		_ = s.Close()
-		select {
-		case first = <-out.line:
-		default:
-		}
 		var exit *ssh.ExitError
 		if errors.As(err, &exit) && exit.ExitStatus() == 75 {
-			return nil, busy(h.name, first)
+			return nil, busy(h.name, out.last)
 		}
-		return nil, errors.Join(h.explain(err, &said), s.Close())
-	}
-	if first != "locked" {
-		_ = s.Close()
-		return nil, busy(h.name, first)
+		return nil, h.explain(err, &said)
 	}
 	done := make(chan struct{})
 	h.running.Go(func() {
@@ -255,21 +292,43 @@ func busy(host, owner string) error {
 		"deploy that has died ends by itself within %v", host, strings.TrimSpace(owner), silence)
 }
 
-// firstLine takes the first line of an output.
-type firstLine struct {
-	line chan string
+// lines waits for a line of an output. The start files of the user may have printed others before.
+type lines struct {
+	await string
+	seen  chan struct{} // closed after the line
+	last  string        // the last line, for the time after the output
+
 	buf  []byte
-	said bool
+	done bool
 }
 
-func (f *firstLine) Write(p []byte) (int, error) {
-	if f.said {
-		return len(p), nil
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p...)
+	for {
+		line, rest, found := bytes.Cut(l.buf, []byte("\n"))
+		if !found {
+			break
+		}
+		l.buf, l.last = rest, sshclient.Printable(string(line[:min(len(line), 1000)]))
+		if l.last == l.await && !l.done {
+			l.done = true
+			close(l.seen)
+		}
 	}
-	f.buf = append(f.buf, p...)
-	if i := bytes.IndexByte(f.buf, '\n'); i >= 0 || len(f.buf) > 1000 {
-		f.said = true
-		f.line <- sshclient.Printable(string(f.buf[:max(i, 0)]))
+	if len(l.buf) > 1000 {
+		l.buf = l.buf[:0]
 	}
 	return len(p), nil
+}
+
+// only makes the commands of this connection wait for those of an earlier connection, see guard.
+func (h *host) only(work string) error {
+	h.one.Lock()
+	defer h.one.Unlock()
+	h.work = work
+	if h.shell == nil {
+		return nil // the next command opens the shell
+	}
+	return h.guard(h.shell)
 }

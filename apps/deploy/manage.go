@@ -35,7 +35,7 @@ func (s *site) removeAll(data bool) error {
 			return err
 		}
 		s.say("removes release %d", r.Number)
-		if err := errors.Join(run.stop(&r), run.remove(&r)); err != nil {
+		if err := run.remove(&r); err != nil {
 			return err
 		}
 		s.state.drop(r.Number)
@@ -56,9 +56,9 @@ func (s *site) removeAll(data bool) error {
 			return err
 		}
 	}
-	// The lock is open, and goes with the folder.
-	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/layers" "$1/releases" "$1/state.json" "$1/owner" "$1/lock"
-rmdir "$1" 2>/dev/null || :`, nil, s.folder)
+	// The locks are open, and go with the folder.
+	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/layers" "$1/releases" "$1/state.json" "$1/owner" "$1/lock" "$1/work"
+rmdir "$1" 2>/dev/null || :`, s.folder)
 	return err
 }
 
@@ -96,8 +96,7 @@ func logsOf(ctx context.Context, t Target, o *Options, lines int, follow bool, o
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = s.conn.Close() })()
-	err = run.logs(r, lines, follow, out)
+	err = run.logs(ctx, r, lines, follow, out)
 	if follow && ctx.Err() != nil {
 		return nil // the user has ended the command
 	}

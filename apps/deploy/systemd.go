@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -32,7 +33,10 @@ func (d *systemd) check() error {
 	if len(d.o.Podman) > 0 {
 		return fmt.Errorf("--podman-option: is for --with %s", Podman)
 	}
-	return nil
+	_, err := d.run(`command -v setpriv >/dev/null && exit 0
+echo "the host has no setpriv: install util-linux" >&2
+exit 1`)
+	return err
 }
 
 // installScript unpacks the layers that are not there, and makes the root folder of them.
@@ -61,12 +65,12 @@ for f in resolv.conf hosts; do [ -e "$root/etc/$f" ] || : >"$root/etc/$f"; done
 chmod 755 "$root"`
 
 // install implements runner.
-func (d *systemd) install(r *release, secrets []Secret) error {
+func (d *systemd) install(ctx context.Context, r *release, secrets []Secret) error {
 	args := []string{d.blobs(), d.folder + "/layers", d.at(r) + "/root"}
 	for _, l := range r.Layers {
 		args = append(args, hexOf(l))
 	}
-	if _, err := d.run(installScript, nil, args...); err != nil {
+	if _, err := d.runFor(ctx, unpackTime, installScript, args...); err != nil {
 		return err
 	}
 	if len(secrets) > 0 {
@@ -81,7 +85,7 @@ func (d *systemd) install(r *release, secrets []Secret) error {
 	if err := d.putUnit(d.unit(r), d.text(r, d.o.Image.Environment)); err != nil {
 		return err
 	}
-	_, err := d.run(`systemctl daemon-reload`, nil)
+	_, err := d.run(`systemctl daemon-reload`)
 	return err
 }
 
@@ -194,46 +198,62 @@ WantedBy=multi-user.target
 // start implements runner.
 func (d *systemd) start(r *release) error {
 	_, err := d.run(`systemctl reset-failed "$1" 2>/dev/null || :
-systemctl start "$1"`, nil, d.unit(r))
+systemctl start "$1"`, d.unit(r))
 	return err
 }
 
 // status implements runner.
-func (d *systemd) status(r *release) (status, error) {
-	text, err := d.run(`systemctl show --property=ActiveState,SubState,NRestarts,ExecMainStatus "$1"`, nil, d.unit(r))
+func (d *systemd) status(of ...*release) ([]status, error) {
+	var units []string
+	for _, r := range of {
+		units = append(units, d.unit(r))
+	}
+	text, err := d.run(`systemctl show --property=ActiveState,SubState,NRestarts,ExecMainStatus "$@"`, units...)
 	if err != nil {
-		return status{}, err
+		return nil, err
 	}
-	of := map[string]string{}
-	for line := range strings.SplitSeq(text, "\n") {
-		k, v, _ := strings.Cut(line, "=")
-		of[k] = v
+	blocks := strings.Split(text, "\n\n")
+	if len(blocks) != len(units) {
+		return nil, fmt.Errorf("%s: systemctl show prints %q", d.name, text)
 	}
-	restarting := of["SubState"] == "auto-restart"
-	return status{running: of["ActiveState"] == "active" || of["ActiveState"] == "deactivating" ||
-		of["ActiveState"] == "activating" && !restarting,
-		restarts: restarting || of["NRestarts"] != "" && of["NRestarts"] != "0",
-		text:     of["ActiveState"] + ", exit status " + of["ExecMainStatus"]}, nil
+	var all []status
+	for _, block := range blocks {
+		has := map[string]string{}
+		for line := range strings.SplitSeq(block, "\n") {
+			k, v, _ := strings.Cut(line, "=")
+			has[k] = v
+		}
+		restarting := has["SubState"] == "auto-restart"
+		all = append(all, status{running: has["ActiveState"] == "active" || has["ActiveState"] == "deactivating" ||
+			has["ActiveState"] == "activating" && !restarting,
+			restarts: restarting || has["NRestarts"] != "" && has["NRestarts"] != "0",
+			text:     has["ActiveState"] + ", exit status " + has["ExecMainStatus"]})
+	}
+	return all, nil
 }
 
 // healthy implements runner.
 func (d *systemd) healthy(r *release) error {
-	_, err := d.run(`exec chroot "$1" /usr/local/bin/millrace health --addr "$2"`, nil, d.at(r)+"/root", r.Health)
+	// The program of the image gets the service's user, and cannot get more rights.
+	_, err := d.run(`pid=$(systemctl show --property=MainPID --value "$3")
+[ "$pid" -gt 1 ] || { echo "the service has no process" >&2; exit 1; }
+exec setpriv --no-new-privs chroot --groups= --userspec="$(stat -c +%u:+%g "/proc/$pid")" "$1" \
+	/usr/local/bin/millrace health --addr "$2"`, d.at(r)+"/root", r.Health, d.unit(r))
 	return err
 }
 
 // stop implements runner.
 func (d *systemd) stop(r *release) error {
-	_, err := d.run(`if [ -e "/etc/systemd/system/$1" ]; then systemctl stop "$1"; fi`, nil, d.unit(r))
+	_, err := d.run(`if [ -e "/etc/systemd/system/$1" ]; then systemctl stop "$1"; fi`, d.unit(r))
 	return err
 }
 
 // remove implements runner.
 func (d *systemd) remove(r *release) error {
-	if err := d.dropUnits(d.unit(r)); err != nil {
+	if err := errors.Join(d.stop(r), d.dropUnits(d.unit(r))); err != nil {
 		return err
 	}
-	_, err := d.run(`rm -rf "$1"`, nil, d.at(r))
+	_, err := d.run(`rm -rf "$1"`, d.at(r))
 	return err
 }
 
@@ -241,20 +261,20 @@ func (d *systemd) remove(r *release) error {
 func (d *systemd) boot(r, before *release) error {
 	var errs []error
 	if before != nil {
-		_, err := d.run(`systemctl --quiet disable "$1"`, nil, d.unit(before))
+		_, err := d.run(`systemctl --quiet disable "$1"`, d.unit(before))
 		errs = append(errs, err)
 	}
-	_, err := d.run(`systemctl --quiet enable "$1"`, nil, d.unit(r))
+	_, err := d.run(`systemctl --quiet enable "$1"`, d.unit(r))
 	return errors.Join(append(errs, err)...)
 }
 
 // logs implements runner.
-func (d *systemd) logs(r *release, lines int, follow bool, out io.Writer) error {
+func (d *systemd) logs(ctx context.Context, r *release, lines int, follow bool, out io.Writer) error {
 	args := []string{"--unit", d.unit(r), "--lines", strconv.Itoa(lines), "--output", "cat", "--no-pager", "--quiet"}
 	if follow {
 		args = append(args, "--follow")
 	}
-	return d.stream(`exec journalctl "$@" </dev/null`, nil, out, args...)
+	return d.stream(ctx, `exec journalctl "$@" </dev/null`, nil, out, args...)
 }
 
 // removeState removes the application's own data.
@@ -263,7 +283,7 @@ func (d *systemd) removeState() error {
 		return nil
 	}
 	name := "millrace-" + d.o.Name
-	_, err := d.run(`for p in lib cache log; do rm -rf "/var/$p/private/$1" "/var/$p/$1"; done`, nil, name)
+	_, err := d.run(`for p in lib cache log; do rm -rf "/var/$p/private/$1" "/var/$p/$1"; done`, name)
 	return err
 }
 
