@@ -250,7 +250,7 @@ const TEXT = 1 << 20; // bytes of a result that is shown as a whole
 const BEGIN = 1 << 16; // bytes of a longer text that are shown
 const PICTURE = 64 << 20; // bytes of a picture that is shown
 
-type Kind = 'json' | 'tensors' | 'text' | 'picture' | 'file';
+type Kind = 'json' | 'tensors' | 'text' | 'picture' | 'video' | 'file';
 
 function kindOf(f: TaskFile): Kind {
   const type = (f.type ?? '').replace(/;.*/, '').trim().toLowerCase();
@@ -258,6 +258,7 @@ function kindOf(f: TaskFile): Kind {
   if (/[/+]json$/.test(type)) return f.size <= TEXT ? 'json' : 'text';
   if (type.startsWith('text/')) return 'text';
   if (/^image\/(png|jpeg|webp|gif|avif|bmp|svg\+xml)$/.test(type) && f.size <= PICTURE) return 'picture';
+  if (/^video\/(mp4|webm)$/.test(type)) return 'video';
   return 'file';
 }
 
@@ -298,6 +299,9 @@ function Result({id, of: f, model}: {id: string; of: TaskFile; model: string}) {
         </p>
       )}
       {kind === 'picture' && <img class="picture" src={address} alt={`Result of the task: ${f.name ?? 'a picture'}`} />}
+      {kind === 'video' && (
+        <video class="picture" src={address} controls preload="metadata" aria-label="Result of the task" />
+      )}
       {kind === 'tensors' && <p class="soft">The tensors are binary: this is the JSON in front of them.</p>}
       {kind === 'text' && !whole && <p class="soft">The first {bytes(BEGIN)}:</p>}
       {text && (

@@ -3,7 +3,7 @@
 import type {Task, TaskOptions} from '@millrace/client';
 import {useEffect, useId, useRef, useState} from 'preact/hooks';
 import type {Texts} from './change';
-import {Text, type Fields} from './fields';
+import {Check, Text, type Fields} from './fields';
 import {usePolled} from './hooks';
 import {bytes} from './parts';
 import {server} from './server';
@@ -14,8 +14,10 @@ const time = (local?: string) => (local ? new Date(local).toISOString() : undefi
 
 const whole = (text?: string) => (text ? Number(text) : undefined);
 
-/** The options that the user has set. */
-function optionsOf(texts: Texts): TaskOptions {
+const isVideo = (f: File) => f.type.startsWith('video/');
+
+/** The options that the user has set for a file. */
+function optionsOf(texts: Texts, f: File): TaskOptions {
   return JSON.parse(
     JSON.stringify({
       version: texts['version'] || undefined,
@@ -23,6 +25,7 @@ function optionsOf(texts: Texts): TaskOptions {
       attempts: whole(texts['attempts']),
       not_before: time(texts['not_before']),
       expires: time(texts['expires']),
+      annotate: texts['annotate'] && isVideo(f) ? 'mp4' : undefined,
     }),
   );
 }
@@ -93,7 +96,7 @@ export function Submit({
       aria-label="Submit a task"
       onSubmit={e => {
         e.preventDefault();
-        for (const f of files) upload(model, f, {name: f.name, ...optionsOf(texts)});
+        for (const f of files) upload(model, f, {name: f.name, ...optionsOf(texts, f)});
         done();
       }}
     >
@@ -113,7 +116,7 @@ export function Submit({
           />
         </label>
         <p class="soft">
-          Each file becomes a task: a picture, a request in JSON, or what the model takes, such as a zip.
+          Each file becomes a task: a picture, a video, a request in JSON, or what the model takes, such as a zip.
         </p>
         {files.length > 0 && (
           <ul class="files" aria-label="Files">
@@ -130,6 +133,13 @@ export function Submit({
           </ul>
         )}
       </div>
+      {files.some(isVideo) && (
+        <Check
+          of={fields}
+          name="annotate"
+          label="Results of videos as an MP4 with the results drawn, not as JSON lines"
+        />
+      )}
       <details>
         <summary>Options</summary>
         <div class="fields">

@@ -147,6 +147,27 @@ export const tasks = {
     await c.close();
   },
 
+  // A video with the results drawn over the frames, which plays in the page.
+  async 'tasks/video'(browser) {
+    const c = await open(browser);
+    const drawn = form(c).getByLabel('Results of videos as an MP4 with the results drawn, not as JSON lines');
+    await drop(c, file('request.json', REQUEST));
+    assert.equal(await drawn.count(), 0, 'the choice is there without a video');
+    await form(c).getByRole('button', {name: 'Leave out request.json'}).click();
+    await drop(c, given.short);
+    await form(c).locator('#submit-model').selectOption('spotter');
+    await drawn.check();
+    await form(c).getByRole('button', {name: 'Submit'}).click();
+    await state(c, 'finished');
+    const video = c.page.locator('#result video');
+    await until('the length of the video', () => video.evaluate(v => v.readyState > 0));
+    assert.deepEqual(await video.evaluate(v => [v.error, v.videoWidth > 0, Math.round(v.duration)]), [null, true, 2]);
+    await video.evaluate(v => v.play());
+    await until('the end of the video', () => video.evaluate(v => v.ended));
+    await check(c, 'task-video');
+    await c.close();
+  },
+
   // Results of other kinds: the begin of a long text, the JSON of binary tensors, and a file.
   async 'tasks/results'(browser) {
     for (const [data, type, name, shown] of [
