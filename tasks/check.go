@@ -85,12 +85,11 @@ func (k *check) tasks(ctx context.Context) error {
 			if t.State.Ended() {
 				again = "the task cannot be queued again: submit the task again if needed"
 			}
-			if err := k.file(ctx, t, inputKey(t.ID), t.Input.Info, again); err != nil {
+			if err := k.file(ctx, t, false, again); err != nil {
 				return err
 			}
 			if t.State == Finished && t.Result != nil {
-				if err := k.file(ctx, t, resultKey(t.ID, t.Attempt), t.Result.Info,
-					"delete the task, and submit the task again"); err != nil {
+				if err := k.file(ctx, t, true, "delete the task, and submit the task again"); err != nil {
 					return err
 				}
 			}
@@ -101,9 +100,13 @@ func (k *check) tasks(ctx context.Context) error {
 	}
 }
 
-// file compares one file with its record.
-func (k *check) file(ctx context.Context, t Task, key string, info blob.Info, next string) error {
-	r, err := k.d.files.Open(ctx, key)
+// file compares the input or the result of a task with the record.
+func (k *check) file(ctx context.Context, t Task, result bool, next string) error {
+	key, info := inputKey(t.ID), t.Input.Info
+	if result {
+		key, info = resultKey(t.ID, t.Attempt), t.Result.Info
+	}
+	r, err := k.d.openStored(ctx, &t, result)
 	if coded.CodeOf(err) == coded.NotFound {
 		k.add(t, key, "the file is missing", next)
 		return nil
@@ -135,10 +138,28 @@ func (k *check) folders(ctx context.Context) error {
 			continue
 		}
 		next := "the next start of the server removes the files"
-		if _, err := k.d.readRecordFile(ctx, &f); err == nil && k.d.broker == nil {
+		if _, _, err := k.d.readRecordFile(ctx, &f); err == nil && k.d.broker == nil {
 			next = "the next start of the server restores the finished task"
 		}
 		k.add(Task{ID: id}, f.Key, "the files have no record", next)
+	}
+	if files, ok := k.d.files.(*blob.Files); ok && k.d.broker == nil {
+		return k.finished(ctx, files)
+	}
+	return nil
+}
+
+// finished lists the finished tasks in files of many tasks, whose records are missing.
+func (k *check) finished(ctx context.Context, files *blob.Files) error {
+	for _, digits := range finishedFolders() {
+		found, _, err := readFinished(ctx, files, finishedKey(digits))
+		if err != nil {
+			return err
+		}
+		for id := range found {
+			k.add(Task{ID: id}, finishedKey(digits), "the task has no record",
+				"the next start of the server restores the finished task")
+		}
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // sound folder; no file is changed. A folder in use, of a later version, or of no server is refused.
 func TestCheckData(t *testing.T) {
 	dir := t.TempDir()
-	d := openData(t, dir)
+	d := openWith(t, dir, Options{blobs: true})
 	r := &rig{Store: d.Store, t: t}
 	done := r.submit(Task{Model: "m"}, "first")
 	if err := finish(t, claim(t, d.Store)); err != nil {

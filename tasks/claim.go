@@ -1,12 +1,14 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/backoff"
@@ -20,12 +22,16 @@ type StoreClaim struct {
 	store   *Store
 	id      string
 	attempt int
-	renews  bool // the claim renews itself
+	renews  bool        // the claim renews itself
+	logs    atomic.Bool // Log was called
 	ctx     context.Context
 	end     context.CancelCauseFunc
 
 	mu       sync.Mutex // held while a change is being written
 	task     Task
+	contents *contents // of the task; nil = not read
+	result   *storedWriter
+	finished []byte // the record of the finished task
 	revision uint64
 	ended    bool
 }
@@ -96,12 +102,20 @@ func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64)
 	now := s.now().wall
 	if !t.Expires.IsZero() && !now.Before(t.Expires) {
 		t.State, t.Ended = Expired, now
-		_, err := s.write(ctx, t, revision)
+		_, err := s.write(ctx, t, nil, revision)
+		return nil, err
+	}
+	has, err := s.contents(ctx, &t, revision)
+	if err != nil && !errors.Is(err, errStale) {
+		s.requeue(t.ID, revision)
 		return nil, err
 	}
 	t.State, t.Attempt, t.Consumer, t.Claimant = Running, t.Attempt+1, by.consumer, by.credentials
 	t.Started, t.Progress = now, Progress{}
-	next, err := s.write(ctx, t, revision)
+	next := uint64(0)
+	if err == nil {
+		next, err = s.write(ctx, t, &has, revision)
+	}
 	if errors.Is(err, errStale) {
 		_, _, err := s.refresh(ctx, t.ID)
 		if coded.CodeOf(err) == coded.NotFound {
@@ -113,7 +127,9 @@ func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64)
 		s.requeue(t.ID, revision)
 		return nil, err
 	}
-	return s.newClaim(ctx, t, next), nil
+	c := s.newClaim(ctx, t, next)
+	c.contents = &has
+	return c, nil
 }
 
 // newClaim returns the claim of a revision of a running task.
@@ -155,7 +171,7 @@ func (c *StoreClaim) Input() (blob.Reader, error) {
 	if from, ok := c.store.blobs.(blob.Fetcher); ok && c.renews {
 		return c.fetchInput(from)
 	}
-	r, err := c.store.blobs.Open(c.ctx, inputKey(c.id))
+	r, err := c.openInput()
 	if err != nil || !c.renews {
 		return r, err
 	}
@@ -163,6 +179,17 @@ func (c *StoreClaim) Input() (blob.Reader, error) {
 		return nil, errors.Join(fmt.Errorf("%w: task %s: %w", ErrDamaged, c.id, err), r.Close())
 	}
 	return r, nil
+}
+
+// openInput opens the stored input.
+func (c *StoreClaim) openInput() (blob.Reader, error) {
+	c.mu.Lock()
+	t, has := c.task, c.contents
+	c.mu.Unlock()
+	if t.inputSmall && has != nil {
+		return memory{bytes.NewReader(has.InputData)}, nil
+	}
+	return c.store.openStored(c.ctx, &t, false)
 }
 
 // fetchInput opens a copy of the input on this machine.
@@ -192,11 +219,14 @@ func (c *StoreClaim) Create() (blob.Writer, error) {
 	if err := checkRoom(c.store.blobs, resultReserve); err != nil {
 		return nil, err
 	}
-	w, err := c.store.blobs.Create(c.ctx, resultKey(c.id, c.attempt))
+	stored, err := c.store.create(c.ctx, resultKey(c.id, c.attempt), false)
 	if err != nil {
 		return nil, err
 	}
-	w = &reserving{Writer: w, blobs: c.store.blobs, keep: resultReserve}
+	c.mu.Lock()
+	c.result = stored
+	c.mu.Unlock()
+	w := blob.Writer(&reserving{Writer: stored, blobs: c.store.blobs, keep: resultReserve})
 	if c.renews {
 		w = &patient{w, c}
 	}
@@ -275,7 +305,7 @@ func (c *StoreClaim) change(f func(*Task)) error {
 		t := c.task
 		t.Progress = c.store.latestProgress(&t)
 		f(&t)
-		next, err := c.store.write(ctx, t, c.revision)
+		next, err := c.write(ctx, &t)
 		if errors.Is(err, errStale) {
 			if err = c.reconcile(ctx, t.State); err != nil || c.ended {
 				return err
@@ -289,6 +319,28 @@ func (c *StoreClaim) change(f func(*Task)) error {
 		return err
 	}
 	return ErrClaimLost
+}
+
+// write writes the next revision with the result that Create has made, when the result is small. The caller holds mu.
+func (c *StoreClaim) write(ctx context.Context, t *Task) (uint64, error) {
+	if c.contents == nil {
+		has, err := c.store.contents(ctx, t, c.revision)
+		if err != nil {
+			return 0, err
+		}
+		c.contents = &has
+	}
+	if t.State == Finished && c.result != nil && c.result.data != nil && infoOf(c.result.data) == t.Result.Info {
+		c.contents.ResultData = c.result.data
+	}
+	t.resultSmall = c.contents.ResultData != nil
+	value := encode(*t, *c.contents)
+	next, err := c.store.update(ctx, *t, value, c.revision)
+	if err == nil && t.State == Finished {
+		c.finished = value
+		c.store.recent.put(c.id, *c.contents)
+	}
+	return next, err
 }
 
 // reconcile looks for the reason why a change was refused. When an earlier change of this claim has arrived although
@@ -330,10 +382,10 @@ func (c *StoreClaim) Renew() error { return c.change(func(*Task) {}) }
 func (c *StoreClaim) Finish(result File) error {
 	err := c.endClaim(func(t *Task) {
 		t.State, t.Ended, t.Result, t.Error = Finished, c.store.now().wall, &result, nil
-		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
+		t.LogBytes = c.logBytes()
 	})
 	if err == nil {
-		c.store.writeRecordFile(context.WithoutCancel(c.ctx), c.Task())
+		c.store.writeFinished(context.WithoutCancel(c.ctx), c.Task(), c.finished)
 	}
 	if errors.Is(err, ErrClaimLost) {
 		key := resultKey(c.id, c.attempt)
@@ -346,7 +398,7 @@ func (c *StoreClaim) Finish(result File) error {
 func (c *StoreClaim) Fail(f Failure, again bool) error {
 	return c.endClaim(func(t *Task) {
 		now := c.store.now().wall
-		t.Error, t.LogBytes = &f, c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
+		t.Error, t.LogBytes = &f, c.logBytes()
 		if again && t.Attempt < t.LastAttempt {
 			t.State, t.Queued, t.Progress = Queued, now, Progress{}
 			t.NotBefore = now.Add(retryDelay(t.Attempt + 1))
@@ -383,8 +435,16 @@ func (c *StoreClaim) Release() error {
 		t.State, t.Queued, t.Progress = Queued, c.store.now().wall, Progress{}
 		t.Consumer, t.Claimant, t.Started = "", "", time.Time{}
 		t.LastAttempt++
-		t.LogBytes = c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
+		t.LogBytes = c.logBytes()
 	})
+}
+
+// logBytes returns the size of the kept logs of the task. The caller holds mu.
+func (c *StoreClaim) logBytes() int64 {
+	if c.renews && c.attempt == 1 && !c.logs.Load() {
+		return 0
+	}
+	return c.store.logBytes(context.WithoutCancel(c.ctx), c.id)
 }
 
 // maxRetryDelay is the longest wait of retryDelay.

@@ -71,6 +71,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err != nil {
 		return err
 	}
+	o.small = !shared && o.S3 == nil && !o.blobs
 	absent, err := checkVersion(folder)
 	if err == nil && absent {
 		err = writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, formatVersion), true)
@@ -194,8 +195,8 @@ func (d *Data) sweep(ctx context.Context, folders []blob.Folder, o Options) erro
 	for _, f := range folders {
 		id := path.Base(f.Key)
 		t, err := d.Get(id)
-		if err == nil && o.NATS == nil && t.State == Finished && f.Size(recordName) == 0 {
-			d.writeRecordFile(ctx, t)
+		if err == nil && o.NATS == nil && t.State == Finished && !t.resultSmall && f.Size(recordName) == 0 {
+			d.rewriteFinished(ctx, id)
 		}
 		if err == nil || o.NATS != nil && time.Since(submitted(id)) < orphanAge || d.uploads.has(id) {
 			continue
@@ -208,5 +209,8 @@ func (d *Data) sweep(ctx context.Context, folders []blob.Folder, o Options) erro
 	if n > 0 {
 		o.Log.Info("files of interrupted submissions and deletions were removed", "tasks", n)
 	}
-	return nil
+	if d.Store.files == nil {
+		return nil
+	}
+	return d.matchFinished(ctx)
 }

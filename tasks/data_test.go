@@ -20,7 +20,12 @@ import (
 
 func openData(t *testing.T, dir string) *Data {
 	t.Helper()
-	d, err := OpenData(t.Context(), dir, true, Options{})
+	return openWith(t, dir, Options{})
+}
+
+func openWith(t *testing.T, dir string, o Options) *Data {
+	t.Helper()
+	d, err := OpenData(t.Context(), dir, true, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +86,7 @@ func TestDataFolder(t *testing.T) {
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	d := openData(t, dir)
-	kept, _, err := d.Submit(t.Context(), Submission{Task: Task{Model: "m"}, Data: text("x")})
+	kept, _, err := d.Submit(t.Context(), Submission{Task: Task{Model: "m"}, Data: text("x"), File: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +254,7 @@ func lostStream(t *testing.T, dir string) (*Data, string) {
 // keys, and the number of lost tasks is logged. A task that is deleted then stays deleted.
 func TestLostStream(t *testing.T) {
 	dir := t.TempDir()
-	d := openData(t, dir)
+	d := openWith(t, dir, Options{blobs: true})
 	r := &rig{Store: d.Store, t: t}
 	task := r.submit(Task{Model: "m", Owner: "eva", Key: "order 7"}, "hello")
 	if err := finish(t, claim(t, d.Store)); err != nil {
@@ -269,7 +274,7 @@ func TestLostStream(t *testing.T) {
 
 	d, log := lostStream(t, dir)
 	r.Store = d.Store
-	if got, err := d.Get(task.ID); err != nil || !bytes.Equal(encode(got), encode(want)) {
+	if got, err := d.Get(task.ID); err != nil || !bytes.Equal(encode(got, contents{}), encode(want, contents{})) {
 		t.Errorf("the finished task: %+v, %v, want %+v", got, err, want)
 	}
 	if got := r.result(task.ID); got != "hello!" {
@@ -309,7 +314,7 @@ func TestLostStream(t *testing.T) {
 // TestMissingRecords: the start writes files with records that are missing.
 func TestMissingRecords(t *testing.T) {
 	dir := t.TempDir()
-	d := openData(t, dir)
+	d := openWith(t, dir, Options{blobs: true})
 	r := &rig{Store: d.Store, t: t}
 	task := r.submit(Task{Model: "m"}, "x")
 	if err := finish(t, claim(t, d.Store)); err != nil {

@@ -102,7 +102,7 @@ func (s *Store) applyDeadline(ctx context.Context, t Task, revision uint64, now 
 	default:
 		t.State, t.Queued, t.Error, t.Progress = Queued, now, lostConsumer(t), Progress{}
 	}
-	if _, err := s.write(ctx, t, revision); err == errStale {
+	if _, err := s.write(ctx, t, nil, revision); err == errStale {
 		_, _, err = s.refresh(ctx, t.ID)
 		return err
 	} else if err != nil {

@@ -124,7 +124,7 @@ func (x *export) task(ctx context.Context, t *Task) error {
 		if err := x.header(t.ID+"/"+b.Name, b.Size); err != nil {
 			return err
 		}
-		if err := x.blob(ctx, folder(t.ID)+"/"+b.Name, b); err != nil {
+		if err := x.blob(ctx, t, b); err != nil {
 			return fmt.Errorf("the file %s of the task %s cannot be exported: %w: delete the task, and export again",
 				b.Name, t.ID, err)
 		}
@@ -138,12 +138,12 @@ func (x *export) task(ctx context.Context, t *Task) error {
 }
 
 // blob writes the bytes of a blob.
-func (x *export) blob(ctx context.Context, key string, b archivedBlob) error {
+func (x *export) blob(ctx context.Context, t *Task, b archivedBlob) error {
 	if b.contents != nil {
 		_, err := x.to.Write(b.contents)
 		return err
 	}
-	r, err := x.d.files.Open(ctx, key)
+	r, err := x.d.openStored(ctx, t, b.Name != inputName)
 	if err != nil {
 		return err
 	}

@@ -315,11 +315,11 @@ func (m *imports) task(ctx context.Context, a *archivedTask) error {
 			return damaged("%q has the SHA-256 %s, not %s", name, got.SHA256, b.SHA256)
 		}
 	}
-	if err := m.d.restoreTask(ctx, *t); err != nil {
+	if err := m.d.restoreTask(ctx, *t, contents{}); err != nil {
 		return err
 	}
 	if t.State == Finished {
-		m.d.writeRecordFile(ctx, *t)
+		m.d.writeFinished(ctx, *t, encode(*t, contents{}))
 	}
 	m.read.Tasks[t.State]++
 	return nil

@@ -46,7 +46,7 @@ func victim(dir string) error {
 		return err
 	}
 	ctx := context.Background()
-	s, err := Open(ctx, b, files, Options{Lease: 300 * time.Millisecond})
+	s, err := Open(ctx, b, files, Options{Lease: 300 * time.Millisecond, small: true})
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func victim(dir string) error {
 		go func() {
 			for n := 0; ; n++ {
 				t, _, err := s.Submit(ctx, Submission{Task: Task{Model: "m", Attempts: 100},
-					Data: text(fmt.Sprint(i, n))})
+					Data: text(fmt.Sprint(i, n)), File: n%8 == 0})
 				if err != nil {
 					say("failed", err.Error())
 					return

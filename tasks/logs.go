@@ -78,6 +78,7 @@ func (s *Store) logBytes(ctx context.Context, id string) (n int64) {
 
 // Log implements Claim.
 func (c *StoreClaim) Log() io.Writer {
+	c.logs.Store(true)
 	return &logWriter{store: c.store, id: c.id, newest: segment{attempt: c.attempt}}
 }
 
@@ -132,7 +133,7 @@ func (s *Store) appendLog(id string, p *segment, b []byte) (err error) {
 			p.number, p.size = p.number+1, 0
 		}
 		n := min(int64(len(b)), segmentSize-p.size)
-		if err = s.blobs.Append(ctx, p.key(id), b[:n]); err == nil && p.size == 0 {
+		if err = s.appendSegment(ctx, id, p.key(id), b[:n]); err == nil && p.size == 0 {
 			err = s.dropSegments(ctx, id, *p)
 		}
 		p.size, b = p.size+n, b[n:]
@@ -144,6 +145,21 @@ func (s *Store) appendLog(id string, p *segment, b []byte) (err error) {
 		e.logSignal = nil
 	}
 	return err
+}
+
+// appendSegment appends to a segment. The first line of a log makes the folder of a task whose input is in the record.
+func (s *Store) appendSegment(ctx context.Context, id, key string, b []byte) error {
+	err := s.blobs.Append(ctx, key, b)
+	if s.files == nil || coded.CodeOf(err) != coded.NotFound {
+		return err
+	}
+	if t, failed := s.Get(id); failed != nil || !t.inputSmall && t.Input.Size > 0 {
+		return err
+	}
+	if err := s.files.MakeFolder(key); err != nil {
+		return err
+	}
+	return s.blobs.Append(ctx, key, b)
 }
 
 // dropSegments deletes the segments that a new segment replaces.

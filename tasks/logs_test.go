@@ -50,7 +50,7 @@ func TestLogs(t *testing.T) {
 	}
 	const want = int64(len("input") + len("input!") + len("one\ntwo\n"))
 	now, _ = r.Get(task.ID)
-	if used := stored(t, r.dir) - int64(len(encode(now))); now.LogBytes != 8 || used != want ||
+	if used := stored(t, r.dir) - int64(len(encode(now, contents{}))); now.LogBytes != 8 || used != want ||
 		r.index.usage["eva"].Bytes != want+recordBytes {
 		t.Errorf("%d bytes of logs, %d stored, want 8 and %d; the owner has %d", now.LogBytes, stored(t, r.dir), want,
 			r.index.usage["eva"].Bytes)

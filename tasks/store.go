@@ -3,7 +3,6 @@ package tasks
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -31,6 +30,8 @@ type Options struct {
 	Log  *slog.Logger
 
 	clock func() moment // of the tests; nil = of the machine
+	small bool          // small contents are in the record, when the blobs are files
+	blobs bool          // of the tests: OpenData keeps all contents in blobs
 }
 
 func (o Options) filled() Options {
@@ -53,8 +54,11 @@ type Store struct {
 	opts  Options
 	kv    jetstream.KeyValue
 	blobs Blobs
+	files *blob.Files // the blobs, when small contents are in the record; nil = all contents are blobs
 
 	verified verified // results
+	finished finishedLog
+	recent   recentContents
 
 	logMu      sync.Mutex // held while a log grows
 	mu         sync.Mutex
@@ -81,6 +85,9 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 		return nil, err
 	}
 	s := &Store{opts: o, kv: boundedKV{kv}, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
+	if o.small {
+		s.files, _ = blobs.(*blob.Files)
+	}
 	watching, end := context.WithCancel(context.WithoutCancel(ctx))
 	w, err := kv.WatchAll(watching)
 	if err != nil {
@@ -180,11 +187,12 @@ func (s *Store) applyEntry(e jetstream.KeyValueEntry) {
 	}
 	var t *Task
 	if e.Operation() == jetstream.KeyValuePut {
-		t = new(Task)
-		if err := json.Unmarshal(e.Value(), t); err != nil || t.ID != id {
+		of, _, err := decode(e.Value())
+		if err != nil || of.ID != id {
 			s.opts.Log.Error("the record of a task is damaged", "task", id, "error", err)
 			return
 		}
+		t = &of
 	}
 	s.apply(id, t, e.Revision())
 }
@@ -221,6 +229,7 @@ type Submission struct {
 	// Admit returns an error when the owner, who has this usage, may submit no further task. Admit must not block, nor
 	// call the Store; nil = any owner may.
 	Admit func(Usage) error
+	File  bool // the input is a file also when it is small: a program reads the input
 }
 
 // Submit stores a task and returns the task when task and input are durable. A second submission with the key of an
@@ -238,7 +247,7 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	if err := checkRoom(s.blobs, inputReserve); err != nil {
 		return Task{}, false, err
 	}
-	w, err := s.blobs.Create(ctx, inputKey(t.ID))
+	w, err := s.create(ctx, inputKey(t.ID), n.File)
 	if err != nil {
 		return Task{}, false, err
 	}
@@ -249,16 +258,19 @@ func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, e
 	if t.Input.Info, err = w.Commit(); err != nil {
 		return Task{}, false, errors.Join(err, s.deleteBlobs(context.WithoutCancel(ctx), folder(t.ID)))
 	}
+	c := contents{InputData: w.data}
+	t.inputSmall = w.data != nil
 	if t.Key != "" {
 		old, there, err := s.reserveKey(ctx, &t)
 		if there || err != nil {
 			return old, there, errors.Join(err, s.deleteBlobs(context.WithoutCancel(ctx), folder(t.ID)))
 		}
 	}
-	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t))
+	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t, c))
 	if err != nil {
 		return Task{}, false, s.createFailed(ctx, t.ID, err)
 	}
+	s.recent.put(t.ID, c)
 	s.apply(t.ID, &t, revision)
 	return t, false, nil
 }
@@ -486,7 +498,7 @@ func (s *Store) change(ctx context.Context, id string, f func(*Task) error) (Tas
 		if err := f(&t); err != nil {
 			return t, err
 		}
-		switch _, err := s.write(ctx, t, revision); {
+		switch _, err := s.write(ctx, t, nil, revision); {
 		case err == nil:
 			return t, nil
 		case !errors.Is(err, errStale):
@@ -498,9 +510,22 @@ func (s *Store) change(ctx context.Context, id string, f func(*Task) error) (Tas
 	}
 }
 
-// write replaces one revision of a task, and returns the new revision. Errors: errStale.
-func (s *Store) write(ctx context.Context, t Task, revision uint64) (uint64, error) {
-	next, err := s.kv.Update(ctx, taskPrefix+t.ID, encode(t), revision)
+// write replaces one revision of a task, and returns the new revision. The contents stay when c is nil. Errors:
+// errStale.
+func (s *Store) write(ctx context.Context, t Task, c *contents, revision uint64) (uint64, error) {
+	if c == nil {
+		now, err := s.contents(ctx, &t, revision)
+		if err != nil {
+			return 0, err
+		}
+		c = &now
+	}
+	return s.update(ctx, t, encode(t, *c), revision)
+}
+
+// update is write with the value of the record.
+func (s *Store) update(ctx context.Context, t Task, value []byte, revision uint64) (uint64, error) {
+	next, err := s.kv.Update(ctx, taskPrefix+t.ID, value, revision)
 	if revisionConflict(err) {
 		return 0, errStale
 	}
@@ -509,14 +534,6 @@ func (s *Store) write(ctx context.Context, t Task, revision uint64) (uint64, err
 	}
 	s.apply(t.ID, &t, next)
 	return next, nil
-}
-
-func encode(t Task) []byte {
-	b, err := json.Marshal(t)
-	if err != nil {
-		panic(err) // the fields are texts, numbers and times
-	}
-	return b
 }
 
 // Cancel cancels a task that has not ended. The claim of the consumer that runs the task ends. Errors: NotFound;
@@ -594,6 +611,9 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 	s.mu.Lock()
 	s.index.delete(t.ID, s.now())
 	s.mu.Unlock()
+	if t.resultSmall && s.files != nil {
+		s.logFinished(context.WithoutCancel(ctx), t.ID, []byte(deletedMark+t.ID), -1)
+	}
 	if t.Key != "" {
 		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key), jetstream.PurgeTTL(markerTTL)); err != nil {
 			return unavailable(ctx, err)
@@ -610,7 +630,7 @@ func revisionConflict(err error) bool {
 
 // Input opens the input of a task, Result the result of a finished one. Errors: NotFound.
 func (s *Store) Input(ctx context.Context, t Task) (blob.Reader, error) {
-	return s.blobs.Open(ctx, inputKey(t.ID))
+	return s.openStored(ctx, &t, false)
 }
 
 // Result opens the result of a finished task. The first call reads the file as a whole, and compares the SHA-256. The
@@ -621,7 +641,7 @@ func (s *Store) Result(ctx context.Context, t Task) (blob.Reader, error) {
 		return nil, coded.Errorf(coded.Conflict, "", "the task has no result: it is %s", t.State)
 	}
 	key := resultKey(t.ID, t.Attempt)
-	r, err := s.blobs.Open(ctx, key)
+	r, err := s.openStored(ctx, &t, true)
 	if err != nil {
 		return nil, err
 	}

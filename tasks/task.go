@@ -66,6 +66,8 @@ type Task struct {
 	Error    *Failure `json:"error,omitempty"` // of the newest failed attempt
 	Progress Progress `json:"progress,omitzero"`
 	LogBytes int64    `json:"log_bytes,omitempty"` // of the kept logs, at the end of the newest attempt
+
+	inputSmall, resultSmall bool // the bytes are in the record
 }
 
 // recordBytes is what the record of a task counts as, beside the files.

@@ -241,7 +241,7 @@ func (d *Data) finishUpload(ctx context.Context, u *upload) (t Task, err error) 
 
 // createRecord makes the record of a new task with its input; a task that exists is returned.
 func (s *Store) createRecord(ctx context.Context, t Task) (Task, error) {
-	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t))
+	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t, contents{}))
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		t, _, err := s.refresh(ctx, t.ID)
 		return t, err

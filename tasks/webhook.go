@@ -97,7 +97,7 @@ func (s *Store) attemptWebhook(ctx context.Context, t Task, revision uint64, pos
 	w.Attempts++
 	w.Next = s.now().wall.Add(webhookLease)
 	t.Webhook = &w
-	revision, err := s.write(ctx, t, revision)
+	revision, err := s.write(ctx, t, nil, revision)
 	if errors.Is(err, errStale) { // another process tells the webhook, or the task was changed
 		_, _, err = s.refresh(ctx, t.ID)
 	} else if err == nil {
@@ -126,7 +126,7 @@ func (s *Store) postWebhook(ctx context.Context, t Task, revision uint64, post P
 		after.Error, after.Next = err.Error(), now.Add(retryDelay(after.Attempts+1))
 	}
 	t.Webhook = &after
-	if _, err := s.write(context.WithoutCancel(ctx), t, revision); err != nil && !errors.Is(err, errStale) {
+	if _, err := s.write(context.WithoutCancel(ctx), t, nil, revision); err != nil && !errors.Is(err, errStale) {
 		s.opts.Log.Warn("the state of a webhook cannot be stored: posting again", "task", t.ID, "error", err)
 	}
 }

@@ -18,12 +18,12 @@ import (
 )
 
 // TestDataCheck: the data folder of a server that runs is refused, of a stopped server is sound, and with a damaged
-// result has a problem.
+// input has a problem.
 func TestDataCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	data, request := filepath.Join(dir, "data"), filepath.Join(dir, "request.json")
-	if err := os.WriteFile(request, []byte(workInput), 0o600); err != nil {
+	if err := os.WriteFile(request, []byte(largeInput), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, addr := readyServer(t, command(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "echo=identity",
@@ -45,20 +45,20 @@ func TestDataCheck(t *testing.T) {
 		"1 tasks, 2 files") {
 		t.Errorf("a sound folder: exit status %d: %s%s", code, out, stderr)
 	}
-	result := filepath.Join(data, "files", task.ID[30:], task.ID, "result-1")
-	b, err := os.ReadFile(result)
+	input := filepath.Join(data, "files", task.ID[30:], task.ID, "input")
+	b, err := os.ReadFile(input)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b[0] ^= 1
-	if err := os.WriteFile(result, b, 0o600); err != nil {
+	if err := os.WriteFile(input, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, stderr, code = millrace(t, "data", "check", data, "--json")
 	var report tasks.CheckReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 1 || len(report.Problems) != 1 ||
 		report.Problems[0].Task != task.ID || !strings.Contains(stderr, "has 1 problems") {
-		t.Errorf("a damaged result: exit status %d, %v: %s%s", code, err, out, stderr)
+		t.Errorf("a damaged input: exit status %d, %v: %s%s", code, err, out, stderr)
 	}
 	if out, _, code := millrace(t, "data", "check", data); code != 1 || !strings.Contains(out, "is damaged") {
 		t.Errorf("the table: exit status %d: %s", code, out)

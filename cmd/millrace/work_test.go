@@ -71,12 +71,20 @@ func (f *farm) command(name, slow string, args ...string) *exec.Cmd {
 		"echo=identity", "--model", "slow=delay,fixed=" + slow}, args...)...)
 }
 
+// largeInput is an input that is stored in a file.
+var largeInput = strings.Repeat(" ", 5000) + workInput
+
 const workInput = `{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[7,8]}]}`
 
 func (f *farm) submit(model string) client.Task {
 	f.t.Helper()
-	t, err := f.cl.SubmitTask(f.t.Context(), client.TaskRequest{Model: model, Body: strings.NewReader(workInput),
-		Size: int64(len(workInput))})
+	return f.submitInput(model, workInput)
+}
+
+func (f *farm) submitInput(model, input string) client.Task {
+	f.t.Helper()
+	t, err := f.cl.SubmitTask(f.t.Context(), client.TaskRequest{Model: model, Body: strings.NewReader(input),
+		Size: int64(len(input))})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -446,7 +454,7 @@ func TestWorkKeys(t *testing.T) {
 func TestWorkDamagedInput(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
-	task := f.submit("echo")
+	task := f.submitInput("echo", largeInput)
 	name := filepath.Join(f.data, "files", task.ID[30:], task.ID, "input")
 	text, err := os.ReadFile(name)
 	if err != nil {

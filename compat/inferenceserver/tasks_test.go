@@ -234,7 +234,11 @@ func TestStatuses(t *testing.T) {
 	if status, text := r.ended(uid, ""); status != 552 || !strings.Contains(text, "this input fails") {
 		t.Errorf("failed: %d %s", status, text)
 	}
-	uid = r.submit("human_readable_id=files", "", "zip_file", zipped(t, "a"))
+	var many []string // so that the result is a file
+	for i := range 200 {
+		many = append(many, fmt.Sprintf("%040d", i))
+	}
+	uid = r.submit("human_readable_id=files", "", "zip_file", zipped(t, many...))
 	r.ended(uid, "")
 	results, err := filepath.Glob(filepath.Join(r.data, "files", "*", uid, "result-*"))
 	if err != nil || len(results) != 1 {

@@ -61,6 +61,7 @@ func (a *Adapter) store(c *fiber.Ctx, by *ingest.Client, t tasks.Task,
 	t.Owner = ownerOf(by)
 	task, there, err = a.opts.Data.Submit(c.UserContext(), tasks.Submission{
 		Task: t, Data: func(w blob.Writer) error { return data(w) },
+		File:  kindOf(&t) == kindVideo && mediaType(t.Input.Type) != addressType,
 		Admit: func(u tasks.Usage) error { return admit(by, u) },
 	})
 	if err == nil && !there {

@@ -137,7 +137,8 @@ func TestTask(t *testing.T) {
 func TestDamagedResult(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, dir, nil)
-	task := r.wait(r.submit("model=echo", nil, jsonBody).ID, nil)
+	task := r.wait(r.submit("model=echo", nil, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT32","shape":[4000],`+
+		`"data":[1%s]}]}`, strings.Repeat(",1", 3999))).ID, nil)
 	files, err := filepath.Glob(filepath.Join(dir, "files", "*", task.ID, "result-1"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the files of the result: %v, %v", files, err)

@@ -121,7 +121,8 @@ var ErrDamaged = errors.New("a stored file is damaged")
 // Check reads r to its end and returns an error if size or digest differ from the info.
 func (i Info) Check(r io.Reader) error {
 	h := sha256.New()
-	n, err := io.Copy(h, r)
+	buf := make([]byte, max(1, min(i.Size+1, 64<<10))) // without more than the blob needs
+	n, err := io.CopyBuffer(h, struct{ io.Reader }{r}, buf)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ const (
 	taskClients = 64
 	taskRequest = `{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[7,8]}]}`
 	// syncsPerTask is the number of fsyncs of a small task with sync "always", as `strace -f -e fsync` shows with one
-	// client: three of the records, and for input and result one of the file and three of folders together.
-	syncsPerTask = 8
+	// client: one for each change of the record.
+	syncsPerTask = 3
 )
 
 // durableTasks measures small tasks, from the submission to the fetched result, and the time from the submission to

@@ -1,0 +1,274 @@
+package tasks
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/stream/coded"
+)
+
+// input returns the stored input of a task.
+func (r *rig) input(id string) string {
+	r.t.Helper()
+	t, err := r.Get(id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	in, err := r.Input(r.t.Context(), t)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	b, err := io.ReadAll(in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// hasFolder reports whether a task has a folder of files.
+func hasFolder(t *testing.T, dir, id string) bool {
+	t.Helper()
+	_, err := os.Stat(filepath.Join(dir, "files", filepath.FromSlash(folder(id))))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestSmall: an input and a result of up to 4 KiB are in the record, larger ones are files, and both stay over changes
+// of the task and restarts.
+func TestSmall(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	large := strings.Repeat("x", maxSmall+1)
+	inputs := map[string]string{}
+	for _, text := range []string{"", "hello", large[:maxSmall-1], large[:maxSmall], large} {
+		task := r.submit(Task{Model: "m"}, text)
+		if _, err := r.Cancel(t.Context(), task.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Retry(t.Context(), task.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+		inputs[task.ID] = text
+	}
+	check := func(finished bool) {
+		t.Helper()
+		for id, text := range inputs {
+			if got := r.input(id); got != text {
+				t.Errorf("the input of %d bytes has %d", len(text), len(got))
+			}
+			if finished && r.result(id) != text+"!" {
+				t.Errorf("the result of an input of %d bytes has %d", len(text), len(r.result(id)))
+			}
+			if want := len(text) > maxSmall || finished && len(text)+1 > maxSmall; hasFolder(t, dir, id) != want {
+				t.Errorf("an input of %d bytes has files: %v", len(text), !want)
+			}
+		}
+	}
+	reopen := func() {
+		t.Helper()
+		d.Close()
+		d = openData(t, dir)
+		r.Store = d.Store
+	}
+	check(false)
+	reopen()
+	check(false)
+	for range inputs {
+		if err := finish(t, claim(t, d.Store)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(true)
+	d.recent = recentContents{}
+	check(true)
+	reopen()
+	check(true)
+	d.Close()
+	if report, err := CheckData(t.Context(), dir, Options{}); err != nil || len(report.Problems) > 0 ||
+		report.Files != 2*len(inputs) {
+		t.Errorf("the check: %+v, %v", report, err)
+	}
+	d, _ = lostStream(t, dir)
+	r.Store = d.Store
+	check(true)
+}
+
+// TestSmallRemote: a consumer whose requests each resume the claim gets the input, and its small result is stored.
+func TestSmallRemote(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	task := r.submit(Task{Model: "m"}, "hello")
+	now, err := d.ClaimRemote(t.Context(), "far", "key", func(string) bool { return true })
+	if err != nil || now.ID != task.ID {
+		t.Fatalf("%+v, %v", now, err)
+	}
+	d.recent = recentContents{} // as after a restart
+	c, err := d.ResumeClaim(t.Context(), task.ID, 1, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Renew(); err != nil {
+		t.Fatal(err)
+	}
+	if err := finish(t, c); err != nil {
+		t.Fatal(err)
+	}
+	if r.input(task.ID) != "hello" || r.result(task.ID) != "hello!" || hasFolder(t, dir, task.ID) {
+		t.Errorf("input %q, result %q, files %v", r.input(task.ID), r.result(task.ID), hasFolder(t, dir, task.ID))
+	}
+}
+
+// TestSmallLog: the log of a task whose input is in the record makes the folder of the task, and the log of a deleted
+// task makes none.
+func TestSmallLog(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	task := r.submit(Task{Model: "m"}, "hello")
+	c := claim(t, d.Store)
+	log := c.Log()
+	_, _ = io.WriteString(log, "a line\n")
+	if err := finish(t, c); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.logs(task.ID); got != "a line\n" {
+		t.Errorf("the log: %q", got)
+	}
+	if now, _ := r.Get(task.ID); now.LogBytes != 7 {
+		t.Errorf("%d bytes of logs", now.LogBytes)
+	}
+	if err := d.Delete(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(log, "late\n")
+	if hasFolder(t, dir, task.ID) {
+		t.Error("the log of a deleted task has made files")
+	}
+}
+
+// TestRecentContents: the memory of contents has a bound, and keeps the newest.
+func TestRecentContents(t *testing.T) {
+	var r recentContents
+	data := make([]byte, 1000)
+	for range 2 * maxRecent / len(data) {
+		r.put(newID(time.Now()), contents{InputData: data})
+	}
+	last := Task{ID: newID(time.Now()), inputSmall: true}
+	r.put(last.ID, contents{InputData: data})
+	r.put(last.ID, contents{InputData: data, ResultData: data})
+	if _, ok := r.get(&last); !ok || r.bytes > maxRecent || len(r.ids) != len(r.known) ||
+		len(r.ids) < maxRecent/2/len(data) {
+		t.Errorf("the newest: %v; %d bytes of %d tasks, %d ids", ok, r.bytes, len(r.known), len(r.ids))
+	}
+	r.put("other", contents{InputData: data})
+	if _, ok := r.get(&Task{ID: "other", inputSmall: true, resultSmall: true}); ok {
+		t.Error("contents without the result")
+	}
+}
+
+// finishedText returns the file with the record of a finished task.
+func finishedText(t *testing.T, dir, id string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "files", filepath.FromSlash(finishedKey(id))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestFinishedLog: after the loss of the records, small results are restored from the lines of finished tasks, but
+// deleted tasks and damaged lines are not. The start writes missing lines, and marks tasks whose deletion was
+// interrupted.
+func TestFinishedLog(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	ended := func(key string) Task {
+		t.Helper()
+		task := r.submit(Task{Model: "m", Owner: "eva", Key: key}, "input of "+key)
+		if err := finish(t, claim(t, d.Store)); err != nil {
+			t.Fatal(err)
+		}
+		return task
+	}
+	kept, deleted, damaged, cut, missing, half := ended("kept"), ended("deleted"), ended("damaged"), ended("cut"),
+		ended("missing"), ended("half")
+	if err := d.Delete(t.Context(), deleted.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.kv.Purge(t.Context(), taskPrefix+half.ID); err != nil { // and the process ends
+		t.Fatal(err)
+	}
+	d.Close()
+	change := func(id string, f func(text string) string) {
+		t.Helper()
+		name := filepath.Join(dir, "files", filepath.FromSlash(finishedKey(id)))
+		if err := os.WriteFile(name, []byte(f(finishedText(t, dir, id))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(missing.ID, func(string) string { return "\n{\"id\":\"" })
+	openData(t, dir).Close()
+	if !strings.Contains(finishedText(t, dir, half.ID), "\n"+deletedMark+half.ID) {
+		t.Errorf("the interrupted deletion: %s", finishedText(t, dir, half.ID))
+	}
+	change(damaged.ID, func(text string) string {
+		return strings.Replace(text, `"result_data":"`, `"result_data":"AAAA`, 1)
+	})
+	change(cut.ID, func(text string) string { return text[:len(text)-5] })
+	before, _ := os.ReadFile(filepath.Join(dir, "files", filepath.FromSlash(finishedKey(kept.ID))))
+
+	d, log := lostStream(t, dir)
+	r.Store = d.Store
+	for _, task := range []Task{kept, missing} {
+		if got := r.result(task.ID); got != "input of "+task.Key+"!" || r.input(task.ID) != "input of "+task.Key {
+			t.Errorf("%s: %q", task.Key, got)
+		}
+	}
+	for _, task := range []Task{deleted, damaged, cut, half} {
+		if _, err := d.Get(task.ID); coded.CodeOf(err) != coded.NotFound {
+			t.Errorf("%s: %v", task.Key, err)
+		}
+	}
+	if !strings.Contains(log, "restored=2") || !strings.Contains(log, "damaged") {
+		t.Errorf("the log: %s", log)
+	}
+	if now := finishedText(t, dir, kept.ID); !bytes.HasPrefix([]byte(now), before) {
+		t.Errorf("the file was changed: %q, before %q", now, before)
+	}
+}
+
+// TestFinishedLogIsShortened: lines of deleted tasks do not stay for ever.
+func TestFinishedLogIsShortened(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	task := r.submit(Task{Model: "m"}, "x")
+	if err := finish(t, claim(t, d.Store)); err != nil {
+		t.Fatal(err)
+	}
+	other := strings.Repeat("0", 30) + task.ID[30:]
+	for range 3 * finishedSlack {
+		d.logFinished(t.Context(), other, []byte(`{"id":"`+other+`"}`), 1)
+		d.logFinished(t.Context(), other, []byte(deletedMark+other), -1)
+	}
+	text := finishedText(t, dir, task.ID)
+	if n := strings.Count(text, "\n"); n > finishedSlack+4 || !strings.Contains(text, task.ID) {
+		t.Errorf("%d lines, with the task: %v", n, strings.Contains(text, task.ID))
+	}
+	d.Close()
+	d, _ = lostStream(t, dir)
+	if list, _ := d.List(Query{Limit: 10}); len(list) != 1 || list[0].ID != task.ID {
+		t.Errorf("restored: %+v", list)
+	}
+}
