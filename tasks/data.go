@@ -71,6 +71,7 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err != nil {
 		return err
 	}
+	o.alone = !shared
 	o.small = !shared && o.S3 == nil && !o.blobs
 	absent, err := checkVersion(folder)
 	if err == nil && absent {

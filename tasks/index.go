@@ -19,6 +19,7 @@ type index struct {
 	uploads        int                   // unfinished, which count as tasks that wait
 	usage          map[string]*Usage     // by owner; owners without tasks are absent
 	bytes          int64                 // of the inputs and results of all tasks, and of unfinished uploads
+	followed       bool                  // the bucket reports all changes, or is being read
 	tombstones     map[string]struct{}   // tasks that this process has deleted, until the bucket reports the deletion
 	ready          map[string]*entryHeap // queued tasks that may begin, by model: the next task first
 	times          entryHeap             // queued tasks that wait for a time of day: the earliest first
@@ -53,7 +54,7 @@ const (
 
 func newIndex(o Options) index {
 	return index{
-		opts: o, tasks: map[string]*entry{}, counts: newCounts(), usage: map[string]*Usage{},
+		opts: o, followed: true, tasks: map[string]*entry{}, counts: newCounts(), usage: map[string]*Usage{},
 		tombstones: map[string]struct{}{}, ready: map[string]*entryHeap{}, times: entryHeap{heap: inTimes},
 		waits: entryHeap{heap: inWaits}, webhooks: entryHeap{heap: inWebhooks},
 		webhookSignal: make(chan struct{}, 1), deadlineSignal: make(chan struct{}, 1),
@@ -166,7 +167,9 @@ func (x *index) count(owner string, waiting, records int, bytes int64) {
 func (x *index) delete(id string, now moment) {
 	if e := x.tasks[id]; e != nil {
 		x.put(id, nil, e.revision+1, now)
-		x.tombstones[id] = struct{}{}
+		if x.followed {
+			x.tombstones[id] = struct{}{}
+		}
 	}
 }
 

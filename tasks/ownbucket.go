@@ -27,7 +27,7 @@ type ownBucket struct {
 	jetstream.KeyValue // as opened
 	broker             *Broker
 	folder             string        // of the files with records
-	reopened           chan struct{} // gets a value after another start of the server
+	reread             chan struct{} // gets a value when the records may differ from the known changes
 
 	mu      sync.RWMutex // held while a call runs, and alone for a start
 	kv      jetstream.KeyValue
@@ -44,7 +44,7 @@ const restartPause = time.Second
 
 func newOwnBucket(b *Broker, kv jetstream.KeyValue) (*ownBucket, error) {
 	store := b.embedded.JetStreamConfig().StoreDir
-	o := &ownBucket{KeyValue: kv, broker: b, kv: kv, reopened: make(chan struct{}, 1),
+	o := &ownBucket{KeyValue: kv, broker: b, kv: kv, reread: make(chan struct{}, 1),
 		folder: filepath.Join(store, b.embedded.GlobalAccount().Name, "streams", "KV_"+bucketName, "msgs")}
 	if !b.always {
 		return o, nil
@@ -72,6 +72,9 @@ func (o *ownBucket) do(ctx context.Context, change bool, f func(jetstream.KeyVal
 		why = api.Description
 	case errors.Is(err, context.DeadlineExceeded): // the server does not answer changes that the disk has refused
 		why = o.broker.errs.newest()
+	}
+	if why == "" && change && ctx.Err() != nil && api == nil { // the server may have made the change
+		o.signalReread()
 	}
 	if why == "" {
 		return err
@@ -110,12 +113,16 @@ func (o *ownBucket) reopen(ctx context.Context) error {
 		return err
 	}
 	o.broken.Store(false)
-	select {
-	case o.reopened <- struct{}{}:
-	default:
-	}
+	o.signalReread()
 	o.broker.log.Info("the disk takes records of tasks again")
 	return nil
+}
+
+func (o *ownBucket) signalReread() {
+	select {
+	case o.reread <- struct{}{}:
+	default:
+	}
 }
 
 func (o *ownBucket) restart(ctx context.Context) error {

@@ -30,6 +30,7 @@ type Options struct {
 	Log  *slog.Logger
 
 	clock func() moment // of the tests; nil = of the machine
+	alone bool          // this Store makes all changes of the bucket
 	small bool          // small contents are in the record, when the blobs are files
 	blobs bool          // of the tests: OpenData keeps all contents in blobs
 }
@@ -100,6 +101,7 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 		return nil, err
 	}
 	s.index.counts.open = true
+	s.stopFollowing(w)
 	go func() {
 		defer end() // a goroutine of the watcher waits for the end of watching
 		s.follow(watching, b, kv, w)
@@ -125,33 +127,55 @@ func (s *Store) load(ctx context.Context, w jetstream.KeyWatcher) error {
 	}
 }
 
+// stopFollowing ends the reports of a watcher that has read all records, when there are no changes by others.
+func (s *Store) stopFollowing(w jetstream.KeyWatcher) (stopped bool) {
+	if !s.opts.alone {
+		return false
+	}
+	_ = w.Stop() // fails after the end of the connection only
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.followed = false
+	clear(s.index.tombstones)
+	return true
+}
+
 // follow applies the changes of all processes until the broker is closed. After another start of an embedded server,
-// follow reads all records again.
+// and after a change of unknown outcome, follow reads all records again.
 func (s *Store) follow(ctx context.Context, b *Broker, kv jetstream.KeyValue, w jetstream.KeyWatcher) {
-	var reopened <-chan struct{}
-	if own, ok := kv.(*ownBucket); ok {
-		reopened = own.reopened
+	var reread <-chan struct{}
+	own, _ := kv.(*ownBucket)
+	if own != nil {
+		reread = own.reread
 	}
 	updates := w.Updates()
 	for {
 		select {
 		case e, ok := <-updates:
 			switch {
-			case !ok && reopened == nil:
+			case !ok && reread == nil:
 				return
 			case !ok:
 				updates = nil
 			case e == nil:
 				s.removeRefused(ctx)
+				if s.stopFollowing(w) {
+					updates = nil
+				}
 			default:
 				s.applyEntry(e)
 			}
-		case <-reopened:
+		case <-reread:
 			_ = w.Stop() // of a connection that is closed
+			s.mu.Lock()
+			s.index.followed = true
+			s.mu.Unlock()
 			next, err := kv.WatchAll(ctx)
 			if err != nil {
-				s.opts.Log.Error("the records of tasks cannot be read again: restart the server", "error", err)
-				return
+				s.opts.Log.Warn("the records of tasks cannot be read again yet: trying again", "error", err)
+				updates = nil
+				time.AfterFunc(restartPause, own.signalReread)
+				continue
 			}
 			w, updates = next, next.Updates()
 		case <-b.closed:
