@@ -35,7 +35,11 @@ func (s *Server) Upload(c *fiber.Ctx, most int64, setting string, to io.Writer) 
 	if err != nil {
 		return 0, err
 	}
-	return io.CopyBuffer(struct{ io.Writer }{to}, body, make([]byte, uploadPiece))
+	size := uploadPiece
+	if n := c.Request().Header.ContentLength(); n >= 0 {
+		size = min(size, n+1) // and the end, without another read
+	}
+	return io.CopyBuffer(struct{ io.Writer }{to}, body, make([]byte, size))
 }
 
 // BodyStopper returns a function that ends the arrival of the body of a request, such as of a client whose connection
