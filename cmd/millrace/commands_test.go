@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -190,6 +191,9 @@ func TestCompletionOfASilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
+	before := completeTime
+	completeTime = 10 * time.Millisecond
+	t.Cleanup(func() { completeTime = before })
 	c := inferCommand()
 	c.SetContext(context.Background())
 	if err := c.ParseFlags([]string{"--addr", l.Addr().String()}); err != nil {
