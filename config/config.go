@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -78,6 +79,11 @@ type Config struct {
 	// by them (Server.Work); not in the file.
 	Inside bool
 	Clip   []byte // an MP4 for streaming in the console, nil = none; not in the file
+	// Records takes the records of the log in place of standard error; nil = standard error; not in the file.
+	Records slog.Handler
+	// StartsWithout reports whether the server starts although the root program has failed to start with the error:
+	// the server then serves health and management. nil = the server ends; not in the file.
+	StartsWithout func(error) bool
 }
 
 type Auth struct {

@@ -110,6 +110,7 @@ type Entry struct {
 
 // State is the state of the server.
 type State struct {
+	Started  bool // the models of the configuration were loaded
 	Ready    bool // every model has a running worker
 	Failed   bool // a worker has failed more often in a row than limits.restarts allows: the server is not live
 	Draining bool

@@ -62,12 +62,16 @@ func (d backend) Sequences() *ingest.Sequences { return d.s.sequences }
 // State implements ingest.Backend.
 func (d backend) State() ingest.State {
 	st := ingest.State{
-		Ready: d.s.life.isLoaded(), Draining: d.s.life.isDraining(), Version: d.s.cfg.Version, Name: d.s.cfg.Name,
+		Started: d.s.life.isLoaded(), Draining: d.s.life.isDraining(), Version: d.s.cfg.Version, Name: d.s.cfg.Name,
 		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
 	}
+	st.Ready = st.Started
 	for _, g := range d.s.models.Snapshot() {
 		st.Ready = st.Ready && g.State == workers.StateReady
 		st.Failed = st.Failed || g.Exhausted
+	}
+	if st.Started && d.s.programs.rootMissing() {
+		st.Ready, st.Failed = false, true
 	}
 	return st
 }

@@ -66,6 +66,8 @@ func (l *loader) load(ctx context.Context, models []workers.Config) error {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return fmt.Errorf("%w while model %s was being loaded", context.Cause(ctx), models[i].Name)
+		case err != nil && l.programs.startsWithout(models[i].Name, err):
+			continue
 		case err != nil:
 			return within(fmt.Sprintf("models[%d]", i), err)
 		}

@@ -48,7 +48,7 @@ type observer struct {
 func newObserver(s *Server) (*observer, error) {
 	o := &observer{settings: s.cfg.Log}
 	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level,
-		Least: &o.level, Switches: &o.switches, File: s.cfg.Log.File})
+		Least: &o.level, Switches: &o.switches, File: s.cfg.Log.File, Records: s.cfg.Records})
 	if err != nil {
 		return nil, err
 	}

@@ -33,28 +33,47 @@ type programs struct {
 	life     *lifecycle
 	log      *slog.Logger
 	settings config.Programs
-	routes   *apps.Adapter // of the routes of programs; nil when http is off
+	routes   *apps.Adapter    // of the routes of programs; nil when http is off
+	without  func(error) bool // config.Config.StartsWithout
 
 	mu    sync.Mutex
 	parts map[string]parts // by program
 	turns map[string]*turn // by program
-	root  error            // the last failure of the program at the root, when Run has ended
+	root  error            // the last failure of the program at the root: of its start, or when Run has ended
 }
 
 // newPrograms returns the programs among the models, with the settings programs.
-func newPrograms(settings config.Programs, models *workers.Manager, life *lifecycle, log *slog.Logger) *programs {
-	return &programs{settings: settings, models: models, life: life, log: log}
+func newPrograms(c *config.Config, models *workers.Manager, life *lifecycle, log *slog.Logger) *programs {
+	return &programs{settings: c.Programs, without: c.StartsWithout, models: models, life: life, log: log}
 }
 
-// end keeps the last failure of the program at the root at the end of Run, while the models are loaded.
-func (p *programs) end() {
-	root := p.lastRootFailure()
+// fail keeps the last failure of the program at the root.
+func (p *programs) fail(root error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.root = root
 }
 
-// rootFailure returns the error that end recorded.
+// startsWithout reports whether the server starts although the model has failed to start, and keeps the failure.
+func (p *programs) startsWithout(model string, err error) bool {
+	if model != p.settings.Root || p.without == nil || !p.without(err) {
+		return false
+	}
+	p.log.Error("the program at the root has not started", "model", model, "error", err)
+	p.fail(err)
+	return true
+}
+
+// rootMissing reports whether the server has started without the program at the root.
+func (p *programs) rootMissing() bool {
+	if p.without == nil {
+		return false
+	}
+	_, err := p.models.Group(p.settings.Root, "")
+	return err != nil
+}
+
+// rootFailure returns the error of fail.
 func (p *programs) rootFailure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -526,6 +545,7 @@ func (s *Server) RootFailure() error { return s.programs.rootFailure() }
 
 // lastRootFailure returns RootFailure's result while the models are loaded.
 func (p *programs) lastRootFailure() (last error) {
+	last = p.rootFailure() // of the start
 	parts, _ := p.of(p.settings.Root)
 	for _, name := range append([]string{p.settings.Root}, parts.names...) {
 		if g, err := p.models.Group(name, ""); err == nil && g.LastFailure() != nil {

@@ -121,7 +121,7 @@ func (s *Server) prepare() error {
 	s.children.provide(&o)
 	s.loader.provide(&o)
 	s.models = workers.NewManager(o)
-	s.programs = newPrograms(s.cfg.Programs, s.models, s.life, s.log)
+	s.programs = newPrograms(&s.cfg, s.models, s.life, s.log)
 	s.watched = newProgramWatch(s.cfg.Programs.Watch, s.programs)
 	s.loader.serve(s.models, s.programs)
 	s.sequences = ingest.NewSequences(backend{s})
@@ -244,7 +244,7 @@ func (s *Server) Run(ctx context.Context) error {
 	begun, started := time.Now(), err == nil || s.life.isLoaded() // err has the reason of a failed start
 	if started {
 		s.logDrain(ctx, cmp.Or(err, left))
-		s.programs.end()
+		s.programs.fail(s.programs.lastRootFailure()) // while the models are loaded
 	}
 	err = errors.Join(err, s.drain(stop, &wg))
 	if !started {

@@ -156,3 +156,29 @@ func TestNewLog(t *testing.T) {
 		t.Errorf("%q, %v", stderr.String(), err)
 	}
 }
+
+// TestLogRecords: a handler takes the place of standard error, with the levels of the log; the file stays.
+func TestLogRecords(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	var records, stderr bytes.Buffer
+	least := new(slog.LevelVar)
+	log, closer, err := NewLog(LogOptions{Level: "warn", Least: least, File: file, Stderr: &stderr,
+		Records: slog.NewTextHandler(&records, &slog.HandlerOptions{Level: slog.LevelInfo})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("one")
+	log.With("a", 1).Warn("two")
+	least.Set(slog.LevelDebug)
+	log.Info("three")
+	log.Debug("four")
+	if err := closer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if got := records.String(); err != nil || strings.Contains(got, "one") || !strings.Contains(got, "msg=two a=1") ||
+		!strings.Contains(got, "three") || strings.Contains(got, "four") || stderr.Len() > 0 ||
+		!strings.Contains(string(text), "msg=two a=1") || !strings.Contains(string(text), "four") {
+		t.Errorf("records %s, file %s, standard error %s, %v", got, text, &stderr, err)
+	}
+}

@@ -22,6 +22,7 @@ type LogOptions struct {
 	Switches *LogSwitches // turn levels off, and may be changed, too; nil = none is off
 	File     string       // a file to append to as well, if not ""
 	Stderr   io.Writer    // nil = the process's standard error
+	Records  slog.Handler // takes the records in place of Stderr; nil = Stderr
 	// Lines prints texts of several lines, for example tracebacks, after their record, indented, for people. Lines is
 	// true on a terminal without a log file.
 	Lines bool
@@ -40,9 +41,13 @@ func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	if o.Format != "" && o.Format != "text" && o.Format != "json" {
 		return nil, nil, fmt.Errorf("log.format: %q is not a format: want text or json", o.Format)
 	}
-	out := tee{o.Stderr}
-	if o.Stderr == nil {
-		out[0] = os.Stderr
+	var out tee
+	switch {
+	case o.Records != nil:
+	case o.Stderr == nil:
+		out = tee{os.Stderr}
+	default:
+		out = tee{o.Stderr}
 	}
 	var file *LogFile
 	if o.File != "" {
@@ -54,15 +59,45 @@ func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	if o.Switches == nil {
 		o.Switches = new(LogSwitches)
 	}
+	var handler slog.Handler
 	opts := &slog.HandlerOptions{Level: o.Least}
 	if o.Format == "json" {
-		return slog.New(switched{slog.NewJSONHandler(controls{out}, opts), o.Switches}), file, nil
+		handler = slog.NewJSONHandler(controls{out}, opts)
+	} else {
+		handler = slog.NewTextHandler(out, opts)
+		if o.Lines || o.Stderr == nil && file == nil && isDevice(os.Stderr) {
+			handler = linesHandler{handler, out}
+		}
 	}
-	text := slog.NewTextHandler(out, opts)
-	if o.Lines || o.Stderr == nil && file == nil && isDevice(os.Stderr) {
-		return slog.New(switched{linesHandler{text, out}, o.Switches}), file, nil
+	if o.Records != nil {
+		records := slog.Handler(leveled{o.Records, o.Least})
+		if file != nil {
+			records = slog.NewMultiHandler(records, handler)
+		}
+		handler = records
 	}
-	return slog.New(switched{text, o.Switches}), file, nil
+	return slog.New(switched{handler, o.Switches}), file, nil
+}
+
+// leveled is a handler of the records at a level or above.
+type leveled struct {
+	slog.Handler
+	least slog.Leveler
+}
+
+// Enabled implements slog.Handler.
+func (h leveled) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= h.least.Level() && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (h leveled) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return leveled{h.Handler.WithAttrs(attrs), h.least}
+}
+
+// WithGroup implements slog.Handler.
+func (h leveled) WithGroup(name string) slog.Handler {
+	return leveled{h.Handler.WithGroup(name), h.least}
 }
 
 // controls escapes characters that JSON allows in strings but terminals obey: DEL and U+0080 to U+009F, which include

@@ -72,6 +72,7 @@ type Options struct {
 
 	Configuration string   // millrace.yaml of the application, by path within the application; "" = none
 	Arguments     []string // of millrace in the image; nil = serve, with Configuration and the ports
+	Variables     []string // further variables of the image, as NAME=value
 	HTTP, GRPC    int      // ports; 0 = 8000 and 8001; GRPC below 0 = off
 
 	Program     string // the millrace program; "" = the running program
@@ -335,7 +336,7 @@ func (o *Options) config(machine string) v1.ConfigFile {
 	if o.Environment != "" {
 		search = EnvironmentAt + "/bin:" + search
 	}
-	c.Config.Env = append(c.Config.Env, "PATH="+search, "HOME=/"+stateAt)
+	c.Config.Env = append(append(c.Config.Env, "PATH="+search, "HOME=/"+stateAt), o.Variables...)
 	if o.HTTP != 8000 {
 		c.Config.Env = append(c.Config.Env, fmt.Sprint("MILLRACE_ADDR=127.0.0.1:", o.HTTP))
 	}

@@ -165,7 +165,7 @@ func (p *appPackaging) options(app *apps.App) (image.Options, error) {
 			return o, err
 		}
 	} else {
-		o.GRPC = -1
+		o.GRPC, o.Variables = -1, []string{appLogFormat}
 		o.Arguments = []string{app.Format, "--config", image.ApplicationAt + "/" + inside,
 			"--host", "0.0.0.0", "--port", "8000", "run"}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -44,12 +45,20 @@ func activate(env *build.Environment) error {
 		os.Setenv("VIRTUAL_ENV", env.Path), os.Unsetenv("PYTHONHOME"))
 }
 
+// appLogFormat makes the commands of other systems log in the form of this server.
+const appLogFormat = "MILLRACE_LOG_FORMAT=text"
+
 // serve runs the command that serves applications of the form: serve, or the command of a system.
 func (c *appCall) serve(app *apps.App) error {
 	args := append([]string{"--config", app.File}, c.args...)
 	name := "serve"
 	if app.Format != apps.Millrace.Name {
 		name, args = app.Format, append(args, "run")
+		if variable, value, _ := strings.Cut(appLogFormat, "="); os.Getenv(variable) == "" {
+			if err := os.Setenv(variable, value); err != nil {
+				return err
+			}
+		}
 	}
 	all := c.Root().Commands()
 	i := slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == name })

@@ -40,7 +40,8 @@ func ssfCommandOf(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	interpreter := testneeds.Python(t)
 	c := command(t, append([]string{"ssf"}, args...)...)
-	c.Env = append(c.Env, "PATH="+filepath.Dir(interpreter)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	c.Env = append(c.Env, "PATH="+filepath.Dir(interpreter)+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"MILLRACE_LOG_FORMAT=text")
 	return c
 }
 
@@ -546,7 +547,8 @@ func TestSSFRunFails(t *testing.T) {
 		{"os._exit(255)", 255},
 	} {
 		config := ssfApplication(t, "ipus: 0", oneEndpoint, "        return {}\n    def startup(self): "+c.method+"\n")
-		if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "run")); code != c.want {
+		if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "--stop-on-error",
+			"run")); code != c.want {
 			t.Errorf("%s: exit status %d, want %d: %s", c.method, code, c.want, stderr)
 		}
 	}
@@ -620,11 +622,11 @@ func TestSSFMaxAllowedRestarts(t *testing.T) {
 // Options unknown to gc-ssf belong to the application.
 func TestSSFUnknownOptions(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint,
-		`        return {"x": len(self.config.unknown_args), "n": self.config.unknown_args == ["--model", "small", "--depth=3"]}
+		`        return {"x": len(self.config.unknown_args), "n": self.config.unknown_args == ["--model", "--depth=3"] and self.config.args.commands == ["small", "run"]}
     def __init__(self, ssf_config): self.config = ssf_config
 `)
 	s := serveSSF(t, "--config", config, "--model", "small", "-p", "0", "run", "--depth=3")
-	s.want("/v1/E", `{"x": 1}`, 200, `{"x":3,"n":1}`)
+	s.want("/v1/E", `{"x": 1}`, 200, `{"x":2,"n":1}`)
 	if _, code := s.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("ended with %d\n%s", code, &s.stderr)
 	}

@@ -2,10 +2,12 @@ package ssf
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -45,22 +47,69 @@ status is the result code. Further settings of this server are variables, such a
 func begin(flags *pflag.FlagSet) func(*style.Call) error {
 	options := Flags(flags)
 	return func(c *style.Call) error {
-		rest, commands, unknown, err := Arguments(flags, c.Args)
+		words, err := Arguments(flags, c.Args)
 		if err != nil {
 			return style.UsageError{Err: err}
 		}
-		options.Unknown = unknown
-		if helped, err := c.Parse(rest); helped || err != nil {
+		if helped, err := c.Parse(words.Flags); helped || err != nil {
 			return err
 		}
-		if err := options.Check(flags.Args(), commands); err != nil {
+		if err := options.Check(flags.Args(), words); err != nil {
 			return style.UsageError{Err: err}
 		}
 		if len(options.Commands) == 0 {
 			return usagef("ssf: has no command: want init, build or run")
 		}
-		return run(c, options)
+		return logged(c, options)
 	}
+}
+
+// Variables of log.format, with which the log has the form of this server, and of log.level.
+const (
+	envFormat = "MILLRACE_LOG_FORMAT"
+	envLevel  = "MILLRACE_LOG_LEVEL"
+)
+
+// logged runs the commands with a log in the form of Simple Server Framework.
+func logged(c *style.Call, o *Options) error {
+	if os.Getenv(envFormat) == "" {
+		out := levels[o.StdoutLogLevel]
+		if text, set := os.LookupEnv(envLevel); set && !o.Given("stdout-log-level") {
+			var err error
+			if out, err = tracing.ParseLevel(text); err != nil {
+				return usagef("%s: %w", envLevel, err)
+			}
+		}
+		o.log = openLog(c.Out, c.Err, out, levels[o.FileLogLevel])
+		defer o.log.close()
+	}
+	if len(o.Unknown) > 0 {
+		o.log.print(slog.LevelWarn, "Ignoring unknown arguments %s", pythonList(o.Unknown))
+	}
+	if len(o.Further) > 0 {
+		o.log.print(slog.LevelWarn, "Ignoring unknown SSF commands %s", pythonList(o.Further))
+	}
+	err := run(c, o)
+	status := 0
+	if err != nil {
+		status = 1
+		var exit style.StatusError
+		if errors.As(err, &exit) {
+			status = exit.Status
+		}
+		o.log.note(slog.LevelError, "%v", err) // the command prints the error
+	}
+	o.log.note(slog.LevelInfo, "Exit with %d", status)
+	return err
+}
+
+// pythonList returns texts as Python prints a list.
+func pythonList(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = "'" + text + "'"
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 func usagef(format string, args ...any) error {
@@ -94,7 +143,16 @@ func run(c *style.Call, o *Options) error {
 		return err
 	}
 	defer release()
+	o.log.print(slog.LevelInfo, "> ==== Run ====")
 	failed, err := c.Serve(cfg)
+	if _, refused := resultCode(err); refused && failed == nil {
+		o.log.note(slog.LevelError, "Dispatcher failed to start")
+		o.log.fails(err)
+		failed = err
+	}
+	if failed != nil && o.StopOnError {
+		o.log.print(slog.LevelWarn, "> Stopping server, since the application has failed")
+	}
 	return withStatus(err, failed)
 }
 
@@ -111,13 +169,13 @@ const (
 func withStatus(err, failed error) error {
 	if failed != nil {
 		if err == nil {
-			err = fmt.Errorf("the application has failed while it was served: exit status %d. Its last failure: %w",
-				applicationStatus, failed)
+			err = fmt.Errorf("the application has failed while it was served. Its last failure: %w", failed)
 		}
-		return style.StatusError{Err: err, Status: applicationStatus}
-	}
-	if code, ok := resultCode(err); ok {
-		return style.StatusError{Err: err, Status: code}
+		status := applicationStatus
+		if code, ok := resultCode(failed); ok {
+			status = code
+		}
+		return style.StatusError{Err: err, Status: status}
 	}
 	return err
 }
@@ -141,6 +199,17 @@ func resultCode(err error) (code int, ok bool) {
 		return applicationStatus, true
 	}
 	return 0, false
+}
+
+// isApplicationFailure reports whether an error of the start is a failure of the application's own code, rather than
+// an error in its configuration or on this machine.
+func isApplicationFailure(err error) bool {
+	if kind, ok := process.RefusalKind(err); ok {
+		code, is := strings.CutPrefix(kind, "ssf-")
+		return kind == "" || is && code != strconv.Itoa(configStatus) && code != strconv.Itoa(grpcStatus)
+	}
+	var exit *child.ExitError
+	return errors.As(err, &exit) || stream.CodeOf(err) == stream.Timeout
 }
 
 // application is an application.
@@ -196,17 +265,21 @@ func (a *application) build(c *style.Call, o *Options, steps []string) error {
 	if err != nil {
 		return err
 	}
-	in, err := json.Marshal(map[string]any{"config": a.config, "file": a.file, "args": o.Values(), "steps": steps})
+	in, err := json.Marshal(map[string]any{"config": a.config, "file": a.file, "args": o.Values(), "steps": steps,
+		"records": o.log != nil})
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(c.Context, interpreter, pythonArgs(dir, "build")[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.Out, c.Err
+	lines := &stepLines{log: o.log, rest: c.Err}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.Out, lines
 	cmd.Env = append(config.WithoutSecrets(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var exit *exec.ExitError
-	switch err := cmd.Run(); {
+	err = cmd.Run()
+	lines.flush()
+	switch {
 	case errors.As(err, &exit) && exit.Exited():
 		return style.StatusError{
 			Err:    fmt.Errorf("%s: ended with the result code %d", strings.Join(steps, " "), exit.ExitCode()),
@@ -260,7 +333,9 @@ func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err 
 	if given("prometheus-buckets") {
 		cfg.Metrics.Buckets = o.PrometheusBuckets
 	}
-	if given("stdout-log-level") {
+	if o.log != nil {
+		cfg.Records, cfg.Log.Level = records{log: o.log}, tracing.LevelName(o.log.least())
+	} else if given("stdout-log-level") {
 		cfg.Log.Level = o.Level()
 	}
 	if given("grpc-max-connections") {
@@ -270,7 +345,12 @@ func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err 
 		cfg.APIKey = o.Key
 	}
 	if o.EnableSession {
-		cfg.Auth.Module, cfg.Auth.Sessions = o.SessionModuleFile, time.Duration(o.SessionTimeout)*time.Second
+		cfg.Auth.Module = cmp.Or(o.SessionModuleFile, cfg.Auth.Module)
+		if cfg.Auth.Sessions = time.Duration(o.SessionTimeout) * time.Second; cfg.Auth.Module == "" {
+			return cfg, usagef("--session-authentication-module-file: is missing: want a file in Python with " +
+				"authenticate_user(username, password). The default one of Simple Server Framework has a user whose " +
+				"password everybody knows")
+		}
 	}
 	if o.EnableSSL {
 		cfg.TLS = config.TLS{Cert: o.SSLCertificateFile, Key: o.SSLKeyFile}
@@ -285,6 +365,9 @@ func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err 
 	}
 	cfg.Models = []workers.Config{m}
 	cfg.Programs.Root, cfg.Programs.Exit, cfg.Programs.Failure = m.Name, &o.StopOnError, o.StopOnError
+	if !o.StopOnError {
+		cfg.StartsWithout = isApplicationFailure
+	}
 	cfg.Version = c.Version
 	cfg = cfg.WithDefaults()
 	return cfg, cfg.Validate()

@@ -11,6 +11,7 @@ import (
 
 	"millrace/apps/source"
 	"millrace/internal/setting"
+	"millrace/tracing"
 )
 
 // Options are the options of the command line.
@@ -46,10 +47,10 @@ type Options struct {
 	DockerUsername, DockerPassword, DockerServer string
 	TestSkipStop, TestSkipStart                  bool
 
-	Commands []string // in the order in which they run
-	Unknown  []string // options of the application, with their values, which this package does not know
+	Words
 
 	flags *pflag.FlagSet
+	log   *log // nil = the log of the server
 }
 
 // The interfaces that --api chooses.
@@ -74,10 +75,9 @@ func Flags(flags *pflag.FlagSet) *Options {
 	flags.StringVarP(&o.API, "api", "a", FastAPI, "fastapi: HTTP; grpc: gRPC")
 	flags.StringVar(&o.ModifyConfig, "modify-config", "",
 		"fields of the configuration to change: field=value;field[0]=value")
-	flags.StringVar(&o.FileLogLevel, "file-log-level", "DEBUG",
-		"level of the log file; the log has one level, see --stdout-log-level")
-	flags.StringVar(&o.StdoutLogLevel, "stdout-log-level", "INFO",
-		"DEBUG, INFO, WARNING, ERROR or CRITICAL: least level that is logged")
+	flags.StringVar(&o.FileLogLevel, "file-log-level", "INFO",
+		"DEBUG, INFO, WARNING, ERROR or CRITICAL: least level in the file ssf.log (gc-ssf's default is DEBUG)")
+	flags.StringVar(&o.StdoutLogLevel, "stdout-log-level", "INFO", "least level on standard output and error")
 	flags.StringVar(&o.Host, "host", "127.0.0.1", "address to listen on; 0.0.0.0 = all (gc-ssf's default)")
 	flags.IntVarP(&o.Port, "port", "p", 8100, "port to listen on")
 	flags.IntVar(&o.ReplicateApplication, "replicate-application", 1, "instances of the application (also -ra)")
@@ -140,8 +140,6 @@ const defaultOrigins = `http.*://(?:localhost|127\.0\.0\.1)(?::\d+)?`
 
 // refused are the options that cannot be honoured, and what to do instead.
 var refused = map[string]string{
-	"file-log-level": "the log has one level: use --stdout-log-level, " +
-		"and MILLRACE_LOG_FILE=ssf.log for a file",
 	"cors-allow-origin-regex": "origins are listed: use MILLRACE_ORIGINS=https://app.example.org,...",
 	"cors-allow-credentials":  "the answers to pages of other origins are those of MILLRACE_ORIGINS",
 	"cors-allow-methods":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
@@ -158,25 +156,33 @@ var refused = map[string]string{
 	"test-skip-start":         "use millrace app ... test (docs/apps.md)",
 }
 
-// Arguments returns args as pflag reads them into the options of fs: without the commands, which are returned in the
-// order in which they run, with long names for those options of several letters and a hyphen, and with one value for
-// the buckets. Options that fs does not have, and the words behind each of them, are unknown: they are for the
-// application. pflag refuses an unknown option that resembles an option of fs.
-func Arguments(fs *pflag.FlagSet, args []string) (flags, run, unknown []string, err error) {
+// Words are the words of a command line.
+type Words struct {
+	Flags    []string // options and words as pflag reads them
+	Commands []string // in the order in which they run
+	Given    []string // commands in the order of the command line
+	Unknown  []string // options of the application
+	Further  []string // words behind options of the application, other than commands
+}
+
+// Arguments sorts args into words. Flags has long names for options of several letters and a hyphen, and one value for
+// the buckets. Unknown options are those that fs does not have: they are for the application. pflag refuses an unknown
+// option that resembles an option of fs.
+func Arguments(fs *pflag.FlagSet, args []string) (w Words, err error) {
 	var buckets []string
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		name, value, has := strings.Cut(a, "=")
 		switch {
 		case slices.Contains(commands, a):
-			run = append(run, a)
+			w.Given = append(w.Given, a)
 		case a == "--": // what follows are no options
-			flags = append(flags, a)
+			w.Flags = append(w.Flags, a)
 			for _, a := range args[i+1:] {
 				if slices.Contains(commands, a) {
-					run = append(run, a)
+					w.Given = append(w.Given, a)
 				} else {
-					flags = append(flags, a)
+					w.Flags = append(w.Flags, a)
 				}
 			}
 			i = len(args)
@@ -185,10 +191,10 @@ func Arguments(fs *pflag.FlagSet, args []string) (flags, run, unknown []string, 
 			if has {
 				a += "=" + value
 			}
-			flags = append(flags, a)
+			w.Flags = append(w.Flags, a)
 			if !has && i+1 < len(args) {
 				i++
-				flags = append(flags, args[i])
+				w.Flags = append(w.Flags, args[i])
 			}
 		case name == "--prometheus-buckets":
 			if has {
@@ -199,27 +205,27 @@ func Arguments(fs *pflag.FlagSet, args []string) (flags, run, unknown []string, 
 				buckets = append(buckets, args[i])
 			}
 			if len(buckets) == 0 {
-				return nil, nil, nil, errors.New("--prometheus-buckets: has no numbers")
+				return w, errors.New("--prometheus-buckets: has no numbers")
 			}
-			flags = append(flags, "--prometheus-buckets="+strings.Join(buckets, ","))
+			w.Flags = append(w.Flags, "--prometheus-buckets="+strings.Join(buckets, ","))
 		case isUnknown(fs, name):
-			unknown = append(unknown, a)
-			for i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") && !slices.Contains(commands, args[i+1]) {
-				i++
-				unknown = append(unknown, args[i])
-			}
-		case len(unknown) > 0 && !strings.HasPrefix(a, "-"): // a further word behind an unknown option and a command
-			unknown = append(unknown, a)
+			w.Unknown = append(w.Unknown, a)
+		case len(w.Unknown) > 0 && !strings.HasPrefix(a, "-"):
+			w.Further = append(w.Further, a)
 		default:
-			flags = append(flags, a)
+			w.Flags = append(w.Flags, a)
 			if takesNext(fs, a) && i+1 < len(args) {
 				i++
-				flags = append(flags, args[i]) // also one that is the word of a command
+				w.Flags = append(w.Flags, args[i]) // also one that is the word of a command
 			}
 		}
 	}
-	slices.SortStableFunc(run, func(a, b string) int { return slices.Index(commands, a) - slices.Index(commands, b) })
-	return flags, slices.Compact(run), unknown, nil
+	w.Commands = slices.Clone(w.Given)
+	slices.SortStableFunc(w.Commands, func(a, b string) int {
+		return slices.Index(commands, a) - slices.Index(commands, b)
+	})
+	w.Commands = slices.Compact(w.Commands)
+	return w, nil
 }
 
 // isUnknown reports whether an argument is an option that fs does not have and that resembles none of it.
@@ -254,29 +260,28 @@ func Parse(args []string) (*Options, error) {
 	fs := pflag.NewFlagSet("ssf", pflag.ContinueOnError)
 	fs.SetOutput(discard{})
 	o := Flags(fs)
-	rest, run, unknown, err := Arguments(fs, args)
+	words, err := Arguments(fs, args)
 	if err != nil {
 		return nil, err
 	}
-	o.Unknown = unknown
-	if err := fs.Parse(rest); err != nil {
+	if err := fs.Parse(words.Flags); err != nil {
 		return nil, err
 	}
-	return o, o.Check(fs.Args(), run)
+	return o, o.Check(fs.Args(), words)
 }
 
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// Check returns what is wrong with options that were parsed: positional is what was left,
-// run the commands.
-func (o *Options) Check(positional, run []string) error {
-	o.Commands = run
+// Check takes the words of the command line, and returns what is wrong with options that were parsed. positional are
+// the words that are no options.
+func (o *Options) Check(positional []string, w Words) error {
+	o.Words = w
 	if len(positional) > 0 {
 		return fmt.Errorf("%q is not a command: want %s", positional[0], strings.Join(commands[:3], ", "))
 	}
-	for _, c := range run {
+	for _, c := range w.Commands {
 		if slices.Index(commands, c) > 2 {
 			return fmt.Errorf("%s is a command of millrace app: millrace app --config FILE %s (docs/apps.md)", c, c)
 		}
@@ -298,8 +303,10 @@ func (o *Options) Check(positional, run []string) error {
 	}
 	check(o.API == FastAPI || o.API == GRPC, "api", "%q is not fastapi or grpc", o.API)
 	check(o.Port >= 0 && o.Port < 65535, "port", "%d is not a port", o.Port)
-	check(level(o.StdoutLogLevel) != "", "stdout-log-level", "%q is not DEBUG, INFO, WARNING, ERROR or CRITICAL",
-		o.StdoutLogLevel)
+	for name, value := range map[string]string{"stdout-log-level": o.StdoutLogLevel, "file-log-level": o.FileLogLevel} {
+		_, is := levels[value]
+		check(is, name, "%q is not DEBUG, INFO, WARNING, ERROR or CRITICAL", value)
+	}
 	check(o.ReplicateApplication >= 1, "replicate-application", "%d is less than 1", o.ReplicateApplication)
 	check(o.ReplicateServer >= 1, "fastapi-replicate-server", "%d is less than 1", o.ReplicateServer)
 	check(o.WatchdogRequestThreshold >= 0 && o.WatchdogRequestThreshold <= 86400, "watchdog-request-threshold",
@@ -313,9 +320,6 @@ func (o *Options) Check(positional, run []string) error {
 	check(o.GRPCMaxConnections >= 1, "grpc-max-connections", "%d is less than 1", o.GRPCMaxConnections)
 	check(o.API == FastAPI || !o.EnableSSL, "enable-ssl", "is for --api fastapi only")
 	check(o.API == FastAPI || !o.EnableSession, "enable-session-authentication", "is for --api fastapi only")
-	check(!o.EnableSession || o.SessionModuleFile != "", "session-authentication-module-file",
-		"is missing: want a file in Python with authenticate_user(username, password). The default one of Simple "+
-			"Server Framework has a user whose password everybody knows")
 	check(o.EnableSession || o.SessionModuleFile == "", "session-authentication-module-file",
 		"has no effect without --enable-session-authentication")
 	check(o.SessionTimeout >= 1 && o.SessionTimeout <= 365*86400, "session-authentication-timeout",
@@ -328,18 +332,13 @@ func (o *Options) Check(positional, run []string) error {
 // Given reports whether the option of that name was given.
 func (o *Options) Given(name string) bool { return o.flags.Changed(name) }
 
-// Level returns the level of the log as the server names it.
-func (o *Options) Level() string { return level(o.StdoutLogLevel) }
+// Level returns the level of standard output as the server names it.
+func (o *Options) Level() string { return tracing.LevelName(levels[o.StdoutLogLevel]) }
 
-func level(name string) string {
-	return map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error",
-		"CRITICAL": "error"}[name]
-}
-
-// Values returns all options by their names with underscores, as the application gets them, and as unknown_args those
-// that are its own.
+// Values returns all options by their names with underscores, as the application gets them. commands are the words
+// that are no options, and unknown_args the options of the application.
 func (o *Options) Values() map[string]any {
-	out := map[string]any{"commands": append([]string{}, o.Commands...),
+	out := map[string]any{"commands": slices.Concat([]string{}, o.Further, o.Words.Given),
 		"unknown_args": append([]string{}, o.Unknown...)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
 		var v any = f.Value.String()

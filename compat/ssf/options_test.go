@@ -77,13 +77,13 @@ func TestCommandsAreNoValues(t *testing.T) {
 	} {
 		fs := pflag.NewFlagSet("ssf", pflag.ContinueOnError)
 		o := Flags(fs)
-		flags, run, _, err := Arguments(fs, strings.Fields(args))
+		w, err := Arguments(fs, strings.Fields(args))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fs.Parse(flags); (err != nil) != (args == "--add-ssh-key") || o.Key != want.key ||
-			!slices.Equal(run, want.commands) || len(fs.Args()) > 0 {
-			t.Errorf("%s: key %q, commands %q, left %q, %v", args, o.Key, run, fs.Args(), err)
+		if err := fs.Parse(w.Flags); (err != nil) != (args == "--add-ssh-key") || o.Key != want.key ||
+			!slices.Equal(w.Commands, want.commands) || len(fs.Args()) > 0 {
+			t.Errorf("%s: key %q, commands %q, left %q, %v", args, o.Key, w.Commands, fs.Args(), err)
 		}
 	}
 	if _, err := Parse([]string{"-ra", "run"}); err == nil || !strings.Contains(err.Error(), "replicate-application") {
@@ -123,7 +123,8 @@ func TestRefused(t *testing.T) {
 		"--config git@x.org:a/../b.git@", "--config https://x.org/a|../b.yaml",
 		"--replicate-application 0", "-rs 0", "--batching-timeout -1", "--batching-timeout nan",
 		"--watchdog-request-threshold -1", "--watchdog-ready-period -1",
-		"--stdout-log-level LOUD", "--confg x", "--prometheus-buckets", "--prometheus-buckets x",
+		"--stdout-log-level LOUD", "--file-log-level LOUD", "--confg x", "--prometheus-buckets",
+		"--prometheus-buckets x",
 		"--api grpc --enable-ssl", "--api grpc -rs 2", "--grpc-max-connections 0",
 		"--max-allowed-restarts -1", "--session-authentication-module-file x.py", "--session-authentication-timeout 0",
 		"--watchdog-request-average 0",
@@ -167,18 +168,24 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestUnknownOptions: options of the application are handed over with their values, wherever they are; a typing error
-// is refused.
+// TestUnknownOptions: options of the application, and words behind such options, are handed over, wherever they are; a
+// typing error is refused.
 func TestUnknownOptions(t *testing.T) {
-	for args, want := range map[string][]string{
-		"build --unknown run X init Y":              {"--unknown", "X", "Y"},
-		"--model small --depth=3 run -z 1 -p 80":    {"--model", "small", "--depth=3", "-z", "1"},
-		"run --host h --verbose --key --flag build": {"--verbose"},
-		"run": nil,
+	for args, want := range map[string]struct{ unknown, commands string }{
+		"build --unknown run X init Y":              {"--unknown", "X Y build run init"},
+		"--model small --depth=3 run -z 1 -p 80":    {"--model --depth=3 -z", "small 1 run"},
+		"run --host h --verbose --key --flag build": {"--verbose", "run build"},
+		"run": {"", "run"},
 	} {
 		o, err := Parse(strings.Fields(args))
-		if err != nil || !slices.Equal(o.Unknown, want) {
-			t.Errorf("%s: %q %v, want %q", args, o.Unknown, err, want)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		v := o.Values()
+		if unknown, commands := v["unknown_args"].([]string), v["commands"].([]string); strings.Join(unknown, " ") !=
+			want.unknown || strings.Join(commands, " ") != want.commands {
+			t.Errorf("%s: %q %q, want %q", args, unknown, commands, want)
 		}
 	}
 }

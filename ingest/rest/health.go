@@ -53,7 +53,7 @@ func (a *Adapter) state() ingest.State {
 	if a.requests.Closing() {
 		st.Draining = true
 	}
-	if st.Ready {
+	if st.Started {
 		a.started.Store(true)
 	}
 	return st
@@ -67,7 +67,7 @@ func (a *Adapter) ready(c *fiber.Ctx) error {
 	return sendFlag(c, "ready", st.Ready && !st.Draining)
 }
 
-// startup is true once the server has been ready.
+// startup is true once the server has loaded the models.
 func (a *Adapter) startup(c *fiber.Ctx) error {
 	a.state()
 	return sendFlag(c, "started", a.started.Load())

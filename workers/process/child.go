@@ -483,7 +483,7 @@ func (p *process) log(m *message) error {
 	if l.Trace != "" {
 		args = append(args, "trace", l.Trace)
 	}
-	p.logs.line(levelOf(l.Level), l.Message, args...)
+	p.logs.line(levelOf(l.Level), l.Message, append(args, "pid", p.proc.Pid())...)
 	return nil
 }
 

@@ -38,9 +38,13 @@ def find(program: Any) -> Application | None:
     from millrace._load import missing
 
     hello = program.options.get("hello") or {}
+    args, replica = given.get("args") or {}, hello.get("instance") or 0
+    if "DEBUG" in (args.get("stdout_log_level"), args.get("file_log_level")):
+        logging.getLogger().setLevel(logging.DEBUG)
     try:
-        config = ssf_config.read(given["config"], given["file"], given.get("args") or {})
-        return Application(config, hello.get("instance") or 0)
+        config = ssf_config.read(given["config"], given["file"], args)
+        logger.info("> [%d] Worker of %s [%d->%d]", replica, config.application.id, os.getppid(), os.getpid())
+        return Application(config, replica)
     except SSFException as e:
         if isinstance(e.__cause__, ModuleNotFoundError):
             raise missing(given["file"], e.__cause__) from e.__cause__
@@ -362,6 +366,7 @@ class Application:
         try:
             for part in [asked[i : i + 1] for i in range(len(asked))] if single else [asked]:
                 params, meta = [a[2] for a in part], [a[3] for a in part]
+                logger.debug("[%d] Dispatcher issuing request", self.replica)
                 begun = time.perf_counter()
                 given = self.interface.request(params[0], meta[0]) if single else self.interface.request(params, meta)
                 took = time.perf_counter() - begun
@@ -378,11 +383,11 @@ class Application:
     def _check(self, given: Any, single: bool) -> None:
         if single and not isinstance(given, dict):
             raise self.results.SSFExceptionApplicationError(
-                f"request returned a {type(given).__name__}: want a dict of outputs"
+                f"Expected result as dict for unbatched request: request returned a {type(given).__name__}"
             )
         if not single and not (isinstance(given, list) and all(isinstance(g, dict) for g in given)):
             raise self.results.SSFExceptionApplicationError(
-                "request did not return a list of dicts, as max_batch_size above 1 needs"
+                "Expected result as list of dict for batched request, as max_batch_size above 1 needs"
             )
 
     def _read(self, r: Any, opened: list[Any]) -> tuple[Endpoint, dict[str, Any], dict[str, Any]]:
@@ -452,15 +457,18 @@ def instance(
     if not os.path.isfile(a.file):
         raise results.SSFExceptionApplicationConfigError(f"application.module: {a.file} does not exist")
     module = utils.load_module(a.file, a.id)
+    what, methods = _KINDS[kind]
     make: Any = getattr(module, factory, None)
-    own = inspect.isfunction(make)
-    if not own:
+    if not inspect.isfunction(make):
         classes = [
             c for _, c in inspect.getmembers(module, inspect.isclass) if kind in [b.__name__ for b in c.__mro__[1:]]
         ]
+        for c in classes:
+            logger.info("Found %s", c)
         if len(classes) != 1:
             raise results.SSFExceptionApplicationModuleError(
-                f"{a.file} has {len(classes) or 'no'} classes that implement {kind}: want one, or a function {factory}"
+                f"Only one application {what} should be defined: {a.file} has {len(classes) or 'no'} classes that "
+                f"implement {kind}. Want one, or a function {factory}"
             )
         make = classes[0]
     try:
@@ -471,21 +479,29 @@ def instance(
         raise
     except Exception as e:
         raise results.SSFExceptionApplicationModuleError(
-            f"{getattr(make, '__name__', make)} failed: {describe(e)}"
+            f"Could not create {a.id} application {what}: {getattr(make, '__name__', make)} failed: {describe(e)}"
         ) from e
-    if kind != "SSFApplicationInterface":
-        return made
+    if inspect.isfunction(make):
+        logger.info("Application instantiated by user-defined function`%s`", factory)
     healthy = getattr(made, "is_healthy", None)
-    if callable(healthy):  # what older applications have
+    if kind == "SSFApplicationInterface" and callable(healthy):  # what older applications have
+        logger.warning("Using application interface 'is_healthy' as 'watchdog'")
         made.watchdog = python_types.MethodType(
             lambda self: results.RESULT_OK if self.is_healthy() else results.RESULT_APPLICATION_ERROR, made
         )
-    lacking = [
-        m for m in ("build", "startup", "request", "shutdown", "watchdog") if not callable(getattr(made, m, None))
-    ]
+    lacking = [m for m in methods if not callable(getattr(made, m, None))]
+    for m in lacking:
+        logger.error("Interface '%s' missing or not callable", m)
     if lacking:
         raise results.SSFExceptionApplicationModuleError(f"{type(made).__name__} lacks {', '.join(lacking)}")
     return made
+
+
+# What the log calls an interface, and its methods.
+_KINDS = {
+    "SSFApplicationInterface": ("main interface", ("build", "startup", "request", "shutdown", "watchdog")),
+    "SSFApplicationTestInterface": ("test interface", ("begin", "subtest", "end")),
+}
 
 
 def _copy(config: Any) -> Any:

@@ -21,13 +21,12 @@ def main() -> int:
     from . import ssf_config
 
     given = json.load(sys.stdin)
-    level = str(given["args"].get("stdout_log_level") or "INFO")
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s", stream=sys.stderr)
+    begin_log(given)
     try:
         config = ssf_config.read(given["config"], given["file"], given["args"])
         code = results.RESULT_OK
         for step in given["steps"]:
-            logger.info("%s of %s", step, config.application.id)
+            logger.info("> ==== %s ==== of %s", step.capitalize(), config.application.id)
             code = init(config) if step == "init" else build(config, given.get("installed", False))
             if code != results.RESULT_OK:
                 logger.error("%s returned %s", step, results.result_strings.get(code, code))
@@ -41,8 +40,33 @@ def main() -> int:
         return e.result_code
 
 
+class Records(logging.Handler):
+    """Writes records to standard error as JSON, a line each, for the log of `millrace ssf`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Implements logging.Handler."""
+        line = {"level": record.levelno, "pid": record.process, "message": self.format(record)}
+        sys.stderr.write(json.dumps({"ssf_log": line}) + "\n")
+        sys.stderr.flush()
+
+
+def begin_log(given: dict[str, Any]) -> None:
+    """Begins the log of a step: as records, or as text for people."""
+    args = given["args"]
+    level = min(logging.getLevelName(args.get(o) or "INFO") for o in ("stdout_log_level", "file_log_level"))
+    if given.get("records"):
+        logging.basicConfig(level=level, format="%(message)s", handlers=[Records()])
+    else:
+        logging.basicConfig(level=level, format="%(levelname)s %(message)s", stream=sys.stderr)
+
+
 def init(config: Any) -> int:
-    """Removes the files that build makes: artifacts of the configuration."""
+    """Removes the files that build makes: artifacts of the configuration, and the endpoints that gc-ssf generates."""
+    for endpoint in config.endpoints:
+        generated = f"ssf-{config.application.id}-endpoint-{endpoint.index}-fastapi.py"
+        if os.path.isfile(generated) and not os.path.islink(generated):
+            logger.info("removes %s", generated)
+            os.remove(generated)
     for pattern in config.application.artifacts:
         for path in glob.glob(os.path.join(config.application.dir, str(pattern))):
             if os.path.isfile(path):

@@ -176,18 +176,17 @@ def _params(values: Any, where: str, name: str, other: str) -> List[c.EndpointPa
 def modify(config: Dict[str, Any], changes: str) -> None:
     """Applies changes: `field=value`, separated by `;`. A field that is there keeps its type, a new one is a string."""
     wrong = []
-    for change in changes.split(";"):
-        if not change.strip():
-            continue
+    fields = [change for change in changes.split(";") if change.strip()]
+    for change in fields:
         path, sign, value = change.partition("=")
         try:
             if not sign:
                 raise ValueError("want field=value")
             _set(config, path.strip(), value)
         except (ValueError, TypeError) as e:
-            wrong.append(f"{change!r}: {e}")
+            wrong.append(f"Config field can not be set with `{change}`: {e}")
     if wrong:
-        raise ConfigError("--modify-config: " + "; ".join(wrong))
+        raise ConfigError(f"--modify-config: Failed to modify config with `{fields}`: " + "; ".join(wrong))
 
 
 def _set(config: Any, path: str, value: str) -> None:
@@ -218,7 +217,10 @@ def _set(config: Any, path: str, value: str) -> None:
                 at[step] = [] if isinstance(steps[i + 1], int) else {}
             at = at[step]
         elif not isinstance(old, _LEAVES):
-            raise ValueError(f"{step} has fields or elements of its own: name one of them")
+            at_fault = f"set dict: '{'.'.join(str(s) for s in steps[: i + 1])}'"
+            if isinstance(old, list):
+                raise ValueError(f"{at_fault} is a list; index required")
+            raise ValueError(f"{at_fault} references an existing non-leaf field: name one of its fields")
         else:
             at[step] = _like(old, value)
 
