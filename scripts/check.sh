@@ -76,7 +76,7 @@ step tidy tidy
 step generate generate
 step web web
 # The programs with which tests run, before tests whose times a build beside them would change.
-peers() { for name in jaeger pebble versitygw dex; do scripts/peer.sh "$name" || return 1; done; }
+peers() { for name in jaeger pebble versitygw dex kubeconform; do scripts/peer.sh "$name" || return 1; done; }
 step peers peers
 # The tests that do more, or run at all, without -short. Those that play clips, use a browser or compile run without the
 # race detector; the rest of their packages has run in `make test`. All tests of packages that only compute run without

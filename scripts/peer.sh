@@ -6,10 +6,11 @@
 #   versitygw  is an S3 server
 #   pebble  is a certificate authority (ACME)
 #   dex     is an OpenID provider: its package server, in the module ingest/access/dextest
+#   kubeconform  checks manifests for Kubernetes, with swagger.json beside it, which describes Kubernetes' objects
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 name=${1:?usage: peer.sh NAME}
-module= sum=
+module= sum= beside=
 case $name in
 jaeger)
     module=github.com/jaegertracing/jaeger version=v1.76.0 package=./cmd/jaeger
@@ -20,11 +21,16 @@ pebble)
 versitygw)
     module=github.com/versity/versitygw version=v1.8.0 package=./cmd/versitygw
     sum=h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc= ;;
+kubeconform)
+    module=github.com/yannh/kubeconform version=v0.8.0 package=./cmd/kubeconform
+    sum=h1:loDYd3a3spjIFrauqW67CDKF55Oo9R6uvC8AvpVd4ug=
+    beside=k8s.io/kubernetes@v1.34.1 beside_file=api/openapi-spec/swagger.json
+    beside_sum=h1:F3p8dtpv+i8zQoebZeK5zBqM1g9x1aIdnA5vthvcuUk= ;;
 dex)
     source=$here/ingest/access/dextest package=.
     version=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum | cut -d ' ' -f 1) || exit 1 ;;
 *)
-    echo "peer: no program is called $name: give jaeger, pebble, versitygw or dex" >&2
+    echo "peer: no program is called $name: give jaeger, pebble, versitygw, dex or kubeconform" >&2
     exit 2 ;;
 esac
 folder=${XDG_CACHE_HOME:-${HOME:?is not set: it is needed to find the cache folder}/.cache}/millrace/$name-$version
@@ -45,14 +51,20 @@ if command -v flock >/dev/null; then flock 9; fi
 echo "peer: building $name $version in $folder (once, some minutes)" >&2
 unset GOFLAGS
 cd "$folder" || exit 1 # outside of any module
-if [ -n "$module" ]; then
-    found=$(GO111MODULE=on go mod download -json "$module@$version") || fail "the Go proxy has no $module@$version: $found"
+# module NAME@VERSION SUM downloads a module, and sets source to its folder.
+module() {
+    found=$(GO111MODULE=on go mod download -json "$1") || fail "the Go proxy has no $1: $found"
     case $found in
-    *"\"Sum\": \"$sum\""*) ;;
-    *) fail "$module@$version has another digest than expected: $found" ;;
+    *"\"Sum\": \"$2\""*) ;;
+    *) fail "$1 has another digest than expected: $found" ;;
     esac
     source=$(printf '%s\n' "$found" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p')
+}
+if [ -n "$beside" ]; then
+    module "$beside" "$beside_sum"
+    cp -f "$source/$beside_file" "$folder/" || fail "$beside has no $beside_file"
 fi
+if [ -n "$module" ]; then module "$module@$version" "$sum"; fi
 # Without optimisation and without symbols, which takes a quarter of the time off.
 go build -C "$source" -mod=readonly -buildvcs=false -trimpath -gcflags=all='-N -l' -ldflags='-s -w' -o "$program.$$" "$package" &&
     mv "$program.$$" "$program" || { rm -f "$program.$$"; fail "$name could not be built"; }
