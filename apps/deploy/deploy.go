@@ -11,14 +11,20 @@ package deploy
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"millrace/apps/image"
 	"millrace/internal/sshclient"
@@ -53,6 +59,7 @@ type Options struct {
 	Secrets    []Secret
 	Podman     []string      // further options of podman create
 	StopFirst  bool          // stop the old release before the new one starts
+	Force      bool          // make a release although nothing has changed
 	Wait       time.Duration // for a release to become ready; 0 = DefaultWait
 
 	Progress func(host, text string) // called by the goroutine of the call; nil = none
@@ -73,6 +80,9 @@ type Result struct {
 	Copied   int64    `json:"copied"`   // bytes
 	Seconds  float64  `json:"seconds"`
 	Notes    []string `json:"notes"`
+
+	// Unchanged: the release serves the image already, with these settings and secrets.
+	Unchanged bool `json:"unchanged"`
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*$`)
@@ -82,7 +92,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%q is no name for an application on hosts: want at most 60 lower-case letters, digits, "+
 			"dashes, dots and underscores", o.Name)
 	}
-	if o.Folder != "" && (!strings.HasPrefix(o.Folder, "/") || strings.ContainsAny(o.Folder, ":,\n") ||
+	if o.Folder != "" && (!strings.HasPrefix(o.Folder, "/") || strings.ContainsAny(o.Folder, ":,") ||
+		strings.ContainsFunc(o.Folder, unicode.IsControl) ||
 		strings.Trim(o.Folder, "/.") == "") {
 		return fmt.Errorf("%q is no absolute path of a folder", o.Folder)
 	}
@@ -121,6 +132,8 @@ type release struct {
 	HTTP    string    `json:"http"`
 	GRPC    string    `json:"grpc"`
 	Secrets []string  `json:"secrets,omitempty"` // names
+	Salt    string    `json:"salt,omitempty"`    // of Digest
+	Digest  string    `json:"digest,omitempty"`  // of the secrets, see secretsDigest
 	At      time.Time `json:"at"`
 
 	Arguments []string `json:"arguments"`
@@ -168,6 +181,7 @@ type site struct {
 	uid     string
 	systemd bool // is the first process
 	machine string
+	home    string // of the user
 	state   state
 	release func() // the lock
 	notes   []string
@@ -178,8 +192,15 @@ const probeScript = `id -u
 uname -m
 printf '%s\n' "${HOME:-/}"
 if [ -d /run/systemd/system ]; then echo systemd; else echo none; fi
-[ "$(command -v printf)" = printf ] || { echo "the host's sh has no printf of its own: install dash or bash" >&2; exit 1; }
-for p in flock timeout tar gzip sha256sum; do command -v $p >/dev/null || { echo "the host has no $p: install it" >&2; exit 1; }; done
+if [ "$(command -v printf)" != printf ]; then
+	echo "the host's sh has no printf of its own: install dash or bash" >&2
+	exit 1
+fi
+for p in flock timeout tar gzip sha256sum; do
+	command -v $p >/dev/null && continue
+	echo "the host has no $p: install it" >&2
+	exit 1
+done
 `
 
 // open connects to a host and locks the application there.
@@ -223,15 +244,16 @@ func (s *site) probe() error {
 	if len(lines) != 4 {
 		return fmt.Errorf("%s: the shell of the user answers %q: give the user a POSIX shell", s.name, text)
 	}
-	s.uid, s.machine, s.systemd = lines[0], lines[1], lines[3] == "systemd"
+	s.uid, s.machine, s.home, s.systemd = lines[0], lines[1], strings.TrimSuffix(lines[2], "/"), lines[3] == "systemd"
 	s.folder = s.o.Folder
 	if s.folder == "" {
 		s.folder = "/var/lib/millrace-apps/"
 		if s.uid != "0" {
-			s.folder = strings.TrimSuffix(lines[2], "/") + "/.local/share/millrace-apps/"
+			s.folder = s.home + "/.local/share/millrace-apps/"
 		}
 		s.folder += s.o.Name
 	}
+	s.place = s.folder
 	return nil
 }
 
@@ -271,10 +293,34 @@ func (s *site) write() error {
 func (s *site) put(path string, data []byte) error {
 	_, err := s.run(`umask 077
 mkdir -p "${1%/*}"
-printf %s "$2" >"$1.new"
-[ "$(wc -c <"$1.new")" -eq "$3" ] || { echo "$1 was cut" >&2; exit 1; }
+if ! printf %s "$2" | cat >"$1.new" || [ "$(wc -c <"$1.new")" -ne "$3" ]; then
+	rm -f "$1.new"
+	echo "$1 cannot be written" >&2
+	exit 1
+fi
 mv -f "$1.new" "$1"`, path, string(data), fmt.Sprint(len(data)))
 	return err
+}
+
+// foreign refuses a folder without releases if a script that lists containers or units prints one of the application:
+// the releases of another folder have the same names.
+func (s *site) foreign(script, suffix string) error {
+	if len(s.state.Releases) > 0 {
+		return nil
+	}
+	text, err := s.run(script)
+	if err != nil {
+		return err
+	}
+	for name := range strings.Lines(text) {
+		name = strings.TrimSpace(name)
+		number, is := strings.CutPrefix(name, "millrace-"+s.o.Name+"-r")
+		if _, err := strconv.Atoi(strings.TrimSuffix(number, suffix)); is && err == nil {
+			return fmt.Errorf("%s: %s is there, of a deploy with another folder than %s: give that folder by "+
+				"--target-folder, or use the command remove with that folder before", s.name, name, s.folder)
+		}
+	}
+	return nil
 }
 
 func (s *site) runner(with string) (runner, error) {
@@ -350,6 +396,9 @@ func (s *site) deploy(ctx context.Context) (*Result, error) {
 		return nil, fmt.Errorf("%s: the application runs there with %s: use --with %s, or the command remove before",
 			s.name, before.With, before.With)
 	}
+	if result := s.unchanged(run, r, before); result != nil {
+		return result, nil
+	}
 	copied, err := s.copy(ctx, r)
 	if err != nil {
 		return nil, err
@@ -376,6 +425,31 @@ func (s *site) deploy(ctx context.Context) (*Result, error) {
 		s.notes = append(s.notes, "old releases were not removed: "+err.Error())
 	}
 	return result, nil
+}
+
+// unchanged returns the result of a deploy that has nothing to do, or nil.
+func (s *site) unchanged(run runner, r, before *release) *Result {
+	if s.o.Force || before == nil || before.With != r.With || before.Image != r.Image || before.HTTP != r.HTTP ||
+		before.GRPC != r.GRPC || before.Health != r.Health || !slices.Equal(before.Arguments, r.Arguments) ||
+		!slices.Equal(before.Podman, r.Podman) || before.Digest != secretsDigest(before.Salt, s.o.Secrets) {
+		return nil
+	}
+	if st, err := run.status(before); err != nil || !st[0].running || run.healthy(before) != nil {
+		return nil
+	}
+	return &Result{Release: before.Number, Image: r.Image, Previous: before.Number, Unchanged: true}
+}
+
+// secretsDigest returns a digest by which a later deploy sees whether secrets have changed.
+func secretsDigest(salt string, secrets []Secret) string {
+	if len(secrets) == 0 {
+		return ""
+	}
+	d := hmac.New(sha256.New, []byte(salt))
+	for _, x := range secrets {
+		fmt.Fprintf(d, "%s=%d %s\n", x.Name, len(x.Value), x.Value)
+	}
+	return hex.EncodeToString(d.Sum(nil))
 }
 
 // bootNote makes r start with the host.
@@ -463,7 +537,11 @@ func (s *site) await(ctx context.Context, run runner, r, before *release) error 
 func (s *site) withLogs(run runner, r *release, err error) error {
 	var b strings.Builder
 	if e := run.logs(context.Background(), r, 10, false, &bounded{&b, 8 << 10}); e == nil && b.Len() > 0 {
-		return fmt.Errorf("%w. Its last lines:\n%s", err, strings.TrimRight(b.String(), "\n"))
+		text := ""
+		for line := range strings.Lines(b.String()) {
+			text += "\n" + sshclient.Printable(line) // no codes for the terminal
+		}
+		return fmt.Errorf("%w. Its last lines:%s", err, text)
 	}
 	return err
 }
@@ -572,7 +650,8 @@ func (s *site) newRelease() (*release, error) {
 	c := s.o.Image
 	r := &release{Number: 1, With: s.o.With, Image: c.Manifest.Digest, Size: c.Manifest.Size, Config: c.Config.Digest,
 		Commit: s.o.Commit, HTTP: s.o.HTTP, GRPC: s.o.GRPC, At: time.Now().UTC().Truncate(time.Second),
-		Podman: s.o.Podman, Health: s.o.Health}
+		Podman: s.o.Podman, Health: s.o.Health, Salt: rand.Text()}
+	r.Digest = secretsDigest(r.Salt, s.o.Secrets)
 	for _, l := range c.Layers {
 		r.Layers = append(r.Layers, l.Digest)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"millrace/apps/image"
@@ -221,6 +223,9 @@ func TestFailures(t *testing.T) {
 	s.Configure("SetEnv PATH=" + without(t, "flock"))
 	fails(anotherHost(t, s, o), []Target{target(s)}, target(s).String(),
 		"the host has no flock: install it")
+	s = gittest.NewSSH(t)
+	s.Configure("MaxSessions 1")
+	fails(anotherHost(t, s, o), []Target{target(s)}, target(s).String(), "set MaxSessions to 4 or more")
 	ended, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +249,7 @@ func without(t *testing.T, lacks string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, name := range []string{"sh", "id", "uname", "cat", "mkdir", "flock", "timeout", "head", "tar", "gzip",
-		"sha256sum", "podman", "cut", "mv", "rm", "ls", "wc", "rmdir"} {
+		"sha256sum", "podman", "cut", "mv", "rm", "ls", "wc", "rmdir", "find"} {
 		if name == lacks {
 			continue
 		}
@@ -339,6 +344,80 @@ func TestLost(t *testing.T) {
 	}()
 	if _, err := opened.streamed(t.Context(), "cat", r); err == nil || !strings.Contains(err.Error(), at.String()+": the connection was "+
 		"lost") {
+		t.Error(err)
+	}
+}
+
+// A full disk on a host: the error names the host, the folder and what to do, and once there is room, the next call
+// works.
+func TestFullDisk(t *testing.T) {
+	if testing.Short() || os.Geteuid() != 0 {
+		t.Skip("make check runs the test, as root, with a small file system")
+	}
+	s := gittest.NewSSH(t)
+	o := options(t, s)
+	if err := os.Mkdir(o.Folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", o.Folder, "tmpfs", 0, "size=1m,mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(o.Folder, syscall.MNT_DETACH); err != nil { // the shell there may still end
+			t.Error(err)
+		}
+	})
+	fill := filepath.Join(o.Folder, "fill")
+	free := func(n int) {
+		t.Helper()
+		_ = os.Remove(fill)
+		f, err := os.Create(fill)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Write(make([]byte, 2<<20))
+		if n > 0 {
+			err = f.Truncate((1 << 20) - int64(n))
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			err = nil
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Image = contents(strings.Repeat("x", 500<<10))
+	full := func(err error) {
+		t.Helper()
+		for _, want := range []string{target(s).String() + ": ", "No space left on device", "make room there",
+			o.Folder} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: want %q", err, want)
+			}
+		}
+	}
+	free(100 << 10)
+	at := opened(t, s, o)
+	_, err := at.copy(t.Context(), nil)
+	full(err)
+	if _, err := os.Stat(at.blobs() + "/part"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("parts are left: %v", err)
+	}
+	free(0)
+	at.state.Releases = []release{{Number: 1, Podman: []string{strings.Repeat("x", 10<<10)}}}
+	full(at.write())
+	if list, err := filepath.Glob(o.Folder + "/*.new"); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	at.close()
+	at = opened(t, s, o) // the lock needs no room
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := at.copy(t.Context(), nil); err != nil || n < 500<<10 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if err := at.write(); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ ls`
 cd "$1"
 shift
 mkdir -p part
-tar -xof - -C part
+tar -xof - -C part || { rm -rf part; exit 1; }
 for d in "$@"; do
 	if [ "$(sha256sum <"part/$d" | cut -c1-64)" != "$d" ]; then
 		rm -rf part
@@ -109,9 +109,9 @@ func (s *site) packBlobs(ctx context.Context, to io.Writer, all []image.Blob, to
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(w, &sending{ctx: ctx, in: in, n: n, say: func(n int64) {
-			s.say("copies %d of %d: %d of %d MiB", i+1, len(all), n>>20, total>>20)
-		}})
+		say := func(n int64) { s.say("copies %d of %d: %d of %d MiB", i+1, len(all), n>>20, total>>20) }
+		say(n)
+		_, err = io.Copy(w, &sending{ctx: ctx, in: in, n: n, say: say})
 		if err = errors.Join(err, in.Close()); err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ type host struct {
 	one   sync.Mutex // of the shell
 	shell *shell     // nil before the first command
 	work  string     // file that a command locks, see guard; "" = none
+	place string     // folder of the application, for messages
 
 	stop    chan struct{}
 	end     context.CancelCauseFunc
@@ -104,6 +105,7 @@ func (h *host) close() {
 // exitError is a command that failed on a host.
 type exitError struct {
 	host   string
+	place  string // folder of the application
 	status int
 	said   string // on standard error
 }
@@ -114,7 +116,7 @@ func (e *exitError) Error() string {
 		text = fmt.Sprintf("a command failed with status %d", e.status)
 	}
 	if strings.Contains(text, "No space left on device") || strings.Contains(text, "Disk quota exceeded") {
-		text += ": make room there, or give another folder by --target-folder"
+		text += ": make room there, or give another folder than " + e.place + " by --target-folder"
 	}
 	return e.host + ": " + text
 }
@@ -159,6 +161,9 @@ func (h *host) runFor(ctx context.Context, limit time.Duration, script string, a
 	return text, err
 }
 
+// openInput is the input of a script that ends with the session.
+var openInput = io.Reader(new(bytes.Reader))
+
 // stream runs a script in a session of its own, with an input, and with the output as it comes. The end of ctx ends the
 // session. Other users of the host see the script and the arguments.
 func (h *host) stream(ctx context.Context, script string, in io.Reader, out io.Writer, args ...string) error {
@@ -169,7 +174,16 @@ func (h *host) stream(ctx context.Context, script string, in io.Reader, out io.W
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	var said sshclient.Said
-	s.Stdin, s.Stdout, s.Stderr = in, out, &said
+	s.Stdout, s.Stderr = out, &said
+	if in == openInput {
+		pipe, err := s.StdinPipe()
+		if err != nil {
+			return err
+		}
+		defer pipe.Close()
+	} else {
+		s.Stdin = in
+	}
 	return h.explain(s.Run(command(script, args)), &said)
 }
 
@@ -186,14 +200,21 @@ func (h *host) explain(err error, said *sshclient.Said) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit) && exit.Signal() == "":
-		return &exitError{h.name, exit.ExitStatus(), said.Text()}
+		return &exitError{h.name, h.place, exit.ExitStatus(), said.Text()}
 	case errors.As(err, &exit):
 		return fmt.Errorf("%s: a command was ended by the signal %s", h.name, exit.Signal())
 	}
 	return h.lost(err)
 }
 
-func (h *host) lost(err error) error { return fmt.Errorf("%s: %w (%w)", h.name, errLost, err) }
+func (h *host) lost(err error) error {
+	var refused *ssh.OpenChannelError
+	if errors.As(err, &refused) {
+		return fmt.Errorf("%s: sshd there allows no further session: set MaxSessions to 4 or more in sshd_config (%w)",
+			h.name, err)
+	}
+	return fmt.Errorf("%s: %w (%w)", h.name, errLost, err)
+}
 
 // command returns a command line for the shell of the host's user.
 func command(script string, args []string) string {
@@ -225,9 +246,13 @@ func (b *bounded) Write(p []byte) (int, error) {
 // itself.
 const lockScript = `umask 077
 mkdir -p "$1"
+if [ ! -O "$1" ] || [ -n "$(find "$1/." -prune \( -perm -020 -o -perm -002 \))" ]; then
+	echo "other users can write in the folder $1: give another folder by --target-folder" >&2
+	exit 1
+fi
 exec 9>>"$1/lock"
 flock -n 9 || { echo; cat "$1/owner"; exit 75; }
-printf '%s\n' "$2" >"$1/owner"
+{ printf '%s\n' "$2" | cat >"$1/owner"; } 2>/dev/null || : # the disk may be full
 echo
 echo locked
 while [ -n "$(timeout "$3" head -n 1)" ]; do :; done
@@ -253,6 +278,9 @@ func (h *host) lock(folder, owner string) (release func(), err error) {
 	h.running.Go(func() { ended <- s.Wait() })
 	select {
 	case <-out.seen:
+	case <-time.After(commandTime):
+		_ = s.Close()
+		return nil, fmt.Errorf("%s: %w", h.name, lateError{commandTime})
 	case err := <-ended:
 		_ = s.Close()
 		var exit *ssh.ExitError

@@ -46,10 +46,8 @@ func (s *site) removeAll(data bool) error {
 			return err
 		}
 	}
-	if s.systemd && s.uid == "0" {
-		if err := s.dropUnits(s.layout() + ".service"); err != nil {
-			return err
-		}
+	if err := s.dropUnits(s.layout() + ".service"); err != nil {
+		return err
 	}
 	if data {
 		if err := errors.Join((&podman{s}).removeState(), (&systemd{s}).removeState()); err != nil {
@@ -57,9 +55,19 @@ func (s *site) removeAll(data bool) error {
 		}
 	}
 	// The locks are open, and go with the folder.
-	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/layers" "$1/releases" "$1/state.json" "$1/owner" "$1/lock" "$1/work"
+	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/`+s.layout()+`-r"* "$1/layers" "$1/releases" "$1/state.json" "$1/owner" "$1/lock" "$1/work"
 rmdir "$1" 2>/dev/null || :`, s.folder)
 	return err
+}
+
+// follow runs a command with its output, which may have no end. The end of the session ends the command.
+func (s *site) follow(ctx context.Context, out io.Writer, command ...string) error {
+	return s.stream(ctx, `exec 3<&0
+"$@" 2>&1 </dev/null 3<&- &
+p=$!
+{ cat <&3; kill "$p"; } >/dev/null 2>&1 &
+exec 3<&-
+wait "$p"`, openInput, out, command...)
 }
 
 // Logs writes the last lines of the release that serves, for each target, and with follow the lines that come, until

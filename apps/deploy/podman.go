@@ -38,8 +38,15 @@ func (p *podman) podman(args ...string) (string, error) {
 
 // check implements runner.
 func (p *podman) check() error {
+	if p.uid != "0" && p.systemd {
+		// Without it, the containers end with the last session of the user.
+		if _, err := p.run(`loginctl enable-linger`); err != nil {
+			p.notes = append(p.notes, "containers of this user end with the last session, and do not start with the "+
+				"host: loginctl enable-linger")
+		}
+	}
 	if len(p.state.Releases) > 0 {
-		return nil
+		return nil // as at the first deploy
 	}
 	text, err := p.run(`command -v podman >/dev/null || exit 3
 podman --version`)
@@ -55,13 +62,7 @@ podman --version`)
 	if n, err := strconv.Atoi(strings.SplitN(words[len(words)-1], ".", 2)[0]); err == nil && n < 4 {
 		return fmt.Errorf("%s: %s is too old: want 4.0 or newer", p.name, text)
 	}
-	if p.uid != "0" && p.systemd {
-		// Without it, the containers end with the last session of the user.
-		if _, err := p.run(`loginctl enable-linger`); err != nil {
-			p.notes = append(p.notes, "containers of this user end with the last session: loginctl enable-linger")
-		}
-	}
-	return nil
+	return p.foreign(`podman ps --all --format '{{.Names}}'`, "")
 }
 
 // install implements runner.
@@ -80,8 +81,10 @@ cd "$1"
 printf '%s\n' "$4" >"$2/index.json"
 echo '{"imageLayoutVersion":"1.0.0"}' >"$2/oci-layout"
 ln -sfn "$2" "$2-$3"
-podman pull --quiet "oci:$2-$3:$3"
-rm -f "$2-$3"`, p.folder, p.layout(), fmt.Sprintf("r%d", r.Number), string(index)); err != nil {
+got=0
+podman pull --quiet "oci:$2-$3:$3" || got=$?
+rm -f "$2-$3"
+exit $got`, p.folder, p.layout(), fmt.Sprintf("r%d", r.Number), string(index)); err != nil {
 		return err
 	}
 	if err := p.giveSecrets(ctx, r, secrets); err != nil {
@@ -110,7 +113,8 @@ done`, pairs...)
 // create returns the arguments of podman that make the container.
 func (p *podman) create(r *release) []string {
 	args := []string{"create", "--pull", "never", "--name", p.container(r), "--network", "host", "--read-only",
-		"--tmpfs", "/tmp", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--restart", "on-failure",
+		"--tmpfs", "/tmp", "--image-volume", "ignore", "--cap-drop", "all", "--security-opt", "no-new-privileges",
+		"--restart", "on-failure",
 		"--stop-timeout", stopTime, "--volume", p.volume() + ":/var/lib/millrace",
 		"--label", "millrace.application=" + p.o.Name,
 		"--env", "MILLRACE_HANDOVER=unix:/var/lib/millrace/handover.sock", "--env", "MILLRACE_ADDR=" + r.Health}
@@ -196,50 +200,68 @@ if [ $# -gt 0 ]; then podman secret rm "$@" >/dev/null 2>&1 || :; fi`, args...)
 
 // boot implements runner: a unit starts the container with the host.
 func (p *podman) boot(r, _ *release) error {
-	if !p.systemd || p.uid != "0" {
-		return errors.New("containers need root and systemd for it")
+	if !p.systemd {
+		return fmt.Errorf("systemd does not run there: let the host run podman start %s", p.container(r))
 	}
 	path, err := p.run(`command -v podman`)
 	if err != nil {
 		return err
 	}
-	unit := "[Unit]\nDescription=Container of the application " + p.o.Name + "\nAfter=network-online.target\n" +
-		"Wants=network-online.target\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=" + path + " start " +
-		p.container(r) + "\n\n[Install]\nWantedBy=multi-user.target\n"
+	network := "After=network-online.target\nWants=network-online.target\n"
+	target := "multi-user.target"
+	if p.uid != "0" {
+		network, target = "", "default.target" // of the user's services
+	}
+	unit := "[Unit]\nDescription=Container of the application " + p.o.Name + "\n" + network +
+		"\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=" + path + " start " + p.container(r) +
+		"\n\n[Install]\nWantedBy=" + target + "\n"
 	if err := p.putUnit(p.layout()+".service", unit); err != nil {
 		return err
 	}
-	_, err = p.run(`systemctl daemon-reload && systemctl --quiet enable "$1"`, p.layout()+".service")
+	// A link, because the user's systemd may not run.
+	_, err = p.run(`mkdir -p "$1/$2.wants"
+ln -sfn "../$3" "$1/$2.wants/$3"
+if [ "$1" = /etc/systemd/system ]; then systemctl daemon-reload; fi`, p.units(), target, p.layout()+".service")
 	return err
+}
+
+// units is the folder of units of systemd.
+func (s *site) units() string {
+	if s.uid != "0" {
+		return s.home + "/.config/systemd/user"
+	}
+	return "/etc/systemd/system"
 }
 
 // putUnit writes a unit of systemd.
 func (s *site) putUnit(name, text string) error {
-	if err := s.put("/etc/systemd/system/"+name, []byte(text)); err != nil {
+	path := s.units() + "/" + name
+	if err := s.put(path, []byte(text)); err != nil {
 		return err
 	}
-	_, err := s.run(`chmod 644 "/etc/systemd/system/$1"`, name)
+	_, err := s.run(`chmod 644 "$1"`, path)
 	return err
 }
 
 // dropUnits removes units of systemd.
 func (s *site) dropUnits(names ...string) error {
-	_, err := s.run(`for u in "$@"; do
-	[ -e "/etc/systemd/system/$u" ] || continue
-	systemctl --quiet disable "$u"
-	rm -f "/etc/systemd/system/$u"
-	systemctl daemon-reload
-done`, names...)
+	_, err := s.run(`dir=$1
+shift
+for u in "$@"; do
+	[ -e "$dir/$u" ] || continue
+	rm -f "$dir/$u" "$dir"/*.wants/"$u"
+	if [ "$dir" = /etc/systemd/system ]; then systemctl daemon-reload; fi
+done`, append([]string{s.units()}, names...)...)
 	return err
 }
 
 // logs implements runner.
 func (p *podman) logs(ctx context.Context, r *release, lines int, follow bool, out io.Writer) error {
-	args := []string{"logs", "--tail", strconv.Itoa(lines)}
+	args := []string{"podman", "logs", "--tail", strconv.Itoa(lines)}
 	if follow {
 		args = append(args, "--follow")
 	}
-	return p.stream(ctx, `exec podman "$@" 2>&1 </dev/null`, nil, out, append(args, p.container(r))...)
+	return p.follow(ctx, out, append(args, p.container(r))...)
 }
 
 // removeState removes the application's own data.

@@ -205,20 +205,30 @@ func TestPodman(t *testing.T) {
 	h.serves("r2", "r1")
 
 	// The connection ends at different points of a deploy: the next deploy undoes or finishes the deploy.
-	for _, at := range []struct{ say, note string }{{"starts release", "was undone"}, {"waits for release", ""}} {
-		h.interrupt(first, at.say)
+	for _, at := range []struct{ say, note string }{{"installs release", "was undone"},
+		{"starts release", "was undone"}, {"waits for release", ""}, {"removes old", "none"}, {"copies", "none"}} {
+		c := first
+		if at.say == "copies" {
+			c = pack(t, built, open+"# "+strings.Repeat("long ", 1000))
+		}
+		h.interrupt(c, at.say)
 		stop := load(h.o.HTTP)
 		r = h.mustDeploy(changed)
 		if _, lost, err := stop(100); lost > 0 {
 			t.Errorf("%d requests were lost: %v", lost, err)
 		}
-		if !slices.ContainsFunc(r.Notes, func(n string) bool {
+		if slices.ContainsFunc(r.Notes, func(n string) bool {
 			return strings.Contains(n, "an earlier deploy, which did not end, ") && strings.Contains(n, at.note)
-		}) {
+		}) == (at.note == "none") {
 			t.Errorf("%s: %+v", at.say, r)
 		}
 		t.Logf("%s: %+v", at.say, r)
 	}
+	if again := h.mustDeploy(changed); !again.Unchanged || again.Release != r.Release || again.Copied != 0 {
+		t.Errorf("an unchanged image: %+v", again)
+	}
+	h.stopFirst(changed, pack(t, built, "models: [{name: same, source: none-such}]\n"))
+	h.follow()
 	at := opened(t, s, h.o)
 	var numbers []int
 	for _, r := range at.state.Releases {
@@ -252,6 +262,12 @@ func TestPodman(t *testing.T) {
 	}
 	if err := Remove(t.Context(), []Target{target(s)}, other, "ann", true, func(Target) {}); err != nil {
 		t.Error(err)
+	}
+	moved := h.o
+	moved.Folder, moved.Image = filepath.Join(t.TempDir(), "apps"), first
+	err = Run(t.Context(), []Target{target(s)}, moved, "ann", func(Result) {})
+	if err == nil || !strings.Contains(err.Error(), "of a deploy with another folder than "+moved.Folder) {
+		t.Errorf("another folder: %v", err)
 	}
 	if err := Remove(t.Context(), []Target{target(s)}, h.o, "ann", true, func(Target) {}); err != nil {
 		t.Fatal(err)
@@ -328,7 +344,94 @@ func (h *podmanHost) interrupt(c *image.Contents, words string) {
 		}
 	}
 	err := Run(h.t.Context(), []Target{at}, o, "ann", func(Result) {})
-	if !errors.Is(err, errLost) {
+	if !errors.Is(err, errLost) && (err != nil || words != "removes old") {
 		h.t.Errorf("%s: %v", words, err)
+	}
+}
+
+// stopFirst checks releases that start after the end of the old one: a release that does not start makes the old one
+// serve again. A changed secret makes a release of an unchanged image.
+func (h *podmanHost) stopFirst(c, broken *image.Contents) {
+	h.t.Helper()
+	var said []string
+	defer func(o Options) { h.o.StopFirst, h.o.Progress = false, nil }(h.o)
+	h.o.StopFirst, h.o.Progress = true, func(_, text string) { said = append(said, text) }
+	h.o.Secrets = []Secret{{"GREETING", []byte("another-secret")}}
+	r := h.mustDeploy(c)
+	stops := slices.Index(said, fmt.Sprintf("stops release %d", r.Previous))
+	starts := slices.Index(said, fmt.Sprintf("starts release %d", r.Release))
+	if r.Unchanged || stops < 0 || starts < stops {
+		h.t.Errorf("%+v: %q", r, said)
+	}
+	want := fmt.Sprintf("the release was removed, and release %d serves", r.Release)
+	if _, err := h.deploy(broken); err == nil || !strings.Contains(err.Error(), want) {
+		h.t.Errorf("a broken release: %v", err)
+	}
+	if err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, h.o.HTTP, "same"); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// text is an output that a test waits for.
+type text struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *text) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *text) await(t *testing.T, words string) {
+	t.Helper()
+	for {
+		w.mu.Lock()
+		has := strings.Contains(w.text.String(), words)
+		w.mu.Unlock()
+		if has {
+			return
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("no %q", words)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// follow checks that a log is followed, and that nothing is left on the host afterwards.
+func (h *podmanHost) follow() {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	defer cancel()
+	var out text
+	ended := make(chan error)
+	go func() {
+		ended <- Logs(ctx, []Target{target(h.SSH)}, h.o, 1, true, func(Target) io.Writer { return &out })
+	}()
+	out.await(h.t, "\n")
+	h.podman("kill", "--signal", "HUP", h.podman("ps", "--quiet"))
+	out.await(h.t, "was read again")
+	cancel()
+	if err := <-ended; err != nil {
+		h.t.Error(err)
+	}
+	for {
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(name string) bool {
+			line, _ := os.ReadFile(name)
+			return bytes.Contains(line, []byte("\x00--follow\x00millrace-plain-r")) &&
+				bytes.Contains(line, []byte(filepath.Dir(h.Socket)))
+		}) {
+			return
+		}
+		if h.t.Context().Err() != nil {
+			h.t.Fatal("podman logs is left on the host")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

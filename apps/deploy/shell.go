@@ -148,7 +148,7 @@ func (h *host) through(sh *shell, limit time.Duration, lines string) (string, er
 	if status != 0 {
 		var said sshclient.Said
 		_, _ = said.Write([]byte(texts[1].text))
-		return "", &exitError{h.name, status, said.Text()}
+		return "", &exitError{h.name, h.place, status, said.Text()}
 	}
 	return strings.TrimRight(texts[0].text, "\n"), nil
 }

@@ -33,6 +33,10 @@ func (d *systemd) check() error {
 	if len(d.o.Podman) > 0 {
 		return fmt.Errorf("--podman-option: is for --with %s", Podman)
 	}
+	if err := d.foreign(`cd /etc/systemd/system
+ls`, ".service"); err != nil {
+		return err
+	}
 	_, err := d.run(`command -v setpriv >/dev/null && exit 0
 echo "the host has no setpriv: install util-linux" >&2
 exit 1`)
@@ -52,6 +56,9 @@ for d in "$@"; do
 	if [ ! -d "$layers/$d" ]; then
 		mkdir "$layers/$d.part"
 		tar -xpzf "$blobs/$d" -C "$layers/$d.part"
+		# No service of an image has a use for devices, and for programs with the rights of their owners.
+		find "$layers/$d.part" \( -type b -o -type c -o -type p -o -type s \) -exec rm -f {} +
+		find "$layers/$d.part" -type f \( -perm -4000 -o -perm -2000 \) -exec chmod ug-s {} +
 		mv "$layers/$d.part" "$layers/$d"
 	fi
 	if [ -n "$(find "$layers/$d" -name '.wh.*' | head -n 1)" ]; then
@@ -60,8 +67,18 @@ for d in "$@"; do
 	fi
 	cp -alf "$layers/$d/." "$root/"
 done
-mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/run" "$root/tmp" "$root/var/tmp" "$root/etc"
-for f in resolv.conf hosts; do [ -e "$root/etc/$f" ] || : >"$root/etc/$f"; done
+# A link of the image would lead to folders and files of the host.
+for d in proc sys dev run tmp var var/tmp etc; do
+	if [ -L "$root/$d" ]; then
+		echo "/$d is a link in the image: use another base image, or --with podman" >&2
+		exit 1
+	fi
+	mkdir -p "$root/$d"
+done
+for f in resolv.conf hosts; do
+	if [ -L "$root/etc/$f" ]; then rm -f "$root/etc/$f"; fi
+	[ -e "$root/etc/$f" ] || : >"$root/etc/$f"
+done
 chmod 755 "$root"`
 
 // install implements runner.
@@ -95,13 +112,19 @@ func quoteValue(text string) string {
 }
 
 // quoteWord quotes a word of a unit.
-func quoteWord(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`, "\n", `\n`).Replace(text) + `"`
-}
+func quoteWord(text string) string { return strings.ReplaceAll(quoteVariable(text), `$`, `$$`) }
 
-// quoteVariable quotes NAME=VALUE of a unit, where $ means itself.
+// quoteVariable quotes NAME=VALUE of a unit, where $ means itself. For systemd, \r ends a line, too.
 func quoteVariable(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, "\n", `\n`).Replace(text) + `"`
+	var b strings.Builder
+	for _, c := range []byte(strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`).Replace(text)) {
+		if c < ' ' || c == 0x7f {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return `"` + b.String() + `"`
 }
 
 // user returns the name of the temporary user, which all releases of an application share.
@@ -270,11 +293,12 @@ func (d *systemd) boot(r, before *release) error {
 
 // logs implements runner.
 func (d *systemd) logs(ctx context.Context, r *release, lines int, follow bool, out io.Writer) error {
-	args := []string{"--unit", d.unit(r), "--lines", strconv.Itoa(lines), "--output", "cat", "--no-pager", "--quiet"}
+	args := []string{"journalctl", "--unit", d.unit(r), "--lines", strconv.Itoa(lines), "--output", "cat",
+		"--no-pager", "--quiet"}
 	if follow {
 		args = append(args, "--follow")
 	}
-	return d.stream(ctx, `exec journalctl "$@" </dev/null`, nil, out, args...)
+	return d.follow(ctx, out, args...)
 }
 
 // removeState removes the application's own data.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,8 +28,8 @@ func TestUnit(t *testing.T) {
 	}
 	o := Options{Name: "plain"}
 	d := &systemd{&site{o: &o, folder: "/srv/100%/plain"}}
-	text := d.text(&release{Number: 3, Arguments: []string{"serve", "--name", "a b\"c$D%i\nExecStart=x"},
-		Health: "127.0.0.1:8000", Secrets: []string{"A"}}, []string{"PATH=/usr/bin", "X=$Y%"})
+	text := d.text(&release{Number: 3, Arguments: []string{"serve", "--name", "a b\"c$D%i\nExecStart=x\rExecStart=y"},
+		Health: "127.0.0.1:8000", Secrets: []string{"A"}}, []string{"PATH=/usr/bin", "X=$Y%", "Z=\rExecStartPre=z"})
 	lines := strings.Split(text, "\n")
 	// A release has its own folders, files of secrets and description, and no bound of memory that nobody chose.
 	differs := []string{"Description", "Documentation", "ExecStart", "StateDirectory", "CacheDirectory",
@@ -41,8 +42,8 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		`ExecStart=/usr/local/bin/millrace "serve" "--name" "a b\"c$$D%%i\nExecStart=x"`,
-		`Environment="X=$Y%%"`, "EnvironmentFile=/srv/100%%/plain/releases/3/secrets",
+		`ExecStart=/usr/local/bin/millrace "serve" "--name" "a b\"c$$D%%i\x0aExecStart=x\x0dExecStart=y"`,
+		`Environment="X=$Y%%"`, `Environment="Z=\x0dExecStartPre=z"`, "EnvironmentFile=/srv/100%%/plain/releases/3/secrets",
 		"RootDirectory=/srv/100%%/plain/releases/3/root", "User=" + d.user(),
 	} {
 		if !slices.Contains(lines, want) {
@@ -87,6 +88,7 @@ func TestUnitVerified(t *testing.T) {
 type machine struct {
 	*podmantest.Service
 	t    *testing.T
+	root string       // the folder of its files
 	host *gittest.SSH // on the machine
 }
 
@@ -100,7 +102,7 @@ func newMachine(t *testing.T) *machine {
 	sshd := testneeds.Program(t, "sshd")
 	root := t.TempDir()
 	for _, dir := range []string{"usr", "var/lib", "var/log", "var/tmp", "var/cache", "run", "tmp", "proc", "sys",
-		"dev", "root/ssh", "etc/systemd/system"} {
+		"dev", "srv", "root/ssh", "etc/systemd/system"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -117,24 +119,14 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	m := &machine{Service: service, t: t}
+	m := &machine{Service: service, t: t, root: root}
 	program := filepath.Join(service.Program(), "podman")
 	m.do("run", "--detach", "--name", machineName, "--systemd", "always", "--network", "host", "--cap-add", "all",
 		"--security-opt", "seccomp=unconfined", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
 		"--volume", "/usr:/usr:ro", "--env", "container=podman", "--rootfs", root, "/lib/systemd/systemd",
 		"--unit=basic.target")
 	t.Cleanup(func() { m.do("rm", "--force", "--time", "0", machineName) })
-	for {
-		state, _ := m.Do("exec", machineName, "systemctl", "is-system-running")
-		if state == "running" || state == "degraded" {
-			break
-		}
-		if t.Context().Err() != nil {
-			t.Fatalf("systemd is %s", state)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	m.in("mkdir", "-p", "/run/sshd")
+	m.awaitBoot()
 	// The server of SSH runs on the machine, with the files of its folder here.
 	dir := t.TempDir()
 	testneeds.WriteProgram(t, filepath.Join(dir, "sshd"), fmt.Sprintf(`#!/bin/sh
@@ -146,6 +138,30 @@ exec %[2]s exec -i %[3]s %[4]s -i -e -f /root/ssh/sshd_config
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	m.host = gittest.NewSSH(t)
 	return m
+}
+
+// awaitBoot waits until the services have started.
+func (m *machine) awaitBoot() {
+	m.t.Helper()
+	for {
+		state, _ := m.Do("exec", machineName, "systemctl", "is-system-running")
+		if state == "running" || state == "degraded" {
+			break
+		}
+		if m.t.Context().Err() != nil {
+			m.t.Fatalf("systemd is %s", state)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	m.in("mkdir", "-p", "/run/sshd")
+}
+
+// reboot ends all processes of the machine, and starts it again.
+func (m *machine) reboot() {
+	m.t.Helper()
+	m.do("restart", "--time", "10", machineName)
+	m.awaitBoot()
+	m.in("systemctl", "start", "multi-user.target")
 }
 
 // do runs a command of podman.
@@ -210,6 +226,22 @@ func TestSystemd(t *testing.T) {
 	if text := m.in("systemctl", "is-enabled", "millrace-plain-r2"); text != "enabled" {
 		t.Errorf("at boot: %s", text)
 	}
+	starts := m.containerAtBoot(o)
+	m.reboot()
+	if text, err := os.ReadFile(starts); err != nil || string(text) != "start millrace-other-r7\n" {
+		t.Errorf("podman after a boot: %q, %v", text, err)
+	}
+	for at := opened(t, m.host, o); ; {
+		err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, o.HTTP, "same")
+		if err == nil {
+			at.close()
+			break
+		}
+		if st, e := (&systemd{at}).status(&release{Number: 2}); e != nil || !st[0].running || t.Context().Err() != nil {
+			t.Fatalf("after a boot: %v, %+v, %v", err, st, e)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	var log bytes.Buffer
 	if err := Logs(t.Context(), at, o, 5, false, func(Target) io.Writer { return &log }); err != nil ||
 		!strings.Contains(log.String(), "millrace is ready: http://"+o.HTTP) {
@@ -218,8 +250,27 @@ func TestSystemd(t *testing.T) {
 	if err := Remove(t.Context(), at, o, "ann", true, func(Target) {}); err != nil {
 		t.Fatal(err)
 	}
-	left := m.in("find", "/etc", "/var", "-name", "*millrace-plain*", "-o", "-path", "/var/lib/millrace-apps/*")
+	if err := opened(t, m.host, Options{Name: "other", SSH: o.SSH, With: Podman}).removeAll(false); err != nil {
+		t.Error(err)
+	}
+	left := m.in("find", "/etc", "/var", "-name", "*millrace-other*", "-o", "-name", "*millrace-plain*", "-o",
+		"-path", "/var/lib/millrace-apps/*")
 	if left != "" {
 		t.Errorf("left: %s", left)
 	}
+}
+
+// containerAtBoot lets a container start with the machine, which cannot run containers itself, and returns the file in
+// which the program podman there writes its arguments.
+func (m *machine) containerAtBoot(o Options) (file string) {
+	m.t.Helper()
+	testneeds.WriteProgram(m.t, filepath.Join(m.root, "srv/podman"), "#!/bin/sh\necho \"$*\" >>/srv/starts\n")
+	m.host.Configure("SetEnv PATH=/srv:/usr/sbin:/usr/bin")
+	o.Name = "other"
+	at := opened(m.t, m.host, o)
+	defer at.close()
+	if err := (&podman{at}).boot(&release{Number: 7}, nil); err != nil {
+		m.t.Error(err)
+	}
+	return filepath.Join(m.root, "srv/starts")
 }

@@ -31,7 +31,7 @@ type appDeploying struct {
 	with, http, grpc, health string
 	secrets, secretFiles     []string
 	podman                   []string
-	stopFirst                bool
+	stopFirst, force         bool
 	manifests                string
 	wait                     time.Duration
 }
@@ -55,6 +55,8 @@ func appDeploy(flags *pflag.FlagSet) appStep {
 		"deploy: further option of podman create, such as --memory=4g; may be repeated")
 	flags.BoolVar(&d.stopFirst, "stop-first", false, "deploy: stop the old release before the new one starts, for "+
 		"memory or a folder that only one can use; meanwhile requests are refused")
+	flags.BoolVar(&d.force, "force", false, "deploy: make a new release, although the image, the settings and the "+
+		"secrets are those of the release that serves")
 	flags.StringVar(&d.manifests, "kubernetes", "", "deploy: write manifests for --image into this folder, "+
 		"in place of --target")
 	flags.DurationVar(&d.wait, "ready-timeout", deploy.DefaultWait,
@@ -101,7 +103,7 @@ func (d *appDeploying) run(c *appCall) (any, error) {
 	}
 	o.Commit = o.Image.Revision
 	o.With, o.HTTP, o.GRPC, o.Health, o.Podman = d.with, d.http, d.grpc, d.health, d.podman
-	o.StopFirst, o.Wait = d.stopFirst, d.wait
+	o.StopFirst, o.Force, o.Wait = d.stopFirst, d.force, d.wait
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	o.Progress = deployProgress(bar)
@@ -111,10 +113,22 @@ func (d *appDeploying) run(c *appCall) (any, error) {
 		for _, note := range r.Notes {
 			_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s: %s\n", r.Target, note)
 		}
-		c.print("%s: release %d serves at %s: %s copied, %.1f s", r.Target, r.Release, o.HTTP,
-			units.BytesSize(float64(r.Copied)), r.Seconds)
+		if r.Unchanged {
+			c.print("%s: unchanged: release %d serves at %s (--force makes a new release)", r.Target, r.Release, o.HTTP)
+		} else {
+			c.print("%s: release %d serves at %s: %s copied, %.1f s", r.Target, r.Release, o.HTTP,
+				units.BytesSize(float64(r.Copied)), r.Seconds)
+		}
 		result.Targets = append(result.Targets, r)
 	})
+	return c.partly(result, err)
+}
+
+// partly returns a result. After a failure, --json prints what succeeded before.
+func (c *appCall) partly(result any, err error) (any, error) {
+	if err != nil && c.json {
+		return nil, errors.Join(err, writeJSON(c.OutOrStdout(), result))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -267,10 +281,7 @@ func appRemove(flags *pflag.FlagSet) appStep {
 				c.print("%s: removed %s", t, o.Name)
 				result.Targets = append(result.Targets, t.String())
 			})
-			if err != nil {
-				return nil, err
-			}
-			return result, nil
+			return c.partly(result, err)
 		}}
 }
 

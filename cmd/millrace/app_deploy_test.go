@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,8 @@ func TestAppDeploy(t *testing.T) {
 			"set"},
 		{[]string{"deploy", "--target", "a", "--secret", "A:OF_ANN"}, 1, "there is no image"},
 		{[]string{"run", "--target", "a"}, exitUsage, "--target: is for the command"},
+		{[]string{"logs", "--target", "a", "--http", ":9"}, exitUsage, "--http: is for the command deploy"},
+		{[]string{"remove", "--target", "a", "--with", "podman"}, exitUsage, "--with: is for the command deploy"},
 		{[]string{"deploy", "--kubernetes", "k"}, exitUsage, "--image: is missing"},
 		{[]string{"deploy", "--kubernetes", "k", "--image", "registry.example.org/a:v1", "--target", "a"}, exitUsage,
 			"--target: is not for --kubernetes"},
@@ -64,5 +67,20 @@ func TestAppDeploy(t *testing.T) {
 		s.KnownHosts, "logs")
 	if code != 1 || !strings.Contains(stderr, "127.0.0.1:"+s.Port+": the application app is not there") {
 		t.Errorf("%d %s", code, stderr)
+	}
+	// A failure on a later host: JSON names the hosts before.
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := ln.Addr().String()
+	_ = ln.Close()
+	here := s.User + "@127.0.0.1:" + s.Port
+	out, stderr, code = executed(t, "app", "--config", app, "--target", here+","+gone, "--target-folder",
+		filepath.Join(dir, "host"), "--ssh-key", filepath.Join(s.Dir, "key"), "--known-hosts", s.KnownHosts, "--json",
+		"remove")
+	if code != 1 || !strings.Contains(out, `"`+here+`"`) || strings.Contains(out, gone) ||
+		!strings.Contains(stderr, gone+": ") || !strings.Contains(stderr, here+" has nothing of the application") {
+		t.Errorf("%d %s %s", code, out, stderr)
 	}
 }
