@@ -142,7 +142,7 @@ func TestParseRefuses(t *testing.T) {
 			"f.yaml:1: auth.keys[0]: is a list or a section: want one value (a file with named API keys"},
 		{"section of a model for a value", model("    instances: {a: b}\n"), "models[0].instances: is one value"},
 		{"value for a section of a model", model("    batching: 8\n"),
-			"models[0].batching: is a section: it has buffers, kind"},
+			"models[0].batching: is a section: it has buffers"},
 		{"no duration", "drain: 10", `f.yaml:1: drain: "10" is not a duration`},
 		{"failure of no program", "exit_on_worker_failure: true", "f.yaml:1: exit_on_worker_failure: needs root"},
 		{"negative duration", "drain: -1s", "is negative"},

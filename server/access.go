@@ -24,7 +24,7 @@ func openAccess(s *Server) (*access.Access, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "api_key", "%w", err)
 	}
 	if access.ShortKey(key) { // see Exposed
-		s.log.Warn("the key is short enough to be guessed: take a random one of 16 characters or more", "setting",
+		s.log.Warn("the key is short enough to be guessed: set a random key of 16 characters or more", "setting",
 			"api_key")
 	}
 	open := !authenticates(c)

@@ -242,15 +242,15 @@ func (a *authority) keep(ctx context.Context, n *managedName) {
 		case err != nil:
 			next, wait = wait, min(2*wait, acmeMaxRetry)
 			why := n.transport.last(err)
-			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme",
+			a.log.Error("a name has no certificate: clients cannot connect by this name", "setting", "tls.acme",
 				"name", name, "error", why, "do", a.advice(name, why), "again in", next)
 		case !before:
 			n.hasCertificate.Store(true)
-			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until",
+			a.log.Info("a name has a certificate", "setting", "tls.acme", "name", name, "until",
 				c.Leaf.NotAfter)
 		case renewalOverdue(c.Leaf, time.Now()):
 			why := n.transport.last(errors.New("the authority was not asked, or did not answer"))
-			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name,
+			a.log.Error("the certificate of a name was not renewed yet", "setting", "tls.acme", "name", name,
 				"until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
 		}
 		select {

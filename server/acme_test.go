@@ -253,7 +253,7 @@ func TestACME(t *testing.T) {
 	}
 	s, log, stop := startACME(t, c, func(addr string) { authority.to.Store(&addr) })
 	for range c.Domains {
-		if line := <-log; !strings.Contains(line, "the certificate for a name is there") {
+		if line := <-log; !strings.Contains(line, "a name has a certificate") {
 			t.Fatal(line)
 		}
 	}

@@ -43,8 +43,8 @@ func shortKey(c *Config) bool {
 
 func errShort(setting, addr string) error {
 	return stream.Errorf(stream.InvalidArgument, "api_key", "has fewer than %d characters, and %s, %s, can be "+
-		"reached from other machines, which could guess it: set a random one (openssl rand -hex 16), or auth.keys "+
-		"instead (millrace keys add keys.yaml NAME), or give --insecure to allow it",
+		"reached from other machines, which could guess the key: set a random key (openssl rand -hex 16), or "+
+		"auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow a short key",
 		access.MinKey, setting, addr)
 }
 

@@ -375,8 +375,8 @@ func (l *loader) pollModel(ctx context.Context, m workers.Config) {
 		if ctx.Err() == nil && !l.life.isDraining() && l.polls.failing[m.Name] != err.Error() {
 			l.polls.failing[m.Name] = err.Error()
 			l.models.Note(m.Name, err)
-			l.log.Error("the new state of a model source cannot be loaded: the one before goes on", "model", m.Name,
-				"error", err)
+			l.log.Error("the new state of a model source cannot be loaded: the previous state stays in service",
+				"model", m.Name, "error", err)
 		}
 	}
 	state, err := l.sources.get(ctx, &m)

@@ -212,7 +212,7 @@ func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) 
 	for i := range all.Stages {
 		s := &all.Stages[i]
 		if s.Name == "" || seen[s.Name] {
-			return bad("has a stage %q, which is no name or the one of another", s.Name)
+			return bad("has a stage %q: want a name, and no other stage with this name", s.Name)
 		}
 		seen[s.Name] = true
 		c := cfg
@@ -251,12 +251,12 @@ func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) 
 	for i := range all.Graphs {
 		g := &all.Graphs[i]
 		if g.Name == "" || seen[g.Name] {
-			return bad("has a graph %q, which is no name or the one of a stage or another", g.Name)
+			return bad("has a graph %q: want a name, and no stage or other graph with this name", g.Name)
 		}
 		set, limit := graph.Settings{Outputs: g.Outputs}, time.Duration(0)
 		for _, st := range g.Steps {
 			if !seen[st.Stage] {
-				return bad("has a graph %s with a step of stage %q, which it does not have", g.Name, st.Stage)
+				return bad("has a graph %s with a step of stage %q, and no stage has this name", g.Name, st.Stage)
 			}
 			limit += limits[st.Stage]
 			set.Steps = append(set.Steps, graph.Step{
@@ -266,7 +266,7 @@ func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) 
 			})
 		}
 		if err := set.Validate(); err != nil {
-			return bad("has a graph %s that cannot be: %w", g.Name, err)
+			return bad("has a graph %s that is not valid: %w", g.Name, err)
 		}
 		c := workers.Config{Name: cfg.Name + "." + g.Name, Kind: "graph", Version: cfg.Version, Params: set.Params()}
 		c.Queue.MaxSize, c.Limits.Run = g.Queue, limit
@@ -379,7 +379,8 @@ func (p *programs) follow(ctx context.Context, name string, err error) error {
 		case err == nil || stream.CodeOf(err) == stream.NotFound:
 			err = failed
 		default:
-			p.log.Error("the stages of a program could not follow its change", "model", name, "error", failed)
+			p.log.Error("a program was changed, and its stages could not be changed with the program", "model",
+				name, "error", failed)
 		}
 	}
 	return err

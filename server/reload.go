@@ -142,7 +142,7 @@ func (s *Server) logReload(changed []string, models, streamed ingest.Changes, st
 		return isReloaded(path) || path == "streams" && adapterOf[*streams.Adapter](s.listening) != nil
 	})
 	if len(restart) > 0 {
-		s.log.Warn("settings have changed that need a restart of the server: they are as before", "settings", restart)
+		s.log.Warn("changed settings need a restart of the server, and have no effect until then", "settings", restart)
 	}
 	settings := slices.DeleteFunc(changed, func(path string) bool { return !isReloaded(path) })
 	text := "the configuration was read again"

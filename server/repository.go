@@ -37,7 +37,8 @@ func (l *loader) loadRepository(ctx context.Context) error {
 		if !l.configured.has(name) {
 			left = append(left, name)
 		} else if slices.Contains(all, name) {
-			l.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
+			l.log.Warn("a model of the repository is not loaded: the configuration has a model of this name", "model",
+				name)
 		}
 	}
 	left, errs := l.loadAll(ctx, left)

@@ -31,8 +31,8 @@ func confinement(cfg *Config, lacks error, log *slog.Logger) (*confine.Programs,
 		return nil, stream.Errorf(stream.Unavailable, "confine.programs",
 			"is require, and programs cannot be confined here: %w", lacks)
 	case lacks != nil:
-		log.Warn("programs, which run the code of models, are not confined to what they need", "setting",
-			"confine.programs", "error", lacks)
+		log.Warn("programs run the code of models, and are not confined: programs can read files and use the network",
+			"setting", "confine.programs", "error", lacks)
 		return nil, nil
 	}
 	p := &confine.Programs{Network: cfg.Confine.Network, Read: cfg.Confine.Read, Write: cfg.Confine.Write,
@@ -79,8 +79,8 @@ func sandbox(setting string, lacks error, log *slog.Logger) (bool, error) {
 		return false, stream.Errorf(stream.Unavailable, "sandbox",
 			"is require, and ffmpeg cannot be confined here: %w", lacks)
 	case lacks != nil:
-		log.Warn("ffmpeg, which reads what clients send, is not confined to what it needs", "setting", "sandbox",
-			"error", lacks)
+		log.Warn("ffmpeg decodes data of clients, and is not confined: ffmpeg can read files and use the network",
+			"setting", "sandbox", "error", lacks)
 		return false, nil
 	}
 	return true, nil

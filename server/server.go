@@ -269,8 +269,9 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) warnMemory() {
 	limit, where := processors.MemoryLimit()
 	if budget := s.cfg.Memory.Budget; limit > 0 && budget > limit {
-		s.log.Warn("the memory budget is more than the server may use: it may be killed before it refuses anything; "+
-			"lower the budget", "setting", "memory.budget", "budget", budget, "limit", limit, "of", where)
+		s.log.Warn("the memory budget is above the memory of the machine or container: the system may kill the "+
+			"server before the server refuses requests; lower the budget", "setting", "memory.budget", "budget", budget,
+			"limit", limit, "of", where)
 	}
 }
 

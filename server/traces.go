@@ -42,8 +42,8 @@ func (s *Server) traceRoutes(app *fiber.App) {
 			return c.JSON(kept)
 		}
 		return stream.Errorf(stream.NotFound, "",
-			"no kept frame has the trace %.64q: it was not kept, or newer ones have taken its place (tracing.shown)",
-			id)
+			"no kept frame has the trace %.64q: the trace was not kept, or newer traces have replaced the "+
+				"trace (tracing.shown)", id)
 	})
 }
 

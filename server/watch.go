@@ -108,8 +108,8 @@ func (l *programWatch) start(models []workers.Config) {
 func (l *programWatch) watchedProgram(m workers.Config) *watchedProgram {
 	source := sourceOf(m)
 	if source == "" {
-		l.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its "+
-			"file", "model", m.Name, "setting", "watch")
+		l.log.Warn("a program is not watched, because the path of its file is unknown: set command, or an entry of "+
+			"args, to the path", "model", m.Name, "setting", "watch")
 		return nil
 	}
 	w := newWatched(source)
@@ -197,16 +197,17 @@ func sourceOf(m workers.Config) string {
 // logFixed logs that the server does not watch new files of a program.
 func (l *programWatch) logFixed(name string, w *watchedProgram) {
 	if w.fixed {
-		l.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: "+
-			"put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
+		l.log.Warn("the folder of a program has too many files, and new files are not watched: move the program to "+
+			"a separate folder", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
 	}
 }
 
 // logOwn logs that settings files are no longer watched.
 func (l *programWatch) logOwn(name string, files []string) {
 	if files != nil {
-		l.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched "+
-			"any more: the program seems to write them", "model", name, "files", strings.Join(files, " "))
+		l.log.Warn("files of settings are not watched any more, because they change without end while the program "+
+			"runs or is loaded: the program seems to write these files", "model", name, "files",
+			strings.Join(files, " "))
 	}
 }
 
@@ -220,7 +221,7 @@ func (l *programWatch) logEmpty(name string, w *watchedProgram) {
 		return
 	}
 	if w.emptyLooks++; w.emptyLooks == emptyLooks {
-		l.log.Warn("files of a program are empty, and were not before: the program is not loaded again for them",
+		l.log.Warn("files of a program have become empty: the program is loaded again when the files have content",
 			"model", name, "files", strings.Join(slices.Sorted(maps.Keys(w.empty)), " "))
 	}
 }
@@ -277,8 +278,8 @@ func (l *programWatch) hasDaemons(name string) bool {
 	if daemons == "" {
 		return false
 	}
-	l.log.Warn("a program is not watched, since it has daemons, and a new one would start them a second time: start "+
-		"the server again to load its changes", "model", name, "daemons", daemons, "setting", "watch")
+	l.log.Warn("a program with daemons is not watched, because a second load would start the daemons twice: restart "+
+		"the server to load changes", "model", name, "daemons", daemons, "setting", "watch")
 	return true
 }
 
@@ -446,11 +447,11 @@ func (l *programWatch) reload(ctx context.Context, name string, changed []string
 		l.log.Info("a program was loaded again, because its files have changed", "model", name, "files",
 			strings.Join(changed, " "), "took", time.Since(began))
 	case ctx.Err() == nil && replaced:
-		l.log.Error("a program whose files have changed was loaded again in part only: change them again, or load "+
-			"it by a request", "model", name, "files", strings.Join(changed, " "), "error", err)
+		l.log.Error("a program whose files have changed was loaded again without some of its stages: change a file "+
+			"again, or load the program by a request", "model", name, "files", strings.Join(changed, " "), "error", err)
 	case ctx.Err() == nil:
-		l.log.Error("a program whose files have changed cannot be loaded: the one before goes on", "model", name,
-			"files", strings.Join(changed, " "), "error", err)
+		l.log.Error("a program whose files have changed cannot be loaded: the previous program stays in service",
+			"model", name, "files", strings.Join(changed, " "), "error", err)
 	}
 }
 

@@ -250,7 +250,7 @@ func TestWatchFromTheStart(t *testing.T) {
 		t.Errorf("a program with daemons was loaded again: %v", err)
 	}
 	text, err := os.ReadFile(unknown)
-	if err != nil || !strings.Contains(string(text), `it has daemons, and a new one would start them a second time`) ||
+	if err != nil || !strings.Contains(string(text), `a second load would start the daemons twice`) ||
 		!strings.Contains(string(text), `clock`) {
 		t.Errorf("the log: %s %v", text, err)
 	}

@@ -14,8 +14,8 @@ func TestExposed(t *testing.T) {
 			"add keys.yaml NAME) or auth.users (millrace users add users.yaml NAME), or give --insecure"
 		next = "192.0.2.1:1 is not an address of this machine"
 	)
-	const guessed = "can be reached from other machines, which could guess it: set a random one (openssl rand -hex " +
-		"16), or auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow it"
+	const guessed = "can be reached from other machines, which could guess the key: set a random key (openssl rand " +
+		"-hex 16), or auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow a short key"
 	keys := filepath.Join(t.TempDir(), "keys.yaml")
 	addKey(t, keys, "one", "infer")
 	app, err := filepath.Abs(ssfExample)

@@ -87,7 +87,7 @@ func TestWatch(t *testing.T) {
 	until("the error in the log", func() bool {
 		lines, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(lines),
-			"whose files have changed cannot be loaded: the one before goes on") &&
+			"whose files have changed cannot be loaded: the previous program stays in service") &&
 			strings.Contains(string(lines), "SyntaxError")
 	})
 	check := func() {
