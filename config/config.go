@@ -267,7 +267,7 @@ type Sinks struct {
 
 // Tasks configures the inferences whose answers are kept in the folder of data.
 type Tasks struct {
-	Sync      string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before it is acknowledged; interval = within a minute, so that a power failure loses the newest tasks"`
+	Sync      string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before the server acknowledges the task; interval = within a minute, so that a power failure loses the newest tasks"`
 	Consume   string        `yaml:"consume" default:"on" words:"on off" advanced:"yes" help:"off: the server takes tasks and does not run them"`
 	Slots     int           `yaml:"slots" default:"1" min:"1" max:"1024" help:"tasks that this server runs at once"`
 	Retention time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`

@@ -12,7 +12,7 @@ import (
 // ModelSources configures the models and repositories that are named by an address.
 type ModelSources struct {
 	Cache   string        `yaml:"cache" path:"file" unset:"millrace/models in the user's cache folder" example:"/var/cache/models" advanced:"yes" help:"the folder of fetched models and repositories (docs/repository.md). Several servers may share the folder"`
-	Size    int64         `yaml:"cache_size" default:"16GiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"most bytes of model_sources.cache: what was used longest ago is removed, never what is in use"`
+	Size    int64         `yaml:"cache_size" default:"16GiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"most bytes of model_sources.cache: the least recently used sources are removed first, but no source in use"`
 	MaxSize int64         `yaml:"max_size" default:"4GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of one source"`
 	Timeout time.Duration `yaml:"timeout" default:"30m" min:"1ms" max:"24h" advanced:"yes" help:"longest time to fetch a source"`
 	Offline bool          `yaml:"offline" advanced:"yes" help:"connect to no source: serve what the cache has"`

@@ -108,7 +108,7 @@ func (l *programWatch) start(models []workers.Config) {
 func (l *programWatch) watchedProgram(m workers.Config) *watchedProgram {
 	source := sourceOf(m)
 	if source == "" {
-		l.log.Warn("a program is not watched, because the path of its file is unknown: set command, or an entry of "+
+		l.log.Warn("a program is not watched, because the server does not know its file: set command, or an entry of "+
 			"args, to the path", "model", m.Name, "setting", "watch")
 		return nil
 	}

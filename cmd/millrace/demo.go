@@ -44,8 +44,8 @@ func demoCommand() *cobra.Command {
 		RunE:    func(c *cobra.Command, _ []string) error { return d.run(c) },
 	}
 	f := c.Flags()
-	f.StringVar(&d.http, "http", "", "address of the server; port 0 takes a free one (with --serve 127.0.0.1:8000 "+
-		"if that is free, else a free one)")
+	f.StringVar(&d.http, "http", "", "address of the server; port 0 = a free port (with --serve 127.0.0.1:8000 "+
+		"if the port is free, else a free port)")
 	f.StringVar(&d.out, "out", filepath.Join("out", "demo"), "folder for the overlay's clip and picture")
 	f.BoolVar(&d.serve, "serve", false, "keep the server running until Ctrl-C, with its console and a server stream "+
 		"of the clip")

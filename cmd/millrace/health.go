@@ -32,7 +32,7 @@ With --wait the command asks again until the server is ready, also while no serv
 	}
 	host := remoteFlags(c)
 	c.Flags().BoolVar(&live, "live", false, "0 if the server answers, also while it loads models or drains")
-	c.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the server is ready (one question)")
+	c.Flags().DurationVar(&wait, "wait", 0, "longest wait until the server is ready (no wait: ask once)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if wait < 0 {
 			return usagef("--wait: %v is negative", wait)

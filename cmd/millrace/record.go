@@ -58,7 +58,7 @@ millrace compare reports how the results differ. When this program is killed, th
 	f.IntVar(&o.Width, "width", 0, "width of the frames that are sent, in pixels (as the model needs)")
 	f.IntVar(&o.Height, "height", 0, "height of the frames that are sent, in pixels (as the model needs)")
 	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
-	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
+	f.IntVar(&maxAge, "max-age-ms", 0, "drop frames that would be older than this when answered (the model's setting)")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime

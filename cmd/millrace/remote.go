@@ -69,16 +69,16 @@ func remoteFlags(c *cobra.Command) *remote {
 // credentialFlags adds the flags of remoteFlags except --addr, and reads the key in the variable.
 func (r *remote) credentialFlags(f *pflag.FlagSet) {
 	r.envToken = os.Getenv(config.EnvToken)
-	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of "+
-		"this user's server with --tls-self-signed)")
+	f.StringVar(&r.ca, "ca", "", "a PEM file with trusted certificates for https (the system's certificates, and the "+
+		"certificate of this user's server with --tls-self-signed)")
 	f.StringVar(&r.fingerprint, "fingerprint", "",
-		"SHA-256 of the server's certificate, as the server prints it: trust only that one")
+		"SHA-256 of the server's certificate, printed at the server's start: trust only this certificate")
 	f.StringVar(&r.cert, "cert", "", "a PEM file with a client certificate, for a server with --tls-client-ca")
 	f.StringVar(&r.key, "key", "", "a PEM file with the key of --cert")
 	f.StringVar(&r.tokenFile, "token-file", "", "a file with an API key of the server, or the variable "+
 		config.EnvToken+" has the key")
-	f.StringVar(&r.token, "token", "", "an API key of the server; other users of this machine can read it in the "+
-		"list of processes: use --token-file or "+config.EnvToken)
+	f.StringVar(&r.token, "token", "", "an API key of the server; other users of this machine can read the key in "+
+		"the list of processes: use --token-file or "+config.EnvToken)
 }
 
 // apiKey returns the API key sent by the command; "" = none.

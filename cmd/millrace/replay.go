@@ -50,7 +50,7 @@ every frame is answered (--policy every).`,
 		"answers")
 	f.DurationVar(&o.Limit, "duration", 0, "how much of the recording to send, such as 10s (all)")
 	f.StringVar(&policy, "policy", string(stream.Every), "latest or every")
-	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
+	f.IntVar(&maxAge, "max-age-ms", 0, "drop frames that would be older than this when answered (the model's setting)")
 	f.IntVar(&o.Window, "window", 8, "the most frames in flight, with --policy every")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {

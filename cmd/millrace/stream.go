@@ -48,7 +48,7 @@ If drawing is slower than the video, sending waits. The overlay of a picture is 
 	f.IntVar(&o.Width, "width", 0, "width of the frames that are sent, in pixels (as the model needs)")
 	f.IntVar(&o.Height, "height", 0, "height of the frames that are sent, in pixels (as the model needs)")
 	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
-	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
+	f.IntVar(&maxAge, "max-age-ms", 0, "drop frames that would be older than this when answered (the model's setting)")
 	f.StringVar(&o.Overlay, "overlay", "", "write the video with the results drawn over it: .mp4, .mkv, .webm or "+
 		".gif; for a picture .png or .jpg")
 	f.StringVar(&o.Picture, "picture", "", "write the frame with the most boxes: .png or .jpg")

@@ -177,7 +177,7 @@ With --wait the command waits for the end of the task, and the exit status is 1 
 	f.IntVar(&s.Priority, "priority", 0, "-100 to 100: tasks with a higher number begin first")
 	f.IntVar(&s.Attempts, "attempts", 0, "attempts, 1 to 100 (3)")
 	f.StringVar(&s.NotBefore, "not-before", "", "earliest begin: a time (RFC 3339) or a duration from now such as 10m")
-	f.StringVar(&s.Expires, "expires", "", "likewise: a task that has not begun expires")
+	f.StringVar(&s.Expires, "expires", "", "latest begin, in the same form: a task that has not begun by then expires")
 	f.StringVar(&s.Webhook, "webhook", "", "address that gets the ended task by POST (tasks.webhooks of the server)")
 	f.DurationVar(&s.Retention, "retention", 0,
 		"time from the end of the task to the deletion (tasks.retention of the server)")
