@@ -189,7 +189,7 @@ func (m *marked) Write(p []byte) (int, error) {
 		rest := m.buf[from+i+len(m.mark):]
 		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
 			select {
-			case m.texts <- markedText{string(m.buf[:from+i]), string(rest[:end])}:
+			case m.texts <- markedText{string(m.buf[:min(from+i, maxOutput)]), string(rest[:end])}:
 			default: // a mark that no script awaits
 			}
 			m.buf = append([]byte{}, rest[end+1:]...)
