@@ -330,15 +330,16 @@ func (c *StoreClaim) write(ctx context.Context, t *Task) (uint64, error) {
 		}
 		c.contents = &has
 	}
+	has := contents{InputData: c.contents.InputData} // a Finish that has failed leaves no result
 	if t.State == Finished && c.result != nil && c.result.data != nil && infoOf(c.result.data) == t.Result.Info {
-		c.contents.ResultData = c.result.data
+		has.ResultData = c.result.data
 	}
-	t.resultSmall = c.contents.ResultData != nil
-	value := encode(*t, *c.contents)
+	t.resultSmall = has.ResultData != nil
+	value := encode(*t, has)
 	next, err := c.store.update(ctx, *t, value, c.revision)
 	if err == nil && t.State == Finished {
 		c.finished = value
-		c.store.recent.put(c.id, *c.contents)
+		c.store.recent.put(c.id, has)
 	}
 	return next, err
 }

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -125,6 +126,48 @@ func TestSmallRemote(t *testing.T) {
 	}
 	if r.input(task.ID) != "hello" || r.result(task.ID) != "hello!" || hasFolder(t, dir, task.ID) {
 		t.Errorf("input %q, result %q, files %v", r.input(task.ID), r.result(task.ID), hasFolder(t, dir, task.ID))
+	}
+}
+
+// TestSmallNotStored: a small result whose end was not stored is not the result of the next attempt.
+func TestSmallNotStored(t *testing.T) {
+	d := openData(t, t.TempDir())
+	r := &rig{Store: d.Store, t: t}
+	task := r.submit(Task{Model: "m"}, "hello")
+	if _, err := d.ClaimRemote(t.Context(), "far", "key", func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.ResumeClaim(t.Context(), task.ID, 1, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := d.kv.(boundedKV).KeyValue.(*ownBucket)
+	own.tried, own.failure = time.Now().Add(time.Hour), errors.New("no disk")
+	own.broken.Store(true)
+	if err := finish(t, c); !errors.Is(err, own.failure) {
+		t.Errorf("without a disk: %v", err)
+	}
+	own.broken.Store(false)
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+	d.recent = recentContents{} // as after a restart
+	next := claim(t, d.Store)
+	out, err := next.Create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", maxSmall+1)
+	_, _ = io.WriteString(out, large)
+	info, err := out.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Finish(File{Info: info}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.result(task.ID); got != large {
+		t.Errorf("the result has %d bytes", len(got))
 	}
 }
 
