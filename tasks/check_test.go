@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,7 +104,7 @@ func TestCheckData(t *testing.T) {
 	if text, err := os.ReadFile(version); err != nil || len(text) != 0 {
 		t.Errorf("the check has written the version %q: %v", text, err)
 	}
-	if err := os.WriteFile(version, []byte("2"), 0o600); err != nil {
+	if err := os.WriteFile(version, fmt.Append(nil, formatVersion+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	refused(dir, "later version")

@@ -30,8 +30,13 @@ type Data struct {
 	began     bool // open has found the folder empty
 }
 
-// formatVersion is the version of the form of a data folder. A folder with a later version is refused.
-const formatVersion = 1
+// Versions of the form of a data folder. A folder with a later version is refused. A folder gets formatSmall before its
+// first record with contents, which programs of formatFiles would drop.
+const (
+	formatFiles   = 1 // all inputs and results are blobs
+	formatSmall   = 2 // small inputs and results may be in the record
+	formatVersion = formatSmall
+)
 
 // OpenData opens the data folder, which is created when missing, and locks the folder until Close. With always, every
 // change is on the disk before it is acknowledged; with Options.NATS, the NATS servers decide when records are on the
@@ -73,15 +78,21 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	}
 	o.alone = !shared
 	o.small = !shared && o.S3 == nil && !o.blobs
-	absent, err := checkVersion(folder)
-	if err == nil && absent {
-		err = writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, formatVersion), true)
-	}
+	version, err := checkVersion(folder)
 	if err != nil {
 		return err
 	}
 	if err := checkRecords(folder, shared); err != nil {
 		return err
+	}
+	want := formatFiles
+	if o.small {
+		want = formatSmall
+	}
+	if version < want {
+		if err := writeFile(filepath.Join(folder, versionFile), fmt.Appendln(nil, want), true); err != nil {
+			return err
+		}
 	}
 	at := blobsOptions{blob.FilesOptions{Sync: always, Shared: shared}, o.S3, o.Log}
 	if d.files, err = openBlobs(ctx, folder, at); err != nil {
@@ -164,25 +175,29 @@ func lockFolder(folder string, shared bool) (*os.File, error) {
 // versionFile is the file of a data folder with the version.
 const versionFile = "version"
 
-// checkVersion compares the version of the folder with formatVersion. absent = the folder has no version: the folder
-// is new, or a power failure has left an empty file.
-func checkVersion(folder string) (absent bool, err error) {
+// unknownFormat is the version of a folder without a version: the folder is new, or a power failure has left an empty
+// file.
+const unknownFormat = 0
+
+// checkVersion returns the version of the folder, which is formatVersion at most.
+func checkVersion(folder string) (version int, err error) {
 	name := filepath.Join(folder, versionFile)
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
-		return true, nil
+		return unknownFormat, nil
 	}
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	switch n, err := strconv.Atoi(strings.TrimSpace(string(b))); {
 	case err != nil:
-		return false, fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
+		return 0, fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
 	case n > formatVersion:
-		return false, fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version "+
+		return 0, fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version "+
 			"reads form %d: install the later version", folder, n, formatVersion)
+	default:
+		return n, nil
 	}
-	return false, nil
 }
 
 // orphanAge is the age from which a task without a record in NATS servers has no submission in progress.

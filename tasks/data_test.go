@@ -3,6 +3,7 @@ package tasks
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -72,7 +73,8 @@ func TestDataFolder(t *testing.T) {
 	d.Close()
 	d = openData(t, dir)
 	d.Close()
-	for text, want := range map[string]string{"2": "later version", "x": "no version number"} {
+	later := fmt.Sprint(formatVersion + 1)
+	for text, want := range map[string]string{later: "later version", "x": "no version number"} {
 		if err := os.WriteFile(filepath.Join(dir, "version"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func Export(ctx context.Context, dir string, w io.Writer, o ArchiveOptions) (*Ar
 		return nil, err
 	}
 	x := &export{d: d, to: tar.NewWriter(w), o: &o, now: time.Now().UTC()}
-	x.all = ArchiveReport{Manifest: Manifest{Format: archiveFormat, Data: formatVersion, Version: o.Version,
+	x.all = ArchiveReport{Manifest: Manifest{Format: archiveFormat, Data: formatFiles, Version: o.Version,
 		Created: x.now, Tasks: map[State]int{}}}
 	if err := x.run(ctx); err != nil {
 		return nil, err

@@ -185,7 +185,7 @@ func (m *imports) manifest() error {
 	if err != nil {
 		return damaged("%s cannot be read: %w", manifestName, err)
 	}
-	if err = json.Unmarshal(text, &form); err == nil && (form.Format > archiveFormat || form.Data > formatVersion) {
+	if err = json.Unmarshal(text, &form); err == nil && (form.Format > archiveFormat || form.Data > formatFiles) {
 		return damaged("a later version of Millrace has written it: install that version")
 	}
 	if err == nil {

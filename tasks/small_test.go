@@ -103,6 +103,39 @@ func TestSmall(t *testing.T) {
 	check(true)
 }
 
+// TestFormat: the first start that may keep contents in records makes a folder unreadable for programs that know files
+// alone. Tasks with files stay.
+func TestFormat(t *testing.T) {
+	dir := t.TempDir()
+	version := func(want int) {
+		t.Helper()
+		if got, err := checkVersion(dir); got != want || err != nil {
+			t.Errorf("form %d, want %d: %v", got, want, err)
+		}
+	}
+	d := openWith(t, dir, Options{blobs: true})
+	r := &rig{Store: d.Store, t: t}
+	done := r.submit(Task{Model: "m"}, "first")
+	if err := finish(t, claim(t, d.Store)); err != nil {
+		t.Fatal(err)
+	}
+	waits := r.submit(Task{Model: "m"}, "second")
+	d.Close()
+	version(formatFiles)
+	d = openData(t, dir)
+	r.Store = d.Store
+	version(formatSmall)
+	if err := finish(t, claim(t, d.Store)); err != nil {
+		t.Fatal(err)
+	}
+	if r.result(done.ID) != "first!" || r.result(waits.ID) != "second!" {
+		t.Errorf("the results: %q, %q", r.result(done.ID), r.result(waits.ID))
+	}
+	d.Close()
+	openWith(t, dir, Options{blobs: true}).Close()
+	version(formatSmall)
+}
+
 // TestSmallRemote: a consumer whose requests each resume the claim gets the input, and its small result is stored.
 func TestSmallRemote(t *testing.T) {
 	dir := t.TempDir()
