@@ -211,7 +211,8 @@ func (d *Data) sweep(ctx context.Context, folders []blob.Folder, o Options) erro
 	for _, f := range folders {
 		id := path.Base(f.Key)
 		t, err := d.Get(id)
-		if err == nil && o.NATS == nil && t.State == Finished && !t.resultSmall && f.Size(recordName) == 0 {
+		isLine := d.Store.files != nil && t.resultInRecord()
+		if err == nil && o.NATS == nil && t.State == Finished && !isLine && f.Size(recordName) == 0 {
 			d.rewriteFinished(ctx, id)
 		}
 		if err == nil || o.NATS != nil && time.Since(submitted(id)) < orphanAge || d.uploads.has(id) {

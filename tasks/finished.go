@@ -13,7 +13,7 @@ import (
 	"millrace/tasks/blob"
 )
 
-// finishedName is the name of the files with the records of finished tasks whose result is in the record: as
+// finishedName is the name of the files with the records of finished tasks whose result is no file: as
 // recordName, but of many tasks, since a line costs a hundredth of a file. A file has the tasks whose ids end with the
 // two digits of its folder. The newest line of a task counts; deletedMark before an id is the line of a deletion.
 // Lines begin with a line break: a line that a power failure has cut off damages no other line.
@@ -122,7 +122,7 @@ func (s *Store) shortenFinished(ctx context.Context, key string, f *finishedFile
 	defer w.Discard()
 	lines := 0
 	for id, line := range found {
-		if t, failed := s.Get(id); failed != nil || !t.resultSmall {
+		if t, failed := s.Get(id); failed != nil || !t.resultInRecord() {
 			continue
 		}
 		lines++
@@ -154,7 +154,7 @@ func (s *Store) matchFinished(ctx context.Context) error {
 	missing := map[string]map[string]bool{} // by the digits
 	s.mu.Lock()
 	for id, e := range s.index.tasks {
-		if !e.resultSmall {
+		if !e.resultInRecord() {
 			continue
 		}
 		digits := id[len(id)-2:]

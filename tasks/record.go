@@ -25,9 +25,9 @@ const (
 func recordKey(id string) string { return folder(id) + "/" + recordName }
 
 // writeFinished writes the record of a finished task beside the bucket: a line of a file of many tasks when the result
-// is in the record, else a file next to the result. The file is not synced: the next start writes a missing file again.
+// is no file, else a file next to the result. The file is not synced: the next start writes a missing file again.
 func (s *Store) writeFinished(ctx context.Context, t Task, text []byte) {
-	if t.resultSmall && s.files != nil {
+	if t.resultInRecord() && s.files != nil {
 		s.logFinished(ctx, t.ID, text, 1)
 		return
 	}

@@ -43,6 +43,11 @@ func decode(b []byte) (Task, contents, error) {
 	return r.Task, r.contents, err
 }
 
+// resultInRecord reports whether the task has a result whose bytes, if any, are in the record.
+func (t *Task) resultInRecord() bool {
+	return t.State == Finished && t.Result != nil && (t.resultSmall || t.Result.Size == 0)
+}
+
 // contents reads the contents of one revision of a task. Errors: errStale.
 func (s *Store) contents(ctx context.Context, t *Task, revision uint64) (contents, error) {
 	if !t.inputSmall && !t.resultSmall {

@@ -204,6 +204,41 @@ func TestSmallNotStored(t *testing.T) {
 	}
 }
 
+// TestEmptyResult: the loss of the records loses no task without bytes of a result.
+func TestEmptyResult(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	inputs := []string{"", "hello", strings.Repeat("x", maxSmall+1)}
+	var ids []string
+	for _, text := range inputs {
+		ids = append(ids, r.submit(Task{Model: "m"}, text).ID)
+		c := claim(t, d.Store)
+		out, err := c.Create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := out.Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Finish(File{Info: info}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Close()
+	d, log := lostStream(t, dir)
+	r.Store = d.Store
+	for i, id := range ids {
+		if got := r.result(id); got != "" || r.input(id) != inputs[i] {
+			t.Errorf("the result is %q, the input has %d bytes", got, len(r.input(id)))
+		}
+	}
+	if strings.Contains(log, "damaged") {
+		t.Errorf("the log: %s", log)
+	}
+}
+
 // TestSmallLog: the log of a task whose input is in the record makes the folder of the task, and the log of a deleted
 // task makes none.
 func TestSmallLog(t *testing.T) {

@@ -635,7 +635,7 @@ func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
 	s.mu.Lock()
 	s.index.delete(t.ID, s.now())
 	s.mu.Unlock()
-	if t.resultSmall && s.files != nil {
+	if t.resultInRecord() && s.files != nil {
 		s.logFinished(context.WithoutCancel(ctx), t.ID, []byte(deletedMark+t.ID), -1)
 	}
 	if t.Key != "" {
