@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,12 @@ import (
 // logFile is the file of the log, in the working folder.
 const logFile = "ssf.log"
 
+// earlierLog has the lines before those of logFile, once logFile would have more than maxLogFile bytes.
+const (
+	earlierLog = logFile + ".1"
+	maxLogFile = 64 << 20
+)
+
 // log writes records in the form of Simple Server Framework: to standard output, errors to standard error, and all to
 // logFile. log is safe for concurrent use, and a nil log writes nothing.
 type log struct {
@@ -26,14 +33,22 @@ type log struct {
 	outLevel, fileLevel slog.Level
 	now                 func() time.Time
 
-	mu   sync.Mutex
-	file *os.File // nil = none
+	mu     sync.Mutex
+	folder string
+	file   *os.File // nil = none
+	size   int      // of file
+	most   int      // greatest size of file
 }
 
 // openLog begins a new log file. Without a file, the log begins with the reason.
 func openLog(out, errs io.Writer, outLevel, fileLevel slog.Level) *log {
-	l := &log{out: out, errs: errs, outLevel: outLevel, fileLevel: fileLevel, now: time.Now}
-	file, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
+	l := &log{out: out, errs: errs, outLevel: outLevel, fileLevel: fileLevel, now: time.Now, most: maxLogFile}
+	folder, err := os.Getwd()
+	var file *os.File
+	if err == nil {
+		file, err = os.OpenFile(filepath.Join(folder, logFile),
+			os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
+	}
 	if err == nil {
 		if info, fault := file.Stat(); fault != nil || !info.Mode().IsRegular() {
 			err = fmt.Errorf("%s is not a regular file", logFile)
@@ -48,8 +63,23 @@ func openLog(out, errs io.Writer, outLevel, fileLevel slog.Level) *log {
 		l.print(slog.LevelWarn, "the log has no file: %v", err)
 		return l
 	}
-	l.file = file
+	l.folder, l.file = folder, file
 	return l
+}
+
+// turn renames a full file, and begins the next one. The caller holds mu.
+func (l *log) turn() {
+	_ = l.file.Close() // nothing is buffered
+	l.file, l.size = nil, 0
+	name := filepath.Join(l.folder, logFile)
+	err := os.Rename(name, filepath.Join(l.folder, earlierLog))
+	if err == nil {
+		l.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o640)
+	}
+	if err != nil {
+		_, _ = io.WriteString(l.errs, logLine(l.now(), os.Getpid(), slog.LevelWarn,
+			fmt.Sprintf("the log has no file any more: %v", err)))
+	}
 }
 
 func (l *log) close() {
@@ -101,8 +131,12 @@ func (l *log) write(at time.Time, pid int, level slog.Level, text string) {
 }
 
 func (l *log) toFile(line string) {
+	if l.file != nil && l.size > 0 && l.size+len(line) > l.most {
+		l.turn()
+	}
 	if l.file != nil {
-		_, _ = l.file.WriteString(line)
+		n, _ := l.file.WriteString(line)
+		l.size += n
 	}
 }
 

@@ -79,6 +79,29 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
+// TestLogIsBounded: a full file gets another name, and the log goes on without a file when the names are taken.
+func TestLogIsBounded(t *testing.T) {
+	l, _, errs := testLog(t, slog.LevelError, slog.LevelInfo)
+	l.most = 1000
+	for i := range 100 {
+		l.print(slog.LevelInfo, "line %d", i)
+	}
+	earlier, now := read(t, earlierLog), read(t, logFile)
+	if len(earlier) > l.most || len(now) > l.most || len(earlier)+len(now) < l.most ||
+		!strings.HasSuffix(now, "line 99\n") {
+		t.Errorf("the files are\n%s\n%s", earlier, now)
+	}
+	if err := errors.Join(os.Remove(earlierLog), os.Mkdir(earlierLog, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		l.print(slog.LevelInfo, "line %d", i)
+	}
+	if n := strings.Count(errs.String(), "the log has no file any more: "); n != 1 {
+		t.Errorf("%d warnings: %s", n, errs)
+	}
+}
+
 // TestRecords: records of the application have the application's process, and events of the server have the words
 // that monitors look for.
 func TestRecords(t *testing.T) {
