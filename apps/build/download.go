@@ -70,7 +70,8 @@ func readPlaced(base string, app *apps.App) (placed, error) {
 	return known, err
 }
 
-// add notes a file before the build writes the file: the next build may replace the file of a killed build.
+// add notes a file that has the digest: a later build may replace the file. After a failed or killed build, a file is
+// the noted one or has the new digest.
 func (p placed) add(j *job, f apps.File) error {
 	p[f.Path] = f.SHA256
 	return writeControl(placedFile(j.base, j.app), p)
@@ -140,11 +141,11 @@ func (j *job) download(ctx context.Context) (fresh []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("files: %s: %w", f.Path, err)
 		}
-		if err := known.add(j, f); err != nil {
-			return nil, err
-		}
 		if err := copyIn(root, f.Path, from); err != nil {
 			return nil, fmt.Errorf("files: %s: %w", f.Path, err)
+		}
+		if err := known.add(j, f); err != nil {
+			return nil, err
 		}
 		fresh = append(fresh, f.Path)
 	}

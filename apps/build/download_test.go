@@ -89,6 +89,15 @@ func TestDownload(t *testing.T) {
 	files("other.onnx=" + server.URL + "/four#sha256=" + sum("content of /four"))
 	p.refuses("files: other.onnx", "more than 3B", "--max-size allows more")
 	p.o.Sources.MaxSize = 0
+	// A build that cannot write a file knows the file before.
+	long := strings.Repeat("x", 250) // and no room for the name of an unfinished file
+	files(long + "=" + server.URL + "/one#sha256=" + sum("content of /one"))
+	p.write(long, "content of /one")
+	p.build()
+	files(long + "=" + server.URL + "/two#sha256=" + sum("content of /two"))
+	for range 2 {
+		p.refuses("files: "+long, "file name too long")
+	}
 	// Links of the application lead nowhere else.
 	outside := t.TempDir()
 	if err := os.Symlink(outside, p.path("link")); err != nil {
