@@ -42,7 +42,7 @@ type Options struct {
 }
 
 // RequestNames are the names that another system has for the metrics of requests. These metrics have no label for the
-// version of the model.
+// version of the model, and as plain text the form of Python's prometheus_client.
 type RequestNames struct {
 	Route, Status [2]string             // the labels: name and meaning
 	GRPC          func(code int) string // returns the label of a gRPC status

@@ -6,13 +6,26 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 )
 
 // Handler serves the metrics over net/http, in the format requested by the scraper.
 func (m *Metrics) Handler() http.Handler {
+	if m.names != nil {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, contentType, err := m.Gather(r.Header.Get("Accept"))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", contentType)
+			_, _ = w.Write(text)
+		})
+	}
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError,
 		EnableOpenMetrics: true, Registry: m.registry})
 }
@@ -31,6 +44,10 @@ func (m *Metrics) Gather(accept string) (text []byte, contentType string, err er
 	var out bytes.Buffer
 	enc := expfmt.NewEncoder(&out, format)
 	for _, f := range families {
+		if m.names.has(f) && format.FormatType() == expfmt.TypeTextPlain {
+			appendPython(&out, f)
+			continue
+		}
 		if err := enc.Encode(f); err != nil {
 			return nil, "", fmt.Errorf("write metric %s: %w", f.GetName(), err)
 		}
@@ -41,4 +58,10 @@ func (m *Metrics) Gather(accept string) (text []byte, contentType string, err er
 		}
 	}
 	return out.Bytes(), string(format), nil
+}
+
+// has reports whether a family is a histogram with the labels of n.
+func (n *RequestNames) has(f *dto.MetricFamily) bool {
+	return n != nil && f.GetType() == dto.MetricType_HISTOGRAM && len(f.Metric) > 0 &&
+		slices.ContainsFunc(f.Metric[0].Label, func(l *dto.LabelPair) bool { return l.GetName() == n.Route[0] })
 }

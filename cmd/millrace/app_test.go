@@ -74,7 +74,7 @@ func TestSSFRepository(t *testing.T) {
 		}
 		if ref == "" { // a clone in use is not replaced
 			busy := appCommandOf(t, dir, "ssf", "--config", url+"|examples/double/ssf_config.yaml", "init")
-			if _, stderr, code := finish(t, busy); code != 1 || !strings.Contains(stderr, "another process uses") {
+			if _, stderr, code := finish(t, busy); code != 13 || !strings.Contains(stderr, "another process uses") {
 				t.Errorf("init beside run: %d %s", code, stderr)
 			}
 		}

@@ -29,6 +29,7 @@ func compatCommand(of *style.Command) *cobra.Command {
 			Context: c.Context(), Args: args, Out: c.OutOrStdout(), Err: c.ErrOrStderr(), Version: version,
 			Parse: func(args []string) (bool, error) { return parseFlags(c, args) },
 			Serve: func(cfg server.Config) (failed, err error) { return serveStyle(c, cfg) },
+			App:   func(args []string) error { return runApp(c, args) },
 		})
 		var usage style.UsageError
 		if errors.As(err, &usage) {
@@ -37,6 +38,16 @@ func compatCommand(of *style.Command) *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// runApp runs the command app in place of the command of.
+func runApp(of *cobra.Command, args []string) error {
+	app := appCommand()
+	app.SetArgs(args)
+	app.SetOut(of.OutOrStdout())
+	app.SetErr(of.ErrOrStderr())
+	app.SilenceErrors, app.SilenceUsage = true, true
+	return app.ExecuteContext(of.Context())
 }
 
 // parseFlags parses the flags of a command that reads its arguments itself, or prints its help.

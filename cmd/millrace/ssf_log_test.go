@@ -92,3 +92,27 @@ func TestSSFStartFails(t *testing.T) {
 	wantLog(t, log(), `\d+ +ERROR     Dispatcher failed to start: .*no device`,
 		`\d+ +ERROR     Application has errored \(255\)`, `\d+ +INFO      Exit with 255`)
 }
+
+// Tests of the application run against its server, by the command test. The exit status is 33 when a test fails, and 35
+// when the tests cannot be loaded.
+func TestSSFTest(t *testing.T) {
+	for ends, want := range map[string]int{"True": 0, "False": 33, "1 / 0": 33, "": 35} {
+		config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"] + 1, "n": 0}
+
+from ssf.application_interface.application import SSFApplicationTestInterface
+class Tests(SSFApplicationTestInterface):
+    def begin(self, session, address): return RESULT_OK
+    def end(self, session, address): return RESULT_OK
+    def subtest`+map[bool]string{true: "s", false: ""}[ends == ""]+`(self, session, address, index):
+        x = session.post(address + "/v1/E", json={"x": 4}, timeout=60).json()["x"]
+        return x == 5 and `+map[bool]string{true: "True", false: ends}[ends == ""]+`, "adds one", False
+`)
+		c := ssfCommandOf(t, "--config", config, "--port", "0", "--key", "secret", "build", "test")
+		c.Dir = t.TempDir()
+		c.Env = slices.DeleteFunc(c.Env, func(v string) bool { return strings.HasPrefix(v, "MILLRACE_LOG_FORMAT=") })
+		if stdout, stderr, code := finish(t, c); code != want ||
+			want == 0 && !strings.Contains(stdout, "passed: 0: adds one") {
+			t.Errorf("%q: exit status %d, want %d\n%s%s", ends, code, want, stdout, stderr)
+		}
+	}
+}

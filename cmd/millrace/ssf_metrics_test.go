@@ -34,13 +34,13 @@ func TestSSFMetrics(t *testing.T) {
 		t.Errorf("/metrics: %d", code)
 	}
 	_, _, text := s.ask("GET", "/numbers", "", "")
-	wantLines(t, text, `ssf_dispatch_latency_count{handler="/v1/E",status="2xx"} 2`,
-		`ssf_dispatch_latency_bucket{handler="/v1/E",status="2xx",le="100"} 2`,
-		`http_request_duration_seconds_count{handler="/v1/E",status="2xx"} 2`,
-		`http_request_duration_seconds_count{handler="/v1/E",status="4xx"} 1`,
-		`http_request_duration_seconds_bucket{handler="/v1/E",status="2xx",le="+Inf"} 2`,
-		`http_request_size_bytes_count{handler="/v1/E",status="2xx"} 2`,
-		`http_response_size_bytes_count{handler="/v1/E",status="2xx"} 2`)
+	wantLines(t, text, `ssf_dispatch_latency_count{handler="/v1/E",status="2xx"} 2.0`,
+		`ssf_dispatch_latency_bucket{handler="/v1/E",le="100.0",status="2xx"} 2.0`,
+		`http_request_duration_seconds_count{handler="/v1/E",status="2xx"} 2.0`,
+		`http_request_duration_seconds_count{handler="/v1/E",status="4xx"} 1.0`,
+		`http_request_duration_seconds_bucket{handler="/v1/E",le="+Inf",status="2xx"} 2.0`,
+		`http_request_size_bytes_count{handler="/v1/E",status="2xx"} 2.0`,
+		`http_response_size_bytes_count{handler="/v1/E",status="2xx"} 2.0`)
 	if n := strings.Count(text, "ssf_dispatch_latency_bucket"); n != 3 {
 		t.Errorf("%d buckets", n)
 	}
@@ -82,10 +82,10 @@ func TestSSFMetricsOfGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantLines(t, string(text), `ssf_dispatch_latency_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
-		`grpc_request_duration_seconds_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
-		`grpc_request_size_bytes_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
-		`grpc_request_duration_seconds_count{handler="ModelInfer",status="INVALID_ARGUMENT"} 1`)
+	wantLines(t, string(text), `ssf_dispatch_latency_count{handler="ModelInfer/app/v2/E",status="OK"} 1.0`,
+		`grpc_request_duration_seconds_count{handler="ModelInfer/app/v2/E",status="OK"} 1.0`,
+		`grpc_request_size_bytes_count{handler="ModelInfer/app/v2/E",status="OK"} 1.0`,
+		`grpc_request_duration_seconds_count{handler="ModelInfer",status="INVALID_ARGUMENT"} 1.0`)
 	if strings.Contains(string(text), "77") && strings.Contains(string(text), "v77") {
 		t.Error("clients make labels")
 	}

@@ -636,7 +636,7 @@ func TestSSFUnknownOptions(t *testing.T) {
 func TestSSFRefused(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}`)
 	for args, want := range map[string]string{
-		"": "has no command", "run deploy": "deploy",
+		"": "has no command", "deploy --deploy-platform Paperspace": "--deploy-platform",
 		"run --enable-session-authentication": "--session-authentication-module-file", "run --port x": "--port",
 		"run --prot 1":                  "--prot",
 		"run --replicate-application 0": "--replicate-application", "run --enable-cors-middleware": "MILLRACE_ORIGINS",
@@ -662,7 +662,7 @@ func TestSSFRefused(t *testing.T) {
 		}
 	}
 	if stdout, _, code := finish(t, ssfCommandOf(t, "--help")); code != 0 ||
-		!strings.Contains(stdout, "--batching-timeout") || strings.Contains(stdout, "--docker-password") {
+		!strings.Contains(stdout, "--batching-timeout") || strings.Contains(stdout, "--container-server") {
 		t.Errorf("help: %d %s", code, stdout)
 	}
 }

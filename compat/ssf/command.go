@@ -1,7 +1,6 @@
 package ssf
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -10,9 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"millrace/compat/style"
 	"millrace/config"
 	"millrace/internal/child"
-	"millrace/python"
 	"millrace/stream"
 	"millrace/tracing"
 	"millrace/workers"
@@ -32,9 +28,11 @@ import (
 var command = style.Command{
 	Use:   "ssf [OPTION...] COMMAND...",
 	Short: "Serve an application written for Simple Server Framework",
-	Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf. The commands
-are init (clones a repository afresh into .repo/NAME, and removes the files of build), build (calls the application's build), and run. When init or build fails, the exit
-status is the result code. Further settings of this server are variables, such as MILLRACE_ORIGINS: millrace config --all lists them. docs/migrating.md has the differences.`,
+	Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf.
+The commands are init (clones a repository afresh into .repo/NAME, and removes the files of build), build (calls the
+application's build), run, package, test, publish and deploy (millrace app has more options for the last four). The
+exit status is the result code of gc-ssf. Further settings of this server are variables, such as MILLRACE_ORIGINS:
+millrace config --all lists them. docs/migrating.md has the differences.`,
 	Example: `  millrace ssf --config ssf_config.yaml init build run
   millrace ssf run -p 8100 --replicate-application 2 --key secret
   millrace ssf --config app/ssf_config.yaml run --api grpc --port 8200
@@ -58,7 +56,7 @@ func begin(flags *pflag.FlagSet) func(*style.Call) error {
 			return style.UsageError{Err: err}
 		}
 		if len(options.Commands) == 0 {
-			return usagef("ssf: has no command: want init, build or run")
+			return usagef("ssf: has no command: want init, build, run, package, test, publish or deploy")
 		}
 		return logged(c, options)
 	}
@@ -126,15 +124,31 @@ func run(c *style.Call, o *Options) error {
 	if err != nil {
 		return err
 	}
-	if steps := slices.DeleteFunc(slices.Clone(o.Commands), func(s string) bool { return s == "run" }); len(steps) > 0 {
-		if err := from.step(func() error { return app.build(c, o, steps) }); err != nil {
+	var first []string
+	later := map[string]func(*style.Call, *Options) error{"run": func(c *style.Call, o *Options) error {
+		return app.run(c, o, from)
+	}, "package": app.pack, "test": app.test, "publish": app.publish, "deploy": app.deploy}
+	for _, step := range o.Commands {
+		if later[step] == nil {
+			first = append(first, step)
+		}
+	}
+	if len(first) > 0 {
+		if err := from.step(func() error { return app.runStep(c, o, "build", first, nil) }); err != nil {
 			return err
 		}
 	}
-	if !slices.Contains(o.Commands, "run") {
-		return nil
+	for _, step := range o.Commands[len(first):] {
+		if err := later[step](c, o); err != nil {
+			return err
+		}
 	}
-	cfg, err := app.server(c, o)
+	return nil
+}
+
+// run serves the application.
+func (a *application) run(c *style.Call, o *Options, from origin) error {
+	cfg, err := a.server(c, o)
 	if err != nil {
 		return err
 	}
@@ -158,9 +172,15 @@ func run(c *style.Call, o *Options) error {
 
 // Exit statuses of Simple Server Framework.
 const (
+	sshStatus         = 5   // a key for SSH is missing
+	registryStatus    = 7   // a registry does not take an image
+	gitStatus         = 13  // a repository cannot be cloned
 	applicationStatus = 32  // an application that was started fails
+	testStatus        = 33  // tests of the application fail
 	configStatus      = 34  // the configuration cannot be used
+	packagingStatus   = 36  // the application cannot be packed
 	grpcStatus        = 155 // gRPC cannot carry what the configuration describes
+	deployStatus      = 177 // a host does not run the application
 	requirementStatus = 255 // a package is missing
 )
 
@@ -253,42 +273,6 @@ func readApplication(o *Options) (*application, error) {
 		}
 	}
 	return a, nil
-}
-
-// build runs init and build, by the code that serves applications.
-func (a *application) build(c *style.Call, o *Options, steps []string) error {
-	interpreter := "python3"
-	if a.venv != "" {
-		interpreter = filepath.Join(a.venv, "bin", "python")
-	}
-	dir, err := python.Unpack("")
-	if err != nil {
-		return err
-	}
-	in, err := json.Marshal(map[string]any{"config": a.config, "file": a.file, "args": o.Values(), "steps": steps,
-		"records": o.log != nil})
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(c.Context, interpreter, pythonArgs(dir, "build")[1:]...)
-	lines := &stepLines{log: o.log, rest: c.Err}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.Out, lines
-	cmd.Env = append(config.WithoutSecrets(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	var exit *exec.ExitError
-	err = cmd.Run()
-	lines.flush()
-	switch {
-	case errors.As(err, &exit) && exit.Exited():
-		return style.StatusError{
-			Err:    fmt.Errorf("%s: ended with the result code %d", strings.Join(steps, " "), exit.ExitCode()),
-			Status: exit.ExitCode(),
-		}
-	case err != nil:
-		return fmt.Errorf("%s: %w", strings.Join(steps, " "), err)
-	}
-	return nil
 }
 
 // server returns the configuration of the server that runs the application.

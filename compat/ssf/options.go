@@ -46,11 +46,14 @@ type Options struct {
 	PackageBaseimage, PackageName, PackageTag    string
 	DockerUsername, DockerPassword, DockerServer string
 	TestSkipStop, TestSkipStart                  bool
+	DeployPlatform                               string
+	DeployAddress, DeployUsername                string
 
 	Words
 
-	flags *pflag.FlagSet
-	log   *log // nil = the log of the server
+	flags   *pflag.FlagSet
+	log     *log              // nil = the log of the server
+	sshKeys map[string]string // private keys for deploy, by variable
 }
 
 // The interfaces that --api chooses.
@@ -120,15 +123,25 @@ func Flags(flags *pflag.FlagSet) *Options {
 	flags.IntVar(&o.SessionTimeout, "session-authentication-timeout", 10080, "seconds that a login lasts")
 	flags.IntVar(&o.GRPCMaxConnections, "grpc-max-connections", 10, "requests over gRPC that are worked on at once")
 	flags.StringArrayVar(&o.AddSSHKey, "add-ssh-key", nil,
-		"NAME:VARIABLE: a private key for the repository, in a variable; it stays in memory")
-	flags.StringVar(&o.PackageBaseimage, "package-baseimage", "", "")
+		"variable with a private key for SSH, or NAME:VARIABLE; it stays in memory")
+	flags.StringVar(&o.PackageBaseimage, "package-baseimage", "",
+		"image to build upon, in place of this machine's libraries")
 	flags.StringVar(&o.PackageName, "package-name", "", "")
-	flags.StringVar(&o.PackageTag, "package-tag", "", "")
-	flags.StringVar(&o.DockerUsername, "docker-username", "", "")
-	flags.StringVar(&o.DockerPassword, "docker-password", "", "")
+	flags.StringVar(&o.PackageTag, "package-tag", "", "name of the image; publish needs REGISTRY/NAME:TAG")
+	flags.StringVar(&o.DockerUsername, "docker-username", "", "user at the registry")
+	flags.StringVar(&o.DockerPassword, "docker-password", "", "password of --docker-username")
 	flags.StringVar(&o.DockerServer, "container-server", "", "")
 	flags.BoolVar(&o.TestSkipStop, "test-skip-stop", false, "")
-	flags.BoolVar(&o.TestSkipStart, "test-skip-start", false, "")
+	flags.BoolVar(&o.TestSkipStart, "test-skip-start", false, "test: a server runs already at --host and --port")
+	flags.StringVar(&o.DeployPlatform, "deploy-platform", "Gcore", "Gcore: a host, over SSH")
+	flags.StringVar(&o.DeployAddress, "deploy-gcore-target-address", "", "host for deploy")
+	flags.StringVar(&o.DeployUsername, "deploy-gcore-target-username", "", "user at the host")
+	flags.Bool("deploy-package", false, "deploy the image of package; the only way here")
+	for _, name := range []string{"deploy-name", "deploy-custom-args", "deploy-paperspace-registry",
+		"deploy-paperspace-project-id", "deploy-paperspace-cluster-id", "deploy-paperspace-api-key",
+		"deploy-paperspace-replicas", "deploy-paperspace-spec-file"} {
+		flags.String(name, "", "")
+	}
 	for name := range refused {
 		_ = flags.MarkHidden(name)
 	}
@@ -140,21 +153,26 @@ const defaultOrigins = `http.*://(?:localhost|127\.0\.0\.1)(?::\d+)?`
 
 // refused are the options that cannot be honoured, and what to do instead.
 var refused = map[string]string{
-	"cors-allow-origin-regex": "origins are listed: use MILLRACE_ORIGINS=https://app.example.org,...",
-	"cors-allow-credentials":  "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"cors-allow-methods":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"cors-allow-headers":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"cors-expose-headers":     "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"cors-max-age":            "the answers to pages of other origins are those of MILLRACE_ORIGINS",
-	"package-baseimage":       "use millrace app ... package --base IMAGE (docs/apps.md)",
-	"package-name":            "use millrace app ... package publish --image REGISTRY/NAME:TAG (docs/apps.md)",
-	"package-tag":             "use millrace app ... package publish --image REGISTRY/NAME:TAG (docs/apps.md)",
-	"docker-username":         "use millrace app ... publish --registry-user NAME (docs/apps.md)",
-	"docker-password":         "use millrace app ... publish --registry-password VARIABLE (docs/apps.md)",
-	"container-server":        "use millrace app ... publish --image REGISTRY/NAME:TAG (docs/apps.md)",
-	"test-skip-stop":          "use millrace app ... test (docs/apps.md)",
-	"test-skip-start":         "use millrace app ... test (docs/apps.md)",
+	"cors-allow-origin-regex":      "origins are listed: use MILLRACE_ORIGINS=https://app.example.org,...",
+	"cors-allow-credentials":       "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-allow-methods":           "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-allow-headers":           "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-expose-headers":          "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-max-age":                 "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"package-name":                 "use millrace app ... package --out FILE (docs/apps.md)",
+	"container-server":             "name the registry in --package-tag REGISTRY/NAME:TAG",
+	"test-skip-stop":               "the server of test ends with the command: use run and test --test-skip-start",
+	"deploy-name":                  "use millrace app ... deploy (docs/apps.md)",
+	"deploy-custom-args":           "use millrace app ... deploy (docs/apps.md)",
+	"deploy-paperspace-registry":   paperspace,
+	"deploy-paperspace-project-id": paperspace,
+	"deploy-paperspace-cluster-id": paperspace,
+	"deploy-paperspace-api-key":    paperspace,
+	"deploy-paperspace-replicas":   paperspace,
+	"deploy-paperspace-spec-file":  paperspace,
 }
+
+const paperspace = "there is no deploy to Paperspace: use a host of your own, --deploy-gcore-target-address"
 
 // Words are the words of a command line.
 type Words struct {
@@ -279,12 +297,7 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (o *Options) Check(positional []string, w Words) error {
 	o.Words = w
 	if len(positional) > 0 {
-		return fmt.Errorf("%q is not a command: want %s", positional[0], strings.Join(commands[:3], ", "))
-	}
-	for _, c := range w.Commands {
-		if slices.Index(commands, c) > 2 {
-			return fmt.Errorf("%s is a command of millrace app: millrace app --config FILE %s (docs/apps.md)", c, c)
-		}
+		return fmt.Errorf("%q is not a command: want %s", positional[0], strings.Join(commands, ", "))
 	}
 	var wrong []error
 	o.flags.Visit(func(f *pflag.Flag) {
@@ -301,6 +314,9 @@ func (o *Options) Check(positional []string, w Words) error {
 		_, err := source.Parse(o.Config)
 		check(err == nil, "config", "%w", err)
 	}
+	check(o.DeployPlatform == "Gcore", "deploy-platform", "%q is not Gcore, a host over SSH", o.DeployPlatform)
+	check((o.DockerUsername == "") == (o.DockerPassword == ""), "docker-password",
+		"needs --docker-username, and vice versa")
 	check(o.API == FastAPI || o.API == GRPC, "api", "%q is not fastapi or grpc", o.API)
 	check(o.Port >= 0 && o.Port < 65535, "port", "%d is not a port", o.Port)
 	for name, value := range map[string]string{"stdout-log-level": o.StdoutLogLevel, "file-log-level": o.FileLogLevel} {

@@ -119,7 +119,7 @@ func TestValues(t *testing.T) {
 // TestRefused has an error that names the option for each that cannot be honoured.
 func TestRefused(t *testing.T) {
 	for _, args := range []string{
-		"package", "deploy", "test", "publish", "fly", "--port x", "--port 70000", "--port=65535", "--api rest",
+		"fly", "--deploy-platform Paperspace", "--docker-username x", "--port x", "--port 70000", "--port=65535", "--api rest",
 		"--config git@x.org:a/../b.git@", "--config https://x.org/a|../b.yaml",
 		"--replicate-application 0", "-rs 0", "--batching-timeout -1", "--batching-timeout nan",
 		"--watchdog-request-threshold -1", "--watchdog-ready-period -1",

@@ -3,7 +3,9 @@ package ssf
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 
 	"millrace/apps"
 	"millrace/apps/source"
@@ -30,7 +32,22 @@ func (f origin) use() (release func(), err error) {
 // locate clones the repository of --config for init, and makes Config the path of the file. The variables with
 // credentials are removed, so that the application does not get them.
 func (o *Options) locate(c *style.Call) (origin, error) {
-	fetch, err := source.FromEnv(o.AddSSHKey)
+	var keys []string
+	o.sshKeys = map[string]string{}
+	for _, spec := range o.AddSSHKey {
+		_, variable, named := strings.Cut(spec, ":")
+		if !named {
+			variable, spec = spec, spec+":"+spec
+		}
+		key := os.Getenv(variable)
+		if key == "" {
+			return origin{}, fails(sshStatus, "--add-ssh-key", "SSH key '%s' must be set in environment: export "+
+				"%s=\"$(cat ~/.ssh/id_ed25519)\"", variable, variable)
+		}
+		o.sshKeys[variable] = key
+		keys = append(keys, spec)
+	}
+	fetch, err := source.FromEnv(keys)
 	if err != nil {
 		return origin{}, usagef("--add-ssh-key: %w", err)
 	}
@@ -49,6 +66,9 @@ func (o *Options) locate(c *style.Call) (origin, error) {
 			for _, line := range result.Notes() {
 				fmt.Fprintln(c.Err, "millrace: "+line)
 			}
+		}
+		if err != nil {
+			return origin{}, fails(gitStatus, "--config", "Git clone errored: %w", err)
 		}
 	} else {
 		app, err = apps.Open(s, options)

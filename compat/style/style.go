@@ -58,6 +58,8 @@ type Call struct {
 	// Serve runs a server until Context ends. failed is the last failure of the program at the root while the server
 	// ran.
 	Serve func(cfg config.Config) (failed, err error)
+	// App runs the command millrace app with arguments.
+	App func(args []string) error
 }
 
 // UsageError is wrong usage of a command.
