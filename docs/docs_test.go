@@ -170,7 +170,7 @@ func TestExtending(t *testing.T) {
 		{"-run", "^TestEvery(Worker|Stage)$", "./server/tests/service"},
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},
-		{"-run", "^(TestExtendedCommand|TestCommandsHaveExamples|TestSameFlags)$", "./cmd/millrace"},
+		{"-run", "^Test(ExtendedCommand|CommandsHaveExamples|SameFlags|AdvancedSettingsAreFolded)$", "./cmd/millrace"},
 	} {
 		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", testbuild.Tags(), "-vet=off"},
 			args...)...)
