@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -102,12 +103,18 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 	}
 	s.index.counts.open = true
 	s.stopFollowing(w)
+	if len(s.index.tasks) > manyTasks {
+		debug.FreeOSMemory() // what the reading has used, which can be more than the index
+	}
 	go func() {
 		defer end() // a goroutine of the watcher waits for the end of watching
 		s.follow(watching, b, kv, w)
 	}()
 	return s, nil
 }
+
+// manyTasks is the number of tasks from which the start gives memory back to the system.
+const manyTasks = 10_000
 
 // load reads the records that the bucket has at the start.
 func (s *Store) load(ctx context.Context, w jetstream.KeyWatcher) error {
