@@ -175,10 +175,11 @@ func (c *StoreClaim) Input() (blob.Reader, error) {
 	if err != nil || !c.renews {
 		return r, err
 	}
-	if err := verify(c.ctx, r, c.Task().Input.Info); err != nil {
+	checked, err := c.store.verified.open(c.ctx, inputKey(c.id), r, c.Task().Input.Info)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: task %s: %w", ErrDamaged, c.id, err), r.Close())
 	}
-	return r, nil
+	return checked, nil
 }
 
 // openInput opens the stored input.

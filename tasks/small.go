@@ -154,7 +154,8 @@ func (memory) Close() error { return nil }
 // create begins an input or a result, whose bytes stay in memory while the bytes are few, and the Store keeps small
 // contents in the record.
 func (s *Store) create(ctx context.Context, key string, file bool) (*storedWriter, error) {
-	w := &storedWriter{create: func() (blob.Writer, error) { return s.blobs.Create(ctx, key) }, ctx: ctx}
+	w := &storedWriter{ctx: ctx, key: key, of: s,
+		create: func() (blob.Writer, error) { return s.blobs.Create(ctx, key) }}
 	if s.files != nil && !file {
 		return w, nil
 	}
@@ -167,12 +168,17 @@ type storedWriter struct {
 	ctx    context.Context
 	file   blob.Writer // nil = all bytes are in data
 	data   []byte
+
+	key  string
+	of   *Store
+	sums partSummer
 }
 
 // open begins the file.
 func (w *storedWriter) open() (err error) {
 	if w.file, err = w.create(); err == nil && len(w.data) > 0 {
 		_, err = w.file.Write(w.data)
+		w.sums.add(w.data)
 	}
 	w.data = nil
 	return err
@@ -189,7 +195,9 @@ func (w *storedWriter) Write(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return w.file.Write(b)
+	n, err := w.file.Write(b)
+	w.sums.add(b[:n])
+	return n, err
 }
 
 // Fill implements blob.Writer.
@@ -199,13 +207,18 @@ func (w *storedWriter) Fill(fill func(path string, room func() error) error) err
 			return err
 		}
 	}
+	w.sums.unknown = true
 	return w.file.Fill(fill)
 }
 
 // Commit implements blob.Writer.
 func (w *storedWriter) Commit() (blob.Info, error) {
 	if w.file != nil {
-		return w.file.Commit()
+		info, err := w.file.Commit()
+		if err == nil && info.Size > partSize && !w.sums.unknown {
+			w.of.remember(w.ctx, w.key, w.sums.end())
+		}
+		return info, err
 	}
 	return infoOf(w.data), w.ctx.Err()
 }

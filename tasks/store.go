@@ -664,9 +664,9 @@ func (s *Store) Input(ctx context.Context, t Task) (blob.Reader, error) {
 	return s.openStored(ctx, &t, false)
 }
 
-// Result opens the result of a finished task. The first call reads the file as a whole, and compares the SHA-256. The
-// reader compares each part with a checksum of this reading. Errors: Conflict, when the task has no result; Internal,
-// when the result is damaged, also from Read.
+// Result opens the result of a finished task. Of a file that this process has not written, the first call reads the
+// whole, and compares the SHA-256. The reader compares each part with a checksum of this reading or writing. Errors:
+// Conflict, when the task has no result; Internal, when the result is damaged, also from Read.
 func (s *Store) Result(ctx context.Context, t Task) (blob.Reader, error) {
 	if t.State != Finished {
 		return nil, coded.Errorf(coded.Conflict, "", "the task has no result: it is %s", t.State)

@@ -17,8 +17,9 @@ import (
 	"millrace/tasks/blob"
 )
 
-// A result is read once as a whole, before a client gets the first byte. The checksums of the parts are remembered, so
-// that later readers compare only the parts that they read.
+// An input or a result that another process has written is read once as a whole, before a model or a client gets the
+// first byte. The checksums of the parts, of this reading or of the writing, are remembered, so that later readers
+// compare only the parts that they read.
 const (
 	partSize = 256 << 10
 	maxParts = 1 << 20 // of all remembered results: checksums of 4 MiB
@@ -27,7 +28,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// verified remembers the checksums of the results that were read last.
+// verified remembers the checksums of the inputs and results that were written or read last.
 type verified struct {
 	mu      sync.Mutex
 	results map[string]*list.Element // by the key of the blob, of *partSums
@@ -71,13 +72,76 @@ func (v *verified) put(key string, p *partSums) {
 	defer v.mu.Unlock()
 	close(v.reading[key])
 	delete(v.reading, key)
-	if p == nil || len(p.sums) > maxParts {
+	if p != nil {
+		v.insert(p)
+	}
+}
+
+// insert remembers checksums. The caller holds mu.
+func (v *verified) insert(p *partSums) {
+	if len(p.sums) > maxParts {
 		return
 	}
-	v.results[key] = v.recent.PushFront(p)
+	v.results[p.key] = v.recent.PushFront(p)
 	for v.parts += len(p.sums) + ownParts; v.parts > maxParts && v.recent.Len() > 1; {
 		v.remove(v.recent.Back())
 	}
+}
+
+// partSummer computes the checksums of the parts of a blob that is being written.
+type partSummer struct {
+	sums    []uint32
+	sum     uint32
+	size    int64
+	unknown bool // bytes were written elsewhere
+}
+
+func (p *partSummer) add(b []byte) {
+	for len(b) > 0 {
+		n := min(int64(len(b)), partSize-p.size%partSize)
+		p.sum = crc32.Update(p.sum, castagnoli, b[:n])
+		if p.size += n; p.size%partSize == 0 {
+			p.sums, p.sum = append(p.sums, p.sum), 0
+		}
+		b = b[n:]
+	}
+}
+
+// end returns the checksums after the last byte.
+func (p *partSummer) end() []uint32 {
+	if p.size%partSize > 0 {
+		return append(p.sums, p.sum)
+	}
+	return p.sums
+}
+
+// remember remembers the checksums of a blob that this process has written: readers need not read the whole first.
+func (s *Store) remember(ctx context.Context, key string, sums []uint32) {
+	r, err := s.blobs.Open(ctx, key)
+	if err != nil {
+		return
+	}
+	defer func() { _ = r.Close() }()
+	stamped, ok := r.(blob.Stamped)
+	if !ok {
+		return
+	}
+	if stamp, err := stamped.Stamp(); err == nil {
+		s.verified.keep(&partSums{key: key, stamp: stamp, sums: sums})
+	}
+}
+
+// keep remembers checksums.
+func (v *verified) keep(p *partSums) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.results == nil {
+		v.results, v.reading = map[string]*list.Element{}, map[string]chan struct{}{}
+	}
+	if e := v.results[p.key]; e != nil {
+		v.remove(e)
+	}
+	v.insert(p)
 }
 
 // forget forgets the checksums of a damaged result: the next reader reads the whole again.
@@ -154,12 +218,13 @@ func sumParts(ctx context.Context, r blob.Reader, want blob.Info) (*partSums, er
 	return p, nil
 }
 
-// partReader reads a result part by part.
+// partReader reads an input or a result part by part.
 type partReader struct {
 	blob.Reader
 	of   *verified
 	sums *partSums
 
+	mu   sync.Mutex
 	at   int64
 	part int64 // in buf; -1 = none
 	buf  []byte
@@ -167,13 +232,31 @@ type partReader struct {
 
 // Check reads and compares the part with the next byte of Read.
 func (r *partReader) Check() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.at >= r.Size() {
 		return nil
 	}
 	return r.load(r.at)
 }
 
-// load reads the part with the byte at an offset, and compares the checksum.
+// Path returns the path of the file for a program, after a comparison of all bytes.
+func (r *partReader) Path(ctx context.Context, want blob.Info) (string, error) {
+	file, ok := r.Reader.(interface{ Name() string })
+	if !ok {
+		return "", coded.Errorf(coded.Internal, "input", "the stored input has no path that a program could read")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.part = -1
+	_, err := r.Reader.Seek(0, io.SeekStart)
+	if err == nil {
+		err = want.Check(ctxio.Reader(ctx, r.Reader))
+	}
+	return file.Name(), err
+}
+
+// load reads the part with the byte at an offset, and compares the checksum. The caller holds mu.
 func (r *partReader) load(at int64) error {
 	n := at / partSize
 	if r.part == n {
@@ -200,6 +283,8 @@ func (r *partReader) load(at int64) error {
 
 // Read implements io.Reader.
 func (r *partReader) Read(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.at >= r.Size() {
 		return 0, io.EOF
 	}
@@ -211,19 +296,27 @@ func (r *partReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// ReadAt implements io.ReaderAt, except for concurrent calls.
+// ReadAt implements io.ReaderAt.
 func (r *partReader) ReadAt(b []byte, at int64) (n int, err error) {
-	part := &partReader{Reader: r.Reader, of: r.of, sums: r.sums, at: at, part: -1}
-	for n < len(b) && err == nil {
-		var more int
-		more, err = part.Read(b[n:])
-		n += more
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n < len(b) {
+		if at >= r.Size() {
+			return n, io.EOF
+		}
+		if err := r.load(at); err != nil {
+			return n, err
+		}
+		more := copy(b[n:], r.buf[at%partSize:])
+		n, at = n+more, at+int64(more)
 	}
-	return n, err
+	return n, nil
 }
 
 // Seek implements io.Seeker.
 func (r *partReader) Seek(offset int64, whence int) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch whence {
 	case io.SeekCurrent:
 		offset += r.at

@@ -56,13 +56,25 @@ func (a *Adapter) videoOf(c tasks.Claim, in blob.Reader) (address string, env so
 		address, err = videoAddress(in)
 		return address, env, err
 	}
-	file, ok := in.(interface{ Name() string })
-	if !ok {
-		return "", env, stream.Errorf(stream.Internal, "input", "the stored input has no path that ffmpeg could read")
-	}
 	env.Upload = true
-	path, err := filepath.Abs(file.Name())
+	path, err := pathOf(c, in)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
 	return "file:" + path, env, err
+}
+
+// pathOf returns the path of the file of a stored input, whose bytes are compared with the SHA-256.
+func pathOf(c tasks.Claim, in blob.Reader) (string, error) {
+	switch f := in.(type) {
+	case interface {
+		Path(context.Context, blob.Info) (string, error)
+	}:
+		return f.Path(c.Context(), c.Task().Input.Info)
+	case interface{ Name() string }:
+		return f.Name(), nil
+	}
+	return "", stream.Errorf(stream.Internal, "input", "the stored input has no path that ffmpeg could read")
 }
 
 // videoAddress reads the input of a task that is the address of a video.

@@ -148,8 +148,12 @@ type fileWriter struct {
 	key   string // of Files
 	hash  hash.Hash
 	size  int64
+	begun int64 // bytes that the system writes to the disk already
 	ended bool
 }
+
+// writeBack is the number of bytes after which the system begins to write a blob to the disk.
+const writeBack = 16 << 20
 
 // Write implements io.Writer.
 func (w *fileWriter) Write(b []byte) (int, error) {
@@ -159,6 +163,10 @@ func (w *fileWriter) Write(b []byte) (int, error) {
 	n, err := w.file.Write(b)
 	w.hash.Write(b[:n])
 	w.size += int64(n)
+	if w.files != nil && w.files.sync && w.size-w.begun >= writeBack {
+		startWriting(w.file, w.begun, w.size-w.begun)
+		w.begun = w.size
+	}
 	return n, w.full(err)
 }
 
