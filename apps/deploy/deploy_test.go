@@ -15,10 +15,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"millrace/apps/image"
 	"millrace/internal/gittest"
 	"millrace/internal/sshclient"
+	"millrace/internal/testneeds"
 )
 
 // options returns the options of a deploy to a host, with the folder of the application there.
@@ -419,5 +421,25 @@ func TestFullDisk(t *testing.T) {
 	}
 	if err := at.write(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A host whose disk hangs does not hold a deploy up for ever.
+func TestCopyHangs(t *testing.T) {
+	s := gittest.NewSSH(t)
+	dir := without(t, "tar")
+	testneeds.WriteProgram(t, filepath.Join(dir, "tar"), "#!/bin/sh\nexec /bin/sleep 4\n")
+	o := options(t, s)
+	o.Image = contents(strings.Repeat("x", 8<<20)) // more than a connection holds
+	at := opened(t, s, o)
+	stallTime = time.Second
+	defer func() { stallTime = commandTime }()
+	s.Configure("SetEnv PATH=" + dir)
+	slow := opened(t, s, anotherHost(t, s, o))
+	if _, err := slow.copy(t.Context(), nil); !errors.As(err, new(lateError)) {
+		t.Errorf("%v", err)
+	}
+	if n, err := at.copy(t.Context(), nil); err != nil || n < 8<<20 {
+		t.Errorf("%d, %v", n, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"millrace/apps/image"
 )
@@ -69,12 +70,20 @@ func (s *site) copy(ctx context.Context, r *release) (copied int64, err error) {
 	return s.send(ctx, lacks)
 }
 
+// stallTime is how long a host may read nothing of the files.
+var stallTime = commandTime
+
 // send copies files in one session.
 func (s *site) send(ctx context.Context, all []image.Blob) (total int64, err error) {
 	args := []string{s.blobs()}
 	for _, b := range all {
 		args, total = append(args, hexOf(b.Digest)), total+b.Size
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	hangs := func() { end(fmt.Errorf("%s: %w", s.name, lateError{stallTime})) }
+	stall := time.AfterFunc(stallTime, hangs)
+	defer stall.Stop()
 	in, out := io.Pipe()
 	received := make(chan error, 1)
 	s.running.Go(func() {
@@ -82,8 +91,9 @@ func (s *site) send(ctx context.Context, all []image.Blob) (total int64, err err
 		_ = in.CloseWithError(errUnread)
 		received <- err
 	})
-	packed := s.packBlobs(ctx, out, all, total)
+	packed := s.packBlobs(ctx, out, all, total, stall)
 	_ = out.CloseWithError(packed)
+	stall.Reset(stallTime + time.Duration(total>>23)*time.Second) // compares digests, 8 MiB a second or more
 	err = <-received
 	switch {
 	case ctx.Err() != nil:
@@ -98,7 +108,8 @@ func (s *site) send(ctx context.Context, all []image.Blob) (total int64, err err
 var errUnread = errors.New("the host reads no more")
 
 // packBlobs writes files as an archive of tar.
-func (s *site) packBlobs(ctx context.Context, to io.Writer, all []image.Blob, total int64) error {
+func (s *site) packBlobs(ctx context.Context, to io.Writer, all []image.Blob, total int64,
+	stall *time.Timer) error {
 	w := tar.NewWriter(to)
 	n := int64(0)
 	for i, b := range all {
@@ -111,7 +122,7 @@ func (s *site) packBlobs(ctx context.Context, to io.Writer, all []image.Blob, to
 		}
 		say := func(n int64) { s.say("copies %d of %d: %d of %d MiB", i+1, len(all), n>>20, total>>20) }
 		say(n)
-		_, err = io.Copy(w, &sending{ctx: ctx, in: in, n: n, say: say})
+		_, err = io.Copy(w, &sending{ctx: ctx, in: in, n: n, say: say, stall: stall})
 		if err = errors.Join(err, in.Close()); err != nil {
 			return err
 		}
@@ -126,12 +137,15 @@ type sending struct {
 	in  io.Reader
 	say func(int64)
 	n   int64
+
+	stall *time.Timer // ends a copy to a host that reads no more
 }
 
 func (r *sending) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
 	}
+	r.stall.Reset(stallTime)
 	before := r.n >> 20
 	n, err := r.in.Read(p)
 	if r.n += int64(n); r.n>>20 != before {
