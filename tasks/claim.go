@@ -168,14 +168,15 @@ func (c *StoreClaim) Context() context.Context { return c.ctx }
 // Input implements Claim. The SHA-256 of the input is checked for a model of this process; a consumer on another host
 // checks the bytes that arrive.
 func (c *StoreClaim) Input() (blob.Reader, error) {
-	if from, ok := c.store.blobs.(blob.Fetcher); ok && c.renews {
+	t := c.Task()
+	if from, ok := c.store.blobs.(blob.Fetcher); ok && c.renews && t.Input.Size > 0 && !t.inputSmall {
 		return c.fetchInput(from)
 	}
 	r, err := c.openInput()
 	if err != nil || !c.renews {
 		return r, err
 	}
-	checked, err := c.store.verified.open(c.ctx, inputKey(c.id), r, c.Task().Input.Info)
+	checked, err := c.store.verified.open(c.ctx, inputKey(c.id), r, t.Input.Info)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: task %s: %w", ErrDamaged, c.id, err), r.Close())
 	}

@@ -311,9 +311,12 @@ func (m onlyModel) Ready() []string          { return []string{string(m)} }
 // TestObjectsPairs: a folder and a prefix that do not belong together are refused, so that no blob is removed.
 func TestObjectsPairs(t *testing.T) {
 	of := s3test.Start(t, "tasks", "empty")
-	files := t.TempDir()
+	files, small := t.TempDir(), t.TempDir()
 	d := openData(t, files)
-	submitTo(t, d, "x")
+	submitTo(t, d, strings.Repeat("x", maxSmall+1))
+	d.Close()
+	d = openData(t, small)
+	kept := []string{submitTo(t, d, "").ID, submitTo(t, d, "small").ID}
 	d.Close()
 	first, o := t.TempDir(), bucket(of)
 	d = openObjects(t, first, o)
@@ -347,6 +350,13 @@ func TestObjectsPairs(t *testing.T) {
 	}
 	if got := of.Objects("tasks"); !slices.Equal(got, before) {
 		t.Errorf("the objects: %v, before: %v", got, before)
+	}
+	d = openObjects(t, small, elsewhere) // the records have the inputs
+	r := &rig{Store: d.Store, t: t}
+	for i, want := range []string{"", "small"} {
+		if finishOne(t, d); r.input(kept[i]) != want || r.result(kept[i]) != want {
+			t.Errorf("a folder with the input %q: %q, %q", want, r.input(kept[i]), r.result(kept[i]))
+		}
 	}
 	// Later objects of others below the prefix stay, and are no faults of the folder.
 	if err := os.MkdirAll(of.Path("tasks/p/photos/2026"), 0o700); err != nil {
