@@ -140,7 +140,11 @@ func (h *host) through(sh *shell, limit time.Duration, lines string) (string, er
 			return "", fmt.Errorf("%s: %w", h.name, lateError{limit})
 		}
 	}
-	<-written
+	select {
+	case <-written:
+	case <-late.C:
+		return "", fmt.Errorf("%s: %w", h.name, lateError{limit})
+	}
 	status, err := strconv.Atoi(strings.TrimSpace(texts[0].after))
 	if err != nil {
 		return "", fmt.Errorf("%s: the shell of the user answers %q", h.name, texts[0].after)
