@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -260,8 +261,10 @@ func (a *application) startTested(c *style.Call, o *Options) (address string, st
 		for lines := bufio.NewScanner(p.Stdout); lines.Scan(); {
 			if line, is := strings.CutPrefix(lines.Text(), "millrace is ready: "); is {
 				ready <- line
+				break
 			}
 		}
+		_, _ = io.Copy(io.Discard, p.Stdout) // a server whose output nobody reads waits
 	}()
 	ctx, cancel := context.WithTimeout(c.Context, a.start)
 	defer cancel()
