@@ -115,9 +115,10 @@ func (o *Options) check() error {
 // state is state.json on a host.
 type state struct {
 	Version  int       `json:"version"`
-	Current  int       `json:"current"`  // the release that serves; 0 = none
-	Starting int       `json:"starting"` // the release of a deploy that has not ended; 0 = none
-	Releases []release `json:"releases"` // the oldest first
+	Name     string    `json:"name,omitempty"` // of the application
+	Current  int       `json:"current"`        // the release that serves; 0 = none
+	Starting int       `json:"starting"`       // the release of a deploy that has not ended; 0 = none
+	Releases []release `json:"releases"`       // the oldest first
 }
 
 // release is a release on a host.
@@ -278,10 +279,15 @@ func (s *site) read() error {
 		return fmt.Errorf("%s: %s/state.json is not of this program: remove the folder, or give another by "+
 			"--target-folder", s.name, s.folder)
 	}
+	if s.state.Name != "" && s.state.Name != s.o.Name {
+		return fmt.Errorf("%s: the folder %s belongs to the application %s: give another by --target-folder", s.name,
+			s.folder, s.state.Name)
+	}
 	return nil
 }
 
 func (s *site) write() error {
+	s.state.Name = s.o.Name
 	text, err := json.MarshalIndent(s.state, "", "  ")
 	if err != nil {
 		return err

@@ -78,7 +78,11 @@ func TestAppBuild(t *testing.T) {
 		t.Errorf("the lock file: %s %v", text, err)
 	}
 	r.Commit(map[string]string{"millrace.lock": strings.Replace(string(text), lock.Python, "3.2.1", 1)})
-	if _, stderr, code := finish(t, appCommandOf(t, dir, with("init", "build")...)); code != 1 ||
+	if _, stderr, code := finish(t, appCommandOf(t, dir, strings.Fields(first)...)); code != 1 ||
+		!strings.Contains(stderr, "has local changes, which init keeps: millrace.lock") {
+		t.Errorf("a lock file that is only in the clone: %d %s", code, stderr)
+	}
+	if _, stderr, code := finish(t, appCommandOf(t, dir, with("init", "--discard", "build")...)); code != 1 ||
 		!strings.Contains(stderr, "was written for Python 3.2.1, and here is 3.") {
 		t.Errorf("a lock file of another Python: %d %s", code, stderr)
 	}

@@ -93,14 +93,12 @@ func (d *appDeploying) run(c *appCall) (any, error) {
 	if o.Secrets, err = d.allSecrets(c); err != nil {
 		return nil, err
 	}
-	img, err := c.openImage(app)
+	img, contents, err := c.openImage(app)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = img.Close() }()
-	if o.Image, err = img.Contents(); err != nil {
-		return nil, err
-	}
+	o.Image = contents
 	o.Commit = o.Image.Revision
 	o.With, o.HTTP, o.GRPC, o.Health, o.Podman = d.with, d.http, d.grpc, d.health, d.podman
 	o.StopFirst, o.Force, o.Wait = d.stopFirst, d.force, d.wait
@@ -181,17 +179,28 @@ func (c *appCall) targets(app *apps.App) ([]deploy.Target, deploy.Options, error
 	return targets, o, nil
 }
 
-// openImage opens the image that package has written.
-func (c *appCall) openImage(app *apps.App) (*image.Image, error) {
+// openImage opens the image that package has written. An image of another commit than the clone is refused.
+func (c *appCall) openImage(app *apps.App) (*image.Image, *image.Contents, error) {
 	file, _, err := c.imageFile(app)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	img, err := image.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no image %s: add the command package", file)
+		return nil, nil, fmt.Errorf("there is no image %s: add the command package", file)
 	}
-	return img, err
+	if err != nil {
+		return nil, nil, err
+	}
+	contents, err := img.Contents()
+	if err == nil && app.Commit != "" && contents.Revision != app.Commit {
+		err = fmt.Errorf("%s is of the commit %q, and the clone is at %s: add the command package", file,
+			contents.Revision, app.Commit)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, img.Close())
+	}
+	return img, contents, nil
 }
 
 // maxSecret is the largest secret, in bytes.

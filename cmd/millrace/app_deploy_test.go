@@ -68,6 +68,29 @@ func TestAppDeploy(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, "127.0.0.1:"+s.Port+": the application app is not there") {
 		t.Errorf("%d %s", code, stderr)
 	}
+	// The folder of another application is refused, and stays as it is.
+	const state = `{"version": 1, "name": "other", "current": 0, "starting": 0, "releases": []}`
+	if err := os.MkdirAll(filepath.Join(dir, "host"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "host", "state.json")
+	if err := os.WriteFile(file, []byte(state), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"logs", "remove"} {
+		_, stderr, code := executed(t, "app", "--config", app, "--target", s.User+"@127.0.0.1:"+s.Port,
+			"--target-folder", filepath.Join(dir, "host"), "--ssh-key", filepath.Join(s.Dir, "key"), "--known-hosts",
+			s.KnownHosts, step)
+		if code != 1 || !strings.Contains(stderr, "belongs to the application other: give another by --target-folder") {
+			t.Errorf("%s in the folder of another application: %d %s", step, code, stderr)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != state {
+		t.Errorf("%s %v", text, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "host")); err != nil {
+		t.Fatal(err)
+	}
 	// A failure on a later host: JSON names the hosts before.
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

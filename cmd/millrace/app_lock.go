@@ -31,15 +31,17 @@ func (c *appCall) lock() (*appLockResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = app.Step(c.options.Dir, func() (err error) {
-		if r.Lock, err = build.Relock(app, needs, c.options.Dir); err == nil && r.Lock == nil {
-			err = fmt.Errorf("%s has no requirements, and so no packages to lock", app.Name)
-		}
-		return err
-	})
+	release, err := app.Use(c.options.Dir) // not Step: for init, a lock file that is not committed is a local change
 	if err != nil {
 		return nil, err
 	}
-	c.print("wrote %s: %d packages. Add the file to the repository", r.File, len(r.Packages))
+	defer release()
+	if r.Lock, err = build.Relock(app, needs, c.options.Dir); err != nil {
+		return nil, err
+	}
+	if r.Lock == nil {
+		return nil, fmt.Errorf("%s has no requirements, and so no packages to lock", app.Name)
+	}
+	c.print("wrote %s: %d packages. Commit the file to the repository", r.File, len(r.Packages))
 	return r, nil
 }

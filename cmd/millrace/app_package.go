@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -315,14 +314,7 @@ func appPublish(*pflag.FlagSet) appStep {
 		if err != nil {
 			return nil, err
 		}
-		file, _, err := c.imageFile(app)
-		if err != nil {
-			return nil, err
-		}
-		img, err := image.Open(file)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("there is no image %s: add the command package", file)
-		}
+		img, _, err := c.openImage(app)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -58,6 +59,15 @@ func TestAppPackage(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "app.cdx.json")); err != nil {
 		t.Error(err)
+	}
+	before := r.Git("rev-parse", "HEAD")
+	now := r.Commit(map[string]string{"service/millrace.yaml": "models: [{name: other, source: identity}]\n"})
+	for _, step := range [][]string{{"init", "publish"}, {"deploy", "--target", "127.0.0.1"}} {
+		if _, stderr, code := executed(t, append(args[:len(args):len(args)], step...)...); code != 1 ||
+			!strings.Contains(stderr, fmt.Sprintf("app.tar is of the commit %q, and the clone is at %s: add the command "+
+				"package", before, now)) {
+			t.Errorf("%v with the image of an earlier commit: %d %s", step, code, stderr)
+		}
 	}
 }
 
