@@ -25,6 +25,7 @@ import (
 
 	"millrace/internal/ctxio"
 	"millrace/internal/ociimage"
+	"millrace/internal/scratch"
 )
 
 // Limits of base images: their files, the bytes of these files, the bytes of the layers that a registry sends, and the
@@ -41,7 +42,7 @@ type Base struct {
 	image        v1.Image
 	config       *v1.ConfigFile
 	name, digest string
-	dir          string            // of an unpacked archive; "" = none
+	dir          *scratch.Folder   // of an unpacked archive; nil = none
 	files        map[string]string // path without a leading slash -> target of a link, "" for others
 	libraries    string            // folder of the C library, "" for none
 	glibc        map[string]bool   // versions of the C library
@@ -56,7 +57,7 @@ func OpenBase(ctx context.Context, from string, o RegistryOptions) (*Base, error
 	var err error
 	if _, statErr := os.Stat(from); statErr == nil {
 		b.name = filepath.Base(from) // the same image in another folder gives the same result
-		if b.image, b.dir, err = openLocal(from, ""); err == nil {
+		if b.image, b.dir, err = openLocal(from); err == nil {
 			if err = checkBlobs(ctx, b.image); err != nil {
 				err = errors.Join(fmt.Errorf("%s: %w", from, err), b.Close())
 			}
@@ -75,38 +76,49 @@ func OpenBase(ctx context.Context, from string, o RegistryOptions) (*Base, error
 
 // Close removes the files of an unpacked base image.
 func (b *Base) Close() error {
-	if b.dir == "" {
+	return removeFolder(b.dir)
+}
+
+// newFolder makes a folder for the files of an image, and removes the folders of processes that were killed.
+func newFolder() (*scratch.Folder, error) {
+	_, _ = scratch.Sweep(context.Background()) // a folder that cannot be removed stays
+	return scratch.Make(scratch.Image)
+}
+
+// removeFolder removes a folder of newFolder; nil = none.
+func removeFolder(f *scratch.Folder) error {
+	if f == nil {
 		return nil
 	}
-	return os.RemoveAll(b.dir)
+	return f.Remove()
 }
 
 // pull copies an image of a registry into a new folder.
-func pull(ctx context.Context, from string, o RegistryOptions) (v1.Image, string, error) {
+func pull(ctx context.Context, from string, o RegistryOptions) (v1.Image, *scratch.Folder, error) {
 	ref, options, err := o.remote(ctx, from, false)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s is neither a file nor a folder, and as a reference: %w", from, err)
+		return nil, nil, fmt.Errorf("%s is neither a file nor a folder, and as a reference: %w", from, err)
 	}
 	img, err := remote.Image(ref, append(options, remote.WithPlatform(platform()))...)
 	if err != nil {
-		return nil, "", o.explain(err, ref)
+		return nil, nil, o.explain(err, ref)
 	}
 	if err := checkDownload(img); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", from, err)
+		return nil, nil, fmt.Errorf("%s: %w", from, err)
 	}
-	dir, err := os.MkdirTemp("", "millrace-layout-*")
+	dir, err := newFolder()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	to, err := layout.Write(dir, empty.Index)
+	to, err := layout.Write(dir.Path, empty.Index)
 	if err == nil {
 		err = to.AppendImage(img)
 	}
 	if err != nil {
-		return nil, "", errors.Join(o.explain(err, ref), os.RemoveAll(dir))
+		return nil, nil, errors.Join(o.explain(err, ref), dir.Remove())
 	}
-	if img, _, err = openLocal(dir, ""); err != nil {
-		return nil, "", errors.Join(err, os.RemoveAll(dir))
+	if img, _, err = openLocal(dir.Path); err != nil {
+		return nil, nil, errors.Join(err, dir.Remove())
 	}
 	return img, dir, nil
 }
@@ -130,41 +142,41 @@ func checkDownload(img v1.Image) error {
 	return nil
 }
 
-// openLocal opens an image of this machine. dir is a folder to remove at the end, or "".
-func openLocal(name, temporary string) (img v1.Image, dir string, err error) {
+// openLocal opens an image of this machine. dir is a folder to remove at the end, or nil.
+func openLocal(name string) (img v1.Image, dir *scratch.Folder, err error) {
 	st, err := os.Stat(name)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if !st.IsDir() {
 		// An archive with both forms is read as OCI's, with the digest of the image's own manifest.
-		if dir, err = os.MkdirTemp(temporary, "millrace-layout-*"); err != nil {
-			return nil, "", err
+		if dir, err = newFolder(); err != nil {
+			return nil, nil, err
 		}
-		err := unpack(name, dir)
-		if err == nil && !exists(filepath.Join(dir, "oci-layout")) {
+		err := unpack(name, dir.Path)
+		if err == nil && !exists(filepath.Join(dir.Path, "oci-layout")) {
 			if img, err = tarball.ImageFromPath(name, nil); err == nil {
-				return img, "", os.RemoveAll(dir)
+				return img, nil, dir.Remove()
 			}
 		}
 		if err != nil {
-			return nil, "", errors.Join(fmt.Errorf("%s is no image (%w): name an archive of podman save, docker save "+
-				"or millrace, or the folder of an OCI layout", name, err), os.RemoveAll(dir))
+			return nil, nil, errors.Join(fmt.Errorf("%s is no image (%w): name an archive of podman save, docker save "+
+				"or millrace, or the folder of an OCI layout", name, err), dir.Remove())
 		}
 	}
 	index, err := layout.ImageIndexFromPath(filepath.Join(name, "."))
-	if dir != "" {
-		index, err = layout.ImageIndexFromPath(dir)
+	if dir != nil {
+		index, err = layout.ImageIndexFromPath(dir.Path)
 	}
 	if err == nil {
 		img, err = choose(index, 0)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s is no OCI layout with an image for %s: %w", name, platform(), err)
-		if dir != "" {
-			err = errors.Join(err, os.RemoveAll(dir))
+		if dir != nil {
+			err = errors.Join(err, dir.Remove())
 		}
-		return nil, "", err
+		return nil, nil, err
 	}
 	return img, dir, nil
 }

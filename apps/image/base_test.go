@@ -107,7 +107,7 @@ func TestBasePassword(t *testing.T) {
 	for published, want := range map[string]string{host + "/team/app:v1": "", "registry.example.org/team/app:v1": "refuses " +
 		"the user of docker login", "": "refuses the user of docker login", "docker.io:x/no name": "refuses"} {
 		_, dir, err := pull(t.Context(), at, o.ForBase(at, published))
-		_ = os.RemoveAll(dir)
+		_ = removeFolder(dir)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("for %q: %v, want %q", published, err, want)
 		}
@@ -169,7 +169,7 @@ func checkBaseErrors(t *testing.T, base *Base, app, env string) {
 		{func() { base.config = base.config.DeepCopy(); base.config.Architecture = "riscv64" }, "the base image is for riscv64"},
 	} {
 		c.before()
-		_, err := Build(t.Context(), Options{Application: app, Environment: env, Base: base, Temporary: t.TempDir(),
+		_, err := Build(t.Context(), Options{Application: app, Environment: env, Base: base,
 			Program: testneeds.Program(t, "true")})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
@@ -266,16 +266,15 @@ func FuzzOpen(f *testing.F) {
 	f.Add(bad.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		work := t.TempDir()
+		t.Setenv("TMPDIR", work)
 		name := filepath.Join(work, "in.tar")
 		put(t, name, string(data))
-		img, dir, err := openLocal(name, work)
+		img, dir, err := openLocal(name)
 		if err == nil && img == empty.Image {
 			t.Error("an empty image")
 		}
-		if dir != "" {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Error(err)
-			}
+		if err := removeFolder(dir); err != nil {
+			t.Error(err)
 		}
 		if left, err := os.ReadDir(work); err != nil || len(left) != 1 {
 			t.Errorf("%v, %v", left, err)

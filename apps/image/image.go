@@ -46,6 +46,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"millrace/internal/ociimage"
+	"millrace/internal/scratch"
 )
 
 // Paths within images.
@@ -90,9 +91,8 @@ type Options struct {
 	Title, Version, Revision, Source string    // labels org.opencontainers.image.*
 	Labels                           map[string]string
 
-	Temporary string                   // folder for layers; "" = the system's
-	Progress  func(p Progress)         // called by the goroutine of the call; nil = none
-	search    func() ([]string, error) // folders of libraries, for tests
+	Progress func(p Progress)         // called by the goroutine of the call; nil = none
+	search   func() ([]string, error) // folders of libraries, for tests
 }
 
 // Progress says how far a call is.
@@ -109,7 +109,7 @@ type Image struct {
 
 	image v1.Image
 	at    time.Time
-	dir   string // of the layers; "" = none
+	dir   *scratch.Folder // of the layers; nil = none
 }
 
 // SourceTime returns the time for an image: SOURCE_DATE_EPOCH if the environment has the variable, else the time of
@@ -134,7 +134,7 @@ func Build(ctx context.Context, o Options) (*Image, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(o.Temporary, "millrace-image-*")
+	dir, err := newFolder()
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func (img *Image) build(ctx context.Context, o *Options) error {
 		if err := o.Base.check(s.tree); err != nil {
 			return err
 		}
-		l, err := s.tree.Layer(ctx, img.dir, s.at)
+		l, err := s.tree.Layer(ctx, img.dir.Path, s.at)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.what, err)
 		}
@@ -433,10 +433,7 @@ func (img *Image) Size() (int64, error) {
 
 // Close removes the files of the layers. The image cannot be used afterwards.
 func (img *Image) Close() error {
-	if img.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(img.dir)
+	return removeFolder(img.dir)
 }
 
 // Open opens an image written before: the folder of an OCI layout, or an archive of OCI or of docker. The caller
@@ -444,7 +441,7 @@ func (img *Image) Close() error {
 func Open(name string) (*Image, error) {
 	img := &Image{}
 	var err error
-	if img.image, img.dir, err = openLocal(name, ""); err != nil {
+	if img.image, img.dir, err = openLocal(name); err != nil {
 		return nil, err
 	}
 	digest, err := img.image.Digest()

@@ -107,7 +107,7 @@ func run(t testing.TB, program string, args ...string) string {
 // build builds an image that ends with the test.
 func build(t testing.TB, o Options) *Image {
 	t.Helper()
-	o.Temporary = t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
 	img, err := Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func build(t testing.TB, o Options) *Image {
 		if err := img.Close(); err != nil {
 			t.Error(err)
 		}
-		if left, err := os.ReadDir(o.Temporary); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
 			t.Errorf("after Close: %v, %v", left, err)
 		}
 	})
@@ -393,7 +393,7 @@ func TestBadOptions(t *testing.T) {
 		{Options{Application: dir, search: func() ([]string, error) { return []string{t.TempDir()}, nil }},
 			"which this machine does not have: install the package"},
 	} {
-		c.o.Temporary = t.TempDir()
+		t.Setenv("TMPDIR", t.TempDir())
 		img, err := Build(t.Context(), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
@@ -401,7 +401,7 @@ func TestBadOptions(t *testing.T) {
 		if img != nil {
 			t.Errorf("an image despite %v", err)
 		}
-		if left, err := os.ReadDir(c.o.Temporary); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
 			t.Errorf("%v: %v is left", err, left)
 		}
 	}
@@ -624,5 +624,37 @@ func TestForeignLoader(t *testing.T) {
 	}
 	if len(img.Notes) != 1 || !strings.Contains(img.Notes[0], "tool needs "+foreign) {
 		t.Errorf("%v", img.Notes)
+	}
+}
+
+// Open removes the folder of a call that was killed, and keeps that of a call that runs.
+func TestOpenAfterKill(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	file := filepath.Join(t.TempDir(), "a.tar")
+	built := small(t)
+	if err := built.WriteArchive(file, "localhost/a:v1"); err != nil {
+		t.Fatal(err)
+	}
+	killed := filepath.Join(os.TempDir(), "millrace-image-1.tmp")
+	if err := os.Mkdir(killed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second call runs beside the first
+		img, err := Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := img.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	if _, err := os.Stat(killed); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the killed call is left: %v", err)
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) != 2 { // of both calls
+		t.Errorf("%v, %v", left, err)
 	}
 }

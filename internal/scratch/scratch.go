@@ -26,13 +26,14 @@ const (
 	Child Kind = "child" // temporary files of a child process
 	Model Kind = "model" // files of a model sent by a request
 	Cache Kind = "cache" // files made and run by this process
+	Image Kind = "image" // files of a container image
 )
 
 // ending marks a folder whose lock is held while the folder is in use.
 const ending = ".tmp"
 
 // attempts is the number of folders that Make tries. Sweep of another process may remove a folder before the lock.
-const attempts = 10
+const attempts = 100
 
 // Folder is a folder that only this user can read, in the folder for temporary files (TMPDIR, /tmp).
 type Folder struct {

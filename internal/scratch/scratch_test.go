@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	out := bufio.NewWriter(os.Stdout)
-	for _, kind := range []Kind{Child, Model, Cache} {
+	for _, kind := range []Kind{Child, Model, Cache, Image} {
 		f, err := Make(kind)
 		if err != nil {
 			panic(err)
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// holder starts a process that holds three folders.
+// holder starts a process that holds a folder of each kind.
 func holder(t *testing.T) (c *exec.Cmd, folders []string) {
 	t.Helper()
 	c = exec.CommandContext(t.Context(), os.Args[0])
@@ -67,7 +67,7 @@ func holder(t *testing.T) (c *exec.Cmd, folders []string) {
 	for lines.Scan() && strings.HasPrefix(lines.Text(), os.TempDir()) {
 		folders = append(folders, lines.Text())
 	}
-	if len(folders) != 3 {
+	if len(folders) != 4 {
 		t.Fatalf("%q", folders)
 	}
 	slices.Sort(folders)

@@ -25,7 +25,7 @@ const (
 	batch      = 256     // names read at once
 )
 
-var names = regexp.MustCompile(`^millrace-(child|model|cache)-[0-9]+\` + ending + `$`)
+var names = regexp.MustCompile(`^millrace-(child|model|cache|image)-[0-9]+\` + ending + `$`)
 
 // Sweep removes folders of Make that no living process holds, and returns their paths. Entries of another user,
 // entries that are no folders, and folders readable by others stay. Sweep follows no symbolic link, and ends with
