@@ -452,7 +452,7 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("environments of earlier builds are left: %q", p.environments())
 	}
 	p.write("requirements.txt", "greeting\nmissing-thing\n")
-	p.refuses("the requirements cannot be installed from "+p.o.Wheels, "missing-thing")
+	p.refuses("the requirements of requirements.txt cannot be installed from "+p.o.Wheels, "missing-thing")
 	if len(p.environments()) != 1 {
 		t.Errorf("a build that failed left %q", p.environments())
 	}
@@ -493,5 +493,25 @@ func TestResolved(t *testing.T) {
 		return a.Name == b.Name && a.URL == b.URL && slices.Equal(a.Hashes, b.Hashes)
 	}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A failure without an index names the requirements files, and what to do.
+func TestIndexHint(t *testing.T) {
+	j := &job{app: &apps.App{Root: "/a"}, needs: &apps.Needs{Requirements: []string{"/a/requirements.txt",
+		"/a/tests/requirements.txt"}}}
+	err := j.explain(errors.New("ERROR: No matching distribution found for six"))
+	want := "the requirements of requirements.txt and tests/requirements.txt cannot be installed: ERROR: No matching " +
+		"distribution found for six\n(without an index: --wheels FOLDER; another index: --pass PIP_INDEX_URL)"
+	if err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if err := j.explain(errors.New("exit status 2")); strings.Contains(err.Error(), "--wheels") {
+		t.Errorf("another failure: %v", err)
+	}
+	j.Wheels = "/w"
+	if err := j.explain(errors.New("ERROR: No matching distribution found for six")); strings.Contains(err.Error(),
+		"--pass") {
+		t.Errorf("with wheels: %v", err)
 	}
 }

@@ -99,12 +99,41 @@ func (j *job) pip(ctx context.Context, path string) ([]Package, string, error) {
 func (j *job) explain(err error) error {
 	switch {
 	case j.lock != nil:
-		return fmt.Errorf("the packages of %s cannot be installed: %w\n(to choose packages anew: build lock)",
-			LockFile(j.app), err)
+		return fmt.Errorf("the packages of %s cannot be installed: %w\n(to choose packages anew: build lock)%s",
+			LockFile(j.app), err, j.indexHint(err))
 	case j.Wheels != "":
-		return fmt.Errorf("the requirements cannot be installed from %s: %w", j.Wheels, err)
+		return fmt.Errorf("the requirements%s cannot be installed from %s: %w", j.from(), j.Wheels, err)
 	}
-	return fmt.Errorf("the requirements cannot be installed: %w", err)
+	return fmt.Errorf("the requirements%s cannot be installed: %w%s", j.from(), err, j.indexHint(err))
+}
+
+// from returns the names of the requirements files for a message.
+func (j *job) from() string {
+	var names []string
+	for _, file := range j.needs.Requirements {
+		if name, err := filepath.Rel(j.app.Root, file); err == nil {
+			file = name
+		}
+		names = append(names, file)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " of " + strings.Join(names, " and ")
+}
+
+// indexHint says what to do about an index that cannot be reached, or lacks a package.
+func (j *job) indexHint(err error) string {
+	variable := "PIP_INDEX_URL"
+	if j.tool.name == "uv" {
+		variable = "UV_INDEX_URL"
+	}
+	lacks := func(text string) bool { return strings.Contains(err.Error(), text) }
+	if !slices.ContainsFunc([]string{"No matching distribution", "connection broken", "Failed to fetch",
+		"not found in the package registry"}, lacks) {
+		return ""
+	}
+	return "\n(without an index: --wheels FOLDER; another index: --pass " + variable + ")"
 }
 
 // files returns the requirements files for the installer.

@@ -67,6 +67,14 @@ func (c *appCall) application() (*apps.App, error) {
 	return c.app, nil
 }
 
+// quantity returns a number with the noun that follows the number.
+func quantity(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // use returns the application, which no init replaces until release is called.
 func (c *appCall) use() (app *apps.App, release func(), err error) {
 	if app, err = c.application(); err != nil {
@@ -227,8 +235,15 @@ func appIgnored(flags *pflag.FlagSet, steps, wanted []appStep, behind []string) 
 	}
 	flags.Visit(func(f *pflag.Flag) {
 		has := func(s appStep) bool { return slices.Contains(s.flags, f.Name) }
-		if i := slices.IndexFunc(steps, has); i >= 0 && !slices.ContainsFunc(wanted, has) && err == nil {
-			err = usagef("--%s: is for the command %s: add the command, or leave the flag out", f.Name, steps[i].name)
+		var names []string
+		for _, s := range steps {
+			if has(s) {
+				names = append(names, s.name)
+			}
+		}
+		if len(names) > 0 && !slices.ContainsFunc(wanted, has) && err == nil {
+			err = usagef("--%s: is for the command %s: add the command, or leave the flag out", f.Name,
+				strings.Join(names, " or "))
 		}
 	})
 	return err

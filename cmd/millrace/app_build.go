@@ -24,7 +24,7 @@ var buildFlags = []string{"python", "wheels", "installer", "system-site-packages
 func appBuild(flags *pflag.FlagSet) appStep {
 	flags.String("python", "", "build, package: Python interpreter: a path, or a name in PATH (default python3)")
 	flags.String("installer", "auto", "build: auto (uv, if in PATH), pip or uv")
-	flags.String("wheels", "", "build: folder with packages, in place of the index and without network")
+	flags.String("wheels", "", "build, test: folder with packages, in place of the index and without network")
 	flags.Bool("system-site-packages", false,
 		"build: let the environment have the packages of the interpreter's system")
 	flags.StringArray("pass", nil, "build: name of a variable for installers and commands; may be repeated")
@@ -78,8 +78,8 @@ func (c *appCall) build() (*appBuildResult, error) {
 	case env == nil:
 		c.print("%s has no requirements: no environment is needed", app.Name)
 	case result.Made:
-		c.print("made the environment %s: Python %s, %d packages by %s", env.Path, env.Python, len(env.Packages),
-			env.Installer)
+		c.print("made the environment %s: Python %s, %s by %s", env.Path, env.Python,
+			quantity(len(env.Packages), "package", "packages"), env.Installer)
 	default:
 		c.print("the environment %s is up to date", env.Path)
 	}

@@ -41,7 +41,7 @@ func TestAppBuild(t *testing.T) {
 	args := []string{"app", "--config", "file://" + r.Dir, "--wheels", greetingWheels(t)}
 	with := func(more ...string) []string { return append(args[:len(args):len(args)], more...) }
 	if _, stderr, code := finish(t, appCommandOf(t, dir, with("init")...)); code == 0 ||
-		!strings.Contains(stderr, "--wheels: is for the command build") {
+		!strings.Contains(stderr, "--wheels: is for the command build or test") {
 		t.Errorf("a flag of build for init: %d %s", code, stderr)
 	}
 	first := "app --config file://" + r.Dir + " init"

@@ -30,8 +30,8 @@ func appInit(flags *pflag.FlagSet) appStep {
 		if result == nil {
 			c.print("%s is used in place, with %s", app.Root, app.File)
 		} else {
-			c.print("cloned %s at %s into %s: %d files, %s", c.source, result.Commit[:12], app.Root, result.Files,
-				units.BytesSize(float64(result.Bytes)))
+			c.print("cloned %s at %s into %s: %s, %s", c.source, result.Commit[:12], app.Root,
+				quantity(result.Files, "file", "files"), units.BytesSize(float64(result.Bytes)))
 			for _, line := range result.Notes() {
 				_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", line)
 			}

@@ -42,6 +42,6 @@ func (c *appCall) lock() (*appLockResult, error) {
 	if r.Lock == nil {
 		return nil, fmt.Errorf("%s has no requirements, and so no packages to lock", app.Name)
 	}
-	c.print("wrote %s: %d packages. Commit the file to the repository", r.File, len(r.Packages))
+	c.print("wrote %s: %s. Commit the file to the repository", r.File, quantity(len(r.Packages), "package", "packages"))
 	return r, nil
 }

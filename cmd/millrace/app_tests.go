@@ -124,7 +124,7 @@ func (c *appCall) report(suites []*tests.Suite, s *service, junit string) (*appT
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%d tests have failed", failed)
+	return nil, errors.New(quantity(failed, "test has failed", "tests have failed"))
 }
 
 // testEnvironment returns the environment of tests: with tests/requirements.txt, a further environment, which is built

@@ -211,11 +211,11 @@ func TestAppTestFails(t *testing.T) {
 		want  []string
 	}{
 		{map[string]string{"millrace.yaml": model}, "", []string{"has no tests: write commands into"}},
-		{command, "--test-timeout 3s", []string{"sleep 1000: 0 passed, 1 failed", "1 tests have failed"}},
+		{command, "--test-timeout 3s", []string{"sleep 1000: 0 passed, 1 failed", "1 test has failed"}},
 		{command, "-- --no-flag", []string{"the service has not started: ", "--no-flag"}},
 		{pytest("", "greeting\n"), "--wheels " + greetingWheels(t), []string{"write pytest into tests/requirements.txt"}},
-		{pytest("x = 1\n", ""), "", []string{"1 tests have failed", "no tests ran"}},
-		{pytest("import greeting\n", ""), "", []string{"1 tests have failed", "No module named 'greeting'"}},
+		{pytest("x = 1\n", ""), "", []string{"1 test has failed", "no tests ran"}},
+		{pytest("import greeting\n", ""), "", []string{"1 test has failed", "No module named 'greeting'"}},
 	} {
 		_, run := testedApp(t, c.files)
 		out, stderr, code := run(append([]string{"test"}, strings.Fields(c.args)...)...)
