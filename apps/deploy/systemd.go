@@ -257,10 +257,18 @@ func (d *systemd) status(of ...*release) ([]status, error) {
 
 // healthy implements runner.
 func (d *systemd) healthy(r *release) error {
-	// The program of the image gets the service's user, and cannot get more rights.
+	// The program of the image gets the service's user, and cannot get more rights. A new process is root's until
+	// systemd has changed its user.
 	_, err := d.run(`pid=$(systemctl show --property=MainPID --value "$3")
 [ "$pid" -gt 1 ] || { echo "the service has no process" >&2; exit 1; }
-exec setpriv --no-new-privs chroot --groups= --userspec="$(stat -c +%u:+%g "/proc/$pid")" "$1" \
+owner=$(stat -c +%u:+%g "/proc/$pid")
+case $owner in
++0:* | *:+0)
+	echo "the service has the rights of root" >&2
+	exit 1
+	;;
+esac
+exec setpriv --no-new-privs chroot --groups= --userspec="$owner" "$1" \
 	/usr/local/bin/millrace health --addr "$2"`, d.at(r)+"/root", r.Health, d.unit(r))
 	return err
 }

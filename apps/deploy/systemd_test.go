@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +54,48 @@ func TestUnit(t *testing.T) {
 	}
 	if got := quoteValue("a\"b\\c$d`\ne"); got != "\"a\\\"b\\\\c\\$d\\`\ne\"" {
 		t.Errorf("a value: %s", got)
+	}
+}
+
+// The program of an image gets the rights of the service, but not those of root, which a new process has until systemd
+// has changed its user.
+func TestHealthyAsRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("make check runs the test, as root")
+	}
+	s := gittest.NewSSH(t)
+	dir, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	for name, text := range map[string]string{"systemctl": "echo " + strconv.Itoa(os.Getpid()),
+		"setpriv": "echo \"$@\" >" + ran} {
+		testneeds.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\n"+text+"\n")
+	}
+	s.Configure("SetEnv PATH=" + dir + ":/usr/sbin:/usr/bin:/sbin:/bin")
+	d := &systemd{opened(t, s, options(t, s))}
+	err := d.healthy(&release{Number: 1})
+	if err == nil || !strings.Contains(err.Error(), "the rights of root") {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(ran); err == nil {
+		t.Errorf("ran %s", text)
+	}
+	// A process of another user.
+	c := exec.CommandContext(t.Context(), "/bin/sh") // reads a script, which does not come
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65533, Gid: 65532}}
+	c.Dir = "/"
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = in.Close(), c.Wait() }()
+	testneeds.WriteProgram(t, filepath.Join(dir, "systemctl"), "#!/bin/sh\necho "+strconv.Itoa(c.Process.Pid)+"\n")
+	if err := d.healthy(&release{Number: 1}); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(ran); err != nil || !strings.Contains(string(text), "--userspec=+65533:+65532 ") {
+		t.Errorf("ran %s, %v", text, err)
 	}
 }
 
@@ -247,7 +291,7 @@ func TestSystemd(t *testing.T) {
 		!strings.Contains(log.String(), "millrace is ready: http://"+o.HTTP) {
 		t.Errorf("logs: %v, %s", err, &log)
 	}
-	if err := Remove(t.Context(), at, o, "ann", true, func(Target) {}); err != nil {
+	if err := Remove(t.Context(), at, o, "ann", true, func(Target, bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := opened(t, m.host, Options{Name: "other", SSH: o.SSH, With: Podman}).removeAll(false); err != nil {

@@ -106,10 +106,11 @@ func (d *appDeploying) run(c *appCall) (any, error) {
 	defer bar.end()
 	o.Progress = deployProgress(bar)
 	result := &appDeployResult{"deploy", o.Name, []deploy.Result{}}
+	o.Failed = func(r deploy.Result) { result.Targets = append(result.Targets, r) }
 	err = deploy.Run(c.Context(), targets, o, deployer(), func(r deploy.Result) {
 		bar.end()
 		for _, note := range r.Notes {
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s: %s\n", r.Target, note)
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s: note: %s\n", r.Target, note)
 		}
 		if r.Unchanged {
 			c.print("%s: unchanged: release %d serves at %s (--force makes a new release)", r.Target, r.Release, o.HTTP)
@@ -285,9 +286,13 @@ func appRemove(flags *pflag.FlagSet) appStep {
 			defer bar.end()
 			o.Progress = deployProgress(bar)
 			result := &appRemoveResult{"remove", o.Name, []string{}}
-			err = deploy.Remove(c.Context(), targets, o, deployer(), *data, func(t deploy.Target) {
+			err = deploy.Remove(c.Context(), targets, o, deployer(), *data, func(t deploy.Target, was bool) {
 				bar.end()
-				c.print("%s: removed %s", t, o.Name)
+				if was {
+					c.print("%s: removed %s", t, o.Name)
+				} else {
+					c.print("%s: %s was not there", t, o.Name)
+				}
 				result.Targets = append(result.Targets, t.String())
 			})
 			return c.partly(result, err)

@@ -62,6 +62,12 @@ func TestAppDeploy(t *testing.T) {
 		`image: "registry.example.org/a:v1"`) {
 		t.Errorf("%v, %s", err, text)
 	}
+	out, stderr, code = executed(t, "app", "--config", app, "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder",
+		filepath.Join(dir, "host"), "--ssh-key", s.Write("key", strings.TrimSpace(string(s.Key))), "--known-hosts",
+		s.KnownHosts, "remove")
+	if code != 0 || !strings.HasSuffix(out, ":"+s.Port+": app was not there\n") {
+		t.Errorf("%d %s %s", code, out, stderr)
+	}
 	_, stderr, code = executed(t, "app", "--config", app, "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder",
 		filepath.Join(dir, "host"), "--ssh-key", s.Write("key", strings.TrimSpace(string(s.Key))), "--known-hosts",
 		s.KnownHosts, "logs")
@@ -103,7 +109,7 @@ func TestAppDeploy(t *testing.T) {
 		filepath.Join(dir, "host"), "--ssh-key", filepath.Join(s.Dir, "key"), "--known-hosts", s.KnownHosts, "--json",
 		"remove")
 	if code != 1 || !strings.Contains(out, `"`+here+`"`) || strings.Contains(out, gone) ||
-		!strings.Contains(stderr, gone+": ") || !strings.Contains(stderr, here+" has nothing of the application") {
+		!strings.Contains(stderr, gone+": no SSH server answers at ") || strings.Contains(stderr, "--addr") || !strings.Contains(stderr, here+" has nothing of the application") {
 		t.Errorf("%d %s %s", code, out, stderr)
 	}
 }

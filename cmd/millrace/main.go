@@ -52,7 +52,11 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stderr io.
 		fmt.Fprintf(stderr, "millrace: %v\nTry: %s --help\n", err, c.CommandPath())
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "millrace: %s\n", errorText(err))
+	text := err.Error()
+	if c.Name() != "app" { // whose servers are not those of --addr
+		text = errorText(err)
+	}
+	fmt.Fprintf(stderr, "millrace: %s\n", text)
 	if said := video.OutputOf(err); said != "" {
 		fmt.Fprintf(stderr, "ffmpeg's last output: %s\n", said)
 	}

@@ -9,10 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -56,7 +60,7 @@ func Dial(ctx context.Context, dial Dialer, name, at string, o Options) (*ssh.Cl
 	defer end()
 	c, err := dial(ctx, "tcp", at)
 	if err != nil {
-		return nil, err
+		return nil, explainDial(err, at)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	cfg := &ssh.ClientConfig{User: name, Auth: auth, HostKeyCallback: check, HostKeyAlgorithms: algorithms}
@@ -64,7 +68,7 @@ func Dial(ctx context.Context, dial Dialer, name, at string, o Options) (*ssh.Cl
 	if err != nil {
 		stop()
 		_ = c.Close()
-		return nil, explain(ctx, err, name, offered)
+		return nil, explain(ctx, err, at, name, offered)
 	}
 	return ssh.NewClient(stopping{conn, stop}, channels, requests), nil
 }
@@ -104,6 +108,9 @@ func hostKeys(at string, files []string) (ssh.HostKeyCallback, []string, error) 
 	if port != "22" {
 		scan = fmt.Sprintf("ssh-keyscan -p %s %s", port, host)
 	}
+	if len(files) > 0 && !isFolder(filepath.Dir(files[0])) {
+		scan = fmt.Sprintf("mkdir -p -m 700 %s && %s", filepath.Dir(files[0]), scan)
+	}
 	known := db.HostKeyCallback()
 	return func(hostname string, remote net.Addr, key ssh.PublicKey) error {
 		err := known(hostname, remote, key)
@@ -120,6 +127,11 @@ func hostKeys(at string, files []string) (ssh.HostKeyCallback, []string, error) 
 		}
 		return err
 	}, db.HostKeyAlgorithms(at), nil
+}
+
+func isFolder(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
 }
 
 // hostError is a refused key of a host.
@@ -163,8 +175,22 @@ func (o Options) identities() (methods []ssh.AuthMethod, offered string, end fun
 	})}, strings.Join(names, " and "), end, nil
 }
 
+// ErrNoServer means that no server of SSH answers at an address.
+var ErrNoServer = errors.New("no SSH server answers")
+
+// explainDial says what an address lacks that nobody answers at.
+func explainDial(err error, at string) error {
+	for _, gone := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
+		syscall.ETIMEDOUT} {
+		if errors.Is(err, gone) {
+			return fmt.Errorf("%w at %s (%w)", ErrNoServer, at, gone)
+		}
+	}
+	return err
+}
+
 // explain says what to do about a failure of the handshake.
-func explain(ctx context.Context, err error, user, offered string) error {
+func explain(ctx context.Context, err error, at, user, offered string) error {
 	var host hostError
 	switch {
 	case ctx.Err() != nil:
@@ -174,6 +200,8 @@ func explain(ctx context.Context, err error, user, offered string) error {
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return fmt.Errorf("the host accepts none of %s for the user %s: add the public key to the account there, or "+
 			"give another key by --ssh-key or --add-ssh-key", offered, user)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("the SSH server at %s ended the connection: look at its log (%w)", at, err)
 	}
 	return err
 }
