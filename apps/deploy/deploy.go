@@ -705,8 +705,16 @@ func (s *site) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	left := before == nil || !st[1].running
-	if st[0].running && !st[0].restarts && left && run.healthy(r) == nil {
+	// The old release may have passed the sockets on, and wait for its clients to leave: only r serves new ones.
+	finished := false
+	if st[0].running && !st[0].restarts {
+		err := s.await(ctx, run, r, before)
+		if ctx.Err() != nil || errors.Is(err, errLost) {
+			return err
+		}
+		finished = err == nil
+	}
+	if finished {
 		s.state.Current, s.state.Starting = r.Number, 0
 		s.notes = append(s.notes, fmt.Sprintf("an earlier deploy, which did not end, was finished: release %d",
 			r.Number))

@@ -211,6 +211,10 @@ func TestPodman(t *testing.T) {
 		if at.say == "copies" {
 			c = pack(t, built, open+"# "+strings.Repeat("long ", 1000))
 		}
+		idle := &http.Client{Transport: &http.Transport{}} // the old release waits for its connection to close
+		if err := ask(idle, h.o.HTTP, "same"); err != nil {
+			t.Error(err)
+		}
 		h.interrupt(c, at.say)
 		stop := load(h.o.HTTP)
 		r = h.mustDeploy(changed)
