@@ -372,7 +372,7 @@ func TestACMEErrors(t *testing.T) {
 			c.change(&a)
 			_, log, stop := startACME(t, a, func(string) {})
 			line := <-log
-			for _, want := range append(c.want, "there is no certificate", "again in=2m0s") {
+			for _, want := range append(c.want, "a name has no certificate", "again in=2m0s") {
 				if !strings.Contains(line, want) {
 					t.Errorf("%q has no %q", line, want)
 				}
@@ -393,7 +393,7 @@ func TestACMEErrors(t *testing.T) {
 		line := <-log
 		blocked, refused := strings.Contains(line, "blocked.example.org ") ||
 			strings.Contains(line, "blocked.example.org\" "), strings.Contains(line, "rejectedIdentifier")
-		if !strings.Contains(line, "there is no certificate") || blocked != refused {
+		if !strings.Contains(line, "a name has no certificate") || blocked != refused {
 			t.Errorf("the reason is that of another name: %s", line)
 		}
 	}
