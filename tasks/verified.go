@@ -77,8 +77,11 @@ func (v *verified) put(key string, p *partSums) {
 	}
 }
 
-// insert remembers checksums. The caller holds mu.
+// insert remembers checksums, in place of earlier checksums of the blob. The caller holds mu.
 func (v *verified) insert(p *partSums) {
+	if e := v.results[p.key]; e != nil {
+		v.remove(e)
+	}
 	if len(p.sums) > maxParts {
 		return
 	}
@@ -137,9 +140,6 @@ func (v *verified) keep(p *partSums) {
 	defer v.mu.Unlock()
 	if v.results == nil {
 		v.results, v.reading = map[string]*list.Element{}, map[string]chan struct{}{}
-	}
-	if e := v.results[p.key]; e != nil {
-		v.remove(e)
 	}
 	v.insert(p)
 }

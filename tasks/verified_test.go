@@ -167,3 +167,14 @@ func TestRememberedResults(t *testing.T) {
 		t.Errorf("%d small results are remembered", n)
 	}
 }
+
+// TestSumsTwice: checksums of a blob that is written and read count once.
+func TestSumsTwice(t *testing.T) {
+	var v verified
+	v.keep(&partSums{key: "a", sums: make([]uint32, 3)})
+	v.reading["a"] = make(chan struct{})
+	v.put("a", &partSums{key: "a", sums: make([]uint32, 3)})
+	if v.recent.Len() != 1 || v.parts != 3+ownParts {
+		t.Errorf("%d checksums of blobs, %d parts", v.recent.Len(), v.parts)
+	}
+}
