@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/stream/coded"
 	"millrace/tasks/blob"
 )
 
@@ -56,15 +57,24 @@ func (s *Store) contents(ctx context.Context, t *Task, revision uint64) (content
 	if c, ok := s.recent.get(t); ok {
 		return c, nil
 	}
-	e, err := s.kv.Get(ctx, taskPrefix+t.ID)
-	if errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && e.Revision() != revision {
+	c, now, err := s.fetchContents(ctx, t.ID)
+	if coded.CodeOf(err) == coded.NotFound || err == nil && now != revision {
 		return contents{}, errStale
 	}
-	if err != nil {
-		return contents{}, unavailable(ctx, err)
-	}
-	_, c, err := decode(e.Value())
 	return c, err
+}
+
+// fetchContents reads the contents of a task and their revision from the bucket. Errors: NotFound.
+func (s *Store) fetchContents(ctx context.Context, id string) (c contents, revision uint64, err error) {
+	e, err := s.kv.Get(ctx, taskPrefix+id)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return c, 0, Missing(id)
+	}
+	if err != nil {
+		return c, 0, unavailable(ctx, err)
+	}
+	_, c, err = decode(e.Value())
+	return c, e.Revision(), err
 }
 
 // openStored opens the input of a task, or the result of the attempt of a finished task. Errors: NotFound.
@@ -73,22 +83,16 @@ func (s *Store) openStored(ctx context.Context, t *Task, result bool) (blob.Read
 	if result {
 		key, size, small = resultKey(t.ID, t.Attempt), t.Result.Size, t.resultSmall
 	}
-	if size > 0 && !small {
-		return s.blobs.Open(ctx, key)
-	}
-	if size == 0 {
+	switch {
+	case size == 0:
 		return memory{bytes.NewReader(nil)}, nil
+	case !small:
+		return s.blobs.Open(ctx, key)
 	}
 	c, ok := s.recent.get(t)
 	if !ok {
-		e, err := s.kv.Get(ctx, taskPrefix+t.ID)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return nil, Missing(t.ID)
-		}
-		if err != nil {
-			return nil, unavailable(ctx, err)
-		}
-		if _, c, err = decode(e.Value()); err != nil {
+		var err error
+		if c, _, err = s.fetchContents(ctx, t.ID); err != nil {
 			return nil, err
 		}
 	}
