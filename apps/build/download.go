@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"millrace/apps"
 	"millrace/apps/modelsource"
@@ -121,10 +120,11 @@ func (j *job) download(ctx context.Context) (fresh []string, err error) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("files: %s: %w", f.Path, err)
-		case now == f.SHA256 && known[f.Path] == now:
-			continue
 		case now == f.SHA256:
-			if err := known.add(j, f); err != nil {
+			if known[f.Path] != now {
+				err = known.add(j, f)
+			}
+			if err != nil {
 				return nil, err
 			}
 			continue
@@ -154,17 +154,10 @@ func (j *job) download(ctx context.Context) (fresh []string, err error) {
 
 // sumIn returns the SHA-256 of a regular file of root; "" = the file is missing.
 func sumIn(root *os.Root, name string) (string, error) {
-	st, err := root.Lstat(name)
+	f, err := openRegular(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	if err != nil {
-		return "", err
-	}
-	if !st.Mode().IsRegular() {
-		return "", errors.New("is not a regular file: remove it")
-	}
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) // a FIFO has no writer
 	if err != nil {
 		return "", err
 	}

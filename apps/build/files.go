@@ -77,7 +77,22 @@ func readFile(dir, name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	path := filepath.Join(dir, name)
+	f, err := openRegular(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d MiB", filepath.Join(dir, name), most>>20)
+	}
+	return text, err
+}
+
+// openRegular opens a regular file of root, which programs may change meanwhile. No link in the place of the file is
+// followed.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	path := filepath.Join(root.Name(), name)
 	st, err := root.Lstat(name)
 	if err != nil {
 		return nil, err
@@ -89,13 +104,8 @@ func readFile(dir, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
 	if now, err := f.Stat(); err != nil || !os.SameFile(st, now) {
-		return nil, errors.Join(fmt.Errorf("%s has changed meanwhile: repeat the command", path), err)
+		return nil, errors.Join(fmt.Errorf("%s has changed meanwhile: repeat the command", path), err, f.Close())
 	}
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d MiB", path, most>>20)
-	}
-	return text, err
+	return f, nil
 }
