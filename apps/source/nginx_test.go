@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"millrace/internal/gittest"
+	"millrace/internal/nginxtest"
 	"millrace/internal/testneeds"
 )
 
@@ -63,26 +64,10 @@ func random() string {
 func serveNginx(t *testing.T, root string) string {
 	t.Helper()
 	dir := t.TempDir()
-	socket := filepath.Join(dir, "cgi")
-	start(t, exec.Command(testneeds.Program(t, "fcgiwrap"), "-s", "unix:"+socket), nil)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if c, err := net.Dial("unix", socket); err == nil {
-			_ = c.Close()
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	socket, users := filepath.Join(dir, "cgi"), filepath.Join(dir, "users")
+	startCGI(t, socket)
+	if err := os.WriteFile(users, []byte("me:{PLAIN}pass word\n"), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	temp, user := "", ""
-	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		temp += fmt.Sprintf("%s_temp_path %s;\n", kind, filepath.Join(dir, kind))
-	}
-	if os.Getuid() == 0 {
-		user = "user root;\n" // root can read the folder
 	}
 	backend := filepath.Join(gittest.At(t, dir).Git("--exec-path"), "git-http-backend")
 	params := ""
@@ -94,60 +79,39 @@ func serveNginx(t *testing.T, root string) string {
 		"GIT_CONFIG_VALUE_0": "*"} {
 		params += fmt.Sprintf("fastcgi_param %s %q;\n", name, value)
 	}
-	users := filepath.Join(dir, "users")
-	if err := os.WriteFile(users, []byte("me:{PLAIN}pass word\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	conf := filepath.Join(dir, "nginx.conf")
-	text := fmt.Sprintf(`daemon off;
-%sworker_processes 1;
-pid %s/pid;
-events {}
-http {
-	access_log off;
-	%s
-	server {
-		listen %s;
-		%s
+	return nginxtest.Start(t, "", fmt.Sprintf(`%s
 		location ~ ^/open(/.*)$ { fastcgi_pass unix:%s; }
 		location ~ ^/closed(/.*)$ {
 			auth_basic git;
 			auth_basic_user_file %s;
 			fastcgi_pass unix:%s;
-		}
-	}
-}
-`, user, dir, temp, ln.Addr(), params, socket, users, socket)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// nginx takes over the listener, so that no other process can take the port meanwhile.
-	file, err := ln.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	start(t, exec.Command(testneeds.Program(t, "nginx"), "-e", "stderr", "-p", dir, "-c", conf), file)
-	_ = file.Close()
-	_ = ln.Close()
-	return "http://" + ln.Addr().String()
+		}`, params, socket, users, socket))
 }
 
-// start starts a program until the test ends. The program gets the listening socket, if any, as nginx expects it.
-func start(t *testing.T, c *exec.Cmd, socket *os.File) {
+// startCGI runs fcgiwrap on a socket until the test ends.
+func startCGI(t *testing.T, socket string) {
 	t.Helper()
+	c := exec.Command(testneeds.Program(t, "fcgiwrap"), "-s", "unix:"+socket)
 	var out bytes.Buffer
 	c.Stderr = &out
-	if socket != nil {
-		c.Env, c.ExtraFiles = append(os.Environ(), "NGINX=3;"), []*os.File{socket}
-	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
+		_ = c.Wait() // ends by the signal
 		if t.Failed() && out.Len() > 0 {
-			t.Logf("%s: %s", filepath.Base(c.Path), &out)
+			t.Logf("fcgiwrap: %s", &out)
 		}
 	})
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = c.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
