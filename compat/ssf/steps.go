@@ -168,6 +168,11 @@ func (a *application) warnUnmatched(o *Options, field string, value any) error {
 	return nil
 }
 
+// setVariable sets a variable with a secret, for a call of millrace app, until unset is called.
+func setVariable(name, value string) (unset func(), err error) {
+	return func() { _ = os.Unsetenv(name) }, os.Setenv(name, value)
+}
+
 // publish pushes the image to its registry.
 func (a *application) publish(c *style.Call, o *Options) error {
 	o.log.print(slog.LevelInfo, "> ==== Publish ====")
@@ -179,10 +184,11 @@ func (a *application) publish(c *style.Call, o *Options) error {
 	args := a.appArgs("publish", "--image", name)
 	if o.DockerUsername != "" {
 		const variable = "MILLRACE_SSF_PASSWORD"
-		if err := os.Setenv(variable, o.DockerPassword); err != nil {
+		unset, err := setVariable(variable, o.DockerPassword)
+		if err != nil {
 			return err
 		}
-		defer func() { _ = os.Unsetenv(variable) }()
+		defer unset()
 		args = append(args, "--registry-user", o.DockerUsername, "--registry-password", variable)
 	}
 	if err := c.App(args); err != nil {
@@ -208,16 +214,19 @@ func (a *application) deploy(c *style.Call, o *Options) error {
 	}
 	if o.Key != "" {
 		const variable = "MILLRACE_SSF_KEY"
-		if err := os.Setenv(variable, o.Key); err != nil {
+		unset, err := setVariable(variable, o.Key)
+		if err != nil {
 			return err
 		}
-		defer func() { _ = os.Unsetenv(variable) }()
+		defer unset()
 		args = append(args, "--secret", "MILLRACE_API_KEY:"+variable)
 	}
 	for variable, key := range o.sshKeys { // source.FromEnv has removed the variables
-		if err := os.Setenv(variable, key); err != nil {
+		unset, err := setVariable(variable, key)
+		if err != nil {
 			return err
 		}
+		defer unset()
 		args = append(args, "--add-ssh-key", variable+":"+variable)
 	}
 	if err := c.App(args); err != nil {
