@@ -74,7 +74,7 @@ func (c *connections) stats() map[string]accept.Stats {
 // open returns the number of open connections.
 func (c *connections) open() int { return c.limit.Open() + c.managing.Open() }
 
-// takeSockets takes the sockets of the server that this server replaces, if there is one.
+// takeSockets takes the sockets of the predecessor, when this server replaces a running server.
 func (c *connections) takeSockets() (err error) {
 	if c.handover == "" {
 		return nil

@@ -246,7 +246,8 @@ func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 }
 
 // guardProgram answers a request to a program at the root that may not use the server, or whose client is over its
-// quota, and reports true. declared says that the program has a route for it, which always needs a key.
+// quota, and reports true. declared: the program has a route for the request, and such a route always needs a
+// key.
 func (s *Server) guardProgram(c *fiber.Ctx, declared bool) (bool, error) {
 	if c.Locals(enteredKey{}) != nil { // at a route that guardRoutes has guarded
 		return false, nil
@@ -309,8 +310,8 @@ func (m *metricsAccess) checkHost(host string, at net.Addr) error {
 	return m.rules.Load().CheckHost(host, at)
 }
 
-// metricsRole returns the role that the metrics of a server need. Unless auth.metrics says so, everybody reads them
-// who can reach them, if that is this machine only: they have the names of clients and models.
+// metricsRole returns the role for reading the metrics of a server. Metrics have the names of clients and models.
+// Without auth.metrics, the role is needed where clients have to authenticate and other machines can reach the metrics.
 func metricsRole(ctx context.Context, c *Config) role.Role {
 	addr := c.HTTP
 	if c.Metrics.Separate() {

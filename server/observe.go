@@ -89,8 +89,8 @@ func newObserver(s *Server) (*observer, error) {
 	return o, nil
 }
 
-// model returns the hooks of a group. Those of the tracer come first, because they say
-// which traces are kept.
+// model returns the hooks of a group. The hooks of the tracer come first, because the tracer decides about keeping
+// traces.
 func (o *observer) model(m *stream.Model) workers.Hooks {
 	return o.tracer.Model(m).Then(o.metrics.Model(m)).Then(workers.Hooks{Ended: o.debug.Frames(m)})
 }

@@ -157,7 +157,7 @@ func (p *programs) set(name string, all parts) {
 // stage is one stage in a program's description.
 type stage struct {
 	Name        string              `json:"name"`
-	Stage       string              `json:"stage"` // what tells the program which one it is
+	Stage       string              `json:"stage"` // identifies the stage to the program
 	Instances   int                 `json:"instances"`
 	MaxBatch    int                 `json:"max_batch"`
 	WaitMS      float64             `json:"wait_ms"`

@@ -48,7 +48,7 @@ type watchedProgram struct {
 	written      map[string]bool // settings files that changed during the last load
 	ignored      map[string]bool // settings files that the program writes
 	moves        map[string]int  // consecutive looks at which a settings file had changed
-	// loads in a row for files of settings alone, by file; "" = new ones and those that are gone
+	// loads in a row for files of settings alone, by file; "" = new files and missing files
 	settingsReloads map[string]int
 	empty           map[string]bool // empty files that were not empty at the load
 	emptyLooks      int             // consecutive looks with empty files

@@ -43,7 +43,7 @@ exit 1`)
 	return err
 }
 
-// installScript unpacks the layers that are not there, and makes the root folder of them.
+// installScript unpacks the missing layers, and makes the root folder from the layers.
 const installScript = `blobs=$1
 layers=$2
 root=$3

@@ -109,7 +109,8 @@ func TestAppDeploy(t *testing.T) {
 		filepath.Join(dir, "host"), "--ssh-key", filepath.Join(s.Dir, "key"), "--known-hosts", s.KnownHosts, "--json",
 		"remove")
 	if code != 1 || !strings.Contains(out, `"`+here+`"`) || strings.Contains(out, gone) ||
-		!strings.Contains(stderr, gone+": no SSH server answers at ") || strings.Contains(stderr, "--addr") || !strings.Contains(stderr, here+" has nothing of the application") {
+		!strings.Contains(stderr, gone+": no SSH server answers at ") || strings.Contains(stderr, "--addr") ||
+		!strings.Contains(stderr, here+" has nothing of the application") {
 		t.Errorf("%d %s %s", code, out, stderr)
 	}
 }

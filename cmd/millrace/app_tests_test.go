@@ -234,7 +234,7 @@ func TestAppTestFails(t *testing.T) {
 	}
 }
 
-// TestAppTestForms runs the tests that an application of the other form has in its module.
+// TestAppTestForms runs the tests in the module of an application of the other form.
 func TestAppTestForms(t *testing.T) {
 	testneeds.Python(t, "requests")
 	app, run := testedApp(t, map[string]string{

@@ -69,8 +69,8 @@ var Buckets = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 
 // commands in the order in which they run.
 var commands = []string{"init", "build", "run", "package", "test", "publish", "deploy"}
 
-// Flags adds the options to flags, with their defaults. Their values are in the Options that
-// it returns once flags has parsed what Arguments returns.
+// Flags adds the options to flags, with their defaults. The returned Options have the values after flags has parsed the
+// result of Arguments.
 func Flags(flags *pflag.FlagSet) *Options {
 	o := &Options{flags: flags}
 	flags.StringVarP(&o.Config, "config", "c", configFile,

@@ -59,7 +59,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestCommandsAreNoValues: a word of a command is one only where no option has it as its value.
+// TestCommandsAreNoValues: the name of a command is the value of the option before the name, if the option needs a
+// value.
 func TestCommandsAreNoValues(t *testing.T) {
 	for args, want := range map[string]struct {
 		key      string

@@ -206,7 +206,7 @@ func explain(ctx context.Context, err error, at, user, offered string) error {
 	return err
 }
 
-// Said keeps the first bytes that a server writes, such as to its standard error.
+// Said keeps the first bytes of a server's output, such as the standard error of a command.
 type Said struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
