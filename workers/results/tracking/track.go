@@ -31,6 +31,11 @@ func (b *Box) shape() [4]float64 {
 // size returns the reference length for errors of the box.
 func (b *Box) size() float64 { return math.Max(float64(b.X2-b.X1), float64(b.Y2-b.Y1)) }
 
+func (b *Box) area() area {
+	x1, y1, x2, y2 := float64(b.X1), float64(b.Y1), float64(b.X2), float64(b.Y2)
+	return area{x1, y1, x2, y2, (x2 - x1) * (y2 - y1)}
+}
+
 // track is one tracked object.
 type track struct {
 	id     int64 // 0 before enough hits
@@ -39,10 +44,19 @@ type track struct {
 	class  int32
 	filter [4]filter // centre x and y, width, height
 	at     [4]float64
+
+	// Only of the ByteTrack kind.
+	adaptive     bool
+	acceleration float64 // noise of the centre's acceleration
+	lost         bool    // without a box in the frame before
+	last         area    // last box
 }
 
-func (k *track) begin(b *Box) {
-	k.class = b.Class
+func (k *track) begin(b *Box, adaptive bool) {
+	*k = track{class: b.Class, adaptive: adaptive, acceleration: accelerationNoise, last: b.area()}
+	if adaptive {
+		k.acceleration = newAcceleration
+	}
 	for i, v := range b.shape() {
 		k.filter[i].begin(v, b.size())
 		k.at[i] = v
@@ -52,26 +66,41 @@ func (k *track) begin(b *Box) {
 func (k *track) predict(dt float64) {
 	size := math.Max(k.at[2], k.at[3])
 	for i := range k.filter {
-		k.at[i] = k.filter[i].predict(dt, size, i >= 2)
+		f, q := &k.filter[i], k.acceleration
+		if i >= 2 {
+			q = resizeNoise
+			if k.lost { // a change of the size is often the edge of what covers the object
+				f.v = 0
+			}
+		}
+		k.at[i] = f.predict(dt, q*size)
 	}
 	k.at[2], k.at[3] = math.Max(k.at[2], 1), math.Max(k.at[3], 1)
 }
 
-func (k *track) correct(b *Box) {
-	for i, v := range b.shape() {
-		k.at[i] = k.filter[i].correct(v, b.size())
+// correct updates the track with a box. A box with a low score is often only a part of the object.
+func (k *track) correct(b *Box, low bool) {
+	shape, noise := b.shape(), measurementNoise*b.size()
+	if k.adaptive {
+		if low {
+			noise = lowScoreNoise * b.size()
+		} else {
+			k.acceleration = adapt(k.acceleration,
+				(k.filter[0].surprise(shape[0], noise)+k.filter[1].surprise(shape[1], noise))/2)
+		}
+		k.last = b.area()
+	}
+	for i, v := range shape {
+		k.at[i] = k.filter[i].correct(v, noise)
 	}
 }
 
-// iou returns the overlap of the prediction and a box: intersection over union.
-func (k *track) iou(b *Box) float64 {
-	x1, x2 := k.at[0]-k.at[2]/2, k.at[0]+k.at[2]/2
-	y1, y2 := k.at[1]-k.at[3]/2, k.at[1]+k.at[3]/2
-	w := math.Min(x2, float64(b.X2)) - math.Max(x1, float64(b.X1))
-	h := math.Min(y2, float64(b.Y2)) - math.Max(y1, float64(b.Y1))
-	if w <= 0 || h <= 0 {
-		return 0
+// area returns the predicted box, with a margin while lost.
+func (k *track) area() area {
+	w, h := k.at[2]/2, k.at[3]/2
+	if k.lost {
+		w += math.Min(w, lostMargin*math.Sqrt(k.filter[0].xx))
+		h += math.Min(h, lostMargin*math.Sqrt(k.filter[1].xx))
 	}
-	both := w * h
-	return both / (k.at[2]*k.at[3] + float64(b.X2-b.X1)*float64(b.Y2-b.Y1) - both)
+	return area{k.at[0] - w, k.at[1] - h, k.at[0] + w, k.at[1] + h, 4 * w * h}
 }

@@ -7,6 +7,7 @@ type Tracker struct {
 	conf   Config
 	last   time.Duration // of the stream's clock
 	now    time.Duration // of a monotonic clock
+	before time.Duration // now of the frame before
 	next   int64
 	tracks []*track
 	spare  []*track
@@ -38,7 +39,8 @@ func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
 		t.ids = append(t.ids, 0)
 	}
 	boxes = boxes[:min(len(boxes), t.conf.Max)]
-	for b, k := range t.match.assign(t.tracks, boxes, &t.conf) {
+	t.assign(boxes)
+	for b, k := range t.match.trackOf {
 		switch box := &boxes[b]; {
 		case !box.valid():
 		case k >= 0:
@@ -69,14 +71,37 @@ func (t *Tracker) advance(at time.Duration) {
 		}
 	}
 	t.last = at
+	t.before = t.now
 	t.now += step
 	for _, k := range t.tracks {
+		k.lost = k.adaptive && k.seen != t.before
 		k.predict(step.Seconds())
 	}
 }
 
+// assign finds the track of each box.
+func (t *Tracker) assign(boxes []Box) {
+	c, m := &t.conf, &t.match
+	m.begin(len(t.tracks), len(boxes))
+	r := round{score: c.Score, high: true, named: true, least: c.IoU, sameClass: c.SameClass}
+	if c.Kind != ByteTrack {
+		r.low, r.unnamed = true, true
+		m.assign(t.tracks, boxes, &r)
+		return
+	}
+	m.assign(t.tracks, boxes, &r)
+	low := r // a lost track does not continue with a low score: the box may be a part of another object
+	low.high, low.low, low.since = false, true, t.before
+	m.assign(t.tracks, boxes, &low)
+	turned := r
+	turned.last = true
+	m.assign(t.tracks, boxes, &turned)
+	r.named, r.unnamed = false, true
+	m.assign(t.tracks, boxes, &r)
+}
+
 func (t *Tracker) continueTrack(k *track, b *Box) int64 {
-	k.correct(b)
+	k.correct(b, !(float64(b.Score) >= t.conf.Score))
 	return t.countHit(k)
 }
 
@@ -87,8 +112,7 @@ func (t *Tracker) beginTrack(b *Box) int64 {
 	} else {
 		k = &track{}
 	}
-	*k = track{}
-	k.begin(b)
+	k.begin(b, t.conf.Kind == ByteTrack)
 	t.tracks = append(t.tracks, k)
 	return t.countHit(k)
 }
