@@ -142,28 +142,57 @@ func (b *Broker) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 const replyTimeout = 5 * time.Second
 
 // boundedKV is a bucket whose calls take replyTimeout at most.
-type boundedKV struct{ jetstream.KeyValue }
+type boundedKV struct {
+	jetstream.KeyValue
+	shared *sharedTimeout
+}
+
+// bound returns a context that ends with ctx, or after replyTimeout.
+func (b boundedKV) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return b.shared.context(), func() {}
+	}
+	return context.WithTimeout(ctx, replyTimeout)
+}
+
+// sharedTimeout bounds many calls with one timer. A call has at least nine tenths of replyTimeout.
+type sharedTimeout struct {
+	mu   sync.Mutex
+	ctx  context.Context
+	made time.Time
+}
+
+func (s *sharedTimeout) context() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.ctx == nil || now.Sub(s.made) > replyTimeout/10 {
+		ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
+		context.AfterFunc(ctx, cancel) // other calls may use the context until then
+		s.ctx, s.made = ctx, now
+	}
+	return s.ctx
+}
 
 func (b boundedKV) Create(ctx context.Context, key string, value []byte, o ...jetstream.KVCreateOpt) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	return b.KeyValue.Create(ctx, key, value, o...)
 }
 
 func (b boundedKV) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	return b.KeyValue.Update(ctx, key, value, revision)
 }
 
 func (b boundedKV) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
-	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	return b.KeyValue.Get(ctx, key)
 }
 
 func (b boundedKV) Purge(ctx context.Context, key string, o ...jetstream.KVDeleteOpt) error {
-	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	return b.KeyValue.Purge(ctx, key, o...)
 }

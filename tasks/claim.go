@@ -24,6 +24,7 @@ type StoreClaim struct {
 	attempt int
 	renews  bool        // the claim renews itself
 	logs    atomic.Bool // Log was called
+	ending  atomic.Bool // the claim is writing a change that ends the claim
 	ctx     context.Context
 	end     context.CancelCauseFunc
 
@@ -34,6 +35,7 @@ type StoreClaim struct {
 	finished []byte // the record of the finished task
 	revision uint64
 	ended    bool
+	renewal  *time.Timer // of a claim that renews itself
 }
 
 // ErrClaimLost is the error of a claim whose task was cancelled or taken, and the cause of the end of its context.
@@ -61,8 +63,7 @@ func (s *Store) nextRenewing(ctx, work context.Context, consumer string, serves 
 	error) {
 	c, err := s.next(ctx, work, claimant{consumer: consumer}, serves)
 	if err == nil {
-		c.renews = true
-		go c.renewLoop()
+		c.renewing()
 	}
 	return c, err
 }
@@ -114,7 +115,7 @@ func (s *Store) claim(ctx context.Context, by claimant, t Task, revision uint64)
 	t.Started, t.Progress = now, Progress{}
 	next := uint64(0)
 	if err == nil {
-		next, err = s.write(ctx, t, &has, revision)
+		next, err = s.begin(ctx, t, &has, revision)
 	}
 	if errors.Is(err, errStale) {
 		_, _, err := s.refresh(ctx, t.ID)
@@ -257,33 +258,42 @@ func (w *patient) Commit() (blob.Info, error) {
 	}
 }
 
-// renewLoop renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.
-func (c *StoreClaim) renewLoop() {
-	every := time.NewTicker(c.store.opts.Lease / 3)
-	defer every.Stop()
-	for {
-		changed := c.store.changeChan(c.id)
-		if !c.checkHeld() {
-			return
-		}
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-changed:
-		case <-every.C:
-			_ = c.change(func(*Task) {}) // without the broker the lease runs out, and renewLoop sees the next change
-		}
+// renewing renews the claim three times in each lease from now on, and ends the context when the task is no longer the
+// consumer's.
+func (c *StoreClaim) renewing() {
+	c.renews = true
+	c.mu.Lock()
+	c.renewal = time.AfterFunc(c.store.opts.Lease/3, c.renewAgain)
+	c.mu.Unlock()
+	s := c.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.index.tasks[c.id]
+	if e == nil || e.State != Running || e.Attempt != c.attempt {
+		c.lose()
+		return
+	}
+	e.claim = c
+}
+
+// renewAgain renews the claim until the context ends.
+func (c *StoreClaim) renewAgain() {
+	if c.ctx.Err() != nil {
+		return
+	}
+	_ = c.change(func(*Task) {}) // without the broker the lease runs out, and the claim is lost
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended && c.ctx.Err() == nil {
+		c.renewal.Reset(c.store.opts.Lease / 3)
 	}
 }
 
-// checkHeld reports whether the newest known revision is the claim's own, and ends the context otherwise.
-func (c *StoreClaim) checkHeld() bool {
-	t, err := c.store.Get(c.id)
-	if err == nil && t.State == Running && t.Attempt == c.attempt {
-		return true
+// lose ends the context of a claim whose task is no longer the consumer's, unless the claim itself is ending the task.
+func (c *StoreClaim) lose() {
+	if !c.ending.Load() {
+		c.end(ErrClaimLost)
 	}
-	c.end(ErrClaimLost)
-	return false
 }
 
 // changeChan returns a channel that is closed at the next revision of a task; closed already for a deleted task.
@@ -307,7 +317,9 @@ func (c *StoreClaim) change(f func(*Task)) error {
 		t := c.task
 		t.Progress = c.store.latestProgress(&t)
 		f(&t)
+		c.ending.Store(t.State != Running)
 		next, err := c.write(ctx, &t)
+		c.ending.Store(err == nil && t.State != Running)
 		if errors.Is(err, errStale) {
 			if err = c.reconcile(ctx, t.State); err != nil || c.ended {
 				return err
@@ -372,6 +384,9 @@ func (c *StoreClaim) stop(ended bool, cause error) {
 	if ended {
 		c.ended = true
 		c.end(cause)
+		if c.renewal != nil {
+			c.renewal.Stop()
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ type Consumer struct {
 	Handler Handler
 	Log     *slog.Logger
 	OnEnd   func(End) // called at the end of each attempt, by several goroutines; nil = nothing is called
+	Overlap bool      // a slot takes the next task while the record of the task before is being finished
 }
 
 // End is the end of an attempt.
@@ -49,9 +50,12 @@ func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
 	var slots sync.WaitGroup
 	for range max(1, k.Slots) {
 		slots.Go(func() {
+			before := make(chan struct{})
+			close(before)
 			for ctx.Err() == nil {
-				k.runOne(ctx, work)
+				before = k.runOne(ctx, work, before)
 			}
+			<-before
 		})
 	}
 	slots.Wait()
@@ -60,19 +64,39 @@ func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
 // errDrained is the cause of the end of a task whose consumer has no more time.
 var errDrained = coded.Errorf(coded.Draining, "", "the consumer ends")
 
-// runOne claims and runs one task. The task outlives waiting, the context of the claiming, until work ends.
-func (k *Consumer) runOne(waiting, work context.Context) {
+// runOne claims and runs one task. The task outlives waiting, the context of the claiming, until work ends. A closed
+// before says that the record of the task before has been finished, and a closed ended that this one has.
+func (k *Consumer) runOne(waiting, work context.Context, before chan struct{}) (ended chan struct{}) {
 	c, err := k.Source.ClaimFor(waiting, work, k.Name, k.Models)
 	if err != nil {
 		if waiting.Err() == nil {
 			k.Log.Warn("no task can be claimed: trying again", "error", err)
 			ctxio.Sleep(waiting, claimRetryDelay)
 		}
-		return
+		return before
 	}
 	end := End{Task: c.Task()}
 	begun := time.Now()
-	err = k.runClaim(c, &end)
+	file, err := k.Handler.Run(c)
+	<-before
+	if err == nil && k.Overlap {
+		ended = make(chan struct{})
+		go func() {
+			defer close(ended)
+			k.endClaim(c, file, nil, &end, begun)
+		}()
+		return ended
+	}
+	k.endClaim(c, file, err, &end, begun)
+	if isStorage(end.Err) {
+		ctxio.Sleep(waiting, claimRetryDelay)
+	}
+	return before
+}
+
+// endClaim ends the claim of a task that has run, with the result or the error, and reports the end.
+func (k *Consumer) endClaim(c Claim, file File, err error, end *End, begun time.Time) {
+	err = k.storeEnd(c, file, err, end)
 	if err != nil {
 		end.Outcome, end.Err = "lost", err
 	}
@@ -81,16 +105,12 @@ func (k *Consumer) runOne(waiting, work context.Context) {
 			"task", end.Task.ID, "error", err)
 	}
 	if end.Took = time.Since(begun); k.OnEnd != nil {
-		k.OnEnd(end)
-	}
-	if isStorage(end.Err) {
-		ctxio.Sleep(waiting, claimRetryDelay)
+		k.OnEnd(*end)
 	}
 }
 
-// runClaim runs a claimed task, and ends the claim.
-func (k *Consumer) runClaim(c Claim, end *End) error {
-	file, err := k.Handler.Run(c)
+// storeEnd stores the end of a task that has run.
+func (k *Consumer) storeEnd(c Claim, file File, err error, end *End) error {
 	cause := context.Cause(c.Context())
 	end.Outcome, end.Err = "finished", err
 	if err == nil {

@@ -124,6 +124,14 @@ func (d *Data) open(ctx context.Context, folder string, always bool, o Options) 
 	if err != nil {
 		return err
 	}
+	if !shared {
+		if err = d.recoverBegun(ctx, folder); err != nil {
+			return err
+		}
+		if !always {
+			d.begun.name = filepath.Join(folder, begunName)
+		}
+	}
 	if d.uploads, err = openUploads(folder, d.Store, always, time.Now()); err != nil {
 		return err
 	}
@@ -149,6 +157,12 @@ func checkRecords(folder string, shared bool) error {
 func (d *Data) Close() {
 	if d.broker != nil {
 		d.broker.Close()
+	}
+	if d.Store != nil {
+		d.Store.finished.close()
+		d.Store.begun.mu.Lock()
+		d.Store.begun.close()
+		d.Store.begun.mu.Unlock()
 	}
 	if d.lock != nil {
 		_ = filelock.Close(d.lock)

@@ -126,7 +126,7 @@ func consume(t *testing.T, s *Store, slots int, grace time.Duration, run handler
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	k := &Consumer{Source: s, Name: "tester", Slots: slots, Models: anyModel{}, Handler: run,
+	k := &Consumer{Source: s, Name: "tester", Slots: slots, Models: anyModel{}, Handler: run, Overlap: true,
 		Log: slog.New(slog.DiscardHandler)}
 	go func() { k.Run(ctx, grace); close(done) }()
 	stop = func() { cancel(); <-done }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 
@@ -34,6 +35,7 @@ type finishedLog struct {
 // finishedFile counts the lines of a file.
 type finishedFile struct {
 	mu    sync.Mutex // held while the file grows or is written anew
+	out   *os.File   // nil = not open
 	lines int
 	live  int // of tasks that are there
 }
@@ -53,6 +55,38 @@ func (l *finishedLog) file(id string) *finishedFile {
 	return f
 }
 
+// close closes the files. Later lines open a file again.
+func (l *finishedLog) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.files {
+		f.mu.Lock()
+		_ = f.close() // the lines are with the system already
+		f.mu.Unlock()
+	}
+}
+
+// close closes the file. The caller holds mu.
+func (f *finishedFile) close() error {
+	if f.out == nil {
+		return nil
+	}
+	out := f.out
+	f.out = nil
+	return out.Close()
+}
+
+// append adds text to the file, which stays open: opening costs several times as much as the line. The caller holds mu.
+func (f *finishedFile) append(files *blob.Files, key string, text []byte) (err error) {
+	if f.out == nil {
+		if f.out, err = files.OpenAppend(key); err != nil {
+			return err
+		}
+	}
+	_, err = f.out.Write(text)
+	return err
+}
+
 func finishedKey(id string) string { return id[len(id)-2:] + "/" + finishedName }
 
 // logFinished writes the line of a finished task, or of a deleted one. The line is not synced: the next start writes a
@@ -61,13 +95,7 @@ func (s *Store) logFinished(ctx context.Context, id string, line []byte, live in
 	f, key := s.finished.file(id), finishedKey(id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text := append([]byte("\n"), line...)
-	err := s.files.Append(ctx, key, text)
-	if coded.CodeOf(err) == coded.NotFound {
-		if err = s.files.MakeFolder(key); err == nil {
-			err = s.files.Append(ctx, key, text)
-		}
-	}
+	err := f.append(s.files, key, append([]byte("\n"), line...))
 	f.lines, f.live = f.lines+1, f.live+live
 	if err == nil && f.lines > 2*f.live+finishedSlack {
 		err = s.shortenFinished(ctx, key, f)
@@ -129,6 +157,9 @@ func (s *Store) shortenFinished(ctx context.Context, key string, f *finishedFile
 		if _, err := w.Write(append([]byte("\n"), line...)); err != nil {
 			return err
 		}
+	}
+	if err := f.close(); err != nil { // before another file takes the name
+		return err
 	}
 	if _, err = w.Commit(); err == nil {
 		f.lines, f.live = lines, lines

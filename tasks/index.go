@@ -34,10 +34,15 @@ type index struct {
 type entry struct {
 	Task
 	revision      uint64
+	begun         bool           // the record says queued, and the file of begun attempts has the attempt
+	beginning     bool           // the file is getting the attempt
+	changing      int            // changes of the record in progress
+	claim         *StoreClaim    // of the running attempt, when it renews itself; nil = none
 	at            time.Time      // in times: NotBefore or Expires
 	due           stream.Instant // in waits: the end of a lease, a wait after a failure, or a retention
 	heapIndex     [4]int         // in ready, times, waits and webhooks; -1 = not there
 	changeSignal  chan struct{}
+	endSignal     chan struct{} // closed when the task ends or is deleted; nil = nobody waits
 	logSignal     chan struct{} // closed when the log grows; nil = nobody waits
 	notifiedAt    time.Time     // when watchers were last notified of progress
 	notifyPending bool          // watchers will be notified after progressPause
@@ -67,7 +72,6 @@ func (x *index) put(id string, t *Task, revision uint64, now moment) {
 	if e != nil && revision <= e.revision {
 		return
 	}
-	var old *Task
 	switch {
 	case e == nil && t == nil:
 		delete(x.tombstones, id)
@@ -80,23 +84,45 @@ func (x *index) put(id string, t *Task, revision uint64, now moment) {
 		x.tasks[id] = e
 		i, _ := slices.BinarySearch(x.ids, id)
 		x.ids = slices.Insert(x.ids, i, id)
+		x.counts.change(nil, t)
 	default:
-		x.addUsage(&e.Task, -1)
-		x.dequeue(e)
-		x.removeWebhook(e) // before its time changes
-		old = &e.Task
+		x.leave(e, t)
 	}
-	x.counts.change(old, t)
+	e.tellClaim(t)
 	e.notifyWatchers()
+	if t == nil || t.State.Ended() {
+		e.notifyEnd()
+	}
 	if t == nil {
 		x.drop(id, e)
 		return
 	}
+	x.enter(e, t, revision, now)
+}
+
+// begin replaces a queued task by the running task, without a further revision.
+func (x *index) begin(e *entry, t *Task, now moment) {
+	x.leave(e, t)
+	e.notifyWatchers()
+	x.enter(e, t, e.revision, now)
+	e.begun = true
+}
+
+// leave takes a task out of what depends on its state, before the task is replaced by t; nil = is deleted.
+func (x *index) leave(e *entry, t *Task) {
+	x.addUsage(&e.Task, -1)
+	x.dequeue(e)
+	x.removeWebhook(e) // before its time changes
+	x.counts.change(&e.Task, t)
+}
+
+// enter replaces a task by t.
+func (x *index) enter(e *entry, t *Task, revision uint64, now moment) {
 	progress := t.Progress
 	if e.progressDirty = e.progressDirty && t.State == Running && t.Attempt == e.Attempt; e.progressDirty {
 		progress = e.Progress
 	}
-	e.Task, e.revision = *t, revision
+	e.Task, e.revision, e.begun = *t, revision, false
 	e.Progress = progress
 	x.addUsage(t, 1)
 	x.schedule(e, now, false)
@@ -321,6 +347,22 @@ func (e *entry) notifyWatchers() {
 	if e.changeSignal != nil {
 		close(e.changeSignal)
 		e.changeSignal = nil
+	}
+}
+
+// notifyEnd wakes those who wait for the end of the task.
+func (e *entry) notifyEnd() {
+	if e.endSignal != nil {
+		close(e.endSignal)
+		e.endSignal = nil
+	}
+}
+
+// tellClaim tells the claim when the task is replaced by a task that another consumer, or none, runs; nil = is deleted.
+func (e *entry) tellClaim(t *Task) {
+	if e.claim != nil && (t == nil || t.State != Running || t.Attempt != e.claim.attempt) {
+		e.claim.lose()
+		e.claim = nil
 	}
 }
 

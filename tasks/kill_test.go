@@ -5,22 +5,24 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"millrace/internal/testseed"
-	"millrace/tasks/blob"
 )
 
-// victimFolder is the variable with the folder of the process that TestKill kills.
-const victimFolder = "MILLRACE_TEST_TASKS"
+// The variables of the process that TestKill kills: the folder, and the value of tasks.sync.
+const (
+	victimFolder = "MILLRACE_TEST_TASKS"
+	victimSync   = "MILLRACE_TEST_TASKS_SYNC"
+)
 
 var kills = flag.Int("tasks.kills", 0, "kills of TestKill; 0 = as many as fit its time")
 
@@ -35,18 +37,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim submits and runs tasks until it is killed, and prints each acknowledged submission, result and deletion.
+// victim submits and runs tasks until it is killed, and prints each acknowledged submission, begun attempt, result and
+// deletion.
 func victim(dir string) error {
-	b, err := Embed(storeFolder(dir), true, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	files, err := blob.OpenFiles(filepath.Join(dir, "files"), blob.FilesOptions{Sync: true})
-	if err != nil {
-		return err
-	}
 	ctx := context.Background()
-	s, err := Open(ctx, b, files, Options{Lease: 300 * time.Millisecond, small: true})
+	s, err := OpenData(ctx, dir, os.Getenv(victimSync) == "always", Options{Lease: 300 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -79,6 +74,7 @@ func victim(dir string) error {
 		if err != nil {
 			return err
 		}
+		say("begun", fmt.Sprint(c.id, " ", c.attempt))
 		w, err := c.Create()
 		if err != nil {
 			return err
@@ -104,8 +100,8 @@ func victim(dir string) error {
 	}
 }
 
-// TestKill kills a process with SIGKILL again and again while it submits and runs tasks. No acknowledged task or
-// result is lost, and no deleted task returns.
+// TestKill kills a process with SIGKILL again and again while it submits and runs tasks. No acknowledged task, begun
+// attempt or result is lost, and no deleted task returns.
 func TestKill(t *testing.T) {
 	rounds := *kills
 	switch {
@@ -119,14 +115,19 @@ func TestKill(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	known := map[string]string{} // the newest acknowledged state of each task
+	begun := map[string]int{}    // the newest attempt of each task
 	for round := range rounds {
 		wait := time.Duration(20+r.IntN(400)) * time.Millisecond
-		killOne(t, dir, wait, known)
+		killOne(t, dir, []string{"always", "interval"}[r.IntN(2)], wait, known, begun)
 		if t.Failed() {
 			t.Fatalf("in round %d, %v after the start", round, wait)
 		}
 	}
-	s := open(t, dir, Options{})
+	s, err := OpenData(t.Context(), dir, false, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	for id, state := range known {
 		task, err := s.Get(id)
 		switch {
@@ -137,10 +138,17 @@ func TestKill(t *testing.T) {
 			t.Errorf("%s was %s: %v", id, state, err)
 		case state == "finished" && task.State != Finished:
 			t.Errorf("%s was finished, and is %s", id, task.State)
+		case task.Attempt < begun[id]:
+			t.Errorf("the attempt %d of %s was begun, and the record has %d", begun[id], id, task.Attempt)
 		case task.State == Finished:
-			if got := s.result(id); got != "result of "+id {
-				t.Errorf("the result of %s is %q", id, got)
+			r, err := s.Result(t.Context(), task)
+			if err != nil {
+				t.Fatal(err)
 			}
+			if got, err := io.ReadAll(r); string(got) != "result of "+id || err != nil {
+				t.Errorf("the result of %s is %q, %v", id, got, err)
+			}
+			_ = r.Close()
 		}
 		if t.Failed() {
 			break
@@ -152,11 +160,11 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killOne runs the victim for a time and kills it. The acknowledgements go into known.
-func killOne(t *testing.T, dir string, wait time.Duration, known map[string]string) {
+// killOne runs the victim for a time and kills it. The acknowledgements go into known and begun.
+func killOne(t *testing.T, dir, sync string, wait time.Duration, known map[string]string, begun map[string]int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimFolder+"="+dir)
+	cmd.Env = append(os.Environ(), victimFolder+"="+dir, victimSync+"="+sync)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
@@ -173,6 +181,9 @@ func killOne(t *testing.T, dir string, wait time.Duration, known map[string]stri
 			time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
 		case "failed":
 			t.Errorf("the victim: %s", id)
+		case "begun":
+			id, attempt, _ := strings.Cut(id, " ")
+			begun[id], _ = strconv.Atoi(attempt)
 		case "submitted":
 			if known[id] == "" { // its result may have been acknowledged before
 				known[id] = verb

@@ -6,12 +6,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/stream/coded"
@@ -177,10 +179,34 @@ func (o *ownBucket) syncNames() error {
 	return nil
 }
 
+// replace replaces a revision of a key, as jetstream.KeyValue does, which compares each key with a regular expression
+// and reads each answer by reflection. made = the server has answered with a revision: other answers change nothing.
+func (o *ownBucket) replace(ctx context.Context, key string, value []byte, revision uint64) (next uint64, made bool,
+	err error) {
+	m := nats.Msg{Subject: "$KV." + bucketName + "." + key, Data: value,
+		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)}}}
+	reply, err := o.broker.conn.RequestMsgWithContext(ctx, &m)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	number, made := strings.CutPrefix(string(reply.Data), `{"stream":"KV_`+bucketName+`","seq":`)
+	next, wrong := strconv.ParseUint(strings.TrimSuffix(number, "}"), 10, 64)
+	return next, made && wrong == nil, nil
+}
+
 // Create implements jetstream.KeyValue.
 func (o *ownBucket) Create(ctx context.Context, key string, value []byte,
 	with ...jetstream.KVCreateOpt) (revision uint64, err error) {
 	err = o.do(ctx, true, func(kv jetstream.KeyValue) (err error) {
+		if len(with) == 0 && strings.HasPrefix(key, taskPrefix) {
+			made := false
+			if revision, made, err = o.replace(ctx, key, value, 0); made || err != nil {
+				return err
+			}
+		}
 		revision, err = kv.Create(ctx, key, value, with...)
 		return err
 	})
@@ -190,6 +216,12 @@ func (o *ownBucket) Create(ctx context.Context, key string, value []byte,
 // Update implements jetstream.KeyValue.
 func (o *ownBucket) Update(ctx context.Context, key string, value []byte, revision uint64) (next uint64, err error) {
 	err = o.do(ctx, true, func(kv jetstream.KeyValue) (err error) {
+		if strings.HasPrefix(key, taskPrefix) {
+			made := false
+			if next, made, err = o.replace(ctx, key, value, revision); made || err != nil {
+				return err
+			}
+		}
 		next, err = kv.Update(ctx, key, value, revision)
 		return err
 	})

@@ -304,9 +304,16 @@ func TestFinishedLog(t *testing.T) {
 	dir := t.TempDir()
 	d := openData(t, dir)
 	r := &rig{Store: d.Store, t: t}
+	files := map[string]bool{}
 	ended := func(key string) Task {
 		t.Helper()
 		task := r.submit(Task{Model: "m", Owner: "eva", Key: key}, "input of "+key)
+		for ; files[finishedKey(task.ID)]; task = r.submit(Task{Model: "m", Owner: "eva", Key: key}, "input of "+key) {
+			if err := d.Delete(t.Context(), task.ID); err != nil { // the file has another of the tasks
+				t.Fatal(err)
+			}
+		}
+		files[finishedKey(task.ID)] = true
 		if err := finish(t, claim(t, d.Store)); err != nil {
 			t.Fatal(err)
 		}

@@ -60,6 +60,7 @@ type Store struct {
 
 	verified verified // results
 	finished finishedLog
+	begun    begunLog
 	recent   recentContents
 
 	logMu      sync.Mutex // held while a log grows
@@ -86,7 +87,8 @@ func Open(ctx context.Context, b *Broker, blobs Blobs, o Options) (*Store, error
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, kv: boundedKV{kv}, blobs: blobs, index: newIndex(o), submitting: map[string]int{}}
+	s := &Store{opts: o, kv: boundedKV{kv, &sharedTimeout{}}, blobs: blobs, index: newIndex(o),
+		submitting: map[string]int{}}
 	if o.small {
 		s.files, _ = blobs.(*blob.Files)
 	}
@@ -511,6 +513,26 @@ func (s *Store) Wait(ctx context.Context, id string) (Task, error) {
 	return s.Get(id)
 }
 
+// WaitEnd returns a task when the task has ended, or when ctx ends. Errors: NotFound.
+func (s *Store) WaitEnd(ctx context.Context, id string) (Task, error) {
+	s.mu.Lock()
+	e := s.index.tasks[id]
+	if e == nil || e.State.Ended() {
+		s.mu.Unlock()
+		return s.Get(id)
+	}
+	if e.endSignal == nil {
+		e.endSignal = make(chan struct{})
+	}
+	ended := e.endSignal
+	s.mu.Unlock()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return s.Get(id)
+}
+
 // errStale is the error of a change that another process has made impossible.
 var errStale = coded.Errorf(coded.Conflict, "", "another process has changed the task meanwhile")
 
@@ -556,6 +578,11 @@ func (s *Store) write(ctx context.Context, t Task, c *contents, revision uint64)
 
 // update is write with the value of the record.
 func (s *Store) update(ctx context.Context, t Task, value []byte, revision uint64) (uint64, error) {
+	release, err := s.reserveChange(&t)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
 	next, err := s.kv.Update(ctx, taskPrefix+t.ID, value, revision)
 	if revisionConflict(err) {
 		return 0, errStale
@@ -632,7 +659,12 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 
 // remove deletes the record of one revision of a task. The caller deletes the files. Errors: errStale.
 func (s *Store) remove(ctx context.Context, t Task, revision uint64) error {
-	err := s.kv.Purge(ctx, taskPrefix+t.ID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
+	release, err := s.reserveChange(&t)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = s.kv.Purge(ctx, taskPrefix+t.ID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
 	if revisionConflict(err) {
 		return errStale
 	}

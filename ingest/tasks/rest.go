@@ -158,7 +158,7 @@ func (a *Adapter) show(c *fiber.Ctx) error {
 	ctx, cancel := context.WithTimeout(a.http.Context(c, a.ctx), wait)
 	defer cancel()
 	for err == nil && !t.State.Ended() && ctx.Err() == nil {
-		t, err = a.opts.Data.Wait(ctx, t.ID)
+		t, err = a.opts.Data.WaitEnd(ctx, t.ID)
 	}
 	return sendTask(c, t, err)
 }
@@ -167,7 +167,8 @@ func sendTask(c *fiber.Ctx, t tasks.Task, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(t)
+	c.Response().Header.SetContentType(fiber.MIMEApplicationJSON)
+	return c.Send(t.AppendJSON(make([]byte, 0, 1024)))
 }
 
 func (a *Adapter) transition(to func(*tasks.Store, context.Context, string) (tasks.Task, error)) fiber.Handler {

@@ -27,9 +27,10 @@ const headerLength = "Inference-Header-Content-Length"
 
 // consumer returns the consumer of the tasks of loaded models.
 func (a *Adapter) consumer(from tasks.Source) *tasks.Consumer {
+	_, local := from.(*tasks.Data) // otherwise the end of a task sends the result
 	return &tasks.Consumer{
 		Source: from, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
-		Models: readyModels{a.gate.Owner().Models()}, OnEnd: a.endAttempt,
+		Models: readyModels{a.gate.Owner().Models()}, OnEnd: a.endAttempt, Overlap: local,
 	}
 }
 

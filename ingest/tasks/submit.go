@@ -48,7 +48,7 @@ func (a *Adapter) submit(c *fiber.Ctx) error {
 	if !there {
 		c.Status(fiber.StatusCreated)
 	}
-	return c.JSON(task)
+	return sendTask(c, task, nil)
 }
 
 // store stores a task of a client with the input that data writes.

@@ -254,6 +254,14 @@ func (f *Files) MakeFolder(key string) error {
 	return f.makeFolders(path.Dir(key))
 }
 
+// OpenAppend opens a blob that grows by writes of the caller, and makes a missing blob with the folder.
+func (f *Files) OpenAppend(key string) (*os.File, error) {
+	if err := f.MakeFolder(key); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(f.path(key), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
 // makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder
 // above. Many keys share a folder of the first level, which another goroutine or an earlier process may have made and
 // not yet synced.
