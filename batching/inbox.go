@@ -15,6 +15,7 @@ type Inbox struct {
 	rings   [stream.Priorities]atomic.Pointer[Ring[*stream.Stream]] // nil until a token of the priority has entered
 	pending []*pendingBatch
 	visits  uint // number of gatherings from the inbox
+	low     uint // visits, when a frame of low priority was taken last
 	closed  bool // no worker gathers from the inbox now: see Intake.Close
 }
 
@@ -71,14 +72,24 @@ func (x *Inbox) formable() int {
 	return n
 }
 
-// order returns the order of priorities for this visit: higher priorities first, but every eighth time lower
-// priorities first, so that no priority starves. Delayed frames are always last.
+// turn is the number of visits after which lower priorities come first, so that no priority starves.
+const turn = 8
+
+// order returns the order of priorities for this visit: higher priorities first, but in each turn once lower
+// priorities first. Delayed frames are always last.
 func (x *Inbox) order() order {
-	if x.visits%8 == 0 {
+	switch {
+	case x.visits%turn != 0:
+		return order{stream.High, stream.Normal, stream.Low, stream.Delayed}
+	case x.lowFirst():
 		return order{stream.Low, stream.Normal, stream.High, stream.Delayed}
+	default:
+		return order{stream.Normal, stream.High, stream.Low, stream.Delayed}
 	}
-	return order{stream.High, stream.Normal, stream.Low, stream.Delayed}
 }
+
+// lowFirst reports whether low priority comes first in this visit: once in each turn without a frame of low priority.
+func (x *Inbox) lowFirst() bool { return x.visits%turn == 0 && x.visits-x.low >= turn }
 
 // sort puts the pending batch with the oldest token of the highest priority first, so that no class starves.
 func (x *Inbox) sort(order order) {
@@ -99,6 +110,16 @@ func (x *Inbox) pendingOf(class uint64) *pendingBatch {
 
 // order lists the priorities, first served first.
 type order [4]stream.Priority
+
+// withoutLow returns the order without low priority.
+func (o order) withoutLow() order {
+	for i := range o {
+		if o[i] == stream.Low {
+			o[i] = stream.Delayed // which is last anyway
+		}
+	}
+	return o
+}
 
 // remove removes an empty pending batch, but keeps the last pending batch to reuse its memory.
 func (x *Inbox) remove(p *pendingBatch) bool {

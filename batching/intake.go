@@ -29,8 +29,11 @@ type Intake struct {
 	ready      []*Batch // bound and to be run even if not full: the worker has left, or no batch was free
 	exhausted  bool     // a batch could not be formed since all were in use
 	heavy      heavyQueue
-	drained    bool // Drain was called
-	dynamic    bool // frames of different shapes, or of calls, need different batches
+	drained    bool           // Drain was called
+	free       int            // workers that run no batch: see SetFree
+	workers    int            // see SetFree
+	urgent     stream.Instant // when a frame of a higher priority than low was bound last
+	dynamic    bool           // frames of different shapes, or of calls, need different batches
 }
 
 // NewIntake returns the intake of a group with places for limit streams.
@@ -81,6 +84,13 @@ func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	}
 	in.arrivals.Add(1)
 }
+
+// keepFor is how long workers are kept free after a frame of a higher priority than low.
+const keepFor = time.Second
+
+// SetFree says how many workers run no batch, of all workers, before a call of Gather. While frames of higher
+// priorities come, half of the workers, rounded down, stay free of batches with frames of low priority only.
+func (in *Intake) SetFree(free, workers int) { in.free, in.workers = free, workers }
 
 // NoteArrival records one more waiting frame in a stream with a queued token.
 func (in *Intake) NoteArrival() { in.arrivals.Add(1) }
@@ -164,7 +174,7 @@ func (in *Intake) GatherFull(now stream.Instant, own *Inbox, common bool) (*Batc
 			} else if in.pool.Free() == 0 {
 				continue
 			}
-			if bound+in.countRows(p, in.model.MaxBatch-bound) < in.model.MaxBatch {
+			if bound+in.countRows(p, in.model.MaxBatch-bound, in.joins(in.model.MaxBatch-1)) < in.model.MaxBatch {
 				continue
 			}
 			b, err := in.take(p, in.model.MaxBatch, Full, x)
@@ -242,21 +252,25 @@ func (in *Intake) add(x *Inbox, s *stream.Stream, priority stream.Priority) {
 }
 
 // setWaiting sets the fields of v about the frames waiting in p.
-func (in *Intake) setWaiting(p *pendingBatch, v *View) {
+func (in *Intake) setWaiting(x *Inbox, p *pendingBatch, v *View) {
 	bound := 0
 	if p.batch != nil {
 		bound = p.batch.Rows
 	}
-	v.Rows = bound + in.countRows(p, in.model.MaxBatch*v.Idle-bound)
+	most, low := in.model.MaxBatch*v.Idle-bound, in.needs.Full || x.lowFirst()
+	if v.Rows = bound + in.countRows(p, most, low); v.Rows == 0 && !low {
+		low = true
+		v.Rows = in.countRows(p, most, low)
+	}
 	v.Oldest, v.Deadline = 0, NoDeadline
 	if v.Rows == 0 || v.Rows >= in.model.MaxBatch {
 		return
 	}
 	if in.needs.Oldest {
-		v.Oldest = in.now.Sub(p.oldest(in.now))
+		v.Oldest = in.now.Sub(p.oldest(in.now, low))
 	}
 	if in.needs.Deadline {
-		if nearest := p.nearestDeadline(); nearest != 0 {
+		if nearest := p.nearestDeadline(low); nearest != 0 {
 			v.Deadline = nearest.Sub(in.now)
 		}
 	}
@@ -264,9 +278,12 @@ func (in *Intake) setWaiting(p *pendingBatch, v *View) {
 
 // form lets the batcher decide and binds the frames of the batch.
 func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duration, error) {
-	in.setWaiting(p, v)
+	in.setWaiting(x, p, v)
 	if v.Rows == 0 {
 		return nil, 0, nil
+	}
+	if wait := in.held(x, p); wait > 0 {
+		return nil, wait, nil
 	}
 	take, wait := in.batcher.Decide(*v)
 	if in.drained { // nothing will arrive any more
@@ -305,11 +322,33 @@ func (in *Intake) take(p *pendingBatch, rows int, why Cause, x *Inbox) (b *Batch
 	return b, nil
 }
 
+// held returns how long p waits because workers are kept free, if nothing else happens: see SetFree.
+func (in *Intake) held(x *Inbox, p *pendingBatch) time.Duration {
+	if x != in.common || in.free > in.workers/2 || in.urgent == 0 || in.drained || in.needs.Full || x.lowFirst() {
+		return 0
+	}
+	if _, priority := p.first(x.order()); priority != stream.Low {
+		return 0
+	}
+	return in.urgent.Add(keepFor).Sub(in.now)
+}
+
+// joins reports whether a frame of low priority may join a batch of n rows: the batch must not become more than a
+// tenth longer, as far as measured.
+func (in *Intake) joins(n int) bool {
+	without, _ := in.times.Predict(in.now, n)
+	with, _ := in.times.Predict(in.now, n+1)
+	return n == 0 || in.needs.Full || with <= without+without/10
+}
+
 // countRows returns the number of rows waiting in the streams of p's tokens, counting at least up to most, and
-// removes the tokens of streams without waiting rows.
-func (in *Intake) countRows(p *pendingBatch, most int) int {
+// removes the tokens of streams without waiting rows. Without low, frames of low priority do not count.
+func (in *Intake) countRows(p *pendingBatch, most int, low bool) int {
 	n := 0
 	for i := range p.tokens {
+		if !low && i == int(stream.Low) {
+			continue
+		}
 		p.tokens[i].filter(func(t *token) (keep, more bool) {
 			if n >= most {
 				return true, false
@@ -338,19 +377,31 @@ func (in *Intake) countRows(p *pendingBatch, most int) int {
 }
 
 // bind binds frames until b has take rows, and reports whether b is full: b has take rows, or the next frame does not
-// fit and starts the next batch. When the table of times is out of date, bind skips the deadline check for one frame:
-// see probeAfter.
+// fit and starts the next batch. Frames of low priority may join beyond take: see joins. When the table of times is
+// out of date, bind skips the deadline check for one frame: see probeAfter.
 func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
 	took, probe := in.times.Predict(in.now, take)
-	order := x.order()
+	order, urgent := x.order(), false
 	in.heavy.batch = b
-	for b.Rows < take {
-		q := p.first(order)
+	for b.Rows < take || urgent && b.Rows < in.model.MaxBatch {
+		q, priority := p.first(order)
 		if q == nil {
 			in.fill(x)
-			if q = p.first(order); q == nil {
-				return false
+			if q, priority = p.first(order); q == nil {
+				return b.Rows >= take
 			}
+		}
+		switch {
+		case priority != stream.Low:
+			if b.Rows >= take {
+				return true
+			}
+			urgent, in.urgent = !in.needs.Full, in.now
+		case !in.joins(b.Rows) && (urgent || !x.lowFirst()):
+			order = order.withoutLow()
+			continue
+		default:
+			x.low = x.visits
 		}
 		predicted := took
 		if probe && (b.Rows == 0 || in.needs.Full) {

@@ -31,14 +31,15 @@ func (p *pendingBatch) empty() bool {
 	return true
 }
 
-// first returns the first nonempty queue in the given order, or nil when all queues are empty.
-func (p *pendingBatch) first(order order) *tokenQueue {
+// first returns the first nonempty queue in the given order and the queue's priority, or nil when all queues are
+// empty.
+func (p *pendingBatch) first(order order) (*tokenQueue, stream.Priority) {
 	for _, priority := range order {
 		if p.tokens[priority].peek() != nil {
-			return &p.tokens[priority]
+			return &p.tokens[priority], priority
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // rank orders pending batches by the priority of the next token, then by the token's waiting time.
@@ -52,9 +53,13 @@ func (p *pendingBatch) rank(order order) uint64 {
 	return math.MaxUint64
 }
 
-// oldest returns when the oldest waiting frame was received, at most now.
-func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
+// oldest returns when the oldest waiting frame was received, at most now. Without low, frames of low priority do not
+// count.
+func (p *pendingBatch) oldest(now stream.Instant, low bool) stream.Instant {
 	for i := range p.tokens {
+		if !low && i == int(stream.Low) {
+			continue
+		}
 		for _, t := range p.tokens[i].all() {
 			now = min(now, t.received)
 		}
@@ -63,9 +68,13 @@ func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
 }
 
 // nearestDeadline returns the nearest deadline of the waiting frames; 0 = none. The deadline of a superseded frame
-// still counts: if each newer frame replaced the deadline, a stream could wait for ever.
-func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
+// still counts: if each newer frame replaced the deadline, a stream could wait for ever. Without low, frames of low
+// priority do not count.
+func (p *pendingBatch) nearestDeadline(low bool) (nearest stream.Instant) {
 	for i := range p.tokens {
+		if !low && i == int(stream.Low) {
+			continue
+		}
 		all := p.tokens[i].all()
 		for k := range all {
 			t := &all[k]

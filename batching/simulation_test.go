@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type simulation struct {
 	passed map[uint64]bool
 	waits  int // decisions to wait with such frames
 	late   int
+	ended  func(b *Batch) // called before a batch ends; may be nil
 }
 
 type sender struct {
@@ -140,12 +142,13 @@ func (s *simulation) pass() {
 // work makes the idle workers gather all possible batches.
 func (s *simulation) work() {
 	for len(s.idle) > 0 {
+		s.g.intake.SetFree(len(s.idle), len(s.idle)+s.running)
 		b, wait, err := s.g.intake.Gather(s.now, len(s.idle), nil)
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		if b == nil {
-			if s.greedy && s.waiting() > 0 {
+			if s.greedy && s.ended == nil && s.waiting() > 0 {
 				s.t.Fatalf("%d frames wait, %d workers are idle, and there is no batch", s.waiting(), len(s.idle))
 			}
 			if s.g.intake.needs.Deadline {
@@ -183,6 +186,9 @@ func (s *simulation) work() {
 					s.late++
 				}
 				delete(s.passed, r.Seq)
+			}
+			if s.ended != nil {
+				s.ended(b)
 			}
 			s.g.run(b)
 			s.g.intake.Observe(s.now, n, s.now.Sub(begun))
@@ -303,6 +309,135 @@ func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 			s.finish()
 		}
 	}
+}
+
+// besideLow simulates ten streams, which together offer a share of the capacity, beside some streams of low priority,
+// each with a frame as soon as the last is answered. besideLow returns the 99th percentile of the ages of the ten
+// streams' answers, and the answers a second of the streams of low priority.
+func besideLow(t *testing.T, workers, low int, fixed, row time.Duration, share float64) (p99 time.Duration,
+	answers int) {
+	const live, seconds = 10, 20
+	model := &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 8}
+	s := newSimulation(t, 1, model, Adaptive, workers, workers+1)
+	s.greedy = false
+	s.service = func(rows int) time.Duration { return fixed + time.Duration(rows)*row }
+	if share > 0 {
+		every := time.Duration(float64(s.service(8)) / 8 * live / share / float64(workers))
+		for range live {
+			s.add(stream.Policy{Mode: stream.Latest}, every, 0)
+		}
+	}
+	next := map[*stream.Stream]func(){}
+	for range low {
+		f := &sender{}
+		f.stream, f.sink = s.g.open(t, stream.Policy{Mode: stream.Every, Priority: stream.Low, Window: 1})
+		s.senders = append(s.senders, f)
+		submit := func() {
+			s.count++
+			if f.stream.SubmitAt(stream.Frame{Seq: uint64(s.count)}, s.now) == nil {
+				s.frames++
+			}
+		}
+		next[f.stream] = func() { s.at(time.Millisecond/2, submit) }
+		s.at(0, submit)
+	}
+	var ages []time.Duration
+	s.ended = func(b *Batch) {
+		for _, r := range b.Requests {
+			if again := next[r.Stream]; again != nil {
+				answers++
+				again()
+			} else {
+				ages = append(ages, s.now.Sub(r.Timing.Received))
+			}
+		}
+	}
+	s.run(seconds * time.Second)
+	s.finish()
+	if len(ages) > 0 {
+		slices.Sort(ages)
+		p99 = ages[len(ages)*99/100]
+	}
+	return p99, answers / seconds
+}
+
+// Frames of low priority, as tasks have, leave the ages of other streams' answers nearly as the ages are without
+// them, and use the rest of the workers' time.
+func TestLowPriorityDelaysOthersLittle(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		fixed, row time.Duration
+		workers    int
+		share      float64
+		most       float64 // times the age without frames of low priority
+		least      int     // answers of low priority a second
+	}{
+		{2 * ms, ms, 1, 0.5, 1.1, 40}, {2 * ms, ms, 2, 0.3, 1.1, 100}, {2 * ms, ms, 2, 0.5, 1.1, 70},
+		{2 * ms, ms, 2, 0.8, 1.15, 40}, {2 * ms, ms, 4, 0.5, 1.1, 150},
+		{0, 2 * ms, 2, 0.5, 1.15, 200}, {0, 2 * ms, 2, 0.8, 1.15, 100},
+		{10 * ms, ms / 10, 1, 0.5, 1.05, 150}, {10 * ms, ms / 10, 2, 0.3, 1.05, 220},
+		{10 * ms, ms / 10, 4, 0.8, 1.05, 220},
+	} {
+		without, _ := besideLow(t, c.workers, 0, c.fixed, c.row, c.share)
+		with, answers := besideLow(t, c.workers, 4, c.fixed, c.row, c.share)
+		ratio := with.Seconds() / without.Seconds()
+		t.Logf("%v + %v a row, %d workers, share %.1f: p99 %v, beside low priority %v (%.2f), %d/s of low priority",
+			c.fixed, c.row, c.workers, c.share, without, with, ratio, answers)
+		if ratio > c.most || answers < c.least {
+			t.Errorf("want at most %.2f times the age, and at least %d answers a second", c.most, c.least)
+		}
+	}
+}
+
+// Without other frames, and soon after the last of them, frames of low priority use all workers.
+func TestLowPriorityUsesIdleWorkers(t *testing.T) {
+	if _, answers := besideLow(t, 4, 4, 10*time.Millisecond, 0, 0); answers < 4*90 {
+		t.Errorf("%d answers a second of 4 workers that take 10 ms", answers)
+	}
+	s := newSimulation(t, 1, anything, Adaptive, 2, 3)
+	s.greedy = false
+	open := func(p stream.Priority) *stream.Stream {
+		st, _ := s.g.open(t, stream.Policy{Mode: stream.Every, Priority: p, Window: 8})
+		return st
+	}
+	low, high := open(stream.Low), open(stream.High)
+	send := func(st *stream.Stream) {
+		if err := st.SubmitAt(stream.Frame{}, s.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started := func(idle int) (n int, wait time.Duration) {
+		s.g.intake.SetFree(idle, 2)
+		b, wait, err := s.g.intake.Gather(s.now, idle, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b != nil {
+			n = b.Rows
+			s.g.run(b)
+		}
+		return n, wait
+	}
+	send(high)
+	if n, _ := started(1); n != 1 {
+		t.Fatalf("%d rows of high priority run on the last idle worker", n)
+	}
+	send(low)
+	s.now = s.now.Add(keepFor / 4)
+	if n, wait := started(1); n != 0 || wait != keepFor*3/4 {
+		t.Errorf("%d rows of low priority run on the last idle worker soon after a frame of high priority; wait %v", n,
+			wait)
+	}
+	if n, _ := started(2); n != 1 {
+		t.Errorf("%d rows of low priority run while two workers are idle", n)
+	}
+	send(low)
+	s.now = s.now.Add(keepFor)
+	if n, _ := started(1); n != 1 {
+		t.Errorf("%d rows of low priority run on the last idle worker after %v", n, keepFor)
+	}
+	low.Close(stream.ByClient)
+	high.Close(stream.ByClient)
 }
 
 func TestLatestIsFresh(t *testing.T) {

@@ -540,6 +540,7 @@ func (g *Group) next(r *runner) *batching.Batch {
 			continue
 		}
 		g.gather.Lock()
+		g.intake.SetFree(g.serving-g.busy, g.serving)
 		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
 		more := !g.intake.Idle()
 		if b != nil {
