@@ -145,6 +145,9 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx,
 	if err != nil {
 		return "", "", f, err
 	}
+	if f.Priority == stream.DefaultPriority && httpd.IsInternal(c) {
+		f.Priority = stream.Low // the request is a task, and live frames come first
+	}
 	f.Deadline = k.opt.Deadline
 	f.Arrived = stream.InstantOf(c.Context().Time())
 	return model.Name, version, f, nil
