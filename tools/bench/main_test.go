@@ -57,7 +57,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		"attackers: slow: p99", "stream beside 4 clients", "30 streams of JPEG video at 30 fps, Python class: p99",
 		"320x240 cameras at 30 fps, motion, answered within 100 ms",
 		"4 cameras, MJPEG 160x120 at 10 fps, 1 killed, 1 stalled: the other 2, answers",
-		"2 GB in, 2 GB out through a task", "start after SIGKILL", "tasks that do nothing",
+		"2 GB in, 2 GB out through a task", "start after SIGKILL", "beside tasks of the model", "tasks that do nothing",
 	}
 	if _, err := onnx.Library(); err != nil {
 		t.Log("the rows of ONNX are left out:", err)

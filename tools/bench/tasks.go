@@ -154,11 +154,16 @@ func (c *taskClient) do(method, path, body string, to any) error {
 		req.Header.SetContentType("application/json")
 		req.SetBodyString(body)
 	}
+	return c.send(req, resp, to)
+}
+
+// send sends a request and reads a JSON answer into to; nil = the body is not read.
+func (c *taskClient) send(req *fasthttp.Request, resp *fasthttp.Response, to any) error {
 	if err := c.client.Do(req, resp); err != nil {
 		return err
 	}
 	if resp.StatusCode()/100 != 2 {
-		return fmt.Errorf("%s %s: %d: %.200s", method, path, resp.StatusCode(), resp.Body())
+		return fmt.Errorf("%s %s: %d: %.200s", req.Header.Method(), req.RequestURI(), resp.StatusCode(), resp.Body())
 	}
 	if to == nil {
 		return nil
