@@ -36,6 +36,7 @@ type Options struct {
 	SystemInstall bool   // install Debian packages
 	Pass          []string
 	Limit         time.Duration       // of each program
+	Limits        program.Limits      // the same
 	Rebuild       bool                // make the environment afresh, and run setup commands again
 	Relock        bool                // choose the packages anew, without the lock file
 	Sources       modelsource.Options // of files at addresses
@@ -192,6 +193,7 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 			p := Program(c, j.app, env)
 			p.Write = append(p.Write, j.app.Root)
 			p.Network, p.Pass, p.Limit, p.LimitName, p.OnLine = j.Network, j.Pass, j.Limit, LimitName, j.line(c.Name)
+			p.Limits = j.Limits
 			if _, err := p.Run(ctx); err != nil {
 				hint := ""
 				if !j.Network {

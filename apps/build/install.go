@@ -27,7 +27,7 @@ func (j *job) install(ctx context.Context, path string) ([]Package, string, erro
 // could put a package into the cache for later builds.
 func (j *job) program(step, path string, args ...string) *program.Program {
 	p := &program.Program{Args: args, Dir: j.dir, Network: j.Wheels == "", Pass: j.Pass, Limit: j.Limit,
-		LimitName: LimitName, OnLine: j.line(step), Write: []string{path},
+		LimitName: LimitName, Limits: j.Limits, OnLine: j.line(step), Write: []string{path},
 		Read: slices.Concat(j.reads, []string{j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", "/etc/uv"},
 			program.Installation(j.python.Path)),
 		Env: []string{"VIRTUAL_ENV=" + path, "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",

@@ -1,5 +1,5 @@
 // Package program runs the programs of an application's steps: installers, hooks and tests. A program is confined,
-// gets few variables, and has a time limit.
+// gets few variables, and has limits of time, memory, disk and processes.
 //
 // The package owns the access and the variables of these programs. The package must not know the purpose of a program.
 package program
@@ -7,6 +7,7 @@ package program
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"millrace/internal/child"
@@ -51,7 +53,8 @@ type Program struct {
 	Env         []string // further variables, as NAME=value
 	Pass        []string // names of further variables of this process
 	Limit       time.Duration
-	LimitName   string            // the setting of Limit, for errors
+	LimitName   string // the setting of Limit, for errors
+	Limits      Limits
 	OnLine      func(line string) // called with each line of output; nil = none; calls do not overlap
 }
 
@@ -87,6 +90,7 @@ type Error struct {
 	Name   string // of the program
 	Output string // the end of the output
 	Err    error  // the reason
+	Hint   string // what to do; "" = nothing
 }
 
 // shown is the greatest number of lines in a message.
@@ -94,11 +98,14 @@ const shown = 15
 
 func (e *Error) Error() string {
 	lines := strings.FieldsFunc(e.Output, func(r rune) bool { return r == '\n' || r == '\r' })
-	if len(lines) == 0 {
-		return fmt.Sprintf("%s: %s", e.Name, reason(e.Err))
+	text := e.Name + ": " + reason(e.Err)
+	if len(lines) > 0 {
+		text += ":\n  " + strings.Join(lines[max(0, len(lines)-shown):], "\n  ")
 	}
-	return fmt.Sprintf("%s: %s:\n  %s", e.Name, reason(e.Err),
-		strings.Join(lines[max(0, len(lines)-shown):], "\n  "))
+	if e.Hint != "" {
+		text += "\n(" + e.Hint + ")"
+	}
+	return text
 }
 
 func reason(err error) string {
@@ -117,7 +124,8 @@ func (p *Program) Run(ctx context.Context) (string, error) {
 	if err == nil {
 		return out.String(), nil
 	}
-	return out.String(), &Error{Name: filepath.Base(p.Args[0]), Output: out.String(), Err: err}
+	return out.String(), &Error{Name: filepath.Base(p.Args[0]), Output: out.String(), Err: err,
+		Hint: p.Limits.orDefaults().hint(err, out.String())}
 }
 
 func (p *Program) run(ctx context.Context, out *output) error {
@@ -129,6 +137,9 @@ func (p *Program) run(ctx context.Context, out *output) error {
 		return err
 	}
 	defer func() { _ = home.Remove() }()
+	if err := os.Mkdir(temporary(home.Path), 0o700); err != nil {
+		return err
+	}
 	limited, cancel := context.WithTimeout(ctx, p.Limit)
 	defer cancel()
 	spec := child.Spec{Path: p.Args[0], Args: p.Args[1:], Dir: p.Dir, Env: p.environ(home.Path), Grace: grace,
@@ -136,6 +147,10 @@ func (p *Program) run(ctx context.Context, out *output) error {
 	access := &confine.Programs{Network: p.Network, Files: maxFiles, Read: append(slices.Clip(p.Read), release...),
 		Write: append(slices.Clip(p.Write), home.Path)}
 	access.Apply(&spec)
+	spec.Temp = false // a folder in home, which is looked at
+	limits := p.Limits.orDefaults()
+	limits.apply(&spec.Limits)
+	w := newWatch(limits, append(slices.Clip(p.Write), home.Path))
 	if !p.Network {
 		spec.Sandbox.Connect = p.Connect
 		if len(p.Connect) > 0 {
@@ -152,11 +167,21 @@ func (p *Program) run(ctx context.Context, out *output) error {
 		defer close(read)
 		out.lines(process.Stdout)
 	}()
+	var over error
+	looking, enough := context.WithCancel(limited)
+	var look sync.WaitGroup
+	look.Go(func() {
+		if over = w.run(looking, process); over != nil {
+			_ = process.Signal(syscall.SIGKILL)
+		}
+	})
 	if p.Stdin != nil {
 		_ = process.Write(p.Stdin) // a program need not read it
 		_ = process.Stdin.Close()
 	}
 	err = process.Wait()
+	enough()
+	look.Wait()
 	_ = process.Stdout.SetReadDeadline(time.Now().Add(time.Second)) // a process that has left the group may hold it
 	<-read
 	if ctx.Err() != nil {
@@ -165,12 +190,18 @@ func (p *Program) run(ctx context.Context, out *output) error {
 	if limited.Err() != nil {
 		return fmt.Errorf("takes longer than %s: look for a hanging program, or raise %s", p.Limit, p.LimitName)
 	}
-	return err
+	if over == nil && w.full() {
+		over = w.diskError()
+	}
+	return cmp.Or(over, err)
 }
+
+// temporary returns the folder for temporary files.
+func temporary(home string) string { return filepath.Join(home, "tmp") }
 
 // environ returns the variables of the program.
 func (p *Program) environ(home string) []string {
-	env := []string{"HOME=" + home, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}
+	env := []string{"HOME=" + home, "TMPDIR=" + temporary(home), "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}
 	for _, name := range slices.Concat(variables, p.Pass) {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)

@@ -30,7 +30,8 @@ type Options struct {
 	Ports       []uint16           // of the service
 	Network     bool               // for tests, besides the service
 	Pass        []string
-	Limit       time.Duration // of each suite
+	Limit       time.Duration  // of each suite
+	Limits      program.Limits // the same
 	OnLine      func(suite, line string)
 }
 
@@ -91,6 +92,7 @@ func (c *call) program(name string, command apps.Command) *program.Program {
 	p := build.Program(command, c.app, c.Environment)
 	p.Env = append(p.Env, c.Env...)
 	p.Connect, p.Network, p.Pass, p.Limit, p.LimitName = c.Ports, c.Network, c.Pass, c.Limit, LimitName
+	p.Limits = c.Limits
 	if c.OnLine != nil {
 		p.OnLine = func(line string) { c.OnLine(name, line) }
 	}

@@ -6,19 +6,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/pflag"
 
 	"millrace/apps"
 	"millrace/apps/build"
 	"millrace/apps/modelsource"
 	"millrace/apps/program"
+	"millrace/apps/source"
 	"millrace/config"
 	"millrace/internal/child"
 	"millrace/internal/setting"
 )
 
 // buildFlags are the flags of build that other commands read, too.
-var buildFlags = []string{"python", "wheels", "installer", "system-site-packages", "pass"}
+var buildFlags = []string{"python", "wheels", "installer", "system-site-packages", "pass", "max-memory", "max-disk",
+	"max-processes"}
 
 // appBuild makes the environment of the application, and runs the setup commands.
 func appBuild(flags *pflag.FlagSet) appStep {
@@ -33,6 +36,13 @@ func appBuild(flags *pflag.FlagSet) appStep {
 	flags.Bool("rebuild", false, "build: make the environment afresh, and repeat the setup commands")
 	flags.Duration(strings.TrimPrefix(build.LimitName, "--"), 30*time.Minute,
 		"build: time limit of each installation and command")
+	limits := program.Defaults()
+	text := func(name, value, usage string) { flags.String(strings.TrimPrefix(name, "--"), value, usage) }
+	text(program.FlagMemory, "", "build, test: limit of the memory of each installation, command and suite of tests, with "+
+		"their processes (default half of the machine's memory)")
+	text(program.FlagDisk, units.BytesSize(float64(limits.Disk)), "build, test: limit of the bytes that each of them adds to the disk")
+	flags.Int(strings.TrimPrefix(program.FlagProcesses, "--"), limits.Processes,
+		"build, test: limit of the processes and threads of each of them")
 	return appStep{name: "build", short: "make the Python environment, and run the setup commands",
 		run: func(c *appCall) (any, error) { return c.build() }}
 }
@@ -128,11 +138,32 @@ func (c *appCall) buildOptions() (o build.Options, err error) {
 	if err := program.CheckPass(o.Pass); err != nil {
 		return o, usagef("--pass: %w", err)
 	}
+	if o.Limits, err = c.limits(); err != nil {
+		return o, err
+	}
 	name := strings.TrimPrefix(build.LimitName, "--")
 	if o.Limit, err = flags.GetDuration(name); err == nil && o.Limit <= 0 {
 		err = usagef("--%s: %s is not a duration above 0", name, o.Limit)
 	}
 	return o, err
+}
+
+// limits returns the limits of programs of the application.
+func (c *appCall) limits() (l program.Limits, err error) {
+	for name, to := range map[string]*int64{program.FlagMemory: &l.Memory, program.FlagDisk: &l.Disk} {
+		text := c.Flags().Lookup(strings.TrimPrefix(name, "--")).Value.String()
+		if text == "" {
+			continue
+		}
+		if *to, err = source.ParseSize(text); err != nil {
+			return l, usagef("%s: %w", name, err)
+		}
+	}
+	if l.Processes, err = c.Flags().GetInt(strings.TrimPrefix(program.FlagProcesses, "--")); err == nil &&
+		l.Processes <= 0 {
+		err = usagef("%s: %d is not above 0", program.FlagProcesses, l.Processes)
+	}
+	return l, err
 }
 
 // needs returns what the configuration file of the application says of its needs.

@@ -88,7 +88,7 @@ func (c *appCall) test(junit string, limit time.Duration) (*appTestResult, error
 	}
 	defer s.stop()
 	suites, err := tests.Run(c.Context(), app, needs, tests.Options{Environment: env, Env: s.env, Ports: s.ports,
-		Network: bo.Network, Pass: bo.Pass, Limit: limit, OnLine: show})
+		Network: bo.Network, Pass: bo.Pass, Limit: limit, Limits: bo.Limits, OnLine: show})
 	if err != nil {
 		return nil, err
 	}

@@ -68,13 +68,21 @@ type Spec struct {
 // except that no child makes core dumps.
 type Limits struct {
 	AddressSpace uint64 // bytes; 0 = unchanged. Memory mapped at the start counts.
+	Data         uint64 // bytes of private writable memory of each process; 0 = unchanged
 	Files        uint64 // descriptors, reduced to this process's hard limit; 0 = unchanged
+	FileSize     uint64 // bytes of each file that is written; 0 = unchanged
 	NoWrites     bool   // to files; pipes are not files
 	Nice         int    // nice value relative to this process, 0 to 19 (nice(2))
 	// CPU is the total processor time of each process of the child, rounded up to seconds; 0 = unchanged. At the
 	// limit the kernel sends SIGXCPU, and SIGKILL a second of processor time later. CPU is for jobs of limited
 	// length.
 	CPU time.Duration
+}
+
+// Usage is what a child uses together with its descendants.
+type Usage struct {
+	Tasks  int    // processes and threads
+	Memory uint64 // bytes that are in no file, with those in swap
 }
 
 // Process is a running or ended child. Its methods may be called concurrently.

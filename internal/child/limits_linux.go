@@ -36,6 +36,12 @@ func (l Limits) set(pid int) error {
 	if l.AddressSpace > 0 {
 		err = most(unix.RLIMIT_AS, "address space", l.AddressSpace)
 	}
+	if err == nil && l.Data > 0 {
+		err = most(unix.RLIMIT_DATA, "memory", l.Data)
+	}
+	if err == nil && l.FileSize > 0 {
+		err = most(unix.RLIMIT_FSIZE, "file size", l.FileSize)
+	}
 	if err == nil && l.Files > 0 {
 		err = most(unix.RLIMIT_NOFILE, "descriptors", l.Files)
 	}

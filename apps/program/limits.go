@@ -1,0 +1,160 @@
+package program
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/docker/go-units"
+
+	"millrace/internal/child"
+	"millrace/internal/processors"
+)
+
+// Flags of limits, for errors.
+const (
+	FlagMemory    = "--max-memory"
+	FlagDisk      = "--max-disk"
+	FlagProcesses = "--max-processes"
+)
+
+// Limits bound what a program uses together with the processes that it starts. 0 = the default.
+type Limits struct {
+	Memory    int64 // bytes
+	Disk      int64 // bytes that are added to the folders in which the program writes
+	Processes int   // with threads
+}
+
+// Defaults returns the default limits: half of the memory of this machine, 20 GiB, and 4096 processes.
+func Defaults() Limits {
+	memory, _ := processors.MemoryLimit()
+	return Limits{Memory: cmp.Or(memory/2, 8<<30), Disk: 20 << 30, Processes: 4096}
+}
+
+func (l Limits) orDefaults() Limits {
+	d := Defaults()
+	return Limits{cmp.Or(l.Memory, d.Memory), cmp.Or(l.Disk, d.Disk), cmp.Or(l.Processes, d.Processes)}
+}
+
+// apply sets the limits that the kernel keeps: no process has more memory than all processes may have together, and no
+// file is larger than all files together.
+func (l Limits) apply(to *child.Limits) { to.Data, to.FileSize = uint64(l.Memory), uint64(l.Disk) }
+
+func (l Limits) memoryError() error {
+	return fmt.Errorf("needs more than %s of memory: raise %s", size(l.Memory), FlagMemory)
+}
+
+func (l Limits) diskError() error {
+	return fmt.Errorf("writes more than %s to the disk: raise %s", size(l.Disk), FlagDisk)
+}
+
+func (l Limits) processesError() error {
+	return fmt.Errorf("has more than %d processes and threads: raise %s", l.Processes, FlagProcesses)
+}
+
+// lookPause is the time between two looks at a program.
+const lookPause = 200 * time.Millisecond
+
+// watch ends a program that exceeds its limits.
+type watch struct {
+	Limits
+	folders []string // where the program writes
+	before  int64    // bytes in the folders
+}
+
+func newWatch(l Limits, folders []string) *watch {
+	w := &watch{Limits: l}
+	for _, path := range folders {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		w.folders = append(w.folders, filepath.Clean(path))
+	}
+	slices.Sort(w.folders) // a folder comes before its contents
+	w.folders = slices.Compact(w.folders)
+	w.folders = slices.DeleteFunc(slices.Clone(w.folders), func(path string) bool {
+		return slices.ContainsFunc(w.folders, func(in string) bool {
+			return strings.HasPrefix(path, strings.TrimSuffix(in, "/")+"/")
+		})
+	})
+	w.before = w.size()
+	return w
+}
+
+// run looks at the program until ctx ends or the program exceeds a limit, which is the result.
+func (w *watch) run(ctx context.Context, process *child.Process) error {
+	most := child.Usage{Tasks: w.Processes, Memory: uint64(w.Memory)}
+	tick := time.NewTicker(lookPause)
+	defer tick.Stop()
+	for measure := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		switch u := process.Usage(most); {
+		case u.Tasks > most.Tasks:
+			return w.processesError()
+		case u.Memory > most.Memory:
+			return w.memoryError()
+		}
+		if began := time.Now(); began.After(measure) {
+			if w.full() {
+				return w.diskError()
+			}
+			measure = time.Now().Add(20 * time.Since(began)) // many files take a while
+		}
+	}
+}
+
+// full reports whether the folders have grown by more than the limit.
+func (w *watch) full() bool { return w.size()-w.before > w.Disk }
+
+// size returns the bytes that the folders take on the disk.
+func (w *watch) size() (sum int64) {
+	for _, path := range w.folders {
+		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // removed meanwhile, or closed by the program
+			}
+			if st, err := d.Info(); err == nil {
+				if of, ok := st.Sys().(*syscall.Stat_t); ok && !st.IsDir() {
+					sum += of.Blocks * 512 / max(int64(of.Nlink), 1)
+				}
+			}
+			return nil
+		})
+	}
+	return sum
+}
+
+var (
+	noMemory = regexp.MustCompile(`MemoryError|Cannot allocate memory|[Oo]ut of memory|bad_alloc|memory exhausted`)
+	noFile   = regexp.MustCompile(`File too large|File size limit exceeded`)
+)
+
+// hint names the limit of the kernel that may be the reason for a failure; "" = none.
+func (l Limits) hint(failure error, output string) string {
+	exit := (*child.ExitError)(nil)
+	if !errors.As(failure, &exit) {
+		return ""
+	}
+	end := output[max(0, len(output)-4<<10):]
+	switch {
+	case exit.Signal == syscall.SIGXFSZ || exit.Code == 128+int(syscall.SIGXFSZ), noFile.MatchString(end):
+		return fmt.Sprintf("a file may have %s: %s raises the limit", size(l.Disk), FlagDisk)
+	case noMemory.MatchString(end):
+		return fmt.Sprintf("a process may have %s of memory: %s raises the limit", size(l.Memory), FlagMemory)
+	}
+	return ""
+}
+
+func size(n int64) string { return units.BytesSize(float64(n)) }

@@ -1,0 +1,107 @@
+package program
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/child"
+	"millrace/internal/testneeds"
+)
+
+// run runs a script that may write in the folder dir. The script is ended when the test fails to end.
+func run(t *testing.T, dir string, limits Limits, script string) (string, error) {
+	t.Helper()
+	p := &Program{Args: []string{"sh", "-c", script}, Dir: dir, Write: []string{dir}, Limit: 5 * time.Minute,
+		LimitName: "--limit", Limits: limits}
+	return p.Run(t.Context())
+}
+
+// TestLimits: a program that exceeds a limit ends, and the error names the limit and the flag. Each limit counts all
+// processes together, except where the kernel itself refuses a process or a file.
+func TestLimits(t *testing.T) {
+	const adopts = "PROGRAM_TEST_ADOPTS"
+	if os.Getenv(adopts) == "" { // Adopt changes the whole process
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLimits$", "-test.v")
+		c.Env = append(os.Environ(), adopts+"=1")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	if err := child.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testneeds.Program(t, "setsid")
+	const keep = `python3 -c "b = bytearray(40 << 20); print('kept', flush=True); import time; time.sleep(1000)"`
+	for name, c := range map[string]struct {
+		script string
+		want   []string
+	}{
+		"memory of a process": {`python3 -c "bytearray(200 << 20)"`,
+			[]string{"MemoryError", "(a process may have 100MiB of memory: --max-memory raises the limit)"}},
+		"memory of processes": {keep + " & " + keep + " & " + keep + " & wait",
+			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
+		"memory of an orphan": {"for i in 1 2 3; do (setsid " + keep + " &); done; sleep 1000",
+			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
+		"a file": {"exec head -c 20000000 /dev/zero >file",
+			[]string{"(a file may have 10MiB: --max-disk raises the limit)"}},
+		"a file of a process": {"head -c 20000000 /dev/zero >file; exit $?",
+			[]string{"(a file may have 10MiB: --max-disk raises the limit)"}},
+		"files": {"i=0; while :; do i=$((i + 1)); head -c 1000000 /dev/zero >$i; done",
+			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
+		"temporary files": {"cd $TMPDIR; for i in 1 2 3 4; do head -c 4000000 /dev/zero >$i; done",
+			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
+		"processes": {"while :; do sleep 1000 & sleep 0.001; done",
+			[]string{"has more than 20 processes and threads: raise --max-processes"}},
+		"threads": {`python3 -c "
+import threading, time
+threading.stack_size(64 << 10)
+for _ in range(40): threading.Thread(target=time.sleep, args=(1000,)).start()"`,
+			[]string{"has more than 20 processes and threads: raise --max-processes"}},
+	} {
+		_, err := run(t, t.TempDir(), Limits{Memory: 100 << 20, Disk: 10 << 20, Processes: 20}, c.script)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		}
+	}
+}
+
+// TestWithinLimits: files that were there before do not count, nor do files that are removed.
+func TestWithinLimits(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "old"), make([]byte, 20<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const script = "for i in 1 2 3 4; do head -c 5000000 /dev/zero >$i; rm $i; done; head -c 5000000 /dev/zero >new"
+	if out, err := run(t, dir, Limits{Disk: 10 << 20}, script); err != nil {
+		t.Errorf("%s %v", out, err)
+	}
+	// A folder counts once, even if named twice or by a link.
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	w := newWatch(Limits{Disk: 1}, []string{filepath.Join(dir, "old"), link, dir, dir + "x"})
+	if w.before < 25<<20-1<<19 || w.before > 40<<20 || w.full() {
+		t.Errorf("%d bytes, %q", w.before, w.folders)
+	}
+}
+
+// TestDefaults: no limit is missing.
+func TestDefaults(t *testing.T) {
+	if d := (Limits{Disk: 7}).orDefaults(); d.Memory < 64<<20 || d.Disk != 7 || d.Processes != Defaults().Processes {
+		t.Errorf("%+v", d)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := newWatch(Defaults(), nil).run(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
