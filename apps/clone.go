@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"millrace/apps/guard"
 	"millrace/apps/source"
 	"millrace/internal/cachedir"
 	"millrace/internal/filelock"
@@ -24,8 +25,10 @@ import (
 const Folder = ".repo"
 
 const (
-	Control  = ".millrace"     // folder in Folder: locks, environments, and clones in the making
-	markFile = "millrace.json" // in .git of a clone
+	Control = ".millrace" // folder in Folder: locks, environments, and clones in the making
+	// Environments is the ending of the folder of environments, see App.Files.
+	Environments = ".env"
+	markFile     = "millrace.json" // in .git of a clone
 )
 
 // Options are the options of Init.
@@ -58,36 +61,64 @@ type clone struct {
 // ending: steps add endings such as .env. dir is that of Options. For a folder used in place that holds dir, the files
 // are in the user's cache folder, since programs of the application may write everywhere in the folder.
 func (a *App) Files(dir string) (string, error) {
-	c, err := cloneOf(dir, a.Source)
+	base, folders, err := a.files(dir)
 	if err != nil {
 		return "", err
 	}
+	if err := os.MkdirAll(filepath.Dir(folders[0]), 0o777); err != nil {
+		return "", err
+	}
+	return base, makeFolders(folders...)
+}
+
+// files returns the path of Files, and the folders of the path in which programs must not write.
+func (a *App) files(dir string) (base string, folders []string, err error) {
+	c, err := cloneOf(dir, a.Source)
+	if err != nil {
+		return "", nil, err
+	}
 	if a.Cloned() {
-		return c.base, c.control()
+		return c.base, c.folders(), nil
 	}
 	root, err := filepath.EvalSymlinks(a.Root)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if at, err := filepath.EvalSymlinks(filepath.Dir(c.dir)); err != nil {
-		return "", err
+		return "", nil, err
 	} else if !Within(root, at) {
-		return c.base, c.control()
+		return c.base, c.folders(), nil
 	}
 	cache, err := cachedir.Dir()
 	if err == nil {
 		cache, err = filepath.EvalSymlinks(cache)
 	}
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if Within(root, cache) {
-		return "", fmt.Errorf("the application's folder %s holds the cache folder %s, where programs of the "+
+		return "", nil, fmt.Errorf("the application's folder %s holds the cache folder %s, where programs of the "+
 			"application must not write: name a folder below, or set XDG_CACHE_HOME to another folder", a.Root, cache)
 	}
 	sum := sha256.Sum256([]byte(root))
 	at := filepath.Join(cache, "apps", hex.EncodeToString(sum[:10]))
-	return filepath.Join(at, a.Source.Name()), makeFolders(filepath.Dir(at), at)
+	return filepath.Join(at, a.Source.Name()), []string{filepath.Dir(at), at}, nil
+}
+
+// ErrKilled means that a step was killed while programs of the application ran.
+var ErrKilled = errors.New("an earlier build was killed")
+
+// settle puts back what programs of a killed step have changed in .git folders. base is the path of Files.
+func settle(base, name string) error {
+	err := guard.Settle(base + Environments)
+	if errors.Is(err, guard.ErrRunning) {
+		return fmt.Errorf("commands of a build of %s are running, which may change .git folders: wait for the end of "+
+			"the build", name)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrKilled, err)
+	}
+	return nil
 }
 
 // Within reports whether a clean absolute path is a folder or a path in the folder.
@@ -96,12 +127,14 @@ func Within(folder, path string) bool {
 	return err == nil && filepath.IsLocal(name)
 }
 
+func (c *clone) folders() []string { return []string{c.dir, filepath.Dir(c.base)} }
+
 // control makes the control folder.
 func (c *clone) control() error {
 	if err := os.MkdirAll(filepath.Dir(c.dir), 0o777); err != nil {
 		return err
 	}
-	return makeFolders(c.dir, filepath.Dir(c.base))
+	return makeFolders(c.folders()...)
 }
 
 // makeFolders makes the missing ones of folders in which programs of applications must not write. A link in the place
@@ -149,6 +182,9 @@ func Init(ctx context.Context, s source.Source, o Options) (*App, *source.Result
 		return nil, nil, err
 	}
 	defer func() { _ = filelock.Close(lock) }()
+	if err := settle(c.base, s.Name()); err != nil {
+		return nil, nil, err
+	}
 	if err := c.recover(); err != nil {
 		return nil, nil, err
 	}
@@ -197,10 +233,23 @@ func Open(s source.Source, o Options) (*App, error) {
 		case err != nil:
 			return nil, err
 		}
-		return find(s, root, o.Formats)
+		a, err := find(s, root, o.Formats)
+		if err != nil {
+			return nil, err
+		}
+		if base, _, wrong := a.files(o.Dir); wrong == nil { // without such a path, no build runs programs
+			err = settle(base, a.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return a, nil
 	}
 	c, err := cloneOf(o.Dir, s)
 	if err != nil {
+		return nil, err
+	}
+	if err := settle(c.base, s.Name()); err != nil {
 		return nil, err
 	}
 	m, err := c.mark()

@@ -8,10 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"millrace/apps/guard"
 	"millrace/apps/source"
 	"millrace/internal/gittest"
 )
@@ -274,4 +277,85 @@ func TestUseReplaced(t *testing.T) {
 	}
 	release()
 	p.init("") // the refused use holds no lock
+}
+
+// TestKilledBuild: no step reads a clone, nor a folder, before the .git folders are put back that programs of a killed
+// build have changed. While programs run, no step reads the .git folders.
+func TestKilledBuild(t *testing.T) {
+	p := newPlace(t, map[string]string{"millrace.yaml": "models: []\n"})
+	a := p.init("")
+	clone := p.source("")
+	folder := parse(t, p.repo.Dir)
+	for name, s := range map[string]source.Source{"clone": clone, "folder": folder} {
+		opened, err := Open(s, p.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := opened.Files(p.o.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(files+Environments, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		git := filepath.Join(opened.Root, ".git")
+		config, err := os.ReadFile(filepath.Join(git, "config"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := func(programs func()) {
+			var ended sync.WaitGroup
+			ended.Go(func() {
+				_ = guard.Run(opened.Root, files+Environments, filepath.Join(Folder, Control), func() error {
+					programs()
+					runtime.Goexit() // as after SIGKILL
+					return nil
+				})
+			})
+			ended.Wait()
+		}
+		evil := func() {
+			for _, name := range []string{"config", markFile} {
+				if err := os.WriteFile(filepath.Join(git, name), []byte(`{"version": 1, "commit": "evil"}`), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		restored := func(step string, err error) {
+			t.Helper()
+			if !errors.Is(err, ErrKilled) || !strings.Contains(err.Error(), "has changed .git/config, .git/"+markFile) {
+				t.Errorf("%s of the %s: %v", step, name, err)
+			}
+			if text, err := os.ReadFile(filepath.Join(git, "config")); err != nil || string(text) != string(config) {
+				t.Errorf("%s of the %s: .git/config is %q %v", step, name, text, err)
+			}
+		}
+		killed(evil)
+		_, err = Open(s, p.o)
+		restored("open", err)
+		if again, err := Open(s, p.o); err != nil || again.Commit != map[string]string{"clone": a.Commit}[name] {
+			t.Errorf("the %s after the restoration: %+v %v", name, again, err)
+		}
+		killed(evil)
+		_, _, err = Init(t.Context(), s, p.o)
+		restored("init", err)
+		if _, _, err := Init(t.Context(), s, p.o); err != nil {
+			t.Errorf("init of the %s after the restoration: %v", name, err)
+		}
+		killed(func() {
+			release, err := guard.Lock(files + Environments)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer release()
+			_, opens := Open(s, p.o)
+			_, _, inits := Init(t.Context(), s, p.o)
+			for _, err := range []error{opens, inits} {
+				if err == nil || !strings.Contains(err.Error(), "a build of app are running") {
+					t.Errorf("the %s while programs run: %v", name, err)
+				}
+			}
+		})
+	}
 }

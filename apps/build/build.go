@@ -20,9 +20,11 @@ import (
 	"time"
 
 	"millrace/apps"
+	"millrace/apps/guard"
 	"millrace/apps/modelsource"
 	"millrace/apps/program"
 	"millrace/internal/filelock"
+	"millrace/internal/rootfile"
 )
 
 // Options are the options of Build.
@@ -89,18 +91,15 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 	if err := makeBase(j.base); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(j.base, "build.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	release, err := guard.Lock(j.base)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = filelock.Close(lock) }()
-	if err := filelock.TryLock(lock); err != nil {
-		if errors.Is(err, filelock.ErrLocked) {
+		if errors.Is(err, guard.ErrRunning) {
 			return nil, fmt.Errorf("another build of %s is running: wait for its end", app.Name)
 		}
 		return nil, err
 	}
-	if err := recoverGit(j.base); err != nil {
+	defer release()
+	if err := guard.Recover(j.base); err != nil {
 		return nil, fmt.Errorf("an earlier build was killed: %w", err)
 	}
 	r := &Result{Files: []string{}, Setup: []string{}, System: []string{}}
@@ -137,8 +136,11 @@ func ForTests(app *apps.App, needs *apps.Needs) *apps.Needs {
 // folder returns the folder of an application's environments.
 func folder(app *apps.App, dir string) (string, error) {
 	base, err := app.Files(dir)
-	return base + ".env", err
+	return base + apps.Environments, err
 }
+
+// control is the end of the path of folders that programs must not make.
+var control = filepath.Join(apps.Folder, apps.Control)
 
 // makeBase makes the folder of environments, and refuses links in it, which only a program of an application can have
 // made.
@@ -184,11 +186,11 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 	_, _ = fmt.Fprintf(sum, "%s\n%s\n%s\n", j.app.Commit, env.key(), text)
 	digest := hex.EncodeToString(sum.Sum(nil))
 	done := filepath.Join(".git", "millrace-setup-"+id(j.app))
-	old, err := readFile(j.app.Root, done, 1<<10)
+	old, err := rootfile.Read(j.app.Root, done, 1<<10)
 	if err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
 		return ran, nil
 	}
-	err = guarded(j.app.Root, j.base, func() error {
+	err = guard.Run(j.app.Root, j.base, control, func() error {
 		for _, c := range j.needs.Setup {
 			p := Program(c, j.app, env)
 			p.Write = append(p.Write, j.app.Root)
@@ -209,7 +211,7 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 		return nil, err
 	}
 	if j.app.Cloned() {
-		err = writeFile(j.app.Root, done, []byte(digest))
+		err = rootfile.Write(j.app.Root, done, []byte(digest))
 	}
 	return ran, err
 }

@@ -18,6 +18,7 @@ import (
 	"millrace/apps"
 	"millrace/apps/modelsource"
 	"millrace/internal/modelurl"
+	"millrace/internal/rootfile"
 )
 
 // ParseFiles reads files of the form PATH=https://HOST/PATH#sha256=HEX.
@@ -154,7 +155,7 @@ func (j *job) download(ctx context.Context) (fresh []string, err error) {
 
 // sumIn returns the SHA-256 of a regular file of root; "" = the file is missing.
 func sumIn(root *os.Root, name string) (string, error) {
-	f, err := openRegular(root, name)
+	f, err := rootfile.Open(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -181,5 +182,5 @@ func copyIn(root *os.Root, name, from string) error {
 			return err
 		}
 	}
-	return replaceFrom(root, name, in, 0o666)
+	return rootfile.Replace(root, name, in, 0o666)
 }

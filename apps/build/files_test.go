@@ -26,39 +26,6 @@ func victim(t *testing.T) (path string, check func()) {
 	}
 }
 
-// TestFilesOfPrograms: links and FIFOs that programs leave in their folders change and hang nothing.
-func TestFilesOfPrograms(t *testing.T) {
-	dir := t.TempDir()
-	outside, unchanged := victim(t)
-	names := func(name string) string { return filepath.Join(dir, name) }
-	err := errors.Join(os.Symlink(outside, names("link")), syscall.Mkfifo(names("fifo"), 0o600),
-		os.Mkdir(names("folder"), 0o700), os.Symlink(filepath.Dir(outside), names("up")),
-		os.WriteFile(names("large"), make([]byte, 1<<10+1), 0o600), os.Symlink(outside, names("file.new")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"link", "fifo", "folder", "up/victim"} {
-		if text, err := readFile(dir, name, 1<<10); err == nil {
-			t.Errorf("%s was read: %q", name, text)
-		}
-		if err := writeFile(dir, name, []byte("evil")); err == nil {
-			t.Errorf("%s was written", name)
-		}
-	}
-	if _, err := readFile(dir, "large", 1<<10); err == nil || !strings.Contains(err.Error(), "is larger than") {
-		t.Errorf("a large file: %v", err)
-	}
-	for _, text := range []string{"one", "two"} {
-		if err := writeFile(dir, "file", []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := readFile(dir, "file", 1<<10); err != nil || string(got) != text {
-			t.Errorf("%q %v", got, err)
-		}
-	}
-	unchanged()
-}
-
 // TestHostileEnvironment: a package that leaves links and FIFOs in the environment changes no other file, and the
 // build ends.
 func TestHostileEnvironment(t *testing.T) {

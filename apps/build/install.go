@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/apps/guard"
 	"millrace/apps/program"
+	"millrace/internal/rootfile"
 )
 
 // install makes a virtual environment with the packages, and returns the packages and the installer.
@@ -43,7 +45,7 @@ func (j *job) run(ctx context.Context, p *program.Program) (out string, err erro
 	if !slices.Contains(p.Write, j.app.Root) {
 		return p.Run(ctx)
 	}
-	err = guarded(j.app.Root, j.base, func() error {
+	err = guard.Run(j.app.Root, j.base, control, func() error {
 		out, err = p.Run(ctx)
 		return err
 	})
@@ -141,7 +143,7 @@ func (j *job) files(ctx context.Context, path string) (files []string, err error
 	own := func(name string, text []byte) error {
 		file := filepath.Join(path, name)
 		files = append(files, file)
-		return writeFile(path, name, text)
+		return rootfile.Write(path, name, text)
 	}
 	if j.lock != nil {
 		return files, errors.Join(own("locked.txt", j.lock.requirements()), err)
@@ -176,7 +178,7 @@ func (j *job) packages() []byte {
 
 // readReport returns the packages in a report of pip.
 func readReport(file string) ([]Package, string, error) {
-	text, err := readFile(filepath.Dir(file), filepath.Base(file), maxReport)
+	text, err := rootfile.Read(filepath.Dir(file), filepath.Base(file), maxReport)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.New("pip wrote no report: pip 22.2 or newer is needed, which Python 3.9 or newer brings")
@@ -243,7 +245,7 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 		offline = []string{"--no-index", "--find-links", j.Wheels}
 	}
 	if j.lock != nil {
-		if err := writeFile(path, filepath.Base(resolved), j.lock.requirements()); err != nil {
+		if err := rootfile.Write(path, filepath.Base(resolved), j.lock.requirements()); err != nil {
 			return nil, "", err
 		}
 	} else {
@@ -252,7 +254,7 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 		compile = append(compile, offline...)
 		if text := j.packages(); len(text) > 0 {
 			file := filepath.Join(path, "packages.txt")
-			if err := writeFile(path, filepath.Base(file), text); err != nil {
+			if err := rootfile.Write(path, filepath.Base(file), text); err != nil {
 				return nil, "", err
 			}
 			compile = append(compile, file)
@@ -268,7 +270,7 @@ func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
 	if _, err := j.run(ctx, j.program("packages", path, append(install, "-r", resolved)...)); err != nil {
 		return nil, "", j.explain(err)
 	}
-	text, err := readFile(path, filepath.Base(resolved), maxReport)
+	text, err := rootfile.Read(path, filepath.Base(resolved), maxReport)
 	return parseResolved(string(text)), j.tool.text, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"millrace/apps"
+	"millrace/internal/rootfile"
 )
 
 // Lock is the content of a lock file: the packages of an environment.
@@ -54,13 +55,13 @@ func WriteLock(app *apps.App, env *Environment) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, writeFile(app.Root, name, text)
+	return l, rootfile.Write(app.Root, name, text)
 }
 
 // lockDigest returns the digest of the lock file of an application; "" = there is none.
 func lockDigest(app *apps.App) (string, error) {
 	file := LockFile(app)
-	text, err := readFile(filepath.Dir(file), filepath.Base(file), maxLock)
+	text, err := rootfile.Read(filepath.Dir(file), filepath.Base(file), maxLock)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -70,7 +71,7 @@ func lockDigest(app *apps.App) (string, error) {
 
 // readLock reads a lock file; nil = none.
 func readLock(file string) (*Lock, error) {
-	text, err := readFile(filepath.Dir(file), filepath.Base(file), maxLock)
+	text, err := rootfile.Read(filepath.Dir(file), filepath.Base(file), maxLock)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -59,6 +60,9 @@ type appCall struct {
 func (c *appCall) application() (*apps.App, error) {
 	if c.app == nil {
 		app, err := apps.Open(c.source, c.options)
+		if errors.Is(err, apps.ErrKilled) {
+			return nil, err
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}

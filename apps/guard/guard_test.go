@@ -1,4 +1,4 @@
-package build
+package guard
 
 import (
 	"errors"
@@ -9,10 +9,57 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
-	"millrace/apps"
-	"millrace/apps/source"
+	"millrace/apps/program"
 )
+
+const control = ".repo/.millrace"
+
+// place is a folder with an application, and a folder for the saved state.
+type place struct {
+	t            *testing.T
+	root, folder string
+}
+
+func newPlace(t *testing.T, files map[string]string) *place {
+	t.Helper()
+	p := &place{t, filepath.Join(t.TempDir(), "app"), t.TempDir()}
+	for name, text := range files {
+		p.write(name, text)
+	}
+	return p
+}
+
+func (p *place) path(name string) string { return filepath.Join(p.root, name) }
+
+func (p *place) write(name, text string) {
+	p.t.Helper()
+	err := errors.Join(os.MkdirAll(filepath.Dir(p.path(name)), 0o700), os.WriteFile(p.path(name), []byte(text), 0o600))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run runs a command of the application.
+func (p *place) run(line string) error {
+	return Run(p.root, p.folder, control, func() error {
+		c := &program.Program{Args: []string{"sh", "-c", line}, Dir: p.root, Read: program.Installation("python3"),
+			Write: []string{p.root}, Limit: time.Minute}
+		_, err := c.Run(p.t.Context())
+		return err
+	})
+}
+
+func (p *place) refuses(line string, want ...string) {
+	p.t.Helper()
+	err := p.run(line)
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			p.t.Errorf("%s: %v, want %q", line, err, w)
+		}
+	}
+}
 
 // holds compares files of the application; "" = none.
 func (p *place) holds(want map[string]string) {
@@ -33,7 +80,7 @@ func (p *place) holds(want map[string]string) {
 
 // TestSetupLeavesGit: git trusts the programs named in .git, and in each .git below.
 func TestSetupLeavesGit(t *testing.T) {
-	p := newPlace(t, nil)
+	p := newPlace(t, map[string]string{})
 	files := map[string]string{".git/config": "[core]\n", ".git/HEAD": "ref", ".git/hooks/old": "old",
 		".git/modules/objects/config": "module", ".git/modules/objects/HEAD": "ref",
 		"sub/.git/config": "sub", "linked/.git": "gitdir: ../real\n", "real/config": "real"}
@@ -61,15 +108,15 @@ os.mkdir('.git')" `
 		"mkdir -p a/.repo/.millrace":                                 "a/.repo/.millrace",
 	} {
 		p.write(".git/objects/a", "a")
-		p.setup(line)
-		p.refuses("code of the application has changed " + changed)
+		p.refuses(line, "code of the application has changed "+changed)
 		p.holds(files)
 		p.holds(map[string]string{".git/hooks/new": "", ".git/x": "", "n/.git": "", "new/a/.git": "",
 			".git/hooks/" + strings.Repeat("d", 200): "", "a/.repo/.millrace": ""})
 	}
-	p.setup("true")
-	p.build()
-	if _, err := os.Stat(filepath.Join(p.o.Dir, ".repo/.millrace/app.env", stateFile)); err == nil {
+	if err := p.run("true"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(p.folder, stateFile)); err == nil {
 		t.Error("the saved state is left")
 	}
 }
@@ -80,115 +127,67 @@ func TestSetupLargeGit(t *testing.T) {
 	t.Cleanup(func() { maxKept, maxEntries = old, oldEntries })
 	maxKept = 100
 	p := newPlace(t, map[string]string{".git/index": strings.Repeat("i", 200), ".git/HEAD": "ref"})
-	p.setup("printf x | dd of=.git/index conv=notrunc; touch ran")
-	p.refuses(".git/index is damaged, and too large to be put back")
-	p.setup("rm .git/index")
-	p.refuses(".git/index is damaged, and too large to be put back")
+	p.refuses("printf x | dd of=.git/index conv=notrunc; touch ran", ".git/index is damaged, and too large to be put back")
+	p.refuses("rm .git/index", ".git/index is damaged, and too large to be put back")
 	p.write("ran", "")
 	p.write(".git/config", strings.Repeat("c", 200))
-	p.setup("echo ran >ran")
-	p.refuses(".git/config is larger than")
+	const ran = "echo ran >ran"
+	p.refuses(ran, ".git/config is larger than")
 	maxKept, maxEntries = old, 2
-	p.refuses(p.path(".git")+" has more than 2 files", "pack its references")
+	p.refuses(ran, p.path(".git")+" has more than 2 files", "pack its references")
 	maxEntries = oldEntries
 	if err := syscall.Mkfifo(p.path(".git/fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.refuses(p.path(".git/fifo") + " is not a regular file")
+	p.refuses(ran, p.path(".git/fifo")+" is not a regular file")
 	if text, _ := os.ReadFile(p.path("ran")); len(text) > 0 {
 		t.Error("a program ran")
 	}
 }
 
-// TestSetupKilled: the build after a killed build puts back what programs have changed, but not commits of the user,
-// and nothing in a new clone.
-func TestSetupKilled(t *testing.T) {
+// TestKilled: after a killed process, Settle puts back what programs have changed, but not commits of the user, and
+// nothing in a new folder. Settle and Run exclude each other.
+func TestKilled(t *testing.T) {
 	p := newPlace(t, map[string]string{".git/config": "[core]\n", ".git/refs/heads/main": "1\n"})
-	base := filepath.Join(p.o.Dir, ".repo/.millrace/app.env")
 	killed := func() {
 		var ended sync.WaitGroup
 		ended.Go(func() {
-			_ = guarded(p.app.Root, base, func() error {
+			_ = Run(p.root, p.folder, control, func() error {
 				for name, text := range map[string]string{".git/config": "evil", "new/.git/config": "evil",
 					".git/hooks/x": "evil", ".git/refs/heads/main": "2\n", ".git/refs/heads/new": "2\n"} {
 					p.write(name, text)
 				}
+				release, err := Lock(p.folder)
+				if err != nil {
+					t.Error(err)
+				}
+				if err := Settle(p.folder); !errors.Is(err, ErrRunning) {
+					t.Errorf("while programs run: %v", err)
+				}
+				release()
 				runtime.Goexit() // nothing below runs, as after SIGKILL
 				return nil
 			})
 		})
 		ended.Wait()
 	}
-	p.build()
 	killed()
-	p.refuses("an earlier build was killed: code of the application has changed .git/config, .git/hooks, new/.git, which")
+	const want = "code of the application has changed .git/config, .git/hooks, new/.git, which"
+	if err := Settle(p.folder); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
 	p.holds(map[string]string{".git/config": "[core]\n", ".git/hooks": "", "new/.git": "",
 		".git/refs/heads/main": "2\n", ".git/refs/heads/new": "2\n"})
-	p.build()
+	if err := Settle(p.folder); err != nil {
+		t.Error(err)
+	}
 	killed()
-	old := p.app.Root + ".old"
-	if err := os.Rename(p.app.Root, old); err != nil {
+	if err := os.Rename(p.root, p.root+".old"); err != nil {
 		t.Fatal(err)
 	}
-	p.write("millrace.yaml", "")
 	p.write(".git/config", "new clone")
-	p.build()
+	if err := Settle(p.folder); err != nil {
+		t.Error(err)
+	}
 	p.holds(map[string]string{".git/config": "new clone"})
-}
-
-// TestFolderAroundControl: no program writes in the folder of environments, and no link leads there.
-func TestFolderAroundControl(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
-	p := newPlace(t, nil)
-	if err := os.WriteFile(filepath.Join(p.o.Dir, "millrace.yaml"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	beside := p.app
-	s, err := source.Parse(p.o.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.app, err = apps.Open(s, apps.Options{Dir: p.o.Dir}); err != nil {
-		t.Fatal(err)
-	}
-	p.setup("touch made")
-	p.build()
-	files, err := p.app.Files(p.o.Dir)
-	if err != nil || !strings.HasPrefix(files, cache) {
-		t.Errorf("%s %v", files, err)
-	}
-	if _, err := os.Lstat(filepath.Join(p.o.Dir, ".repo")); err == nil {
-		t.Error("the control folder is in the application's folder")
-	}
-	p.setup("mkdir -p .repo/.millrace && ln -s / .repo/.millrace/app.env")
-	p.refuses("code of the application has changed .repo/.millrace")
-	control := filepath.Join(p.o.Dir, ".repo/.millrace")
-	link := func(at string) {
-		t.Helper()
-		err := errors.Join(os.RemoveAll(at), os.MkdirAll(filepath.Dir(at), 0o700), os.Symlink(t.TempDir(), at))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	link(control)
-	p.refuses(control + " holds files about applications")
-	p.app = beside
-	p.setup("true")
-	p.refuses(control + " is a link")
-	link(filepath.Dir(control))
-	p.refuses(filepath.Dir(control) + " is a link")
-	if err := os.Remove(filepath.Dir(control)); err != nil {
-		t.Fatal(err)
-	}
-	p.build()
-	link(filepath.Join(control, "app.env/cache"))
-	p.refuses(filepath.Join(control, "app.env/cache") + " is a link")
-	link(filepath.Join(control, "app.env"))
-	p.refuses(filepath.Join(control, "app.env") + " is no folder")
-	t.Setenv("XDG_CACHE_HOME", filepath.Join(p.o.Dir, "cache"))
-	if p.app, err = apps.Open(s, apps.Options{Dir: p.o.Dir}); err != nil {
-		t.Fatal(err)
-	}
-	p.refuses("set XDG_CACHE_HOME to another folder")
 }

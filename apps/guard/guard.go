@@ -1,7 +1,13 @@
-package build
+// Package guard keeps programs of an application from changing what git trusts: .git folders, whose configuration and
+// hooks name programs that the next call of git would run with the rights of the user.
+//
+// The package owns the saved state of .git folders, and puts changed folders back, also after a process that was
+// killed. The package must not know the purpose of the programs.
+package guard
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
@@ -15,7 +21,9 @@ import (
 	"strings"
 	"syscall"
 
-	"millrace/apps"
+	"millrace/internal/child"
+	"millrace/internal/filelock"
+	"millrace/internal/rootfile"
 )
 
 // Limits of what is saved of the .git folders of an application, and of the search for them.
@@ -29,6 +37,7 @@ var (
 // saved is the state of all .git files and folders below a folder, without the objects.
 type saved struct {
 	Root    string           `json:"root"`
+	Control string           `json:"control"` // end of the path of folders that no program may make; "" = none
 	Inode   uint64           `json:"inode"`   // of Root, which init replaces, and which programs cannot replace
 	Git     []string         `json:"git"`     // paths in Root
 	Closed  []string         `json:"closed"`  // folders of other users, which this user cannot read
@@ -46,15 +55,34 @@ type entry struct {
 // stateFile holds the saved state while programs run that may change .git.
 const stateFile = "guard.state"
 
-// guarded runs code of an application that may write in the folder root, but not in the .git folders there: their
-// configuration and their hooks name programs, which the next call of git would run with the rights of the user. The
-// state of the .git folders is saved in the folder base meanwhile.
-func guarded(root, base string, run func() error) error {
-	s := &saved{Root: root, Entries: map[string]entry{}}
+// ErrRunning means that a process has the lock of a folder.
+var ErrRunning = errors.New("another build is running")
+
+// Lock locks the folder of a saved state. Only the process with the lock may call Run and Recover. Errors: ErrRunning.
+func Lock(folder string) (release func(), err error) {
+	lock, err := os.OpenFile(filepath.Join(folder, "build.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := filelock.TryLock(lock); err != nil {
+		_ = filelock.Close(lock)
+		if errors.Is(err, filelock.ErrLocked) {
+			err = ErrRunning
+		}
+		return nil, err
+	}
+	return func() { _ = filelock.Close(lock) }, nil
+}
+
+// Run runs code of an application that may write in the folder root, but not in the .git folders there. The state of
+// the .git folders is saved in folder meanwhile. control is the end of the path of folders that the code may not make,
+// such as .repo/.millrace.
+func Run(root, folder, control string, run func() error) error {
+	s := &saved{Root: root, Control: control, Entries: map[string]entry{}}
 	if err := s.save(); err != nil {
 		return fmt.Errorf("before programs of the application run: %w", err)
 	}
-	file := filepath.Join(base, stateFile)
+	file := filepath.Join(folder, stateFile)
 	if err := s.write(file); err != nil {
 		return err
 	}
@@ -62,9 +90,9 @@ func guarded(root, base string, run func() error) error {
 	return errors.Join(failed, s.restore(file, false))
 }
 
-// recoverGit puts back what programs of a killed build have changed.
-func recoverGit(base string) error {
-	file := filepath.Join(base, stateFile)
+// Recover ends the programs that a killed process has left, and puts back what they have changed.
+func Recover(folder string) error {
+	file := filepath.Join(folder, stateFile)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -73,6 +101,9 @@ func recoverGit(base string) error {
 	if err == nil {
 		err = json.Unmarshal(text, s)
 	}
+	if err == nil {
+		_, err = child.KillOrphans(context.Background())
+	}
 	if err != nil {
 		return err
 	}
@@ -80,6 +111,19 @@ func recoverGit(base string) error {
 		return os.Remove(file)
 	}
 	return s.restore(file, true)
+}
+
+// Settle is Recover for a process without the lock. Errors: ErrRunning.
+func Settle(folder string) error {
+	if _, err := os.Lstat(filepath.Join(folder, stateFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	release, err := Lock(folder)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return Recover(folder)
 }
 
 func inode(path string) uint64 {
@@ -128,7 +172,7 @@ func (s *saved) save() error {
 			return nil
 		case err != nil:
 			return err
-		case filepath.Base(name) == apps.Control:
+		case s.isControl(path):
 			return fmt.Errorf("%s holds files about applications, which programs of this application could change: "+
 				"remove the folder, or move the application to a folder of its own", path)
 		}
@@ -139,6 +183,10 @@ func (s *saved) save() error {
 		return err
 	}
 	return s.addTargets(&total)
+}
+
+func (s *saved) isControl(path string) bool {
+	return s.Control != "" && strings.HasSuffix(path, string(filepath.Separator)+s.Control)
 }
 
 // own reports whether a file is this user's, whose programs can then open the file for themselves.
@@ -197,8 +245,7 @@ func (s *saved) search(enter func(name string, d fs.DirEntry), found func(name s
 		}
 		_, known := s.Entries[name] // such as a folder to which a .git file leads
 		switch {
-		case err != nil, name != "." && d.Name() == ".git",
-			d.Name() == apps.Control && filepath.Base(filepath.Dir(path)) == apps.Folder:
+		case err != nil, name != "." && d.Name() == ".git", s.isControl(path):
 			if err = found(name, err); err != nil {
 				return err
 			}
@@ -252,7 +299,7 @@ func (s *saved) add(git string, total *int64) error {
 		case st.Size() > maxKept:
 			e.Sum, err = sumOf(os.DirFS(filepath.Dir(path)), st.Name())
 		default:
-			e.Text, err = readFile(filepath.Dir(path), st.Name(), maxKept)
+			e.Text, err = rootfile.Read(filepath.Dir(path), st.Name(), maxKept)
 			*total += int64(len(e.Text))
 		}
 		if err != nil {
@@ -476,14 +523,14 @@ func (r *restoring) put(name string, e entry) error {
 		return nil
 	}
 	if there && st.Size() == int64(len(e.Text)) {
-		if text, err := readFile(r.root.Name(), name, maxKept); err == nil && bytes.Equal(text, e.Text) {
+		if text, err := rootfile.Read(r.root.Name(), name, maxKept); err == nil && bytes.Equal(text, e.Text) {
 			return nil
 		}
 	}
 	if there {
 		r.changed = append(r.changed, name)
 	}
-	return errors.Join(replace(r.root, name, e.Text, 0o600), r.root.Chmod(name, e.Mode.Perm()))
+	return errors.Join(rootfile.Replace(r.root, name, bytes.NewReader(e.Text), 0o600), r.root.Chmod(name, e.Mode.Perm()))
 }
 
 // folders makes the folders on the way to a name, in place of what programs have made there.
