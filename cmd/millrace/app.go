@@ -36,6 +36,7 @@ type appStep struct {
 	name, short string
 	flags       []string // of the command, which need the command
 	takesArgs   bool     // the command takes the arguments behind --
+	takesName   bool     // the command needs only the name of the application
 	// run runs the command, and returns what --json prints, or nil.
 	run func(*appCall) (any, error)
 }
@@ -162,10 +163,7 @@ and --add-ssh-key; the host must be in the known hosts.`
 		if err := appIgnored(c.Flags(), steps, wanted, behind); err != nil {
 			return err
 		}
-		if *config == "" {
-			return usagef("--config: is missing: want REPO{@BRANCH|@SHA}|path/to/config.yaml, or a folder")
-		}
-		s, err := source.Parse(*config)
+		s, err := appSource(c.Flags(), wanted, *config)
 		if err != nil {
 			return usagef("--config: %w", err)
 		}
@@ -196,6 +194,22 @@ and --add-ssh-key; the host must be in the known hosts.`
 		return nil
 	}
 	return c
+}
+
+// appSource reads --config, which may be missing if all wanted steps need only the name of the application.
+func appSource(flags *pflag.FlagSet, wanted []appStep, config string) (source.Source, error) {
+	if config != "" {
+		return source.Parse(config)
+	}
+	for _, step := range wanted {
+		if !step.takesName {
+			return source.Source{}, errors.New("is missing: want REPO{@BRANCH|@SHA}|path/to/config.yaml, or a folder")
+		}
+	}
+	if flags.Lookup("name").Value.String() == "" {
+		return source.Source{}, errors.New("is missing: want the application, or --name NAME in place of --config")
+	}
+	return source.Source{}, nil
 }
 
 func appStepList(steps []appStep) string {

@@ -23,7 +23,7 @@ import (
 // deployFlags are flags of package that deploy reads, too; targetFlags are flags of deploy that remove and logs read.
 var (
 	deployFlags = []string{"out", "image"}
-	targetFlags = []string{"target", "target-folder"}
+	targetFlags = []string{"target", "target-folder", "name"}
 )
 
 // appDeploying are the flags of deploy.
@@ -42,6 +42,8 @@ func appDeploy(flags *pflag.FlagSet) appStep {
 	flags.String("target", "", "deploy, remove, logs: the hosts, over SSH: [USER@]HOST[:PORT][,...]")
 	flags.String("target-folder", "", "deploy, remove, logs: absolute path of the folder on the hosts (default "+
 		"/var/lib/millrace-apps/NAME, or ~/.local/share/millrace-apps/NAME without root)")
+	flags.String("name", "", "deploy, remove, logs: name of the application on the hosts (default the last part of "+
+		"--config, in lower case)")
 	flags.StringVar(&d.with, "with", deploy.Podman, "deploy: podman or systemd: who runs the application there")
 	flags.StringVar(&d.http, "http", deploy.DefaultHTTP, "deploy: address of REST and WebSocket on the hosts")
 	flags.StringVar(&d.grpc, "grpc", deploy.DefaultGRPC, "deploy: address of gRPC on the hosts, or off")
@@ -80,7 +82,7 @@ func (d *appDeploying) run(c *appCall) (any, error) {
 	if d.manifests != "" {
 		return d.writeManifests(c, app)
 	}
-	targets, o, err := c.targets(app)
+	targets, o, err := c.targets()
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +156,7 @@ func (d *appDeploying) writeManifests(c *appCall, app *apps.App) (*appManifestsR
 	if err := image.CheckName(c.imageName()); err != nil {
 		return nil, err
 	}
-	o := kubernetes.Options{Name: strings.ToLower(app.Name), Image: c.imageName(),
+	o := kubernetes.Options{Name: c.hostName(), Image: c.imageName(),
 		GRPC: app.Format == apps.Millrace.Name}
 	files, err := kubernetes.Write(d.manifests, o)
 	if err != nil {
@@ -164,10 +166,18 @@ func (d *appDeploying) writeManifests(c *appCall, app *apps.App) (*appManifestsR
 	return &appManifestsResult{"deploy", o.Name, d.manifests, files}, nil
 }
 
+// hostName returns the name of the application on hosts, which need no clone.
+func (c *appCall) hostName() string {
+	if name := c.Flags().Lookup("name").Value.String(); name != "" {
+		return name
+	}
+	return strings.ToLower(c.source.Name())
+}
+
 // targets returns the hosts of --target, and the options that all commands for hosts have.
-func (c *appCall) targets(app *apps.App) ([]deploy.Target, deploy.Options, error) {
+func (c *appCall) targets() ([]deploy.Target, deploy.Options, error) {
 	text := func(name string) string { return c.Flags().Lookup(name).Value.String() }
-	o := deploy.Options{Name: strings.ToLower(app.Name), Folder: text("target-folder"),
+	o := deploy.Options{Name: c.hostName(), Folder: text("target-folder"),
 		SSH: sshclient.Options{Keys: c.options.Fetch.Keys, Agent: c.options.Fetch.Agent,
 			KnownHosts: c.options.Fetch.KnownHosts}}
 	if text("target") == "" {
@@ -273,12 +283,8 @@ func deployProgress(bar *progress) func(host, text string) {
 func appRemove(flags *pflag.FlagSet) appStep {
 	data := flags.Bool("with-data", false, "remove: also delete the application's own data on the hosts")
 	return appStep{name: "remove", short: "stop the application on hosts, and delete it there", flags: targetFlags,
-		run: func(c *appCall) (any, error) {
-			app, err := c.application()
-			if err != nil {
-				return nil, err
-			}
-			targets, o, err := c.targets(app)
+		takesName: true, run: func(c *appCall) (any, error) {
+			targets, o, err := c.targets()
 			if err != nil {
 				return nil, err
 			}
@@ -310,13 +316,9 @@ type appRemoveResult struct {
 func appLogs(flags *pflag.FlagSet) appStep {
 	lines := flags.Int("lines", 100, "logs: number of lines")
 	follow := flags.Bool("follow", false, "logs: print lines as they come, until SIGINT")
-	return appStep{name: "logs", short: "print the log of the application on hosts", flags: targetFlags,
+	return appStep{name: "logs", short: "print the log of the application on hosts", flags: targetFlags, takesName: true,
 		run: func(c *appCall) (any, error) {
-			app, err := c.application()
-			if err != nil {
-				return nil, err
-			}
-			targets, o, err := c.targets(app)
+			targets, o, err := c.targets()
 			switch {
 			case err != nil:
 				return nil, err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"millrace/internal/gittest"
+	"millrace/internal/testneeds"
 )
 
 // The commands for hosts refuse wrong flags before they connect, take secrets out of the environment, and name a host
@@ -34,6 +35,8 @@ func TestAppDeploy(t *testing.T) {
 		{[]string{"run", "--target", "a"}, exitUsage, "--target: is for the command"},
 		{[]string{"logs", "--target", "a", "--http", ":9"}, exitUsage, "--http: is for the command deploy"},
 		{[]string{"remove", "--target", "a", "--with", "podman"}, exitUsage, "--with: is for the command deploy"},
+		{[]string{"logs", "--target", "a", "--name", "A b"}, 1, `"A b" is no name for an application on hosts`},
+		{[]string{"run", "--name", "a"}, exitUsage, "--name: is for the command remove or deploy or logs"},
 		{[]string{"deploy", "--kubernetes", "k"}, exitUsage, "--image: is missing"},
 		{[]string{"deploy", "--kubernetes", "k", "--image", "registry.example.org/a:v1", "--target", "a"}, exitUsage,
 			"--target: is not for --kubernetes"},
@@ -74,12 +77,35 @@ func TestAppDeploy(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, "127.0.0.1:"+s.Port+": the application app is not there") {
 		t.Errorf("%d %s", code, stderr)
 	}
+	// Without a clone, the name finds the application on the host.
+	testneeds.WriteProgram(t, filepath.Join(dir, "podman"), "#!/bin/sh\necho \"podman $*\"\n")
+	s.Configure("SetEnv PATH=" + dir + ":/usr/sbin:/usr/bin:/sbin:/bin")
+	file := filepath.Join(dir, "host", "state.json")
+	for _, args := range [][]string{{"--config", "file:///nowhere/App.git@v1"}, {"--name", "app"}} {
+		err := os.MkdirAll(filepath.Dir(file), 0o700)
+		if err == nil {
+			err = os.WriteFile(file, []byte(`{"version": 1, "name": "app", "current": 2, "releases": [{"number": 2, `+
+				`"with": "podman"}]}`), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder", filepath.Join(dir, "host"),
+			"--ssh-key", filepath.Join(s.Dir, "key"), "--known-hosts", s.KnownHosts)
+		out, stderr, code := executed(t, append([]string{"app", "logs"}, args...)...)
+		if code != 0 || out != "podman logs --tail 100 millrace-app-r2\n" {
+			t.Errorf("logs %q: %d %s %s", args, code, out, stderr)
+		}
+		out, stderr, code = executed(t, append([]string{"app", "remove"}, args...)...)
+		if code != 0 || !strings.HasSuffix(out, ": removed app\n") {
+			t.Errorf("remove %q: %d %s %s", args, code, out, stderr)
+		}
+	}
 	// The folder of another application is refused, and stays as it is.
 	const state = `{"version": 1, "name": "other", "current": 0, "starting": 0, "releases": []}`
 	if err := os.MkdirAll(filepath.Join(dir, "host"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "host", "state.json")
 	if err := os.WriteFile(file, []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -126,6 +126,8 @@ func TestApp(t *testing.T) {
 func TestAppUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"init":                                              "--config: is missing",
+		"logs --target a":                                   "--config: is missing: want the application, or --name NAME",
+		"logs init --target a --name b":                     "--config: is missing: want REPO",
 		"--config ./x":                                      "app takes",
 		"--config ./x fly":                                  `"fly" is not a command of app: there are init, build, lock, run, test, package, publish`,
 		"--config ftp://h/x init":                           `--config: ftp://h/x: "ftp" is not a way`,
