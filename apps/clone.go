@@ -332,18 +332,42 @@ func (c *clone) mayReplace(discard bool) error {
 		return fmt.Errorf("%s is a clone of another repository, %s: work in another folder, or replace the clone by "+
 			"millrace app ... init --discard", c.root, m.Repository)
 	}
-	diff, err := source.Changes(c.root, m.Submodules)
+	files, err := m.changes(c.root)
 	if err != nil {
 		return fmt.Errorf("%s: %w: repair the clone, or replace it by millrace app ... init --discard", c.root, err)
-	}
-	files := append(diff.Changed, m.withoutMade(c.root, diff.New)...)
-	if diff.Head != m.Commit {
-		files = append(files, "the commit "+diff.Head)
 	}
 	if len(files) > 0 {
 		return &ChangesError{Root: c.root, Files: files}
 	}
 	return nil
+}
+
+// changes returns the local changes of a clone: changed files, new files of no step, and a commit of the user.
+func (m *mark) changes(root string) ([]string, error) {
+	diff, err := source.Changes(root, m.Submodules)
+	if err != nil {
+		return nil, err
+	}
+	files := append(diff.Changed, m.withoutMade(root, diff.New)...)
+	if diff.Head != m.Commit {
+		files = append(files, "the commit "+diff.Head)
+	}
+	return files, nil
+}
+
+// Changes returns the local changes of a clone, such as paths of files; none for a folder that is used in place.
+func (a *App) Changes() ([]string, error) {
+	if !a.Cloned() {
+		return nil, nil
+	}
+	m, err := readMark(a.Root)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("%s was not made by init: add the command init", a.Root)
+	}
+	return m.changes(a.Root)
 }
 
 // ChangesError means that a clone has local changes, which Init keeps.
@@ -355,8 +379,9 @@ type ChangesError struct {
 // maxNamed is the greatest number of files in a message.
 const maxNamed = 10
 
-func (e *ChangesError) Error() string {
-	files, more := e.Files, ""
+// Names lists files of a repository for a message.
+func Names(files []string) string {
+	more := ""
 	if len(files) > maxNamed {
 		files, more = files[:maxNamed], fmt.Sprintf(" and %d more", len(files)-maxNamed)
 	}
@@ -366,8 +391,12 @@ func (e *ChangesError) Error() string {
 			files[i] = quoted
 		}
 	}
-	return fmt.Sprintf("%s has local changes, which init keeps: %s%s. Commit them to the repository or copy them, and "+
-		"then remove them by millrace app ... init --discard", e.Root, strings.Join(files, ", "), more)
+	return strings.Join(files, ", ") + more
+}
+
+func (e *ChangesError) Error() string {
+	return fmt.Sprintf("%s has local changes, which init keeps: %s. Commit them to the repository or copy them, and "+
+		"then remove them by millrace app ... init --discard", e.Root, Names(e.Files))
 }
 
 // mark reads the mark of the clone; nil = none, or no clone.

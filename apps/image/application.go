@@ -1,13 +1,17 @@
 package image
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"millrace/internal/ociimage"
@@ -64,6 +68,42 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 			strings.Join(secrets, ", ")+". Give them to a container by mounts, and settings by variables")
 	}
 	return t, err
+}
+
+// FilesDigest returns a digest of the files that an image of an application has: of their paths, contents and rights.
+// exclude is that of Options.
+func FilesDigest(application string, exclude func(name string) bool) (string, error) {
+	o := &Options{Application: application, Exclude: exclude}
+	t, err := applicationTree(o, nil, &libraries{base: &Base{}})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		e := t[name]
+		_, _ = fmt.Fprintf(sum, "%q %o %q ", name, e.Mode, e.Link)
+		if e.From != "" {
+			if err := addFile(sum, e.From); err != nil {
+				return "", err
+			}
+		}
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// addFile adds the digest of a file to a digest.
+func addFile(to io.Writer, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return err
+	}
+	_, err = to.Write(sum.Sum(nil))
+	return err
 }
 
 // secretName are the names of files and folders that usually have passwords or private keys.

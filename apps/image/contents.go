@@ -23,6 +23,7 @@ type Contents struct {
 	Arguments        []string
 	Environment      []string
 	Revision         string // of the label, "" = none
+	Labels           map[string]string
 }
 
 // Blobs returns all files.
@@ -52,7 +53,7 @@ func (img *Image) Contents() (*Contents, error) {
 	}
 	c := &Contents{Manifest: blobOf(img.Digest, manifest), Config: blobOf(m.Config.Digest.String(), raw),
 		Architecture: config.Architecture, Arguments: config.Config.Cmd, Environment: config.Config.Env,
-		Revision: config.Config.Labels["org.opencontainers.image.revision"]}
+		Revision: config.Config.Labels["org.opencontainers.image.revision"], Labels: config.Config.Labels}
 	for _, l := range layers {
 		b, err := layerBlob(l)
 		if err != nil {

@@ -190,7 +190,8 @@ func (c *appCall) targets() ([]deploy.Target, deploy.Options, error) {
 	return targets, o, nil
 }
 
-// openImage opens the image that package has written. An image of another commit than the clone is refused.
+// openImage opens the image that package has written. An image of another commit than the clone is refused, and an
+// image of a folder whose files have changed since.
 func (c *appCall) openImage(app *apps.App) (*image.Image, *image.Contents, error) {
 	file, _, err := c.imageFile(app)
 	if err != nil {
@@ -207,6 +208,9 @@ func (c *appCall) openImage(app *apps.App) (*image.Image, *image.Contents, error
 	if err == nil && app.Commit != "" && contents.Revision != app.Commit {
 		err = fmt.Errorf("%s is of the commit %q, and the clone is at %s: add the command package", file,
 			contents.Revision, app.Commit)
+	}
+	if err == nil {
+		err = c.checkFiles(app, file, contents.Labels)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, img.Close())

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +52,8 @@ type appPackageResult struct {
 	Image   string   `json:"image"`
 	Output  string   `json:"output"`
 	Digest  string   `json:"digest"`
-	Bytes   int64    `json:"bytes"` // of the compressed layers
+	Bytes   int64    `json:"bytes"`   // of the compressed layers
+	Changes []string `json:"changes"` // local changes of the clone that are in the image, such as paths of files
 	Notes   []string `json:"notes"`
 }
 
@@ -98,6 +101,15 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	if needs.Exclude != nil {
 		o.Exclude = alsoExcluded(o.Exclude, app, needs.Exclude)
 	}
+	changes, err := packedChanges(app, o.Exclude)
+	if err != nil {
+		return nil, err
+	}
+	if !app.Cloned() {
+		if o.Labels, err = p.filesLabels(app, o); err != nil {
+			return nil, err
+		}
+	}
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	o.Progress = packageProgress(bar)
@@ -126,11 +138,88 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 		return nil, err
 	}
 	bar.end()
+	if len(changes) > 0 {
+		img.Notes = append(img.Notes, fmt.Sprintf("the image has local changes, which its commit %s lacks: %s. Commit "+
+			"them to the repository, so that the image can be made again", app.Commit, apps.Names(changes)))
+	}
 	for _, note := range img.Notes {
 		_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
 	}
 	c.print("packed %s as %s: %s, %s", name, output, units.BytesSize(float64(size)), img.Digest)
-	return &appPackageResult{"package", name, output, img.Digest, size, append([]string{}, img.Notes...)}, nil
+	return &appPackageResult{"package", name, output, img.Digest, size, append([]string{}, changes...),
+		append([]string{}, img.Notes...)}, nil
+}
+
+// packedChanges returns the local changes of a clone, without those of files that the image lacks.
+func packedChanges(app *apps.App, exclude func(name string) bool) ([]string, error) {
+	changes, err := app.Changes()
+	return slices.DeleteFunc(changes, func(name string) bool {
+		for at := name; at != "."; at = path.Dir(at) {
+			if exclude(at) || exclude(at+"/") {
+				return true
+			}
+		}
+		return false
+	}), err
+}
+
+// Labels of an image of a folder that is used in place.
+const (
+	labelFiles    = "millrace.files"    // digest of the packed files
+	labelExcluded = "millrace.excluded" // paths that the digest leaves out, in JSON
+)
+
+// filesLabels returns the labels by which deploy and publish see that the files have changed since.
+func (p *appPackaging) filesLabels(app *apps.App, o image.Options) (map[string]string, error) {
+	excluded := append([]string{}, p.exclude...)
+	if o.Environment != "" {
+		path, err := filepath.Abs(o.Environment)
+		if err != nil {
+			return nil, err
+		}
+		if name, err := filepath.Rel(app.Root, path); err == nil && filepath.IsLocal(name) {
+			excluded = append(excluded, filepath.ToSlash(name))
+		}
+	}
+	text, err := json.Marshal(excluded)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := image.FilesDigest(app.Root, func(name string) bool {
+		return o.Exclude(name) || slices.Contains(excluded, strings.TrimSuffix(name, "/"))
+	})
+	return map[string]string{labelFiles: digest, labelExcluded: string(text)}, err
+}
+
+// checkFiles refuses an image of a folder whose files have changed since.
+func (c *appCall) checkFiles(app *apps.App, file string, labels map[string]string) error {
+	if app.Cloned() || labels[labelFiles] == "" || c.wants["package"] {
+		return nil
+	}
+	var more []string
+	if err := json.Unmarshal([]byte(labels[labelExcluded]), &more); err != nil {
+		return fmt.Errorf("%s: the label %s: %w", file, labelExcluded, err)
+	}
+	needs, err := c.needs(app)
+	if err != nil {
+		return err
+	}
+	exclude, err := excluded(app.Root, file, nil)
+	if err != nil {
+		return err
+	}
+	if needs.Exclude != nil {
+		exclude = alsoExcluded(exclude, app, needs.Exclude)
+	}
+	digest, err := image.FilesDigest(app.Root, func(name string) bool {
+		return exclude(name) || slices.ContainsFunc(more, func(out string) bool {
+			return filepath.ToSlash(filepath.Clean(out)) == strings.TrimSuffix(name, "/")
+		})
+	})
+	if err == nil && digest != labels[labelFiles] {
+		err = fmt.Errorf("files of %s have changed since %s was packed: add the command package", app.Root, file)
+	}
+	return err
 }
 
 // takeEnvironment takes the environment of build, unless the flags name another one, or an interpreter alone.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,26 @@ func TestAppPackage(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "app.cdx.json")); err != nil {
 		t.Error(err)
 	}
+	if packed.Changes == nil || len(packed.Changes) > 0 || strings.Contains(stderr, "local changes") {
+		t.Errorf("the changes of an unchanged clone: %q, %s", packed.Changes, stderr)
+	}
+	for name, text := range map[string]string{"service/millrace.yaml": "models: [{name: new, source: identity}]\n",
+		"service/new.txt": "new", "left/out.txt": "out"} {
+		name = filepath.Join(dir, ".repo/app", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, stderr, code = executed(t, append(args, "package", "--exclude", "left")...)
+	if err := json.Unmarshal([]byte(out), &packed); err != nil || code != 0 ||
+		!slices.Equal(packed.Changes, []string{"service/millrace.yaml", "service/new.txt"}) ||
+		!strings.Contains(stderr, "the image has local changes, which its commit "+r.Git("rev-parse", "HEAD")+
+			" lacks: service/millrace.yaml, service/new.txt. Commit them") {
+		t.Errorf("a changed clone: %d %q %s %v", code, packed.Changes, stderr, err)
+	}
+	if _, stderr, code := executed(t, append(args[:3:3], "--discard", "init")...); code != 0 {
+		t.Fatal(stderr)
+	}
 	before := r.Git("rev-parse", "HEAD")
 	now := r.Commit(map[string]string{"service/millrace.yaml": "models: [{name: other, source: identity}]\n"})
 	for _, step := range [][]string{{"init", "publish"}, {"deploy", "--target", "127.0.0.1"}} {
@@ -67,6 +88,64 @@ func TestAppPackage(t *testing.T) {
 			!strings.Contains(stderr, fmt.Sprintf("app.tar is of the commit %q, and the clone is at %s: add the command "+
 				"package", before, now)) {
 			t.Errorf("%v with the image of an earlier commit: %d %s", step, code, stderr)
+		}
+	}
+}
+
+// TestAppPackageFolder: an image of a folder is neither deployed nor published after files of the folder have changed.
+func TestAppPackageFolder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses the program")
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(dir, "app", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("millrace.yaml", "models: [{name: same, source: identity}]\n")
+	write("data/x", "x")
+	args := []string{"app", "--config", "app", "--out", "app/image.tar"}
+	if _, stderr, code := executed(t, append(args, "package", "--exclude", "data/")...); code != 0 {
+		t.Fatal(stderr)
+	}
+	const old = "have changed since"
+	publish := func() string {
+		t.Helper()
+		_, stderr, code := executed(t, append(args, "publish", "--image", "127.0.0.1:9/a:v1")...)
+		if code != 1 {
+			t.Errorf("%d %s", code, stderr)
+		}
+		return stderr
+	}
+	for name, text := range map[string]string{"data/x": "y", ".env": "A=b", "__pycache__/x.pyc": "y", ".git/HEAD": "x"} {
+		write(name, text)
+		if said := publish(); strings.Contains(said, old) {
+			t.Errorf("%s is not packed: %s", name, said)
+		}
+	}
+	for name, text := range map[string]string{"millrace.yaml": "models: []\n", "new/file": "", "data.txt": ""} {
+		before, err := os.ReadFile(filepath.Join(dir, "app", name))
+		write(name, text)
+		want := "files of " + filepath.Join(dir, "app") + " have changed since " + filepath.Join(dir, "app/image.tar") +
+			" was packed: add the command package"
+		if said := publish(); !strings.Contains(said, want) {
+			t.Errorf("%s: %s", name, said)
+		}
+		if _, stderr, code := executed(t, append(args, "deploy", "--target", "127.0.0.1")...); code != 1 ||
+			!strings.Contains(stderr, want) {
+			t.Errorf("%s: %d %s", name, code, stderr)
+		}
+		if err == nil {
+			write(name, string(before))
+		} else if err := os.RemoveAll(filepath.Join(dir, "app", strings.Split(name, "/")[0])); err != nil {
+			t.Fatal(err)
+		}
+		if said := publish(); strings.Contains(said, old) {
+			t.Errorf("%s is as before: %s", name, said)
 		}
 	}
 }
