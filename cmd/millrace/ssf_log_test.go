@@ -53,7 +53,8 @@ import logging
 		t.Errorf("ended with %d\n%s", code, &s.stderr)
 	}
 	text := log()
-	wantLog(t, text, `\d+ +WARNING   Ignoring unknown arguments \['--mine'\]`, `\d+ +WARNING   Ignoring unknown SSF commands \['X'\]`,
+	wantLog(t, text, `\d+ +WARNING   Ignoring unknown arguments \['--mine'\]`,
+		`\d+ +WARNING   Ignoring unknown SSF commands \['\*\*\*'\]`,
 		`\d+ +INFO      > ==== Init ====`, `\d+ +INFO      > ==== Build ====`, `\d+ +INFO      > ==== Run ====`,
 		`\d+ +INFO      > \[0\] Worker of app \[\d+->\d+\]`, `\d+ +INFO      > Dispatcher ready`,
 		`\d+ +INFO      Found <class 'app.App'>`, `\d+ +ERROR     .* is not alive: .*ZeroDivisionError`,

@@ -82,10 +82,10 @@ func logged(c *style.Call, o *Options) error {
 		defer o.log.close()
 	}
 	if len(o.Unknown) > 0 {
-		o.log.print(slog.LevelWarn, "Ignoring unknown arguments %s", pythonList(o.Unknown))
+		o.log.print(slog.LevelWarn, "Ignoring unknown arguments %s", pythonList(masked(o.Unknown)))
 	}
 	if len(o.Further) > 0 {
-		o.log.print(slog.LevelWarn, "Ignoring unknown SSF commands %s", pythonList(o.Further))
+		o.log.print(slog.LevelWarn, "Ignoring unknown SSF commands %s", pythonList(masked(o.Further)))
 	}
 	err := run(c, o)
 	status := 0
@@ -108,6 +108,26 @@ func pythonList(texts []string) string {
 		quoted[i] = "'" + text + "'"
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// masked returns words of the command line without values, which may be secrets of the application.
+func masked(words []string) (names []string) {
+	for _, word := range words {
+		name, _, has := strings.Cut(word, "=")
+		switch long := strings.HasPrefix(word, "--"); {
+		case !strings.HasPrefix(word, "-"):
+			name, has = "", true
+		case !long && len(name) > 2:
+			name, has = name[:2], true
+		case has:
+			name += "="
+		}
+		if has {
+			name += "***"
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 func usagef(format string, args ...any) error {

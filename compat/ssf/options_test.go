@@ -190,3 +190,12 @@ func TestUnknownOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestMasked: words of the application have their names in the log, and no values.
+func TestMasked(t *testing.T) {
+	got := masked([]string{"--mine", "--token=secret", "--a=b=c", "-t", "-tsecret", "-t=secret", "secret", "x=secret"})
+	want := []string{"--mine", "--token=***", "--a=***", "-t", "-t***", "-t=***", "***", "***"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
