@@ -267,6 +267,92 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// TestDigestMoves: the digest is the same wherever the folder of the configuration file is.
+func TestDigestMoves(t *testing.T) {
+	files := map[string]string{"service/requirements.txt": "-r ../more.txt\n./lib\n", "more.txt": "one\n",
+		"service/lib/lib.py": "x", "plain/requirements.txt": "-r more.txt\n./lib\n", "plain/more.txt": "one\n",
+		"plain/lib/lib.py": "x"}
+	p, other := newPlace(t, files), newPlace(t, files)
+	sum := func(root, dir string) string {
+		t.Helper()
+		s, _, err := digest(root, dir, []string{filepath.Join(dir, "requirements.txt")}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if sum(p.app.Root, p.path("service")) != sum(other.app.Root, other.path("service")) {
+		t.Error("the digest follows the folder of a clone")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(p.path("plain"), link); err != nil {
+		t.Fatal(err)
+	}
+	in := sum(p.app.Root, p.path("plain"))
+	if in != sum(p.path("plain"), p.path("plain")) || in != sum(link, link) {
+		t.Error("the digest in a clone differs from the digest of the folder alone")
+	}
+}
+
+// TestLockedArchive: a lock file names an archive of the application by the path from its own folder.
+func TestLockedArchive(t *testing.T) {
+	for address, want := range map[string]string{
+		"file:///srv/my%20app/wheels/a.whl":  "file:wheels/a.whl",
+		"file:///srv/my%20app/w%20x/a.whl":   "file:w%20x/a.whl",
+		"file:///srv/wheels/a.whl":           "file:../wheels/a.whl",
+		"https://x.test/a.whl":               "https://x.test/a.whl",
+		"git+https://x.test/r@0123#egg=name": "git+https://x.test/r@0123#egg=name",
+		"":                                   "",
+	} {
+		got := fromFolder("/srv/my app", address)
+		if got != want || inFolder("/srv/my app", got) != address {
+			t.Errorf("%s: %s, and back %s", address, got, inFolder("/srv/my app", got))
+		}
+	}
+}
+
+// TestLockMoves: a lock file of one clone serves another clone, also with an archive in the application.
+func TestLockMoves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages")
+	}
+	python := testneeds.Python(t, "ensurepip")
+	wheels := t.TempDir()
+	wheeltest.Wheel{Name: "greeting", Version: "1.0", Files: map[string]string{"greeting.py": "X = 1\n"}}.Write(t, wheels)
+	names, err := filepath.Glob(filepath.Join(wheels, "*.whl"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	wheel, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"requirements.txt": "./my wheels/" + filepath.Base(names[0]) + "\n",
+		"my wheels/" + filepath.Base(names[0]): string(wheel)}
+	first := newPlace(t, files)
+	first.o.Python = python
+	env := first.build().Environment
+	if _, err := WriteLock(first.app, env); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(first.path("millrace.lock"))
+	if err != nil || strings.Contains(string(text), first.o.Dir) {
+		t.Errorf("the lock file has the path of the clone: %s %v", text, err)
+	}
+	if again := first.build(); again.Made {
+		t.Errorf("the locked packages are installed again: %+v", again.Environment)
+	}
+	if err := os.RemoveAll(first.o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	files["millrace.lock"] = string(text)
+	second := newPlace(t, files)
+	second.o.Python = python
+	if r := second.build(); !r.Made || len(r.Environment.Packages) != 1 || r.Environment.Packages[0].Name != "greeting" {
+		t.Errorf("%+v", r.Environment)
+	}
+}
+
 // TestLocalPackages: the digest follows packages of the application in all notations, and an installer reads more of
 // the application only for such packages.
 func TestLocalPackages(t *testing.T) {

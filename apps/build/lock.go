@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -40,12 +41,19 @@ func LockFile(app *apps.App) string {
 // folders and from repositories, are refused.
 func WriteLock(app *apps.App, env *Environment) (*Lock, error) {
 	l := &Lock{Version: 1, Sum: env.Sum, Python: env.Python, Platform: env.Platform, SystemSite: env.SystemSite,
-		Installer: env.Installer, Commit: app.Commit, Packages: env.Packages}
+		Installer: env.Installer, Commit: app.Commit, Packages: slices.Clone(env.Packages)}
 	for _, p := range l.Packages {
 		if len(p.Hashes) == 0 {
 			return nil, fmt.Errorf("%s comes from %s, which has no hash: only packages of an index or an archive "+
 				"can be locked", p.Name, p.URL)
 		}
+	}
+	base, err := filepath.EvalSymlinks(filepath.Dir(app.File))
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Packages {
+		l.Packages[i].URL = fromFolder(base, l.Packages[i].URL)
 	}
 	text, err := encode(l)
 	if err != nil {
@@ -56,6 +64,36 @@ func WriteLock(app *apps.App, env *Environment) (*Lock, error) {
 		return nil, err
 	}
 	return l, rootfile.Write(app.Root, name, text)
+}
+
+// fromFolder returns the address of an archive on this machine with the path from a folder, which is the same in all
+// clones. Other addresses stay.
+func fromFolder(base, address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "file" || u.Host != "" || u.Path == "" {
+		return address
+	}
+	name, err := filepath.Rel(base, u.Path)
+	if err != nil {
+		return address
+	}
+	u.Path = ""
+	u.Opaque = (&url.URL{Path: name}).EscapedPath()
+	return u.String()
+}
+
+// inFolder reverses fromFolder.
+func inFolder(base, address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "file" || u.Opaque == "" {
+		return address
+	}
+	name, err := url.PathUnescape(u.Opaque)
+	if err != nil {
+		return address
+	}
+	u.Opaque, u.Path = "", filepath.Join(base, name)
+	return u.String()
 }
 
 // lockDigest returns the digest of the lock file of an application; "" = there is none.
@@ -87,7 +125,13 @@ func readLock(file string) (*Lock, error) {
 	if l.Version != 1 {
 		return nil, fmt.Errorf("%s: has version %d, and this program knows version 1", file, l.Version)
 	}
-	for _, p := range l.Packages {
+	base, err := filepath.EvalSymlinks(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Packages {
+		p := &l.Packages[i]
+		p.URL = inFolder(base, p.URL)
 		if err := p.check(); err != nil {
 			return nil, fmt.Errorf("%s: packages: %w", file, err)
 		}

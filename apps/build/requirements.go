@@ -43,6 +43,7 @@ func hasDependencies(file string) bool {
 type requirements struct {
 	root  string // the application
 	dir   string // working folder of the installer, where paths of packages begin
+	base  string // dir without links; the digest has paths from here, which are the same in a clone and in a folder
 	hash  hash.Hash
 	seen  map[string]bool
 	found []string // folders with packages, of --find-links
@@ -76,7 +77,11 @@ func inspect(root, dir string, files, packages []string) (*requirements, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &requirements{root: root, dir: dir, hash: sha256.New(), seen: map[string]bool{}}
+	base, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &requirements{root: root, dir: dir, base: base, hash: sha256.New(), seen: map[string]bool{}}
 	for _, file := range files {
 		if err := r.file(file); err != nil {
 			return nil, err
@@ -95,16 +100,16 @@ func (r *requirements) add(name string, text []byte) {
 	_, _ = fmt.Fprintf(r.hash, "%q %d\n%s\n", name, len(text), text)
 }
 
-// inside returns the path of a file in the application, without links.
+// inside returns the path of a file in the application without links, and the path from the working folder.
 func (r *requirements) inside(file string) (real, rel string, err error) {
 	if real, err = filepath.EvalSymlinks(file); err != nil {
 		return "", "", err
 	}
-	rel, err = filepath.Rel(r.root, real)
-	if err != nil || !filepath.IsLocal(rel) {
+	if in, err := filepath.Rel(r.root, real); err != nil || !filepath.IsLocal(in) {
 		return "", "", fmt.Errorf("%s is outside of the application %s: copy it into the application", file, r.root)
 	}
-	return real, rel, nil
+	rel, err = filepath.Rel(r.base, real)
+	return real, rel, err
 }
 
 func (r *requirements) file(name string) error {
@@ -233,7 +238,7 @@ func (r *requirements) tree(name string) error {
 		if r.files++; r.files > maxLocal {
 			return fmt.Errorf("%s has more than %d files", name, maxLocal)
 		}
-		rel, err := filepath.Rel(r.root, path)
+		rel, err := filepath.Rel(r.base, path)
 		if err != nil {
 			return err
 		}
