@@ -142,6 +142,7 @@ REPO: ` + strings.Join(appFileNames(), " or ") + ` by default. docs/apps.md has 
 
 MILLRACE_GIT_TOKEN is the password or token for https. SSH uses the agent of SSH_AUTH_SOCK and the keys of --ssh-key
 and --add-ssh-key; the host must be in the known hosts.`
+	c.SetHelpFunc(appHelp(steps))
 	config := flags.StringP("config", "c", "", "the application: REPO{@BRANCH|@SHA}|path/to/config.yaml")
 	asJSON := flags.Bool("json", false, "as JSON, a document for each command")
 	fetch := appFetchFlags(flags)
@@ -218,6 +219,37 @@ func appStepList(steps []appStep) string {
 		fmt.Fprintf(&b, "  %-9s%s\n", s.name, s.short)
 	}
 	return b.String()
+}
+
+// appFetchSteps are the commands that read the flags of appFetchFlags.
+var appFetchSteps = map[string][]string{
+	"ssh-key": appSSHSteps, "add-ssh-key": appSSHSteps, "known-hosts": appSSHSteps,
+	"timeout": {"init", "build"}, "max-size": {"init", "build"}, "allow-private": {"init", "build"},
+	"allow-http": {"init"},
+}
+
+var appSSHSteps = []string{"init", "remove", "deploy", "logs"}
+
+// appHelp prints help. Help of commands of app, as in app build --help, has only the flags of these commands.
+func appHelp(steps []appStep) func(*cobra.Command, []string) {
+	return func(c *cobra.Command, args []string) {
+		asked := slices.DeleteFunc(slices.Clone(steps), func(s appStep) bool { return !slices.Contains(args, s.name) })
+		if len(asked) > 0 {
+			c.Long = appStepList(asked) + "\nThe flags are those of this call. millrace app --help describes REPO and lists " +
+				"all commands and flags."
+			c.Example = ""
+			c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Hidden || !appReads(steps, asked, f.Name) })
+		}
+		c.Root().HelpFunc()(c, args)
+	}
+}
+
+// appReads reports whether one of the asked commands reads a flag. Flags of no command are for all commands.
+func appReads(steps, asked []appStep, flag string) bool {
+	reads := func(s appStep) bool {
+		return slices.Contains(s.flags, flag) || slices.Contains(appFetchSteps[flag], s.name)
+	}
+	return slices.ContainsFunc(asked, reads) || !slices.ContainsFunc(steps, reads)
 }
 
 func appFileNames() (names []string) {

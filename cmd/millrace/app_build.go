@@ -25,13 +25,13 @@ var buildFlags = []string{"python", "wheels", "installer", "system-site-packages
 
 // appBuild makes the environment of the application, and runs the setup commands.
 func appBuild(flags *pflag.FlagSet) appStep {
-	flags.String("python", "", "build, package: Python interpreter: a path, or a name in PATH (default python3)")
-	flags.String("installer", "auto", "build: auto (uv, if in PATH), pip or uv")
+	flags.String("python", "", "build, test, package: Python interpreter: a path, or a name in PATH (default python3)")
+	flags.String("installer", "auto", "build, test: auto (uv, if in PATH), pip or uv")
 	flags.String("wheels", "", "build, test: folder with packages, in place of the index and without network")
 	flags.Bool("system-site-packages", false,
-		"build: let the environment have the packages of the interpreter's system")
-	flags.StringArray("pass", nil, "build: name of a variable for installers and commands; may be repeated")
-	flags.Bool("allow-network", false, "build: network for setup commands")
+		"build, test: let the environment have the packages of the interpreter's system")
+	flags.StringArray("pass", nil, "build, test: name of a variable for installers, commands and tests; may be repeated")
+	flags.Bool("allow-network", false, "build, test: network for setup commands and tests")
 	flags.Bool("allow-system-packages", false, "build: let root install the Debian packages of the application")
 	flags.Bool("rebuild", false, "build: make the environment afresh, and repeat the setup commands")
 	flags.Duration(strings.TrimPrefix(build.LimitName, "--"), 30*time.Minute,
@@ -40,7 +40,8 @@ func appBuild(flags *pflag.FlagSet) appStep {
 	text := func(name, value, usage string) { flags.String(strings.TrimPrefix(name, "--"), value, usage) }
 	text(program.FlagMemory, "", "build, test: limit of the memory of each installation, command and suite of tests, with "+
 		"their processes (default half of the machine's memory)")
-	text(program.FlagDisk, units.BytesSize(float64(limits.Disk)), "build, test: limit of the bytes that each of them adds to the disk")
+	text(program.FlagDisk, units.BytesSize(float64(limits.Disk)),
+		"build, test: limit of the bytes that each of them adds to the disk")
 	flags.Int(strings.TrimPrefix(program.FlagProcesses, "--"), limits.Processes,
 		"build, test: limit of the processes and threads of each of them")
 	return appStep{name: "build", short: "make the Python environment, and run the setup commands",

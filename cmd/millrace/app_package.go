@@ -24,7 +24,8 @@ import (
 func appPackage(flags *pflag.FlagSet) appStep {
 	var p appPackaging
 	appRegistryFlags(flags)
-	flags.String("out", "", "package, publish: the image: a file (default NAME.tar), or FOLDER/ for an OCI layout")
+	flags.String("out", "",
+		"package, publish, deploy: the image: a file (default NAME.tar), or FOLDER/ for an OCI layout")
 	flags.StringVar(&p.environment, "environment", "",
 		"package: folder of a Python environment (venv) for the image (default: the environment of build)")
 	flags.StringVar(&p.base, "base", "",
@@ -367,11 +368,12 @@ func packageProgress(bar *progress) func(image.Progress) {
 // appRegistryFlags adds the flags for registries, under the names that errors of package image have.
 func appRegistryFlags(flags *pflag.FlagSet) {
 	text := func(name, usage string) { flags.String(strings.TrimPrefix(name, "--"), "", usage) }
-	text(image.FlagReference, "package, publish: REGISTRY/NAME:TAG (default of package: localhost/NAME:latest)")
-	text(image.FlagUser, "publish: user at the registry (default: the login of docker or podman)")
-	text(image.FlagPassword, "publish: name of the variable with the password or token of --registry-user")
-	text(image.FlagCA, "publish: file with authorities of the registry's certificate")
-	flags.Bool(strings.TrimPrefix(image.FlagPlainHTTP, "--"), false, "publish: HTTP without TLS to other machines")
+	text(image.FlagReference, "package, publish, deploy: REGISTRY/NAME:TAG (default of package: localhost/NAME:latest)")
+	text(image.FlagUser, "package, publish: user at the registry (default: the login of docker or podman)")
+	text(image.FlagPassword, "package, publish: name of the variable with the password or token of --registry-user")
+	text(image.FlagCA, "package, publish: file with authorities of the registry's certificate")
+	flags.Bool(strings.TrimPrefix(image.FlagPlainHTTP, "--"), false,
+		"package, publish: HTTP without TLS to other machines")
 }
 
 // registry returns the options for registries.

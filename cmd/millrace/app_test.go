@@ -11,9 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"millrace/internal/gittest"
 )
@@ -153,6 +157,49 @@ func TestAppUsage(t *testing.T) {
 		if code == 0 || !strings.Contains(stderr, want) || strings.Contains(stderr, "secret") {
 			t.Errorf("%s: %d %s, want %q", args, code, stderr, want)
 		}
+	}
+}
+
+// TestAppHelp: help of a command has the flags that the command reads, and the text of a flag names the same commands.
+func TestAppHelp(t *testing.T) {
+	flags := func(args ...string) (lines map[string]string) {
+		t.Helper()
+		out, stderr, code := executed(t, append(append([]string{"app"}, args...), "--help")...)
+		if code != 0 {
+			t.Fatalf("%q: %d %s", args, code, stderr)
+		}
+		lines = map[string]string{}
+		for line := range strings.Lines(out) {
+			if m := regexp.MustCompile(`^ +(?:-\w, )?--([a-z-]+)(?: \w+)? +(.*)`).FindStringSubmatch(line); m != nil {
+				lines[m[1]] = m[2]
+			}
+		}
+		return lines
+	}
+	all := flags()
+	for _, add := range appSteps {
+		step := add(pflag.NewFlagSet("", pflag.ContinueOnError))
+		shown := flags("--config", "./x", step.name)
+		for name, usage := range all {
+			names, _, _ := strings.Cut(usage, ": ")
+			of := strings.Split(names, ", ")
+			if at := appFetchSteps[name]; at != nil {
+				of = at
+			}
+			_, has := shown[name]
+			common := slices.Contains([]string{"config", "json", "help"}, name)
+			if want := common || slices.Contains(of, step.name); has != want {
+				t.Errorf("%s --help has --%s (%s): %v", step.name, name, usage, has)
+			}
+		}
+	}
+	both, one := flags("init", "build"), flags("init")
+	if both["discard"] == "" || both["rebuild"] == "" || both["target"] != "" || one["rebuild"] != "" {
+		t.Errorf("%q", both)
+	}
+	if out, _, _ := executed(t, "app", "build", "--help"); !strings.Contains(out, "make the Python environment") ||
+		strings.Contains(out, "push the image") {
+		t.Error(out)
 	}
 }
 
