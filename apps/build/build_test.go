@@ -348,7 +348,8 @@ func TestLockMoves(t *testing.T) {
 	files["millrace.lock"] = string(text)
 	second := newPlace(t, files)
 	second.o.Python = python
-	if r := second.build(); !r.Made || len(r.Environment.Packages) != 1 || r.Environment.Packages[0].Name != "greeting" {
+	if r := second.build(); !r.Made || len(r.Environment.Packages) != 1 ||
+		r.Environment.Packages[0].Name != "greeting" {
 		t.Errorf("%+v", r.Environment)
 	}
 }

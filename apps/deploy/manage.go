@@ -101,7 +101,8 @@ func logsOf(ctx context.Context, t Target, o *Options, lines int, follow bool, o
 		r = s.state.of(s.state.Starting)
 	}
 	if r == nil {
-		return fmt.Errorf("%s: the application %s is not there: deploy it, or name the application by --name", s.name, o.Name)
+		return fmt.Errorf("%s: the application %s is not there: deploy it, or name the application by --name", s.name,
+			o.Name)
 	}
 	run, err := s.runner(r.With)
 	if err != nil {

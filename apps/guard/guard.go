@@ -530,7 +530,8 @@ func (r *restoring) put(name string, e entry) error {
 	if there {
 		r.changed = append(r.changed, name)
 	}
-	return errors.Join(rootfile.Replace(r.root, name, bytes.NewReader(e.Text), 0o600), r.root.Chmod(name, e.Mode.Perm()))
+	err = rootfile.Replace(r.root, name, bytes.NewReader(e.Text), 0o600)
+	return errors.Join(err, r.root.Chmod(name, e.Mode.Perm()))
 }
 
 // folders makes the folders on the way to a name, in place of what programs have made there.

@@ -235,8 +235,8 @@ func appHelp(steps []appStep) func(*cobra.Command, []string) {
 	return func(c *cobra.Command, args []string) {
 		asked := slices.DeleteFunc(slices.Clone(steps), func(s appStep) bool { return !slices.Contains(args, s.name) })
 		if len(asked) > 0 {
-			c.Long = appStepList(asked) + "\nThe flags are those of this call. millrace app --help describes REPO and lists " +
-				"all commands and flags."
+			c.Long = appStepList(asked) + "\nThe flags are those of this call. millrace app --help describes " +
+				"REPO and lists all commands and flags."
 			c.Example = ""
 			c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Hidden || !appReads(steps, asked, f.Name) })
 		}

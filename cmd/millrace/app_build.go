@@ -30,7 +30,8 @@ func appBuild(flags *pflag.FlagSet) appStep {
 	flags.String("wheels", "", "build, test: folder with packages, in place of the index and without network")
 	flags.Bool("system-site-packages", false,
 		"build, test: let the environment have the packages of the interpreter's system")
-	flags.StringArray("pass", nil, "build, test: name of a variable for installers, commands and tests; may be repeated")
+	flags.StringArray("pass", nil,
+		"build, test: name of a variable for installers, commands and tests; may be repeated")
 	flags.Bool("allow-network", false, "build, test: network for setup commands and tests")
 	flags.Bool("allow-system-packages", false, "build: let root install the Debian packages of the application")
 	flags.Bool("rebuild", false, "build: make the environment afresh, and repeat the setup commands")
@@ -38,8 +39,9 @@ func appBuild(flags *pflag.FlagSet) appStep {
 		"build: time limit of each installation and command")
 	limits := program.Defaults()
 	text := func(name, value, usage string) { flags.String(strings.TrimPrefix(name, "--"), value, usage) }
-	text(program.FlagMemory, "", "build, test: limit of the memory of each installation, command and suite of tests, with "+
-		"their processes (default half of the machine's memory)")
+	text(program.FlagMemory, "",
+		"build, test: limit of the memory of each installation, command and suite of tests, with "+
+			"their processes (default half of the machine's memory)")
 	text(program.FlagDisk, units.BytesSize(float64(limits.Disk)),
 		"build, test: limit of the bytes that each of them adds to the disk")
 	flags.Int(strings.TrimPrefix(program.FlagProcesses, "--"), limits.Processes,

@@ -320,8 +320,8 @@ type appRemoveResult struct {
 func appLogs(flags *pflag.FlagSet) appStep {
 	lines := flags.Int("lines", 100, "logs: number of lines")
 	follow := flags.Bool("follow", false, "logs: print lines as they come, until SIGINT")
-	return appStep{name: "logs", short: "print the log of the application on hosts", flags: targetFlags, takesName: true,
-		run: func(c *appCall) (any, error) {
+	return appStep{name: "logs", short: "print the log of the application on hosts", flags: targetFlags,
+		takesName: true, run: func(c *appCall) (any, error) {
 			targets, o, err := c.targets()
 			switch {
 			case err != nil:

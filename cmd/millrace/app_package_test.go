@@ -67,7 +67,8 @@ func TestAppPackage(t *testing.T) {
 	for name, text := range map[string]string{"service/millrace.yaml": "models: [{name: new, source: identity}]\n",
 		"service/new.txt": "new", "left/out.txt": "out"} {
 		name = filepath.Join(dir, ".repo/app", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +103,8 @@ func TestAppPackageFolder(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		name = filepath.Join(dir, "app", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +123,8 @@ func TestAppPackageFolder(t *testing.T) {
 		}
 		return stderr
 	}
-	for name, text := range map[string]string{"data/x": "y", ".env": "A=b", "__pycache__/x.pyc": "y", ".git/HEAD": "x"} {
+	for name, text := range map[string]string{"data/x": "y", ".env": "A=b", "__pycache__/x.pyc": "y",
+		".git/HEAD": "x"} {
 		write(name, text)
 		if said := publish(); strings.Contains(said, old) {
 			t.Errorf("%s is not packed: %s", name, said)

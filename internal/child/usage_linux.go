@@ -69,7 +69,8 @@ func childrenOf(pid, most int) (pids []int) {
 // usageOf returns the number of threads of a process, and its memory, including memory shared with other processes.
 func usageOf(pid int) (tasks int, memory uint64) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	return int(field(text, "Threads:")), (field(text, "RssAnon:") + field(text, "RssShmem:") + field(text, "VmSwap:")) << 10
+	memory = (field(text, "RssAnon:") + field(text, "RssShmem:") + field(text, "VmSwap:")) << 10
+	return int(field(text, "Threads:")), memory
 }
 
 // ownMemory returns the memory of a process, with its part of memory shared with other processes.
