@@ -3,9 +3,7 @@ package blob
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -128,7 +126,7 @@ func (f *Files) temporary(ctx context.Context) (*fileWriter, error) {
 	if err != nil {
 		return nil, f.full(err)
 	}
-	return &fileWriter{files: f, ctx: ctx, file: file, hash: sha256.New()}, nil
+	return &fileWriter{files: f, ctx: ctx, file: file, hash: newHasher()}, nil
 }
 
 // CreateFile returns a writer of a file outside of a Store. The file is visible before Commit, and is not synced.
@@ -137,7 +135,7 @@ func CreateFile(ctx context.Context, name string) (Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fileWriter{ctx: ctx, file: file, hash: sha256.New()}, nil
+	return &fileWriter{ctx: ctx, file: file, hash: newHasher()}, nil
 }
 
 // fileWriter writes one blob of Files, or one file outside.
@@ -146,7 +144,7 @@ type fileWriter struct {
 	ctx   context.Context
 	file  *os.File
 	key   string // of Files
-	hash  hash.Hash
+	hash  *hasher
 	size  int64
 	begun int64 // bytes that the system writes to the disk already
 	ended bool
@@ -161,7 +159,7 @@ func (w *fileWriter) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := w.file.Write(b)
-	w.hash.Write(b[:n])
+	_, _ = w.hash.Write(b[:n])
 	w.size += int64(n)
 	if w.files != nil && w.files.sync && w.size-w.begun >= writeBack {
 		startWriting(w.file, w.begun, w.size-w.begun)
@@ -178,9 +176,10 @@ func (w *fileWriter) Fill(fill func(path string, room func() error) error) error
 	if _, err := w.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+	w.hash.end()
 	w.hash.Reset()
 	var err error
-	w.size, err = io.Copy(w.hash, ctxio.Reader(w.ctx, w.file))
+	w.size, err = io.Copy(w.hash.Hash, ctxio.Reader(w.ctx, w.file))
 	return err
 }
 
@@ -204,6 +203,7 @@ func (w *fileWriter) Commit() (Info, error) {
 		}
 	}
 	w.ended = true
+	w.hash.end()
 	return Info{w.size, hexDigest(w.hash)}, nil
 }
 
@@ -221,6 +221,7 @@ func (w *fileWriter) Discard() {
 		return
 	}
 	w.ended = true
+	w.hash.end()
 	_ = w.file.Close()
 	_ = os.Remove(w.file.Name())
 }

@@ -1,9 +1,11 @@
 package blob
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"go.uber.org/goleak"
+
+	"millrace/internal/testseed"
 	"millrace/stream/coded"
 )
 
@@ -100,6 +105,46 @@ func TestFiles(t *testing.T) {
 	if _, err := f.Open(t.Context(), "7f/a/input"); coded.CodeOf(err) != coded.NotFound || bytesBelow(t, dir) != 4 {
 		t.Errorf("after the deletion: %v, %d bytes", err, bytesBelow(t, dir))
 	}
+}
+
+// TestDigest: large blobs in pieces of all sizes have the digest of their bytes.
+func TestDigest(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	f, err := OpenFiles(t.TempDir(), FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(testseed.First(), 0))
+	for _, size := range []int{hashBeside - 1, hashBeside, 3*hashBeside + 7} {
+		want := make([]byte, size)
+		for i := range want {
+			want[i] = byte(r.Uint32())
+		}
+		w, err := f.Create(t.Context(), "7f/x/input")
+		if err != nil {
+			t.Fatal(err)
+		}
+		piece := make([]byte, 3*hashPiece)
+		for rest := want; len(rest) > 0; {
+			n := copy(piece, rest[:min(len(rest), 1+r.IntN(len(piece)))])
+			if _, err := w.Write(piece[:n]); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if got, err := w.Commit(); err != nil || got.Check(bytes.NewReader(want)) != nil {
+			t.Errorf("%d bytes: %+v, %v", size, got, err)
+		}
+	}
+	w, err := f.Create(t.Context(), "7f/x/input")
+	if err == nil {
+		_, err = w.Write(make([]byte, 2*hashBeside))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Discard()
+	goleak.VerifyNone(t, before)
 }
 
 // TestUnfinished: what is not committed is not there, and leaves no file.
