@@ -50,7 +50,7 @@ func (m *matcher) begin(tracks, boxes int) {
 
 // round is one assignment of free boxes to free tracks.
 type round struct {
-	score          float64       // of the boxes with a high score, at least
+	score          float32       // of the boxes with a high score, at least
 	high, low      bool          // boxes with a high score, with a low score
 	named, unnamed bool          // tracks with an id, without an id
 	since          time.Duration // tracks seen at this time or later
@@ -64,7 +64,7 @@ func (r *round) takesTrack(k *track) bool {
 }
 
 func (r *round) takesBox(b *Box) bool {
-	if float64(b.Score) >= r.score {
+	if b.Score >= r.score {
 		return r.high && b.valid()
 	}
 	return r.low && b.valid()

@@ -19,6 +19,8 @@ type Config struct {
 	Score float64 `yaml:"track_score" unset:"any, or 0.5 with bytetrack" min:"0" max:"1" advanced:"yes" example:"0.6" help:"least score of a box that begins a track; a box with a lower score can continue a track"`
 	// With SameClass, a model that misclassifies one box in 20 already loses ids.
 	SameClass bool `yaml:"track_class" advanced:"yes" help:"an id keeps the first class: for crossing objects and a model with few wrong classes"`
+	// Each frame is decoded a second time, at a small size.
+	Camera bool `yaml:"track_camera" advanced:"yes" help:"follow the motion of the camera, which shakes, pans or turns"`
 }
 
 // Values of Config.Kind.

@@ -9,7 +9,10 @@
 // 2022) assigns the boxes with a high score first, and the other boxes to the tracks left over. Four additions keep
 // more ids on simulated walkers: the process noise follows the errors of the predictions, boxes with a low score count
 // less, a lost track has a margin, and boxes left over are compared with the last boxes of tracks (J. Cao et al.,
-// "Observation-Centric SORT", CVPR 2023). Images are not compared: after a long occlusion an object has a new id.
+// "Observation-Centric SORT", CVPR 2023). The looks of objects are not compared: after a long occlusion an object has
+// a new id.
+//
+// With Config.Camera tracks move with the scene: camera.go estimates the motion between small pictures of the frames.
 //
 // Only stage.go, which makes the tracker a stage after runs, knows streams and tensors.
 package tracking

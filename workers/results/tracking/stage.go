@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/codec"
 	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/workers/results"
@@ -43,6 +44,8 @@ type stage struct {
 	trackers results.Slot
 	boxes    []Box // of the current result
 	ids      []byte
+	env      *results.Env
+	camera   camera
 	out      []stream.Tensor
 	shape    []int // of ids; shared by results, so a different shape needs a new slice
 }
@@ -57,8 +60,33 @@ func newStage(s Settings, env *results.Env) (results.Stage, error) {
 	}
 	env.Model.Outputs = append(slices.Clone(env.Model.Outputs), stream.TensorSpec{Name: ids, Datatype: stream.Int64,
 		Shape: []int{-1}})
-	t := &stage{config: s.Config, trackers: env.Slot()}
-	return results.Stage{After: t.after}, nil
+	t := &stage{config: s.Config, env: env, trackers: env.Slot()}
+	if !s.Camera {
+		return results.Stage{After: t.after}, nil
+	}
+	if m := env.Worker; m.Image == nil || m.AcceptsAnyInput || m.Ragged {
+		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "output.track_camera",
+			"compares pictures, but model %s takes none", m.Name)
+	}
+	return results.Stage{Before: t.before, After: t.after}, nil
+}
+
+// before adds the motion since the last picture of the stream.
+func (t *stage) before(r *stream.Request) (none results.Answer, answered bool) {
+	if r.Codec == stream.Tensors || r.Stream.Options().OneShot {
+		return none, false
+	}
+	k := t.tracker(r)
+	if k.scene == nil {
+		k.scene = &scene{moved: still}
+	}
+	small := codec.Target{Width: cameraWidth, Height: cameraHeight, Color: codec.Gray}
+	p, err := t.env.Picture(r, small, k.scene.next())
+	if err != nil {
+		return none, false // preparing the frame will return the error
+	}
+	k.scene.add(&t.camera, [6]float64{p.ScaleX, p.ScaleY, p.OriginX, p.OriginY, float64(p.Width), float64(p.Height)})
+	return none, false
 }
 
 // after adds the ids of a result's boxes. A one-shot request belongs to no stream and gets zeros.

@@ -204,7 +204,15 @@ func uncovered(b truth.Box, front []truth.Box) (share float64, visible truth.Box
 func run(c Config, frames []streetFrame) []scored {
 	k := New(c)
 	out := make([]scored, len(frames))
+	rng := rand.New(rand.NewPCG(1, 31))
+	if c.Camera {
+		k.scene = &scene{moved: still}
+	}
 	for i, f := range frames {
+		if c.Camera && i > 0 { // the estimate of a real camera is about this good
+			k.scene.moved = similarity{a: 1, dx: f.dx - frames[i-1].dx + rng.NormFloat64(),
+				dy: f.dy - frames[i-1].dy + rng.NormFloat64()}
+		}
 		out[i].objects = f.objects
 		for b, id := range k.Update(f.at, f.boxes) {
 			if id != 0 {

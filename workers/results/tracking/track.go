@@ -104,3 +104,20 @@ func (k *track) area() area {
 	}
 	return area{k.at[0] - w, k.at[1] - h, k.at[0] + w, k.at[1] + h, 4 * w * h}
 }
+
+// move moves the track with the scene.
+func (k *track) move(m *similarity) {
+	x, y, size := &k.filter[0], &k.filter[1], math.Hypot(m.a, m.b)
+	x.x, y.x = m.of(x.x, y.x)
+	x.v, y.v = m.a*x.v-m.b*y.v, m.b*x.v+m.a*y.v
+	for i := 2; i < 4; i++ {
+		k.filter[i].x *= size
+	}
+	for i := range k.filter {
+		k.at[i] = k.filter[i].x
+	}
+	k.at[2], k.at[3] = math.Max(k.at[2], 1), math.Max(k.at[3], 1)
+	cx, cy := m.of((k.last.x1+k.last.x2)/2, (k.last.y1+k.last.y2)/2)
+	w, h := size*(k.last.x2-k.last.x1)/2, size*(k.last.y2-k.last.y1)/2
+	k.last = area{cx - w, cy - h, cx + w, cy + h, 4 * w * h}
+}

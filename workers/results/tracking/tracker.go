@@ -13,6 +13,7 @@ type Tracker struct {
 	spare  []*track
 	ids    []int64
 	match  matcher
+	scene  *scene // with Config.Camera
 }
 
 // New returns a tracker. The config must be valid.
@@ -71,6 +72,13 @@ func (t *Tracker) advance(at time.Duration) {
 		}
 	}
 	t.last = at
+	if t.scene != nil {
+		if m := t.scene.take(); m != still {
+			for _, k := range t.tracks {
+				k.move(&m)
+			}
+		}
+	}
 	t.before = t.now
 	t.now += step
 	for _, k := range t.tracks {
@@ -83,7 +91,7 @@ func (t *Tracker) advance(at time.Duration) {
 func (t *Tracker) assign(boxes []Box) {
 	c, m := &t.conf, &t.match
 	m.begin(len(t.tracks), len(boxes))
-	r := round{score: c.Score, high: true, named: true, least: c.IoU, sameClass: c.SameClass}
+	r := round{score: float32(c.Score), high: true, named: true, least: c.IoU, sameClass: c.SameClass}
 	if c.Kind != ByteTrack {
 		r.low, r.unnamed = true, true
 		m.assign(t.tracks, boxes, &r)
@@ -101,7 +109,7 @@ func (t *Tracker) assign(boxes []Box) {
 }
 
 func (t *Tracker) continueTrack(k *track, b *Box) int64 {
-	k.correct(b, !(float64(b.Score) >= t.conf.Score))
+	k.correct(b, !(b.Score >= float32(t.conf.Score)))
 	return t.countHit(k)
 }
 
