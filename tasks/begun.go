@@ -48,12 +48,17 @@ func (s *Store) begin(ctx context.Context, t Task, has *contents, revision uint6
 	added := s.addBegun(&t)
 	s.mu.Lock()
 	e := s.index.tasks[t.ID]
-	e.beginning = false
-	if added {
+	if e != nil {
+		e.beginning = false
+	}
+	if e != nil && added {
 		s.index.begin(e, &t, s.now())
 	}
 	s.mu.Unlock()
-	if !added {
+	switch {
+	case e == nil: // the disk has lost the record
+		return 0, errStale
+	case !added:
 		return s.write(ctx, t, has, revision)
 	}
 	return revision, nil

@@ -203,7 +203,6 @@ func (w *fileWriter) Commit() (Info, error) {
 		}
 	}
 	w.ended = true
-	w.hash.end()
 	return Info{w.size, hexDigest(w.hash)}, nil
 }
 

@@ -56,7 +56,13 @@ func (h *hasher) begin() {
 	}(h.pieces, h.done)
 }
 
-// end waits until all bytes are part of the digest.
+// Sum implements hash.Hash. Further bytes may follow.
+func (h *hasher) Sum(b []byte) []byte {
+	h.end()
+	return h.Hash.Sum(b)
+}
+
+// end waits until all bytes are part of the digest, and ends the goroutine.
 func (h *hasher) end() {
 	if h.pieces != nil {
 		close(h.pieces)
