@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,39 +21,7 @@ import (
 	"millrace/apps/image"
 	"millrace/internal/gittest"
 	"millrace/internal/podmantest"
-	"millrace/internal/testbuild"
 )
-
-// program builds the server.
-func program(t *testing.T) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "millrace")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o",
-		name, "millrace/cmd/millrace").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return name
-}
-
-// pack returns the image of a configuration.
-func pack(t *testing.T, program, configuration string) *image.Contents {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "millrace.yaml"), []byte(configuration), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	img, err := image.Build(t.Context(), image.Options{Application: dir, Configuration: "millrace.yaml",
-		Program: program, Title: "plain", Revision: "0123"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = img.Close() })
-	c, err := img.Contents()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -166,9 +133,7 @@ func TestPodman(t *testing.T) {
 	s.Configure("SetEnv PATH=" + service.Program() + ":/usr/sbin:/usr/bin:/sbin:/bin")
 	h := &podmanHost{service, s, t, options(t, s)}
 	h.o.HTTP, h.o.GRPC, h.o.Secrets = freePort(t), "off", []Secret{{"GREETING", []byte(secret)}}
-	open := "models: [{name: same, source: identity}]\n"
-	built := program(t)
-	first := pack(t, built, open)
+	first, broken := packed(t), repack(t, brokenModels)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if err := Remove(ctx, []Target{target(s)}, h.o, "ann", true, func(Target, bool) {}); err != nil {
@@ -183,7 +148,7 @@ func TestPodman(t *testing.T) {
 	}
 	h.checkSecrets()
 
-	changed := pack(t, built, open+"# changed\n")
+	changed := repack(t, sameModels+"# changed\n")
 	stop := load(h.o.HTTP)
 	r = h.mustDeploy(changed)
 	sent, lost, err := stop(10_000)
@@ -195,7 +160,7 @@ func TestPodman(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	_, err = h.deploy(pack(t, built, "models: [{name: same, source: none-such}]\n"))
+	_, err = h.deploy(broken)
 	for _, want := range []string{target(s).String() + ": release 3: it ", "none-such",
 		"the release was removed, and release 2 serves"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -209,7 +174,7 @@ func TestPodman(t *testing.T) {
 		{"starts release", "was undone"}, {"waits for release", ""}, {"removes old", "none"}, {"copies", "none"}} {
 		c := first
 		if at.say == "copies" {
-			c = pack(t, built, open+"# "+strings.Repeat("long ", 1000))
+			c = repack(t, sameModels+"# "+strings.Repeat("long ", 1000))
 		}
 		idle := &http.Client{Transport: &http.Transport{}} // the old release waits for its connection to close
 		if err := ask(idle, h.o.HTTP, "same"); err != nil {
@@ -231,7 +196,7 @@ func TestPodman(t *testing.T) {
 	if again := h.mustDeploy(changed); !again.Unchanged || again.Release != r.Release || again.Copied != 0 {
 		t.Errorf("an unchanged image: %+v", again)
 	}
-	h.stopFirst(changed, pack(t, built, "models: [{name: same, source: none-such}]\n"))
+	h.stopFirst(changed, broken)
 	h.follow()
 	at := opened(t, s, h.o)
 	var numbers []int

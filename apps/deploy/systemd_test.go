@@ -238,9 +238,7 @@ func TestSystemd(t *testing.T) {
 		o.Image = c
 		return Run(t.Context(), at, o, "ann", func(r Result) { got = r })
 	}
-	built := program(t)
-	models := "models: [{name: same, source: identity}]\n"
-	first, second := pack(t, built, models), pack(t, built, models+"# changed\n")
+	first, second := packed(t), repack(t, sameModels+"# changed\n")
 	if err := deploy(first); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +257,7 @@ func TestSystemd(t *testing.T) {
 	if err != nil || lost > 0 || got.Release != 2 || got.Copied > 100<<10 {
 		t.Fatalf("%+v, %v, lost %d: %v", got, err, lost, why)
 	}
-	if err := deploy(pack(t, built, "models: [{name: same, source: none-such}]\n")); err == nil ||
+	if err := deploy(repack(t, brokenModels)); err == nil ||
 		!strings.Contains(err.Error(), "none-such") || !strings.Contains(err.Error(), "release 2 serves") {
 		t.Errorf("a broken release: %v", err)
 	}
