@@ -153,9 +153,13 @@ func (g *Group) replaceUnfit(r *runner) bool {
 	if u == nil {
 		return true
 	}
-	r.repairs.mu.Lock()
-	started := r.repairs.started
-	r.repairs.mu.Unlock()
+	p := &r.repairs
+	p.mu.Lock()
+	for p.repairing && !r.gone.Load() { // else u, of the worker that starts now, would be taken as served by the repair
+		p.changed.Wait()
+	}
+	started := p.started
+	p.mu.Unlock()
 	if u.start != r.starts.Load() { // replaced already: read after started, to keep the new worker
 		return true
 	}
