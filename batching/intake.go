@@ -57,6 +57,9 @@ func (in *Intake) NewInbox() *Inbox { return newInbox(int(in.limit)) }
 // NeedsArrivals reports whether the batcher must decide again for each arriving frame: see NoteArrival.
 func (in *Intake) NeedsArrivals() bool { return in.needs.Arrivals }
 
+// MayWait reports whether the batcher may let frames wait while a worker is idle.
+func (in *Intake) MayWait() bool { return in.needs != Needs{} }
+
 // Reserve takes a place for one stream, and fails when the queue is full. A stream with a place can always queue its
 // only token.
 func (in *Intake) Reserve() error {

@@ -52,7 +52,11 @@ type exchange struct {
 	ended  atomic.Bool         // Done was called
 	// partial says that partial results of the request were discarded. Written before the ending is pushed.
 	partial bool
+	caller  stream.Caller
 }
+
+// hasEnded reports whether the ending of the request was pushed.
+func (x *exchange) hasEnded() bool { return len(x.result) > 0 }
 
 // Push implements stream.Sink.
 func (x *exchange) Push(r *stream.Result) {
@@ -89,7 +93,10 @@ func (o *OneShot) Infer(ctx context.Context, client *Client, model, version stri
 			f.Lease.Release()
 			return nil, err
 		}
-		if err := x.stream.Offer(f); err != nil {
+		x.caller.Open()
+		err = x.stream.Offer(f, &x.caller)
+		x.caller.Work()
+		if err != nil {
 			// The stream was opened before an unload or swap: open another stream. A swap may also end a new stream
 			// before its first frame, when the model's inputs or outputs have changed.
 			code := stream.CodeOf(err)
@@ -131,7 +138,7 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 
 // wait returns the frame's ending; when ctx ends first, the ending is an error.
 func (x *exchange) wait(ctx context.Context) *stream.Result {
-	if ctx.Done() == nil { // avoids a select, as expensive as all other steps here
+	if ctx.Done() == nil || x.hasEnded() { // avoids a select, as expensive as all other steps here
 		return <-x.result
 	}
 	select {
@@ -204,7 +211,7 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	x.stream = s
+	x.stream, x.caller.Ended = s, x.hasEnded
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.idle[t] == nil { // only now: unknown models get no place in the map

@@ -170,7 +170,7 @@ func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken 
 	q.waiters.Lock()
 	q.waiting = append(q.waiting, c)
 	q.waiters.Unlock()
-	if err := q.stream.Offer(*f); err != nil {
+	if err := q.stream.Offer(*f, nil); err != nil {
 		q.waiters.Lock()
 		q.waiting = q.waiting[:len(q.waiting)-1] // removes c, the last entry
 		q.waiters.Unlock()

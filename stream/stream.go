@@ -230,6 +230,9 @@ func (s *Stream) requeueAt(level Priority) {
 // enqueued or held by the queue.
 func (s *Stream) TokenPriority() Priority { return s.level }
 
+// TokenCaller returns the caller that waits for the next frame, or nil. Only Queue.Enqueue may call TokenCaller.
+func (s *Stream) TokenCaller() *Caller { return s.waiting[0].By }
+
 func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 
 // Request is one unit of inference, made from one accepted frame. A Request is never reused, so that a late ending,
@@ -240,6 +243,7 @@ func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 type Request struct {
 	Frame
 	Stream   *Stream
+	By       *Caller // waits for the ending, and may run batches; nil = none
 	Rows     int     // needed rows of a batch
 	Class    uint64  // frames of one class have equal shapes and can share a batch
 	Deadline Instant // an answer after Deadline is stale; 0 = never

@@ -12,17 +12,20 @@ import (
 // an error, in turn; a frame that completes no request is answered without outputs (see Assembler). An error means
 // refusal, with FlowControl (the window is full) or with the reason for the stream's close, and nothing will be
 // pushed; the frame counts as refused unless Options.OwnRefusals is set.
-func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now(), false) }
+func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now(), nil, false) }
 
 // Offer is Submit for a caller with another use for a refused frame: Offer takes over f.Lease only when the frame is
-// accepted.
-func (s *Stream) Offer(f Frame) error { return s.submit(&f, Now(), true) }
+// accepted. The queue may lend a worker to the goroutine of by; nil = none.
+func (s *Stream) Offer(f Frame, by *Caller) error { return s.submit(&f, Now(), by, true) }
+
+// SubmitBy is Submit with a caller as of Offer.
+func (s *Stream) SubmitBy(f Frame, by *Caller) error { return s.submit(&f, Now(), by, false) }
 
 // SubmitAt is Submit for a frame received at now.
-func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now, false) }
+func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now, nil, false) }
 
-func (s *Stream) submit(f *Frame, now Instant, keep bool) error {
-	r := &Request{Frame: *f, Stream: s}
+func (s *Stream) submit(f *Frame, now Instant, by *Caller, keep bool) error {
+	r := &Request{Frame: *f, Stream: s, By: by}
 	r.Timing.Received = now
 	r.Span = r.TraceContext.allot(&s.opts.Trace)
 	r.Bytes = f.size()

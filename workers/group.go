@@ -142,6 +142,8 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if beside {
 		g.intake.SeparateHeavy()
 	}
+	// Decoding pictures could keep a caller for long.
+	g.lends = !g.ahead && !m.Affinity && m.Image == nil && !g.intake.MayWait()
 	if n := g.cfg.Cache.Size; n > 0 {
 		if m.KeepsState() {
 			return stream.Errorf(stream.InvalidArgument, "cache.size",
@@ -391,7 +393,9 @@ func (g *Group) Enqueue(s *stream.Stream, affinity any) {
 	w, _ := affinity.(*instance)
 	if w == nil || w.inbox == nil {
 		g.intake.Push(s, nil)
-		g.wake()
+		if !g.lend(s.TokenCaller()) {
+			g.wake()
+		}
 		return
 	}
 	g.intake.Push(s, w.inbox)
@@ -514,12 +518,27 @@ func (g *Group) openStreams() []*stream.Stream {
 	return out
 }
 
+// lend lends an idle worker to the goroutine of a caller, which may be nil, and reports whether a worker was lent.
+func (g *Group) lend(to *stream.Caller) bool {
+	if to == nil || !g.lends {
+		return false
+	}
+	w := g.idle.borrow()
+	if w == nil {
+		return false
+	}
+	if r := w.runner; r.brief == nil || !r.brief.Brief() || !to.Lend(r) {
+		w.handBack()
+	}
+	return true
+}
+
 // next returns the next batch for r, or nil when r has to stop. While waiting, next replaces a worker that has asked
 // for replacement.
 func (g *Group) next(r *runner) *batching.Batch {
 	w := r.instance
 	for {
-		if !w.awaitRepair() || !w.stopRequested.Load() && !g.replaceUnfit(r) {
+		if r.ended || !w.awaitRepair() || !w.stopRequested.Load() && !g.replaceUnfit(r) {
 			return nil
 		}
 		seen := g.intake.Arrivals()
@@ -539,15 +558,7 @@ func (g *Group) next(r *runner) *batching.Batch {
 			g.idle.wait(&r.waiter, 0, func() bool { return g.mustLookAgain(w, seen) })
 			continue
 		}
-		g.gather.Lock()
-		g.intake.SetFree(g.serving-g.busy, g.serving)
-		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
-		more := !g.intake.Idle()
-		if b != nil {
-			g.batchStarted(r)
-		}
-		g.startHeavyDecoders()
-		g.gather.Unlock()
+		b, wait, err := g.gatherFor(r, seen)
 		if err != nil {
 			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
 			if !g.sleep(time.Second) {
@@ -556,12 +567,28 @@ func (g *Group) next(r *runner) *batching.Batch {
 			continue
 		}
 		if b != nil {
-			r.tookAll, r.seen = !more && w.inbox == nil, seen
-			g.gathered(w, b, more)
 			return b
 		}
 		g.idle.wait(&r.waiter, wait, func() bool { return g.mustLookAgain(w, seen) })
 	}
+}
+
+// gatherFor gathers a batch for r. seen is Intake.Arrivals of before.
+func (g *Group) gatherFor(r *runner, seen uint64) (b *batching.Batch, wait time.Duration, err error) {
+	g.gather.Lock()
+	g.intake.SetFree(g.serving-g.busy, g.serving)
+	b, wait, err = g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, r.inbox)
+	more := !g.intake.Idle()
+	if b != nil {
+		g.batchStarted(r)
+	}
+	g.startHeavyDecoders()
+	g.gather.Unlock()
+	if b != nil {
+		r.tookAll, r.seen = !more && r.inbox == nil, seen
+		g.gathered(r.instance, b, more)
+	}
+	return b, wait, err
 }
 
 // nextFull returns a full batch for r, or nil, while the other runner of the instance has a batch. Idle workers come

@@ -42,6 +42,9 @@ type common struct {
 	shared      shared     // Env.Shared
 	process     *Processes // Env.Processes
 	wakeRunners func()     // makes all runners look again
+	runLent     func(r *runner, by *stream.Caller) (more bool)
+	parkIdle    func(r *runner) bool
+	lends       bool // may lend idle workers to callers, if their workers are Brief
 	// describe is called with the metadata that the first instance returns.
 	describe func(*stream.Model) error
 }
@@ -53,6 +56,7 @@ type instance struct {
 	*common
 	index  int // see Env.Instance
 	worker Worker
+	brief  Brief           // worker, or nil
 	up     atomic.Bool     // the worker has started, and was not stopped
 	inbox  *batching.Inbox // of a worker with affinity
 	ctx    context.Context
@@ -129,6 +133,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 		return err
 	}
 	w.worker = kind.New()
+	w.brief, _ = w.worker.(Brief)
 	w.warm.Store(false)
 	env := &Env{
 		Name: w.cfg.Name, Instance: w.index, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,

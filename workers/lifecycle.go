@@ -32,6 +32,7 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 	}
 	g.forms = g.formsOf()
 	g.describe, g.taken, g.wakeRunners, g.process = g.describeModel, g.addTaken, g.wakeAll, &g.totals.processes
+	g.runLent, g.parkIdle = g.runInCaller, g.parkIfIdle
 	first := newInstance(&g.common, 0)
 	if err := g.startIn(ctx, first); err != nil {
 		first.cancel()

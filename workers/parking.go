@@ -17,10 +17,20 @@ type parking struct {
 
 // waiter is a worker that can be parked.
 type waiter struct {
-	wake  chan struct{}
-	timer *time.Timer
-	in    atomic.Pointer[parking] // where the worker is parked; written under the lock of that parking
+	runner *runner // that waits
+	wake   chan struct{}
+	timer  *time.Timer
+	in     atomic.Pointer[parking] // where the worker is parked; written under the lock of that parking
+	// state decides between the runner's goroutine, woken by wake, and a borrower.
+	state atomic.Uint32
 }
+
+// The states of a waiter.
+const (
+	awake   = iota // the goroutine runs, or waits for a limited time
+	asleep         // the goroutine waits for wake
+	lentOut        // the same, and another goroutine has borrowed the runner
+)
 
 func (w *waiter) init() {
 	w.wake, w.timer = make(chan struct{}, 1), time.NewTimer(time.Hour)
@@ -38,14 +48,14 @@ func (w *waiter) signal() {
 // returns true. wait calls changed after w can be woken, so that no arrival is missed.
 func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 	p.mu.Lock()
-	p.parked = append(p.parked, w)
-	w.in.Store(p)
-	p.count.Add(1)
+	p.push(w)
 	p.mu.Unlock()
 	switch {
 	case changed():
 	case limit <= 0:
-		<-w.wake
+		w.state.Store(asleep)
+		for <-w.wake; !w.state.CompareAndSwap(asleep, awake); <-w.wake { // lent out: an earlier signal was left
+		}
 	default:
 		w.timer.Reset(limit)
 		select {
@@ -55,6 +65,64 @@ func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 		w.timer.Stop()
 	}
 	p.remove(w)
+}
+
+// push adds w to the parked workers. mu is held.
+func (p *parking) push(w *waiter) {
+	p.parked = append(p.parked, w)
+	w.in.Store(p)
+	p.count.Add(1)
+}
+
+// borrow takes out the worker that wakeOne would wake, if its goroutine sleeps, and leaves the goroutine asleep until
+// handBack. borrow returns nil when there is no such worker.
+func (p *parking) borrow() *waiter {
+	if p.count.Load() == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.parked)
+	if n == 0 {
+		return nil
+	}
+	w := p.parked[n-1]
+	if !w.state.CompareAndSwap(asleep, lentOut) {
+		return nil
+	}
+	w.in.Store(nil)
+	p.parked = p.parked[:n-1]
+	p.count.Add(-1)
+	return w
+}
+
+// handBack wakes the goroutine of a borrowed worker.
+func (w *waiter) handBack() {
+	w.state.Store(asleep)
+	w.signal()
+}
+
+// repark parks a borrowed worker again, whose goroutine sleeps on, and reports whether the borrower has no longer
+// the worker. When changed returns true, and no other goroutine has taken the worker meanwhile, the borrower keeps
+// the worker.
+func (p *parking) repark(w *waiter, changed func() bool) bool {
+	p.mu.Lock()
+	p.push(w)
+	w.state.Store(asleep) // under the lock: the goroutine, woken by an earlier signal, must find its runner parked
+	p.mu.Unlock()
+	if !changed() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.parked, w)
+	if i < 0 || !w.state.CompareAndSwap(asleep, lentOut) {
+		return true
+	}
+	w.in.Store(nil)
+	p.parked = slices.Delete(p.parked, i, i+1)
+	p.count.Add(-1)
+	return false
 }
 
 // remove takes w out of the parked workers, if w is parked.

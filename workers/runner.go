@@ -38,6 +38,7 @@ type runner struct {
 	// uses both fields.
 	tookAll bool
 	seen    uint64
+	ended   bool // after a batch in the goroutine of a caller, the instance cannot run another batch
 }
 
 const abandoned = ^uint64(0) // a phase
@@ -46,6 +47,7 @@ func (r *runner) init(w *instance) {
 	r.instance, r.watchdogEnded = w, make(chan struct{})
 	r.extend = func(d time.Duration) { r.until.Add(int64(d)) }
 	r.waiter.init()
+	r.waiter.runner = r
 }
 
 // makeTools makes the decoder of pictures and the stages.

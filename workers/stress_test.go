@@ -31,7 +31,7 @@ var (
 // chaos fails as the first byte of a batch's first frame says.
 type chaos struct {
 	workers.Base
-	image, stateful, affine, ahead bool
+	image, stateful, affine, ahead, brief bool
 
 	limit time.Duration
 	in    atomic.Bool
@@ -55,11 +55,12 @@ var (
 
 func init() {
 	for _, name := range []string{"chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful",
-		"chaos-image-affine", "chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image"} {
+		"chaos-image-affine", "chaos-brief", "chaos-brief-stateful",
+		"chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image"} {
 		has := func(part string) bool { return strings.Contains(name, part) }
 		workers.Register(workers.Kind{Name: name, Ahead: has("ahead"), New: func() workers.Worker {
 			return &chaos{image: has("image"), stateful: has("stateful") || has("affine"), affine: has("affine"),
-				ahead: has("ahead"), turn: make(chan struct{}, 1)}
+				ahead: has("ahead"), brief: has("brief"), turn: make(chan struct{}, 1)}
 		}})
 	}
 }
@@ -74,6 +75,8 @@ func (c *chaos) Init(_ context.Context, env *workers.Env) (*stream.Model, error)
 	}
 	return m, nil
 }
+
+func (c *chaos) Brief() bool { return c.brief }
 
 func (c *chaos) Run(ctx context.Context, b *batching.Batch) (err error) {
 	if c.ahead {
@@ -491,6 +494,9 @@ func TestStress(t *testing.T) {
 	stress(t, "chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "affine",
 		"identity")
 }
+
+// TestStressBrief repeats the storm with workers whose batches run in the goroutines of callers.
+func TestStressBrief(t *testing.T) { stress(t, "chaos-brief", "chaos-brief-stateful", "identity") }
 
 // TestStressAhead repeats the storm with workers that get batches ahead.
 func TestStressAhead(t *testing.T) {

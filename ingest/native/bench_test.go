@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"millrace/ingest/native"
@@ -30,5 +31,25 @@ func BenchmarkInfer(b *testing.B) {
 				r.Release()
 			}
 		})
+	}
+}
+
+// BenchmarkGraph calls a graph of three identity steps.
+func BenchmarkGraph(b *testing.B) {
+	pass := func(from, to string) string {
+		return fmt.Sprintf(`{"name":%q,"model":"echo","input":{"x":%q},"output":{"x":%q}}`, to, from, to)
+	}
+	s, stop := start(workers.Config{Name: "echo", Source: "identity", Instances: 2}, workers.Config{Name: "graph", Source: "graph",
+		Params: stream.Params{"steps": "[" + pass("x", "a") + "," + pass("a", "b") + "," + pass("b", "y") + "]",
+			"outputs": `["y"]`}})
+	defer stop()
+	in := []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16}, Data: make([]byte, 64)}}
+	b.ReportAllocs()
+	for b.Loop() {
+		r, err := s.Native().Infer(context.Background(), "graph", in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Release()
 	}
 }

@@ -98,12 +98,18 @@ func (x *machine) open(model string, o stream.Options) (*stream.Stream, *results
 
 var oneShot = stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}, OneShot: true}
 
-// infer sends one frame and returns the frame's ending.
+// infer sends one frame, as a caller, and returns the frame's ending.
 func (x *machine) infer(model string, f stream.Frame) *stream.Result {
 	x.t.Helper()
 	s, sink := x.open(model, oneShot)
-	err := s.Offer(f)
-	for ; stream.CodeOf(err) == stream.Unloaded; err = s.Offer(f) { // a swap has ended the stream before the frame
+	by := stream.Caller{Ended: func() bool { return len(sink.c) > 0 }}
+	offer := func() error {
+		by.Open()
+		defer by.Work()
+		return s.Offer(f, &by)
+	}
+	err := offer()
+	for ; stream.CodeOf(err) == stream.Unloaded; err = offer() { // a swap has ended the stream before the frame
 		s.Close(stream.ByClient)
 		<-sink.done
 		s, sink = x.open(model, oneShot)

@@ -366,7 +366,7 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 		}
 		n.active = append(n.active, x)
 		n.mu.Unlock()
-		err = x.stream.Submit(f)
+		err = x.stream.SubmitBy(f, n.r.By)
 		if err == nil {
 			f.Lease.Release()
 			return nil

@@ -37,6 +37,7 @@ type worker struct {
 	plan   *plan
 	pools  []exchanges // by step
 	slots  chan struct{}
+	most   int // requests of a batch
 	taken  []*stream.Request
 	cutter cutter
 	watch  time.Duration
@@ -82,7 +83,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 	if frames == 0 {
 		frames = rowsOf(groups)
 	}
-	w.slots = make(chan struct{}, frames)
+	w.slots, w.most = make(chan struct{}, frames), max(m.MaxBatch, env.MaxBatch)
 	w.pools = make([]exchanges, len(w.plan.steps))
 	w.watch = env.Limit
 	for _, s := range w.plan.steps {
@@ -108,6 +109,9 @@ func (w *worker) Acquire(context.Context) error {
 	}
 	return nil
 }
+
+// Brief implements workers.Brief: a run waits when few places are left.
+func (w *worker) Brief() bool { return cap(w.slots)-len(w.slots) >= w.most }
 
 // Run implements workers.Worker. Run waits for places in the steps, so that newer frames still replace the frames
 // waiting in the streams' mailboxes.

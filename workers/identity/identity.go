@@ -86,6 +86,9 @@ func (w *worker) declare(d workers.Declared) error {
 	return nil
 }
 
+// Brief implements workers.Brief.
+func (w *worker) Brief() bool { return *w.set.Delay == 0 }
+
 // Run implements workers.Worker. Tensors are returned unchanged, under the names of the declared outputs if any; the
 // bytes of a frame are returned as one BYTES tensor of shape [1], named output.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {

@@ -1,0 +1,84 @@
+package graph_test
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+	"millrace/workers/graph"
+)
+
+// place answers with the number of the goroutine that runs the batch, after the bytes of the request.
+type place struct{ workers.Base }
+
+func init() {
+	workers.Register(workers.Kind{Name: "place", New: func() workers.Worker { return &place{} }})
+}
+
+func (*place) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{AcceptsAnyInput: true, Ragged: true, MaxBatch: 16}, nil
+}
+
+func (*place) Brief() bool { return true }
+
+func (*place) Run(_ context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		data := append(bytes.Clone(r.Inputs[0].Data), goroutine()...)
+		b.Finish(i, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{1, len(data)}, Data: data}})
+	}
+	return nil
+}
+
+// goroutine returns the number of the current goroutine and a space.
+func goroutine() []byte {
+	text := make([]byte, 64)
+	return append(bytes.Fields(text[:runtime.Stack(text, false)])[1], ' ')
+}
+
+// TestCallerRunsTheSteps: with idle workers, the goroutine of a caller runs the graph and all steps one after the
+// other, and any number of callers gets all answers.
+func TestCallerRunsTheSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMachine(t)
+		x.load("place", "place", nil)
+		step := func(from, to string) graph.Step {
+			return graph.Step{Name: to, Model: "place", Input: map[string]string{"x": from},
+				Output: map[string]string{"y": to}}
+		}
+		x.graph(graph.Settings{Steps: []graph.Step{step("x", "a"), step("a", "b"), step("b", "c")},
+			Outputs: []string{"c"}})
+		request := func() []byte {
+			r := x.infer("g", stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{{Name: "x",
+				Datatype: stream.Uint8, Shape: []int{1, 1}, Data: []byte(" ")}}})
+			defer r.Release()
+			if r.Outcome != stream.Answered {
+				t.Error(r.Err)
+				return nil
+			}
+			return bytes.Clone(r.Outputs[0].Data)
+		}
+		for range 3 {
+			synctest.Wait() // the workers are idle
+			if got, want := string(request()), " "+string(bytes.Repeat(goroutine(), 3)); got != want {
+				t.Errorf("the steps ran in goroutines %q, want %q", got, want)
+			}
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 50 {
+					if n := len(bytes.Fields(request())); n != 3 {
+						t.Errorf("%d steps ran, want 3", n)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
