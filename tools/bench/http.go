@@ -50,25 +50,35 @@ func (p *requester) rateOf(n int, d time.Duration) (float64, error) {
 		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 		defer fasthttp.ReleaseRequest(req)
 		defer fasthttp.ReleaseResponse(resp)
-		req.Header.SetMethod(fasthttp.MethodPost)
-		req.SetRequestURI(p.url)
-		req.Header.SetContentType(p.contentType)
-		for k, v := range p.header {
-			req.Header.Set(k, v)
-		}
-		req.SetBodyRaw(p.body)
+		p.fill(req)
 		for more() {
-			err := p.client.Do(req, resp)
-			if err == nil && resp.StatusCode() != fasthttp.StatusOK {
-				err = fmt.Errorf("%s: %d: %.200s", p.url, resp.StatusCode(), resp.Body())
-			}
-			if err != nil {
+			if err := p.do(req, resp); err != nil {
 				return err
 			}
 			done(1)
 		}
 		return nil
 	})
+}
+
+// fill makes req the request.
+func (p *requester) fill(req *fasthttp.Request) {
+	req.Header.SetMethod(fasthttp.MethodPost)
+	req.SetRequestURI(p.url)
+	req.Header.SetContentType(p.contentType)
+	for k, v := range p.header {
+		req.Header.Set(k, v)
+	}
+	req.SetBodyRaw(p.body)
+}
+
+// do makes the request, and reads the reply into resp.
+func (p *requester) do(req *fasthttp.Request, resp *fasthttp.Response) error {
+	err := p.client.Do(req, resp)
+	if err == nil && resp.StatusCode() != fasthttp.StatusOK {
+		err = fmt.Errorf("%s: %d: %.200s", p.url, resp.StatusCode(), resp.Body())
+	}
+	return err
 }
 
 // rest compares inference of a binary tensor with a bare handler: once when both read the tensor, once when both also

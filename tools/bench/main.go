@@ -67,6 +67,7 @@ var parts = []struct {
 	{"many", true, many},
 	{"cameras-dead", true, camerasDead},
 	{"capacity", true, capacity},
+	{"path", true, requestPath},
 	{"tasks", true, durableTasks},
 	{"tasks-files", true, largeTask},
 	{"tasks-waiting", true, manyWaitingTasks},
@@ -92,8 +93,8 @@ func run(args []string, out, errs io.Writer) int {
 	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, grpc, json, native, graph, "+
 		"companions, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, python, pythonjson, metrics, auth, "+
 		"tls, memory, reloads, unread, attack, bomb, overload, and, only when named, attacks, pythonvideo, "+
-		"pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity, tasks, tasks-files, "+
-		"tasks-waiting, tasks-live, tasks-celery")
+		"pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity, path, tasks, "+
+		"tasks-files, tasks-waiting, tasks-live, tasks-celery")
 	round := f.Duration("round", 500*time.Millisecond,
 		"how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload and many take a third of them, cameras-dead half")
