@@ -537,6 +537,10 @@ func (g *Group) lend(to *stream.Caller) bool {
 // for replacement.
 func (g *Group) next(r *runner) *batching.Batch {
 	w := r.instance
+	last := g.idle.turns && w.inbox == nil // r is the last in turn
+	if last {
+		r.turn = g.idle.last.Add(1)
+	}
 	for {
 		if r.ended || !w.awaitRepair() || !w.stopRequested.Load() && !g.replaceUnfit(r) {
 			return nil
@@ -551,6 +555,11 @@ func (g *Group) next(r *runner) *batching.Batch {
 				return b
 			}
 			g.full.wait(&r.waiter, 0, func() bool { return w.gone.Load() || g.mustLookAgain(w, seen) })
+			continue
+		}
+		if last && g.idle.count.Load() > 0 {
+			last = false
+			g.passTurn(r, seen)
 			continue
 		}
 		if r.tookAll && seen == r.seen { // nothing to gather
@@ -589,6 +598,22 @@ func (g *Group) gatherFor(r *runner, seen uint64) (b *batching.Batch, wait time.
 		g.gathered(r.instance, b, more)
 	}
 	return b, wait, err
+}
+
+// passTurn parks r after a batch, and lets the workers that are parked already gather first. seen is from
+// Intake.Arrivals.
+func (g *Group) passTurn(r *runner, seen uint64) {
+	none := r.tookAll && seen == r.seen
+	r.tookAll = false
+	g.idle.wait(&r.waiter, 0, func() bool {
+		if r.mustLeave() {
+			return true
+		}
+		if !none || g.intake.Arrivals() != seen {
+			g.idle.wakeOne() // r itself, if no other worker is parked any more
+		}
+		return false
+	})
 }
 
 // nextFull returns a full batch for r, or nil, while the other runner of the instance has a batch. Idle workers come
@@ -661,7 +686,12 @@ func (g *Group) addServing(n int) {
 // mustLookAgain reports whether w must not park: a frame has arrived since Arrivals
 // returned seen, or w has to stop.
 func (g *Group) mustLookAgain(w *instance, seen uint64) bool {
-	return g.intake.Arrivals() != seen || w.stopRequested.Load() || w.replacement.Load() != nil || w.repairs.dead.Load()
+	return g.intake.Arrivals() != seen || w.mustLeave()
+}
+
+// mustLeave reports whether w has to stop or to be replaced.
+func (w *instance) mustLeave() bool {
+	return w.stopRequested.Load() || w.replacement.Load() != nil || w.repairs.dead.Load()
 }
 
 // hasReady reports whether a batch is ready that must be run before a worker stops.

@@ -26,6 +26,7 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
 	g.targetWorkers.Store(int32(n))
+	g.idle.turns = cfg.Order == takeTurns
 	if err := g.checkUses(); err != nil {
 		ledger.drop(g.totals, g, stream.Now())
 		return nil, err

@@ -8,8 +8,10 @@ import (
 )
 
 // parking holds the idle workers of a group. The last worker to park is woken first, because its caches are the
-// warmest.
+// warmest; with turns, the worker that has been idle for longest.
 type parking struct {
+	turns  bool          // constant
+	last   atomic.Uint64 // turn of the worker that has run last
 	mu     sync.Mutex
 	parked []*waiter
 	count  atomic.Int32 // of parked
@@ -21,6 +23,7 @@ type waiter struct {
 	wake   chan struct{}
 	timer  *time.Timer
 	in     atomic.Pointer[parking] // where the worker is parked; written under the lock of that parking
+	turn   uint64                  // with turns, the parked workers are in the order of this number
 	// state decides between the runner's goroutine, woken by wake, and a borrower.
 	state atomic.Uint32
 }
@@ -69,15 +72,19 @@ func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 
 // push adds w to the parked workers. mu is held.
 func (p *parking) push(w *waiter) {
-	p.parked = append(p.parked, w)
+	i := len(p.parked)
+	for p.turns && i > 0 && p.parked[i-1].turn > w.turn {
+		i--
+	}
+	p.parked = slices.Insert(p.parked, i, w)
 	w.in.Store(p)
 	p.count.Add(1)
 }
 
 // borrow takes out the worker that wakeOne would wake, if its goroutine sleeps, and leaves the goroutine asleep until
-// handBack. borrow returns nil when there is no such worker.
+// handBack. borrow returns nil when there is no such worker, or with turns.
 func (p *parking) borrow() *waiter {
-	if p.count.Load() == 0 {
+	if p.turns || p.count.Load() == 0 {
 		return nil
 	}
 	p.mu.Lock()
@@ -145,14 +152,17 @@ func (p *parking) wakeOne() bool {
 		return false
 	}
 	p.mu.Lock()
-	n := len(p.parked)
-	if n == 0 {
+	i := len(p.parked) - 1
+	if i < 0 {
 		p.mu.Unlock()
 		return false
 	}
-	w := p.parked[n-1]
+	if p.turns {
+		i = 0
+	}
+	w := p.parked[i]
 	w.in.Store(nil)
-	p.parked = p.parked[:n-1]
+	p.parked = slices.Delete(p.parked, i, i+1)
 	p.count.Add(-1)
 	p.mu.Unlock()
 	w.signal()

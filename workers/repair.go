@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,6 +123,31 @@ func (w *instance) pause(random float64) time.Duration {
 	w.repairs.mu.Lock()
 	defer w.repairs.mu.Unlock()
 	return w.repairs.backoff.Next(random)
+}
+
+// PauseBefore returns a cause of a replacement with the text and code of err. The replacement starts after at least the
+// pause, unless a batch waits for the replacement.
+func PauseBefore(pause time.Duration, err error) error {
+	if pause <= 0 {
+		return err
+	}
+	return &pausing{error: err, pause: pause}
+}
+
+type pausing struct {
+	error
+	pause time.Duration
+}
+
+func (p *pausing) Unwrap() error { return p.error }
+
+// pauseAfter returns how long to wait before the worker is started again after a failure.
+func (g *Group) pauseAfter(w *instance, cause error, random float64) time.Duration {
+	d := w.pause(random)
+	if p := (*pausing)(nil); errors.As(cause, &p) && !g.holds(w) {
+		d = max(d, p.pause)
+	}
+	return d
 }
 
 // replacement is the request to replace a worker although no run has failed.

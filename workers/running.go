@@ -245,7 +245,7 @@ func (g *Group) restart(r *runner, cause error) bool {
 				g.cfg.Limits.Restarts)
 			return false
 		}
-		if !planned && !g.sleep(w.pause(rand.Float64())) && !g.holds(w) {
+		if !planned && !g.sleep(g.pauseAfter(w, cause, rand.Float64())) && !g.holds(w) {
 			return false
 		}
 		g.totals.restarts.Add(1)

@@ -18,10 +18,11 @@ import (
 // Every producer waits for an answer before continuing, so that the workers park all the time.
 func TestNoWakeUpIsLost(t *testing.T) {
 	defer toldPrograms(t) // keeps the programs away from other tests
-	for _, kind := range []string{"identity", "affine", "program", "program-affine"} {
+	for _, c := range []struct{ kind, order string }{{"identity", ""}, {"affine", ""}, {"program", ""},
+		{"program-affine", ""}, {"identity", "turns"}, {"program", "turns"}} {
 		for _, n := range []int{1, 2, 4} {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: kind, Instances: n})
+			g := r.load(t, workers.Config{Kind: c.kind, Instances: n, Order: c.order})
 			each := 1500
 			if testing.Short() {
 				each = 500
@@ -70,15 +71,16 @@ func (answers) Done(stream.CloseReason) {}
 func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
 	for _, kind := range []string{"faulty", "program"} {
 		for _, buffers := range []int{1, 9} {
-			leave(t, kind, buffers)
+			leave(t, kind, "recent", buffers)
 		}
+		leave(t, kind, "turns", 9)
 	}
 	toldPrograms(t)
 }
 
-func leave(t *testing.T, kind string, buffers int) {
+func leave(t *testing.T, kind, order string, buffers int) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: kind, Instances: 3, Batching: workers.Batching{Buffers: buffers},
+	g := r.load(t, workers.Config{Kind: kind, Instances: 3, Order: order, Batching: workers.Batching{Buffers: buffers},
 		Limits: workers.Limits{Restarts: 1 << 30}})
 	each := 600
 	if testing.Short() {
@@ -126,11 +128,13 @@ func leave(t *testing.T, kind string, buffers int) {
 func TestParkingInABubble(t *testing.T) {
 	defer toldPrograms(t) // keeps the programs away from other tests
 	for _, worker := range []string{"faulty", "program", "program-affine"} {
-		parkInABubble(t, worker)
+		for _, order := range []string{"recent", "turns"} {
+			parkInABubble(t, worker, order)
+		}
 	}
 }
 
-func parkInABubble(t *testing.T, worker string) {
+func parkInABubble(t *testing.T, worker, order string) {
 	for _, k := range batching.Kinds() {
 		kind := k.Name
 		if worker == "program-affine" && kind != batching.Adaptive && kind != batching.Soft {
@@ -140,7 +144,7 @@ func parkInABubble(t *testing.T, worker string) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: worker, Instances: 3,
+			g := r.load(t, workers.Config{Kind: worker, Instances: 3, Order: order,
 				Batching: workers.Batching{Kind: workers.BatcherKind(kind), MaxSize: 4},
 				Parts:    batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}})})
 			what := "slow" // a millisecond, and of a program a second
@@ -161,7 +165,7 @@ func parkInABubble(t *testing.T, worker string) {
 					}
 					for _, x := range e.wait(t, frames) {
 						if x.outcome != stream.Answered {
-							t.Errorf("%s %s: %+v", worker, kind, x)
+							t.Errorf("%s %s %s: %+v", worker, order, kind, x)
 						}
 					}
 				})

@@ -68,6 +68,7 @@ type Settings struct {
 // Watchdog configures the replacement of running programs.
 type Watchdog struct {
 	Period           *time.Duration `yaml:"period" default:"5s" min:"0s" max:"1h" advanced:"yes" help:"time between two checks whether an idle program still answers; 0s: no checks"`
+	Pause            time.Duration  `yaml:"pause" min:"1ms" max:"1h" unset:"none" advanced:"yes" help:"least time between a failed check and the start of the next program, for a device that is unwell for a while"`
 	RequestThreshold time.Duration  `yaml:"request_threshold" min:"1ms" unset:"none" advanced:"yes" help:"replace the program above this mean time of the last batches"`
 	RequestAverage   int            `yaml:"request_average" default:"3" min:"1" max:"1024" advanced:"yes" help:"number of batches in the mean of request_threshold"`
 }

@@ -625,6 +625,26 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
+// After a failed check the next program starts watchdog.pause later.
+func TestWatchdogPause(t *testing.T) {
+	sick := filepath.Join(t.TempDir(), "sick")
+	const pause = 300 * time.Millisecond
+	r := load(t, "any", params("watchdog.period", "10ms", "watchdog.pause", pause.String()), func(c *workers.Config) {
+		c.Params["env"] = `["MODE=any", "UNHEALTHY=` + sick + `"]`
+	})
+	began := time.Now()
+	if err := os.WriteFile(sick, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is replaced", func() bool { return r.group.Stats().Restarts > 0 })
+	if took := time.Since(began); took < pause {
+		t.Errorf("replaced after %v", took)
+	}
+	if err := os.Remove(sick); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Many clients at once, two batches in flight, killed children: each frame has one ending, and the outputs match the
 // inputs.
 func TestStress(t *testing.T) {

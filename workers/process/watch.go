@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // watch checks the child at intervals, until the child ends.
@@ -91,12 +92,12 @@ func (w *Worker) check(p *process) {
 		if err := decodeStrict(m.text, &c); err != nil {
 			p.giveUp("protocol", brokeProtocol(err))
 		} else if !c.OK {
-			w.replaceBy(&reason{cause: "watchdog",
+			w.replaceBy(&reason{cause: failedCheck,
 				err: stream.Errorf(stream.Internal, "", "the program's own watchdog reports: %s", c.Message)})
 		}
 	case <-p.ended:
 	case <-t.C:
-		p.giveUp("watchdog", stream.Errorf(stream.Timeout, "watchdog.period",
+		p.giveUp(failedCheck, stream.Errorf(stream.Timeout, "watchdog.period",
 			"the program did not answer its watchdog's question within %v", limit))
 	}
 }
@@ -118,8 +119,19 @@ func (w *Worker) replaceBy(why *reason) {
 		return
 	}
 	w.log.Warn("the program is replaced", "model", w.env.Name, "error", why.err)
-	w.askForAnother(why.err)
+	w.askForAnother(w.pauseAfter(why.cause, why.err))
 }
+
+// pauseAfter returns err, with watchdog.pause when the cause is a failed check.
+func (w *Worker) pauseAfter(cause string, err error) error {
+	if cause != failedCheck {
+		return err
+	}
+	return workers.PauseBefore(w.spec.Settings.Watchdog.Pause, err)
+}
+
+// failedCheck is the cause of the end of a program whose check has failed.
+const failedCheck = "watchdog"
 
 func (w *Worker) askForAnother(err error) {
 	if w.env.Replace != nil {
@@ -134,5 +146,8 @@ func (w *Worker) handleExit(p *process) {
 		return
 	}
 	w.log.Error("the program has ended", "model", w.env.Name, "error", p.err)
-	w.askForAnother(p.err)
+	p.mu.Lock()
+	cause := p.cause
+	p.mu.Unlock()
+	w.askForAnother(w.pauseAfter(cause, p.err))
 }
