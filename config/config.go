@@ -176,7 +176,7 @@ func (c *Config) validateHandover() error {
 type Metrics struct {
 	Address  string    `yaml:"address" form:"address" unset:"on the address http" example:"127.0.0.1:8002" help:"a separate address for the metrics, or off"`
 	TLS      bool      `yaml:"tls" advanced:"yes" help:"encrypt metrics.address with the certificate of http"`
-	Path     string    `yaml:"path" default:"/metrics" form:"route" advanced:"yes" help:"the route of the metrics"`
+	Path     string    `yaml:"path" default:"/metrics" form:"route" advanced:"yes" help:"the route of the metrics; / = every route of metrics.address"`
 	Requests *bool     `yaml:"requests" default:"true" advanced:"yes" help:"also count HTTP requests by route, in the metrics http_*"`
 	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" advanced:"yes" help:"buckets of the durations of HTTP requests, in seconds, in rising order"`
 	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" advanced:"yes" help:"most server streams with metrics of their own (a stream of N models counts N times); further streams are added up and raise no alerts"`
@@ -219,7 +219,7 @@ func (m Metrics) validate() error {
 	case m.Pprof && strings.HasPrefix(m.Path, ProfilesRoute):
 		return coded.Errorf(coded.InvalidArgument, "metrics.path", "%q is a route of metrics.pprof", m.Path)
 	}
-	if m.Path == "/" || underReserved(m.Path) {
+	if m.Path == "/" && !m.Separate() || underReserved(m.Path) {
 		return coded.Errorf(coded.InvalidArgument, "metrics.path", "%q is a route of the server already", m.Path)
 	}
 	for i, b := range m.Buckets {

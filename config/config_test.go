@@ -170,6 +170,7 @@ func TestParseRefuses(t *testing.T) {
 		{"bucket of no number", "metrics: {buckets: [1, many]}", `metrics.buckets: "many" is not a number`},
 		{"route of the API", "metrics: {path: /v2/models}",
 			`f.yaml:1: metrics.path: "/v2/models" is a route of the server already`},
+		{"every route", "metrics: {path: /}", `metrics.path: "/" is a route of the server already`},
 		{"a pattern as route", "metrics: {path: '/{m}'}",
 			`metrics.path: "/{m}" is not a route: want a path such as /metrics`},
 		{"no route", "metrics: {path: metrics}",

@@ -126,14 +126,18 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.observe.measureRequests(h.App, s.listening.hook("http"), s.cfg.Metrics.Path)
+	metrics := s.cfg.Metrics.Path
+	if s.cfg.Metrics.Separate() {
+		metrics = "" // not a route of h
+	}
+	s.observe.measureRequests(h.App, s.listening.hook("http"), metrics)
 	s.serveLogins(h.App)
 	// before the routes that a program at the root may replace
 	s.programs.routes = apps.New(h, apps.Options{
 		Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), Styles: httpStyles(),
 		DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log})
-	if !s.cfg.Metrics.Separate() {
-		s.observe.metricsRoute(h.App, s.cfg.Metrics.Path)
+	if metrics != "" {
+		s.observe.metricsRoute(h.App, metrics)
 	}
 	s.statusRoutes(h.App)
 	s.loggingRoutes(h.App)

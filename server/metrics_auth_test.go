@@ -5,8 +5,10 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 
 	"millrace/config"
@@ -47,6 +49,30 @@ func TestMetricsAddressNeedsRoles(t *testing.T) {
 					t.Errorf("auth.metrics: %s: %s with %.20q as %s: %s %v, want %d", who, c.path, c.key, header[0],
 						r.Status, r.Header, want)
 				}
+			}
+		}
+	}
+}
+
+// TestMetricsAtEveryRoute: with the path /, the metrics are at every route of metrics.address besides the profiles, and
+// need the same role there.
+func TestMetricsAtEveryRoute(t *testing.T) {
+	k := startKeyed(t, func(c *Config) {
+		c.GRPC, c.Auth.Metrics = Off, "role"
+		c.Metrics = config.Metrics{Address: "127.0.0.1:0", Path: "/", Pprof: true}
+	})
+	for path, want := range map[string]int{"/": 200, "/metrics": 200, "/any/path": 200, "/debug/pprof/": 403} {
+		for key, want := range map[string]int{"": 401, k.keys["metrics"]: want} {
+			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+k.Addr("metrics")+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("api_key", key)
+			r := must(http.DefaultClient.Do(req))
+			text := must(io.ReadAll(r.Body))
+			r.Body.Close()
+			if r.StatusCode != want || want == 200 && !strings.Contains(string(text), "millrace_") {
+				t.Errorf("%s with the key %.20q: %s, want %d", path, key, r.Status, want)
 			}
 		}
 	}

@@ -171,8 +171,8 @@ func (o *observer) metricsRoute(app *fiber.App, route string) {
 	})
 }
 
-// measureRequests measures each request for ended, nil = none, and for the log. It must come
-// before all routes.
+// measureRequests measures each request for ended, nil = none, and for the log. metrics is the route of the metrics, ""
+// = another address has the metrics. It must come before all routes.
 func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, metrics string) {
 	app.Use(func(c *fiber.Ctx) error {
 		if ended == nil && !o.debug.On() {

@@ -329,3 +329,32 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 }
+
+// With names of another system and chosen buckets, plain text has no further buckets; other formats have all.
+func TestOnlyChosenBucketsInPlainText(t *testing.T) {
+	names := &RequestNames{Route: [2]string{"handler", ""}, Status: [2]string{"status", ""}, InProgram: "in_program"}
+	for _, buckets := range [][]float64{nil, {1, 2}} {
+		m := New(Options{RequestBuckets: buckets, Requests: names})
+		m.Requests("http", HTTPClass)("/x", "", 200, time.Second, 1, 1)
+		m.InProgram()("/x", "2xx", time.Second)
+		for _, accept := range []string{"", "application/openmetrics-text"} {
+			text, _, err := m.Gather(accept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			further := map[string]bool{}
+			for _, line := range strings.Split(string(text), "\n") {
+				if family, rest, ok := strings.Cut(line, "_bucket{"); ok && !strings.Contains(rest, `le="1.0"`) &&
+					!strings.Contains(rest, `le="2.0"`) && !strings.Contains(rest, `le="+Inf"`) {
+					further[family] = true
+				}
+			}
+			if only := buckets != nil && accept == ""; only != (len(further) == 0) {
+				t.Errorf("buckets %v, %q: further buckets of %v", buckets, accept, further)
+			}
+			if n := strings.Count(string(text), `request_duration_seconds_bucket{handler="/x",`); buckets != nil && n != 3 {
+				t.Errorf("%q: %d buckets of the duration", accept, n)
+			}
+		}
+	}
+}

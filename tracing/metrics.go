@@ -29,6 +29,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	buckets []float64 // of requests
+	only    bool      // as plain text, other histograms have no buckets
 	names   *RequestNames
 
 	mu       sync.Mutex
@@ -53,6 +54,7 @@ func New(o Options) *Metrics {
 		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, names: o.Requests,
 		models: make(map[modelVersion]*series),
 	}
+	m.only = m.buckets != nil && m.names != nil
 	if m.buckets == nil {
 		m.buckets = DefaultRequestBuckets
 	}

@@ -42,7 +42,8 @@ type Options struct {
 }
 
 // RequestNames are the names that another system has for the metrics of requests. These metrics have no label for the
-// version of the model, and as plain text the form of Python's prometheus_client.
+// version of the model, and as plain text the form of Python's prometheus_client; with RequestBuckets, plain text has
+// no further buckets.
 type RequestNames struct {
 	Route, Status [2]string             // the labels: name and meaning
 	GRPC          func(code int) string // returns the label of a gRPC status

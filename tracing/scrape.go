@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
@@ -44,6 +45,9 @@ func (m *Metrics) Gather(accept string) (text []byte, contentType string, err er
 	var out bytes.Buffer
 	enc := expfmt.NewEncoder(&out, format)
 	for _, f := range families {
+		if m.only && format.FormatType() == expfmt.TypeTextPlain && !m.names.hasDurations(f) {
+			removeBuckets(f)
+		}
 		if m.names.has(f) && format.FormatType() == expfmt.TypeTextPlain {
 			appendPython(&out, f)
 			continue
@@ -58,6 +62,23 @@ func (m *Metrics) Gather(accept string) (text []byte, contentType string, err er
 		}
 	}
 	return out.Bytes(), string(format), nil
+}
+
+// hasDurations reports whether a family is a histogram of durations with the labels of n.
+func (n *RequestNames) hasDurations(f *dto.MetricFamily) bool {
+	return n.has(f) && !strings.HasSuffix(f.GetName(), "_bytes")
+}
+
+// removeBuckets leaves the count and the sum of histograms and summaries.
+func removeBuckets(f *dto.MetricFamily) {
+	for _, m := range f.Metric {
+		if m.Histogram != nil {
+			m.Histogram.Bucket = nil
+		}
+		if m.Summary != nil { // prometheus_client has no quantiles
+			m.Summary.Quantile = nil
+		}
+	}
 }
 
 // has reports whether a family is a histogram with the labels of n.

@@ -37,7 +37,7 @@ var Style = style.Style{
 
 // Settings are the settings of the server for the style, in the section metrics.
 type Settings struct {
-	SSF bool `yaml:"ssf" advanced:"yes" help:"label the metrics of requests as Simple Server Framework does (handler, status), and add ssf_dispatch_latency"`
+	SSF bool `yaml:"ssf" advanced:"yes" help:"label the metrics of requests as Simple Server Framework does (handler, status), and add ssf_dispatch_latency; with metrics.buckets, other histograms have no buckets in plain text"`
 }
 
 func init() { setting.Register[Settings](setting.Server, "metrics") }
