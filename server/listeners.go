@@ -262,8 +262,8 @@ func openGRPC(s *Server) (ingest.Interface, error) {
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(),
 		ManagementOnly: s.cfg.Management.Separate(), DrainTimeout: s.cfg.Drain, TLS: s.connections.tls.config,
 		Limit: s.connections.limit, Managing: s.connections.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
-		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log,
-		OnCall: s.observe.called(s.listening.hook("grpc")),
+		Root: s.cfg.Programs.Root, Styles: grpcStyles(), AnswersLive: s.answersLive(),
+		OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, OnCall: s.observe.called(s.listening.hook("grpc")),
 	}), nil
 }
 

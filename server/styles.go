@@ -49,11 +49,22 @@ func styleOf(models []workers.Config, name string) string {
 
 // rootAccess returns the rules of credentials of the style that the configuration gives to the program at the root.
 func (s *Server) rootAccess() apps.Access {
-	if s.cfg.Programs.Root == "" {
-		return apps.Access{}
-	}
-	if of := compat.Lookup(styleOf(s.cfg.Models, s.cfg.Programs.Root)); of != nil {
+	if of := s.rootStyle(); of != nil {
 		return of.HTTP.Access
 	}
 	return apps.Access{}
+}
+
+// rootStyle returns the style that the configuration gives to the program at the root, or nil.
+func (s *Server) rootStyle() *style.Style {
+	if s.cfg.Programs.Root == "" {
+		return nil
+	}
+	return compat.Lookup(styleOf(s.cfg.Models, s.cfg.Programs.Root))
+}
+
+// answersLive returns grpc.Options.AnswersLive.
+func (s *Server) answersLive() bool {
+	of := s.rootStyle()
+	return of != nil && of.GRPC != nil && of.GRPC.AnswersLive
 }

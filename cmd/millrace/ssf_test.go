@@ -215,6 +215,14 @@ func TestSSFReplicas(t *testing.T) {
 	if slices.Sort(replicas); !slices.Equal(replicas, []int{0, 1, 2, 3}) {
 		t.Errorf("replicas %v", replicas)
 	}
+	alone := map[string]bool{} // replies of a lone client
+	for n := 0; n < 200 && len(alone) < 4; n++ {
+		_, text := s.post("/v1/E", `{"x": 1}`)
+		alone[text] = true
+	}
+	if len(alone) != 4 {
+		t.Errorf("a lone client reached %v", alone)
+	}
 }
 
 // The requests of a failed batch are answered with 400, and the restarted application answers the next request.
@@ -517,6 +525,29 @@ func TestSSFOverGRPC(t *testing.T) {
 }
 
 // The exit status is the result code of the failed step.
+// TestSSFLiveOverGRPC: the server answers ServerLive also when the application has not started.
+func TestSSFLiveOverGRPC(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, "        return {}\n    def startup(self): raise ValueError\n")
+	port := twoPorts(t)
+	p := begin(t, ssfCommandOf(t, "--config", config, "--api", "grpc", "--port", strconv.Itoa(port), "run"))
+	p.until("millrace is ready: grpc://")
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	client := inferencepb.NewGRPCInferenceServiceClient(conn)
+	live, err := client.ServerLive(t.Context(), &inferencepb.ServerLiveRequest{})
+	if err != nil || !live.Live {
+		t.Errorf("live: %v, %v", live, err)
+	}
+	ready, err := client.ServerReady(t.Context(), &inferencepb.ServerReadyRequest{})
+	if err != nil || ready.Ready {
+		t.Errorf("ready: %v, %v", ready, err)
+	}
+}
+
 func TestSSFBuildFails(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}
     def build(self): return int(os.environ.get("BUILD", RESULT_OK))

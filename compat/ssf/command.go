@@ -331,7 +331,10 @@ func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err 
 		cfg.Parts = withNames(cfg.Parts)
 	}
 	given := func(name string) bool { return o.Given(name) }
-	if given("prometheus-endpoint") {
+	switch {
+	case cfg.Metrics.Separate() && cfg.Metrics.Address != config.Off:
+		cfg.Metrics.Path = "/" // at a port of their own, the metrics are at every path
+	case given("prometheus-endpoint"):
 		cfg.Metrics.Path = "/" + strings.TrimPrefix(o.PrometheusEndpoint, "/")
 	}
 	if given("prometheus-buckets") {
@@ -395,6 +398,10 @@ func restartsOf(failures int) int {
 	return failures - 1
 }
 
+// watchdogPause gives an application time to recover after its watchdog has failed: Simple Server Framework replaces
+// processes every ten seconds.
+const watchdogPause = "10s"
+
 // model returns the model of the application.
 func (a *application) model(o *Options, args []string) (workers.Config, error) {
 	argv, err := json.Marshal(args)
@@ -404,7 +411,7 @@ func (a *application) model(o *Options, args []string) (workers.Config, error) {
 	seconds := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) + "s" }
 	m := workers.Config{Name: a.id, Source: a.file, Kind: "python", Params: stream.Params{
 		"style": name, "args": string(argv), "watchdog.period": seconds(float64(o.WatchdogReadyPeriod)),
-		"watchdog.request_average": int64(o.WatchdogRequestAverage),
+		"watchdog.request_average": int64(o.WatchdogRequestAverage), "watchdog.pause": watchdogPause,
 	}}
 	if o.WatchdogRequestThreshold > 0 {
 		m.Params["watchdog.request_threshold"] = seconds(o.WatchdogRequestThreshold)
@@ -412,6 +419,7 @@ func (a *application) model(o *Options, args []string) (workers.Config, error) {
 	if a.venv != "" {
 		m.Params["venv"] = a.venv
 	}
+	m.Order = "turns"
 	m.Instances = o.ReplicateApplication * o.ReplicateServer
 	m.Limits.Start, m.Limits.Run = a.start, a.start
 	m.Limits.Restarts = restartsOf(o.MaxAllowedRestarts)

@@ -37,7 +37,7 @@ type programAnswer struct {
 	} `json:"outputs"`
 }
 
-var messages = grpc.Style{Name: name, Route: route, Body: body, Reply: reply}
+var messages = grpc.Style{Name: name, Route: route, Body: body, Reply: reply, AnswersLive: true}
 
 func text(s string) *inferencepb.InferParameter {
 	return &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: s}}

@@ -49,6 +49,7 @@ type Options struct {
 	SharedMemory   *shm.Registry // nil: shared memory is turned off
 	Root           string        // the program that is served alone; "" = none
 	Styles         []*Style      // that Root may have
+	AnswersLive    bool          // as in the style that the configuration gives to Root
 	Log            *slog.Logger  // default slog.Default()
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool

@@ -25,6 +25,8 @@ type Style struct {
 	// known. An error that is a gRPC status is the program's, and is sent as it is.
 	Reply func(m *stream.Model, r *stream.Result, begun time.Time) (*inferencepb.ModelInferResponse, time.Duration,
 		error)
+	// AnswersLive: ServerLive reports only that the server answers, also when the program has failed for good.
+	AnswersLive bool
 }
 
 // app returns the program at the root and its style, if that has messages of its own, or nil.

@@ -56,9 +56,10 @@ func (s *service) panicked(method string, v any) error {
 // errFailed is the error of a call in which the server panicked.
 var errFailed = status.Error(codes.Internal, "the server failed in this call; its log says where")
 
-// ServerLive implements the service: an answering server is live, unless a worker has failed for good.
+// ServerLive implements the service: an answering server is live, unless a worker has failed for good. With
+// Options.AnswersLive an answering server is always live.
 func (s *service) ServerLive(context.Context, *inferencepb.ServerLiveRequest) (*inferencepb.ServerLiveResponse, error) {
-	return &inferencepb.ServerLiveResponse{Live: !s.gate.State().Failed}, nil
+	return &inferencepb.ServerLiveResponse{Live: s.AnswersLive || !s.gate.State().Failed}, nil
 }
 
 // ServerReady implements the service.
