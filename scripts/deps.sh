@@ -20,7 +20,7 @@ needs() {
            echo cmd:python3=python3 cmd:openssl=openssl py:ensurepip=python3-venv py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx py:pydantic=python3-pydantic py:PIL=python3-pil py:fastapi=python3-fastapi py:multipart=python3-multipart py:httpx=python3-httpx py:requests=python3-requests py:pytest=python3-pytest py:msgpack=python3-msgpack py:redis=python3-redis cmd:redis-server=redis-server cmd:nginx=nginx cmd:fcgiwrap=fcgiwrap cmd:promtool=prometheus cmd:prometheus=prometheus cmd:groff=groff-base cmd:git=git cmd:ssh-keyscan=openssh-client cmd:sshd=openssh-server ;;
     check) needs test
            needs bench
-           echo cmd:chromium=chromium cmd:npm=npm cmd:podman=podman cmd:runc=runc cmd:systemd-analyze=systemd
+           echo cmd:chromium=chromium cmd:npm=npm cmd:podman=podman cmd:runc=runc cmd:systemd-analyze=systemd cmd:dbus-daemon=dbus,libpam-systemd
            echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
     release) needs build
            echo cmd:aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross cmd:npm=npm ;;

@@ -143,10 +143,11 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	service := podmantest.Start(t)
 	testneeds.Program(t, "systemd-analyze")
+	testneeds.Program(t, "dbus-daemon")
 	sshd := testneeds.Program(t, "sshd")
 	root := t.TempDir()
 	for _, dir := range []string{"usr", "var/lib", "var/log", "var/tmp", "var/cache", "run", "tmp", "proc", "sys",
-		"dev", "srv", "root/ssh", "etc/systemd/system"} {
+		"dev", "srv", "root/ssh", "etc/systemd/system", "etc/pam.d", "var/lib/systemd/linger", "home/ann"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -157,8 +158,12 @@ func newMachine(t *testing.T) *machine {
 		}
 	}
 	for name, text := range map[string]string{"machine-id": "", "nsswitch.conf": "passwd: files systemd\n",
-		"passwd": "root:x:0:0:root:/root:/bin/sh\nsshd:x:104:65534::/run/sshd:/usr/sbin/nologin\n",
-		"group":  "root:x:0:\nnogroup:x:65534:\n", "shadow": "root:*:19000:0:99999:7:::\n"} {
+		"passwd": "root:x:0:0:root:/root:/bin/sh\nsshd:x:104:65534::/run/sshd:/usr/sbin/nologin\n" +
+			"messagebus:x:105:105::/:/usr/sbin/nologin\nann:x:1000:1000::/home/ann:/bin/sh\n",
+		"group": "root:x:0:\nnogroup:x:65534:\nmessagebus:x:105:\nann:x:1000:\n",
+		"pam.d/systemd-user": "account required pam_permit.so\nsession required pam_permit.so\n" +
+			"session optional pam_systemd.so\n",
+		"shadow": "root:*:19000:0:99999:7:::\n"} {
 		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -268,10 +273,20 @@ func TestSystemd(t *testing.T) {
 	if text := m.in("systemctl", "is-enabled", "millrace-plain-r2"); text != "enabled" {
 		t.Errorf("at boot: %s", text)
 	}
-	starts := m.containerAtBoot(o)
+	starts := m.containersAtBoot(o)
 	m.reboot()
-	if text, err := os.ReadFile(starts); err != nil || string(text) != "start millrace-other-r7\n" {
-		t.Errorf("podman after a boot: %q, %v", text, err)
+	for {
+		text, err := os.ReadFile(starts)
+		if err == nil && strings.Contains(string(text), "root start millrace-other-r7\n") &&
+			strings.Contains(string(text), "ann start millrace-anns-r8\n") {
+			break
+		}
+		if state, _ := m.Do("exec", machineName, "systemctl", "is-active", "user@1000"); state == "failed" ||
+			t.Context().Err() != nil {
+			t.Fatalf("podman after a boot: %q, %v; the user's systemd is %s: %s", text, err, state,
+				m.in("journalctl", "--boot", "--no-pager", "--lines", "50"))
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	for at := opened(t, m.host, o); ; {
 		err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, o.HTTP, "same")
@@ -292,27 +307,45 @@ func TestSystemd(t *testing.T) {
 	if err := Remove(t.Context(), at, o, "ann", true, func(Target, bool) {}); err != nil {
 		t.Fatal(err)
 	}
-	if err := opened(t, m.host, Options{Name: "other", SSH: o.SSH, With: Podman}).removeAll(false); err != nil {
-		t.Error(err)
+	for _, name := range []string{"other", "anns"} {
+		at := opened(t, m.host, Options{Name: name, SSH: o.SSH, With: Podman})
+		if name == "anns" {
+			at.uid, at.home = "1000", "/home/ann"
+		}
+		if err := at.removeAll(false); err != nil {
+			t.Error(err)
+		}
 	}
-	left := m.in("find", "/etc", "/var", "-name", "*millrace-other*", "-o", "-name", "*millrace-plain*", "-o",
+	left := m.in("find", "/etc", "/var", "/home", "-name", "*millrace-other*", "-o", "-name", "*millrace-anns*",
+		"-o", "-name", "*millrace-plain*", "-o",
 		"-path", "/var/lib/millrace-apps/*")
 	if left != "" {
 		t.Errorf("left: %s", left)
 	}
 }
 
-// containerAtBoot lets a container start with the machine, which cannot run containers itself, and returns the file in
-// which the program podman there writes its arguments.
-func (m *machine) containerAtBoot(o Options) (file string) {
+// containersAtBoot lets a container of root and a container of the user ann start with the machine, which cannot run
+// containers itself, and returns the file in which the program podman there writes its user and its arguments.
+func (m *machine) containersAtBoot(o Options) (file string) {
 	m.t.Helper()
-	testneeds.WriteProgram(m.t, filepath.Join(m.root, "srv/podman"), "#!/bin/sh\necho \"$*\" >>/srv/starts\n")
+	testneeds.WriteProgram(m.t, filepath.Join(m.root, "srv/podman"),
+		"#!/bin/sh\necho \"$(id -un) $*\" >>/srv/starts\n")
 	m.host.Configure("SetEnv PATH=/srv:/usr/sbin:/usr/bin")
+	m.in("install", "-m", "666", "/dev/null", "/srv/starts")
 	o.Name = "other"
 	at := opened(m.t, m.host, o)
-	defer at.close()
 	if err := (&podman{at}).boot(&release{Number: 7}, nil); err != nil {
 		m.t.Error(err)
 	}
+	at.close()
+	o.Name = "anns"
+	at = opened(m.t, m.host, o)
+	defer at.close()
+	at.uid, at.home = "1000", "/home/ann" // as in a session of ann
+	if err := (&podman{at}).boot(&release{Number: 8}, nil); err != nil {
+		m.t.Error(err)
+	}
+	m.in("chown", "-R", "ann:ann", "/home/ann")
+	m.in("touch", "/var/lib/systemd/linger/ann") // what loginctl enable-linger does
 	return filepath.Join(m.root, "srv/starts")
 }
