@@ -50,12 +50,16 @@ func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
 	var slots sync.WaitGroup
 	for range max(1, k.Slots) {
 		slots.Go(func() {
-			before := make(chan struct{})
-			close(before)
+			ends := make(chan func())
+			slots.Go(func() {
+				for end := range ends {
+					end()
+				}
+			})
+			defer close(ends)
 			for ctx.Err() == nil {
-				before = k.runOne(ctx, work, before)
+				k.runOne(ctx, work, ends)
 			}
-			<-before
 		})
 	}
 	slots.Wait()
@@ -64,34 +68,28 @@ func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
 // errDrained is the cause of the end of a task whose consumer has no more time.
 var errDrained = coded.Errorf(coded.Draining, "", "the consumer ends")
 
-// runOne claims and runs one task. The task outlives waiting, the context of the claiming, until work ends. A closed
-// before says that the record of the task before has been finished, and a closed ended that this one has.
-func (k *Consumer) runOne(waiting, work context.Context, before chan struct{}) (ended chan struct{}) {
+// runOne claims and runs one task. The task outlives waiting, the context of the claiming, until work ends. With
+// Overlap, the receiver of ends finishes the task.
+func (k *Consumer) runOne(waiting, work context.Context, ends chan<- func()) {
 	c, err := k.Source.ClaimFor(waiting, work, k.Name, k.Models)
 	if err != nil {
 		if waiting.Err() == nil {
 			k.Log.Warn("no task can be claimed: trying again", "error", err)
 			ctxio.Sleep(waiting, claimRetryDelay)
 		}
-		return before
+		return
 	}
 	end := End{Task: c.Task()}
 	begun := time.Now()
 	file, err := k.Handler.Run(c)
-	<-before
 	if err == nil && k.Overlap {
-		ended = make(chan struct{})
-		go func() {
-			defer close(ended)
-			k.endClaim(c, file, nil, &end, begun)
-		}()
-		return ended
+		ends <- func() { k.endClaim(c, file, nil, &end, begun) } // waits for the end of the task before
+		return
 	}
 	k.endClaim(c, file, err, &end, begun)
 	if isStorage(end.Err) {
 		ctxio.Sleep(waiting, claimRetryDelay)
 	}
-	return before
 }
 
 // endClaim ends the claim of a task that has run, with the result or the error, and reports the end.
