@@ -318,6 +318,13 @@ func TestMeasures(t *testing.T) {
 			times(2, scored{one, boxes(named{9, at(0)}, named{7, part(0.72)})}),
 			times(4, scored{one, boxes(named{7, part(0.72)})})), 0.8, 20.0 / 22, 14.0 / 19 * math.Sqrt(10.0/12),
 			14.0 / 19 * 10 / 12, 14.0 / 19, 0},
+		// Track A in 6 frames, 5 of them alone, B and C together in 10 and B in one with A. Alone a track counts 1 for
+		// the alignment, beside another 1/2: A 5.5/(16+6-5.5), B 5.5/(16+11-5.5), C 5/(16+10-5). So the object's pair
+		// is A 6 times, then B 10 times. 16 found, 11 false, one switch; IDF1 takes B: 2*11/(16+27).
+		{"two tracks at a time", frames(times(5, scored{one, boxes(named{7, at(0)})}),
+			times(1, scored{one, boxes(named{8, at(0)}, named{7, at(0)})}),
+			times(10, scored{one, boxes(named{9, at(0)}, named{8, at(0)})})), 1 - 12.0/16, 22.0 / 43,
+			math.Sqrt(16.0 / 27 * (36.0/16 + 100.0/17) / 16), 16.0 / 27, (36.0/16 + 100.0/17) / 16, 1},
 	} {
 		var m measures
 		m.add(c.frames)
