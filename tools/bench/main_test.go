@@ -39,7 +39,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers",
 		"native call", "graph of three identity steps", "path, gRPC, 1 KB: allocations",
-		"path, WebSocket, 1 KB: switches of goroutines", "path, native, 1 KB, step: preparing",
+		"path, WebSocket, 1 KB: switches of goroutines", "path, native, 1 KB, step: reply",
 		"JPEG video", "H.264 320x240 pulled, 2 cameras at 30 fps",
 		"H.264 320x240 pulled, 2 cameras, as fast as can be", "against OpenCV", "memory of one, its ffmpeg included",
 		"a key frame each 1 s: time to the first answer", "a key frame each 1 s: age of the first answer",
