@@ -33,6 +33,7 @@ type Intake struct {
 	free       int            // workers that run no batch: see SetFree
 	workers    int            // see SetFree
 	urgent     stream.Instant // when a frame of a higher priority than low was bound last
+	explored   stream.Instant // when a row of low priority joined a batch although the batch would become longer
 	dynamic    bool           // frames of different shapes, or of calls, need different batches
 }
 
@@ -177,7 +178,7 @@ func (in *Intake) GatherFull(now stream.Instant, own *Inbox, common bool) (*Batc
 			} else if in.pool.Free() == 0 {
 				continue
 			}
-			if bound+in.countRows(p, in.model.MaxBatch-bound, in.joins(in.model.MaxBatch-1)) < in.model.MaxBatch {
+			if bound+in.countRows(p, in.model.MaxBatch-bound, in.needs.Full || !in.live()) < in.model.MaxBatch {
 				continue
 			}
 			b, err := in.take(p, in.model.MaxBatch, Full, x)
@@ -260,7 +261,7 @@ func (in *Intake) setWaiting(x *Inbox, p *pendingBatch, v *View) {
 	if p.batch != nil {
 		bound = p.batch.Rows
 	}
-	most, low := in.model.MaxBatch*v.Idle-bound, in.needs.Full || x.lowFirst()
+	most, low := in.model.MaxBatch*v.Idle-bound, in.needs.Full || x.lowFirst() || !in.live()
 	if v.Rows = bound + in.countRows(p, most, low); v.Rows == 0 && !low {
 		low = true
 		v.Rows = in.countRows(p, most, low)
@@ -325,9 +326,12 @@ func (in *Intake) take(p *pendingBatch, rows int, why Cause, x *Inbox) (b *Batch
 	return b, nil
 }
 
+// live reports whether a frame of high or normal priority was bound within keepFor.
+func (in *Intake) live() bool { return in.urgent != 0 && in.now.Sub(in.urgent) < keepFor }
+
 // held returns how long p waits because workers are kept free, if nothing else happens: see SetFree.
 func (in *Intake) held(x *Inbox, p *pendingBatch) time.Duration {
-	if x != in.common || in.free > in.workers/2 || in.urgent == 0 || in.drained || in.needs.Full || x.lowFirst() {
+	if x != in.common || in.workers < 2 || in.free > in.workers/2 || !in.live() || in.drained || in.needs.Full || x.lowFirst() {
 		return 0
 	}
 	if _, priority := p.first(x.order()); priority != stream.Low {
@@ -336,12 +340,29 @@ func (in *Intake) held(x *Inbox, p *pendingBatch) time.Duration {
 	return in.urgent.Add(keepFor).Sub(in.now)
 }
 
-// joins reports whether a frame of low priority may join a batch of n rows: the batch must not become more than a
-// tenth longer, as far as measured.
-func (in *Intake) joins(n int) bool {
-	without, _ := in.times.Predict(in.now, n)
-	with, _ := in.times.Predict(in.now, n+1)
-	return n == 0 || in.needs.Full || with <= without+without/10
+// exploreAfter is the time after which a row of low priority joins a batch whatever was measured: a single slow run
+// would otherwise keep low priority out of batches for ever.
+const exploreAfter = 10 * time.Second
+
+// room returns how many rows of low priority may join a batch of n rows. Soon after other frames, the batch must not
+// become more than a tenth longer, except for a measurement: by one row, when tries.
+func (in *Intake) room(n int, tries bool) (rows int) {
+	most := in.model.MaxBatch - n
+	if n == 0 || in.needs.Full || !in.live() {
+		return most
+	}
+	took, _ := in.times.Predict(in.now, n)
+	for rows < most {
+		if with, _ := in.times.Predict(in.now, n+rows+1); with > took+took/10 {
+			break
+		}
+		rows++
+	}
+	if rows == 0 && most > 0 && tries && (!in.times.measured(n+1) || in.now.Sub(in.explored) > exploreAfter) {
+		in.explored = in.now
+		return 1
+	}
+	return rows
 }
 
 // countRows returns the number of rows waiting in the streams of p's tokens, counting at least up to most, and
@@ -380,11 +401,12 @@ func (in *Intake) countRows(p *pendingBatch, most int, low bool) int {
 }
 
 // bind binds frames until b has take rows, and reports whether b is full: b has take rows, or the next frame does not
-// fit and starts the next batch. Frames of low priority may join beyond take: see joins. When the table of times is
+// fit and starts the next batch. Frames of low priority may join beyond take: see room. When the table of times is
 // out of date, bind skips the deadline check for one frame: see probeAfter.
 func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
 	took, probe := in.times.Predict(in.now, take)
 	order, urgent := x.order(), false
+	joined := false // a frame of low priority has joined other frames
 	in.heavy.batch = b
 	for b.Rows < take || urgent && b.Rows < in.model.MaxBatch {
 		q, priority := p.first(order)
@@ -394,45 +416,53 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 				return b.Rows >= take
 			}
 		}
-		switch {
-		case priority != stream.Low:
-			if b.Rows >= take {
-				return true
-			}
-			urgent, in.urgent = !in.needs.Full, in.now
-		case !in.joins(b.Rows) && (urgent || !x.lowFirst()):
-			order = order.withoutLow()
-			continue
-		default:
-			x.low = x.visits
+		room := in.model.MaxBatch - b.Rows
+		if low := priority == stream.Low; low && (urgent || !x.lowFirst()) {
+			room = in.room(b.Rows, !joined)
+		} else if !low && b.Rows >= take {
+			return true
 		}
 		predicted := took
 		if probe && (b.Rows == 0 || in.needs.Full) {
 			predicted = 0
 		}
 		t := q.peek()
-		if t.request != nil {
-			if in.model.MaxBatch-b.Rows < t.request.Rows {
-				return true
+		var r *stream.Request
+		var kept, separate bool
+		switch {
+		case room == 0:
+			kept = true
+		case t.request != nil:
+			if kept = room < t.request.Rows; !kept {
+				r = in.takeDecoded(t.request, predicted)
 			}
-			if r := in.takeDecoded(t.request, predicted); r != nil {
-				b.bind(r)
-			}
-			q.pop()
+		default:
+			r, kept, separate = t.stream.TakeFiltered(in.now, room, &p.class, predicted, in.heavy.isSeparate)
+		}
+		if kept && priority == stream.Low && !in.needs.Full {
+			order = order.withoutLow()
 			continue
 		}
-		r, kept, separate := t.stream.TakeFiltered(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted,
-			in.heavy.isSeparate)
 		if kept {
 			return true
 		}
 		if separate {
 			in.heavy.add(t.stream, x, t.stream.TokenPriority())
 		}
+		decoded := t.request != nil
 		q.pop()
-		if r != nil {
+		if r == nil {
+			continue
+		}
+		if !decoded {
 			in.heavy.note(r.Account, in.now)
-			b.bind(r)
+		}
+		b.bind(r)
+		switch priority {
+		case stream.Low:
+			x.low, joined = x.visits, len(b.Requests) > 1
+		case stream.High, stream.Normal:
+			urgent, in.urgent = !in.needs.Full, in.now
 		}
 	}
 	return true

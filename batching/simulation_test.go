@@ -394,6 +394,10 @@ func TestLowPriorityUsesIdleWorkers(t *testing.T) {
 	if _, answers := besideLow(t, 4, 4, 10*time.Millisecond, 0, 0); answers < 4*90 {
 		t.Errorf("%d answers a second of 4 workers that take 10 ms", answers)
 	}
+	// Batches of low priority are as large as batches of other priorities.
+	if _, answers := besideLow(t, 1, 8, 20*time.Millisecond, time.Millisecond/10, 0); answers < 180 {
+		t.Errorf("%d answers a second of a worker that takes 20 ms, and 0.1 ms a row", answers)
+	}
 	s := newSimulation(t, 1, anything, Adaptive, 2, 3)
 	s.greedy = false
 	open := func(p stream.Priority) *stream.Stream {
@@ -436,8 +440,47 @@ func TestLowPriorityUsesIdleWorkers(t *testing.T) {
 	if n, _ := started(1); n != 1 {
 		t.Errorf("%d rows of low priority run on the last idle worker after %v", n, keepFor)
 	}
+	// A worker that is still running another batch takes no full batch of low priority ahead.
+	send(high)
+	if n, _ := started(1); n != 1 {
+		t.Fatalf("%d rows", n)
+	}
+	for range 4 {
+		send(low)
+	}
+	if b, err := s.g.intake.GatherFull(s.now, nil, true); b != nil || err != nil {
+		t.Errorf("a batch of low priority ahead, soon after a frame of high priority; error %v", err)
+	}
+	s.now = s.now.Add(keepFor)
+	if b, err := s.g.intake.GatherFull(s.now, nil, true); b == nil || err != nil {
+		t.Errorf("no full batch of low priority later; error %v", err)
+	} else {
+		s.g.run(b)
+	}
 	low.Close(stream.ByClient)
 	high.Close(stream.ByClient)
+}
+
+// A request of low priority with many rows joins a batch only if the batch takes at most a tenth longer.
+func TestRowsOfLowPriority(t *testing.T) {
+	g := newGroup(t, bytesModel(8, 1), Adaptive, 2, 16)
+	for n, took := range []time.Duration{0, 10, 10, 80, 80, 80, 80, 80, 80} {
+		g.intake.Observe(1, n, took*time.Millisecond)
+	}
+	low, _ := g.open(t, stream.Policy{Mode: stream.Every, Priority: stream.Low, Window: 8})
+	high, _ := g.open(t, stream.Policy{Mode: stream.Every, Window: 8})
+	for _, c := range []struct{ rows, want int }{{7, 1}, {1, 2}} {
+		if err := low.SubmitAt(rows(g.mem, 0, 1, c.rows, 1), 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := high.SubmitAt(rows(g.mem, 0, 1, 1, 1), 2); err != nil {
+			t.Fatal(err)
+		}
+		g.run(g.gather(t, 2, c.want))
+		if c.want == 1 {
+			g.run(g.gather(t, 2, c.rows))
+		}
+	}
 }
 
 func TestLatestIsFresh(t *testing.T) {

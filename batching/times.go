@@ -37,6 +37,9 @@ func (t *Times) Observe(now stream.Instant, n int, took time.Duration) {
 	t.mean[n] += (took - t.mean[n]) / 4
 }
 
+// measured reports whether a batch of n rows was measured.
+func (t *Times) measured(n int) bool { return n < len(t.mean) && t.mean[n] > 0 }
+
 // Predict returns the predicted time of a batch of n rows, 0 without a measurement, and whether the table is too old
 // for dropping a frame.
 func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bool) {
@@ -44,7 +47,7 @@ func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bo
 		return 0, false
 	}
 	probe = now.Sub(t.last) > probeAfter
-	if n < len(t.mean) && t.mean[n] > 0 {
+	if t.measured(n) {
 		return t.mean[n], probe
 	}
 	// The time does not fall with more rows, and grows no faster than their number:
