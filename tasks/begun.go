@@ -51,12 +51,14 @@ func (s *Store) begin(ctx context.Context, t Task, has *contents, revision uint6
 	if e != nil {
 		e.beginning = false
 	}
-	if e != nil && added {
+	// The disk may have lost the record, and a change of unknown outcome may have become known.
+	stale := e == nil || e.revision != revision || e.State != Queued
+	if !stale && added {
 		s.index.begin(e, &t, s.now())
 	}
 	s.mu.Unlock()
 	switch {
-	case e == nil: // the disk has lost the record
+	case stale:
 		return 0, errStale
 	case !added:
 		return s.write(ctx, t, has, revision)
@@ -160,36 +162,78 @@ func (l *begunLog) close() {
 	}
 }
 
-// recoverBegun puts the attempts of the file into records that say queued, and removes the file. Lines that a power
-// failure has damaged count for nothing.
-func (d *Data) recoverBegun(ctx context.Context, folder string) error {
-	name := filepath.Join(folder, begunName)
-	text, err := os.ReadFile(name)
+// begunAttempts returns the attempts in the file whose records say queued. Lines that a power failure has damaged count
+// for nothing.
+func (d *Data) begunAttempts(folder string) (all []begunAttempt, err error) {
+	text, err := os.ReadFile(filepath.Join(folder, begunName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for line := range bytes.SplitSeq(text, []byte("\n")) {
 		var b begunAttempt
 		if json.Unmarshal(line, &b) != nil {
 			continue
 		}
-		if t, err := d.Get(b.ID); err != nil || t.State != Queued || t.Attempt >= b.Attempt {
-			continue
-		}
-		_, err := d.change(ctx, b.ID, func(t *Task) error {
-			t.State, t.Attempt, t.Consumer, t.Claimant = Running, b.Attempt, b.Consumer, ""
-			t.Started, t.Progress = b.Started, Progress{}
-			return nil
-		})
-		if err != nil {
-			return err
+		if t, err := d.Get(b.ID); err == nil && t.State == Queued && t.Attempt < b.Attempt {
+			all = append(all, b)
 		}
 	}
+	return all, nil
+}
+
+// in makes t the task of the attempt.
+func (b *begunAttempt) in(t *Task) {
+	t.State, t.Attempt, t.Consumer, t.Claimant = Running, b.Attempt, b.Consumer, ""
+	t.Started, t.Progress = b.Started, Progress{}
+}
+
+// indexBegun puts the attempts of the file into the index alone.
+func (d *Data) indexBegun(all []begunAttempt) {
+	d.Store.mu.Lock()
+	defer d.Store.mu.Unlock()
+	for _, b := range all {
+		if e := d.index.tasks[b.ID]; e != nil && e.State == Queued && e.Attempt < b.Attempt {
+			t := e.Task
+			b.in(&t)
+			d.index.begin(e, &t, d.now())
+		}
+	}
+}
+
+// recoverBegun puts the attempts of the file into the records, and removes the file. Attempts whose records cannot be
+// written, as on a full disk, stay in the file.
+func (d *Data) recoverBegun(ctx context.Context, folder string) error {
+	all, err := d.begunAttempts(folder)
+	if err != nil {
+		return err
+	}
+	var kept []begunAttempt
+	for _, b := range all {
+		if _, failed := d.change(ctx, b.ID, func(t *Task) error { b.in(t); return nil }); failed == nil {
+			continue
+		} else if err = failed; ctx.Err() != nil {
+			return err
+		}
+		line, _ := json.Marshal(b) // has no value that cannot be written
+		if kept = append(kept, b); d.begun.lines == nil {
+			d.begun.lines = map[string][]byte{}
+		}
+		d.begun.lines[b.ID] = append(line, '\n')
+	}
+	d.indexBegun(kept)
 	d.Store.mu.Lock()
 	d.index.counts.Attempts = 0 // the attempts were begun before
 	d.Store.mu.Unlock()
-	return os.Remove(name)
+	if len(kept) > 0 {
+		d.opts.Log.Warn("records of running tasks cannot be written: the next start tries again", "tasks", len(kept),
+			"error", err)
+		return nil
+	}
+	if err := os.Remove(filepath.Join(folder, begunName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -2,10 +2,14 @@ package tasks
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // openInterval opens a data folder as with tasks.sync interval.
@@ -140,5 +144,63 @@ func TestBegunIsShortened(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, begunName))
 	if n := bytes.Count(text, []byte("\n")); err != nil || n > maxBegun || !bytes.Contains(text, []byte(first.ID)) {
 		t.Errorf("%d lines, with the first: %v, %v", n, bytes.Contains(text, []byte(first.ID)), err)
+	}
+}
+
+// TestBegunOnFullDisk: a start succeeds while the records of begun attempts cannot be written, knows the attempts, and
+// a later start writes the records.
+func TestBegunOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	d := openInterval(t, dir)
+	task := (&rig{Store: d.Store, t: t}).submit(Task{Model: "m"}, "x")
+	line := fmt.Appendf(nil, `{"id":%q,"attempt":1,"consumer":"c","started":"2026-01-02T03:04:05Z"}`, task.ID)
+	if err := os.WriteFile(filepath.Join(dir, begunName), line, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failing := &failingKV{KeyValue: d.kv}
+	d.kv = failing
+	if err := d.recoverBegun(t.Context(), dir); err != nil || failing.n != 1 {
+		t.Fatalf("%v, %d changes", err, failing.n)
+	}
+	if got, err := d.Get(task.ID); err != nil || got.State != Running || got.Attempt != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	d.kv = failing.KeyValue
+	d.Close()
+	d = openInterval(t, dir)
+	defer d.Close()
+	if state := recordState(t, d.Store, task.ID); state != Running {
+		t.Errorf("after another start, the record says %s", state)
+	}
+}
+
+// failingKV is a bucket without room.
+type failingKV struct {
+	jetstream.KeyValue
+	n int
+}
+
+func (f *failingKV) Update(context.Context, string, []byte, uint64) (uint64, error) {
+	f.n++
+	return 0, errors.New("no room")
+}
+
+// TestExportOfBegun: an archive has the attempts that have begun without a revision.
+func TestExportOfBegun(t *testing.T) {
+	dir := t.TempDir()
+	d := openInterval(t, dir)
+	task := (&rig{Store: d.Store, t: t}).submit(Task{Model: "m"}, "x")
+	claim(t, d.Store)
+	d.Close()
+	var archive bytes.Buffer
+	if _, err := Export(t.Context(), dir, &archive, ArchiveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "data")
+	if _, err := Import(t.Context(), to, &archive, ArchiveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := openInterval(t, to).Get(task.ID); err != nil || got.State != Running || got.Attempt != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -194,6 +194,10 @@ func (d *Data) openRecords(ctx context.Context, dir string, o Options) (err erro
 	if d.broker, err = Embed(storeFolder(dir), false, o.Log); err != nil {
 		return err
 	}
-	d.Store, err = Open(ctx, d.broker, d.files, o)
+	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
+		return err
+	}
+	begun, err := d.begunAttempts(dir)
+	d.indexBegun(begun)
 	return err
 }

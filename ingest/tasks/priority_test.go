@@ -63,3 +63,14 @@ func TestPriorityOfFrames(t *testing.T) {
 		t.Errorf("a frame of a client has the priority %v", got)
 	}
 }
+
+// TestYearsOfTimes: a time whose year in UTC has no four digits is refused.
+func TestYearsOfTimes(t *testing.T) {
+	r := start(t, t.TempDir(), nil)
+	for _, at := range []string{"9999-12-31T23:59:59-05:00", "0000-01-01T00:00:00%2B05:00"} {
+		a, text := r.do("POST", "/v2/tasks?model=echo&not_before="+at, nil, strings.NewReader(jsonBody))
+		if a.StatusCode != http.StatusBadRequest || !strings.Contains(text, "not_before") {
+			t.Errorf("%s: %d %s", at, a.StatusCode, text)
+		}
+	}
+}

@@ -212,7 +212,10 @@ func parseDuration(name, text string, least, most time.Duration) (time.Duration,
 // parseTime reads a time of day, or a duration from now.
 func parseTime(name, text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at.UTC(), nil
+		if at = at.UTC(); at.Year() < 1 || at.Year() > 9999 {
+			return at, stream.Errorf(stream.InvalidArgument, name, "%q is not from year 1 to 9999 in UTC", text)
+		}
+		return at, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > maxRetention {
