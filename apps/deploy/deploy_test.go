@@ -515,3 +515,26 @@ func TestCopyHangs(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
+
+// TestForeignFolder: a deploy and a removal leave a folder alone that other software uses under the names of ours.
+func TestForeignFolder(t *testing.T) {
+	s := gittest.NewSSH(t)
+	o := options(t, s)
+	kept := filepath.Join(o.Folder, "releases", "1", "index.html")
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Remove(t.Context(), []Target{target(s)}, o, "ann", true, func(Target, bool) {})
+	if err == nil || !strings.Contains(err.Error(), "other software, such as releases") {
+		t.Errorf("%v", err)
+	}
+	if files, err := os.ReadDir(o.Folder); err != nil || len(files) != 1 {
+		t.Errorf("the folder has %v, %v", files, err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}

@@ -57,6 +57,9 @@ func (s *site) begin(owner string) error {
 		return err
 	}
 	if owner != "" {
+		if err := s.own(); err != nil {
+			return err
+		}
 		release, err := s.lock(s.folder, owner)
 		if err != nil {
 			return err
@@ -67,6 +70,22 @@ func (s *site) begin(owner string) error {
 		}
 	}
 	return s.read()
+}
+
+// own refuses a folder with files of other software under the names of ours, which a deploy would overwrite and a
+// removal delete.
+func (s *site) own() error {
+	text, err := s.run(`[ -e "$1/state.json" ] || [ -e "$1/owner" ] || for name in layers releases container lock work; do
+	if [ -e "$1/$name" ]; then echo "$name"; break; fi
+done`, s.folder)
+	if err != nil {
+		return err
+	}
+	if name := strings.TrimSpace(text); name != "" {
+		return fmt.Errorf("%s: the folder %s has files of other software, such as %s: give another folder by "+
+			"--target-folder", s.name, s.folder, name)
+	}
+	return nil
 }
 
 func (s *site) probe() error {
