@@ -331,7 +331,8 @@ func (in *Intake) live() bool { return in.urgent != 0 && in.now.Sub(in.urgent) <
 
 // held returns how long p waits because workers are kept free, if nothing else happens: see SetFree.
 func (in *Intake) held(x *Inbox, p *pendingBatch) time.Duration {
-	if x != in.common || in.workers < 2 || in.free > in.workers/2 || !in.live() || in.drained || in.needs.Full || x.lowFirst() {
+	if x != in.common || in.workers < 2 || in.free > in.workers/2 || !in.live() || in.drained || in.needs.Full ||
+		x.lowFirst() {
 		return 0
 	}
 	if _, priority := p.first(x.order()); priority != stream.Low {

@@ -68,6 +68,7 @@ type watch struct {
 	Limits
 	folders []string // where the program writes
 	before  int64    // bytes in the folders
+	closed  int      // files and folders there that could not be read
 }
 
 func newWatch(l Limits, folders []string) *watch {
@@ -85,7 +86,7 @@ func newWatch(l Limits, folders []string) *watch {
 			return strings.HasPrefix(path, strings.TrimSuffix(in, "/")+"/")
 		})
 	})
-	w.before = w.size()
+	w.before, w.closed = w.size()
 	return w
 }
 
@@ -115,25 +116,39 @@ func (w *watch) run(ctx context.Context, process *child.Process) error {
 	}
 }
 
-// full reports whether the folders have grown by more than the limit.
-func (w *watch) full() bool { return w.size()-w.before > w.Disk }
+// full reports whether the folders have grown by more than the limit, or have more folders than before that cannot be
+// read and may have any size.
+func (w *watch) full() bool {
+	size, closed := w.size()
+	return size-w.before > w.Disk || closed > w.closed
+}
 
-// size returns the bytes that the folders take on the disk.
-func (w *watch) size() (sum int64) {
+// entrySize is counted at least for each file and folder.
+const entrySize = 4 << 10
+
+// size returns the bytes that the folders take on the disk, and the number of files and folders that cannot be read.
+func (w *watch) size() (sum int64, closed int) {
 	for _, path := range w.folders {
 		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+			var info fs.FileInfo
+			if err == nil {
+				info, err = d.Info()
+			}
 			if err != nil {
-				return nil // removed meanwhile, or closed by the program
-			}
-			if st, err := d.Info(); err == nil {
-				if of, ok := st.Sys().(*syscall.Stat_t); ok && !st.IsDir() {
-					sum += of.Blocks * 512 / max(int64(of.Nlink), 1)
+				if !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+					closed++
 				}
+				return nil
 			}
+			taken := int64(0)
+			if of, ok := info.Sys().(*syscall.Stat_t); ok {
+				taken = of.Blocks * 512 / max(int64(of.Nlink), 1)
+			}
+			sum += max(taken, entrySize)
 			return nil
 		})
 	}
-	return sum
+	return sum, closed
 }
 
 var (

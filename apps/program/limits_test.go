@@ -42,17 +42,23 @@ func TestLimits(t *testing.T) {
 		script string
 		want   []string
 	}{
-		"memory of a process": {`python3 -c "bytearray(200 << 20)"`,
+		"memory of a process": {`exec python3 -c "import time; time.sleep(1); bytearray(200 << 20)"`,
 			[]string{"MemoryError", "(a process may have 100MiB of memory: --max-memory raises the limit)"}},
 		"memory of processes": {keep + " & " + keep + " & " + keep + " & wait",
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
 		"memory of an orphan": {"for i in 1 2 3; do (setsid " + keep + " &); done; sleep 1000",
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
 		"a file": {"exec head -c 20000000 /dev/zero >file",
-			[]string{"(a file may have 10MiB: --max-disk raises the limit)"}},
-		"a file of a process": {"head -c 20000000 /dev/zero >file; exit $?",
-			[]string{"(a file may have 10MiB: --max-disk raises the limit)"}},
+			[]string{"--max-disk"}},
+		"a file of a process": {"head -c 20000000 /dev/zero >file; exit $?", []string{"--max-disk"}},
 		"files": {"i=0; while :; do i=$((i + 1)); head -c 1000000 /dev/zero >$i; done",
+			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
+		"empty files": {"i=0; while :; do i=$((i + 1)); : >$i; done",
+			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
+		"deep folders": {`python3 -c "
+import os, time
+for _ in range(30): os.mkdir('0' * 200); os.chdir('0' * 200)
+time.sleep(1000)"`,
 			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
 		"temporary files": {"cd $TMPDIR; for i in 1 2 3 4; do head -c 4000000 /dev/zero >$i; done",
 			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
