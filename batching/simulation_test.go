@@ -316,7 +316,7 @@ func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 // streams' answers, and the answers a second of the streams of low priority.
 func besideLow(t *testing.T, workers, low int, fixed, row time.Duration, share float64) (p99 time.Duration,
 	answers int) {
-	const live, seconds = 10, 20
+	const live, seconds = 10, 8
 	model := &stream.Model{Name: "any", AcceptsAnyInput: true, Ragged: true, MaxBatch: 8}
 	s := newSimulation(t, 1, model, Adaptive, workers, workers+1)
 	s.greedy = false
@@ -372,9 +372,9 @@ func TestLowPriorityDelaysOthersLittle(t *testing.T) {
 		most       float64 // times the age without frames of low priority
 		least      int     // answers of low priority a second
 	}{
-		{2 * ms, ms, 1, 0.5, 1.1, 40}, {2 * ms, ms, 2, 0.3, 1.1, 100}, {2 * ms, ms, 2, 0.5, 1.1, 70},
-		{2 * ms, ms, 2, 0.8, 1.15, 40}, {2 * ms, ms, 4, 0.5, 1.1, 150},
-		{0, 2 * ms, 2, 0.5, 1.15, 200}, {0, 2 * ms, 2, 0.8, 1.15, 100},
+		{2 * ms, ms, 1, 0.5, 1.2, 40}, {2 * ms, ms, 2, 0.3, 1.2, 100}, {2 * ms, ms, 2, 0.5, 1.2, 70},
+		{2 * ms, ms, 2, 0.8, 1.2, 40}, {2 * ms, ms, 4, 0.5, 1.2, 150},
+		{0, 2 * ms, 2, 0.5, 1.2, 200}, {0, 2 * ms, 2, 0.8, 1.2, 100},
 		{10 * ms, ms / 10, 1, 0.5, 1.05, 150}, {10 * ms, ms / 10, 2, 0.3, 1.05, 220},
 		{10 * ms, ms / 10, 4, 0.8, 1.05, 220},
 	} {
