@@ -54,7 +54,7 @@ import logging
 	}
 	text := log()
 	wantLog(t, text, `\d+ +WARNING   Ignoring unknown arguments \['--mine'\]`,
-		`\d+ +WARNING   Ignoring unknown SSF commands \['\*\*\*'\]`,
+		`\d+ +WARNING   Ignoring unknown SSF commands \['X'\]`,
 		`\d+ +INFO      > ==== Init ====`, `\d+ +INFO      > ==== Build ====`, `\d+ +INFO      > ==== Run ====`,
 		`\d+ +INFO      > \[0\] Worker of app \[\d+->\d+\]`, `\d+ +INFO      > Dispatcher ready`,
 		`\d+ +INFO      Found <class 'app.App'>`, `\d+ +ERROR     .* is not alive: .*ZeroDivisionError`,

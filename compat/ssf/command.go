@@ -85,7 +85,7 @@ func logged(c *style.Call, o *Options) error {
 		o.log.print(slog.LevelWarn, "Ignoring unknown arguments %s", pythonList(masked(o.Unknown)))
 	}
 	if len(o.Further) > 0 {
-		o.log.print(slog.LevelWarn, "Ignoring unknown SSF commands %s", pythonList(masked(o.Further)))
+		o.log.print(slog.LevelWarn, "Ignoring unknown SSF commands %s", pythonList(o.Logged))
 	}
 	err := run(c, o)
 	status := 0
@@ -110,20 +110,18 @@ func pythonList(texts []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// masked returns words of the command line without values, which may be secrets of the application.
-func masked(words []string) (names []string) {
-	for _, word := range words {
-		name, _, has := strings.Cut(word, "=")
-		switch long := strings.HasPrefix(word, "--"); {
-		case !strings.HasPrefix(word, "-"):
-			name, has = "", true
-		case !long && len(name) > 2:
-			name, has = name[:2], true
+// hidden is written to the log in place of a value, which may be a secret of the application.
+const hidden = "***"
+
+// masked returns options of the application without values.
+func masked(options []string) (names []string) {
+	for _, option := range options {
+		name, _, has := strings.Cut(option, "=")
+		switch {
+		case !strings.HasPrefix(option, "--") && len(name) > 2:
+			name = name[:2] + hidden
 		case has:
-			name += "="
-		}
-		if has {
-			name += "***"
+			name += "=" + hidden
 		}
 		names = append(names, name)
 	}

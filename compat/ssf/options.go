@@ -181,6 +181,7 @@ type Words struct {
 	Given    []string // commands in the order of the command line
 	Unknown  []string // options of the application
 	Further  []string // words behind options of the application, other than commands
+	Logged   []string // Further for the log: only a word behind a command is no value of an option
 }
 
 // Arguments sorts args into words. Flags has long names for options of several letters and a hyphen, and one value for
@@ -230,6 +231,10 @@ func Arguments(fs *pflag.FlagSet, args []string) (w Words, err error) {
 			w.Unknown = append(w.Unknown, a)
 		case len(w.Unknown) > 0 && !strings.HasPrefix(a, "-"):
 			w.Further = append(w.Further, a)
+			if has || !slices.Contains(commands, args[i-1]) {
+				a = hidden
+			}
+			w.Logged = append(w.Logged, a)
 		default:
 			w.Flags = append(w.Flags, a)
 			if takesNext(fs, a) && i+1 < len(args) {
