@@ -83,17 +83,15 @@ func (k *Consumer) runOne(waiting, work context.Context, ends chan<- func()) {
 	begun := time.Now()
 	file, err := k.Handler.Run(c)
 	if err == nil && k.Overlap {
-		ends <- func() { k.endClaim(c, file, nil, &end, begun) } // waits for the end of the task before
+		ends <- func() { k.endClaim(waiting, c, file, nil, &end, begun) } // waits for the end of the task before
 		return
 	}
-	k.endClaim(c, file, err, &end, begun)
-	if isStorage(end.Err) {
-		ctxio.Sleep(waiting, claimRetryDelay)
-	}
+	k.endClaim(waiting, c, file, err, &end, begun)
 }
 
-// endClaim ends the claim of a task that has run, with the result or the error, and reports the end.
-func (k *Consumer) endClaim(c Claim, file File, err error, end *End, begun time.Time) {
+// endClaim ends the claim of a task that has run, with the result or the error, reports the end, and pauses after a
+// failure of the storage.
+func (k *Consumer) endClaim(waiting context.Context, c Claim, file File, err error, end *End, begun time.Time) {
 	err = k.storeEnd(c, file, err, end)
 	if err != nil {
 		end.Outcome, end.Err = "lost", err
@@ -104,6 +102,9 @@ func (k *Consumer) endClaim(c Claim, file File, err error, end *End, begun time.
 	}
 	if end.Took = time.Since(begun); k.OnEnd != nil {
 		k.OnEnd(*end)
+	}
+	if isStorage(end.Err) {
+		ctxio.Sleep(waiting, claimRetryDelay)
 	}
 }
 

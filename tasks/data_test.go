@@ -12,11 +12,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"millrace/stream/coded"
+	"millrace/tasks/blob"
 )
 
 func openData(t *testing.T, dir string) *Data {
@@ -111,13 +113,13 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// handlerFunc is a Handler.
 // anyModel serves every model.
 type anyModel struct{}
 
 func (anyModel) Serves(string) bool { return true }
 func (anyModel) Ready() []string    { return nil }
 
+// handlerFunc is a Handler.
 type handlerFunc func(c Claim) (File, error)
 
 func (f handlerFunc) Run(c Claim) (File, error) { return f(c) }
@@ -153,6 +155,42 @@ func TestConsumer(t *testing.T) {
 	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.counts.Stored[Finished] == 30 })
 	if most.Load() > 3 || runs.Load() != 30 {
 		t.Errorf("%d tasks at once, %d runs", most.Load(), runs.Load())
+	}
+}
+
+// fullSource gives tasks whose results find no room on the disk.
+type fullSource struct {
+	Source
+	claims int
+}
+
+type fullClaim struct{ Claim }
+
+func (s *fullSource) ClaimFor(context.Context, context.Context, string, Models) (Claim, error) {
+	time.Sleep(time.Millisecond)
+	s.claims++
+	return fullClaim{}, nil
+}
+
+func (fullClaim) Task() Task               { return Task{ID: "full"} }
+func (fullClaim) Context() context.Context { return context.Background() }
+func (fullClaim) Finish(File) error        { return blob.ErrFull }
+
+// TestConsumerOnFullDisk: a consumer pauses after a result that finds no room on the disk.
+func TestConsumerOnFullDisk(t *testing.T) {
+	for _, overlap := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fullSource{}
+			k := &Consumer{Source: s, Slots: 1, Models: anyModel{}, Overlap: overlap,
+				Log:     slog.New(slog.DiscardHandler),
+				Handler: handlerFunc(func(Claim) (File, error) { return File{}, nil })}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*claimRetryDelay)
+			defer cancel()
+			k.Run(ctx, 0)
+			if s.claims < 5 || s.claims > 15 {
+				t.Errorf("overlap %v: %d tasks were taken in ten pauses", overlap, s.claims)
+			}
+		})
 	}
 }
 
