@@ -96,11 +96,8 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Exclude, err = excluded(app.Root, output, p.exclude); err != nil {
+	if o.Exclude, err = exclusions(app, needs, output, p.exclude); err != nil {
 		return nil, usagef("--exclude: %w", err)
-	}
-	if needs.Exclude != nil {
-		o.Exclude = alsoExcluded(o.Exclude, app, needs.Exclude)
 	}
 	changes, err := packedChanges(app, o.Exclude)
 	if err != nil {
@@ -172,7 +169,10 @@ const (
 
 // filesLabels returns the labels by which deploy and publish see that the files have changed since.
 func (p *appPackaging) filesLabels(app *apps.App, o image.Options) (map[string]string, error) {
-	excluded := append([]string{}, p.exclude...)
+	excluded := []string{}
+	for _, name := range p.exclude {
+		excluded = append(excluded, filepath.ToSlash(filepath.Clean(name)))
+	}
 	if o.Environment != "" {
 		path, err := filepath.Abs(o.Environment)
 		if err != nil {
@@ -186,10 +186,15 @@ func (p *appPackaging) filesLabels(app *apps.App, o image.Options) (map[string]s
 	if err != nil {
 		return nil, err
 	}
-	digest, err := image.FilesDigest(app.Root, func(name string) bool {
-		return o.Exclude(name) || slices.Contains(excluded, strings.TrimSuffix(name, "/"))
-	})
+	digest, err := filesDigest(app, o.Exclude, excluded)
 	return map[string]string{labelFiles: digest, labelExcluded: string(text)}, err
+}
+
+// filesDigest returns the digest of the packed files. more are further paths that the digest leaves out.
+func filesDigest(app *apps.App, exclude func(name string) bool, more []string) (string, error) {
+	return image.FilesDigest(app.Root, func(name string) bool {
+		return exclude(name) || slices.Contains(more, strings.TrimSuffix(name, "/"))
+	})
 }
 
 // checkFiles refuses an image of a folder whose files have changed since.
@@ -205,18 +210,11 @@ func (c *appCall) checkFiles(app *apps.App, file string, labels map[string]strin
 	if err != nil {
 		return err
 	}
-	exclude, err := excluded(app.Root, file, nil)
+	exclude, err := exclusions(app, needs, file, nil)
 	if err != nil {
 		return err
 	}
-	if needs.Exclude != nil {
-		exclude = alsoExcluded(exclude, app, needs.Exclude)
-	}
-	digest, err := image.FilesDigest(app.Root, func(name string) bool {
-		return exclude(name) || slices.ContainsFunc(more, func(out string) bool {
-			return filepath.ToSlash(filepath.Clean(out)) == strings.TrimSuffix(name, "/")
-		})
-	})
+	digest, err := filesDigest(app, exclude, more)
 	if err == nil && digest != labels[labelFiles] {
 		err = fmt.Errorf("files of %s have changed since %s was packed: add the command package", app.Root, file)
 	}
@@ -311,6 +309,15 @@ func excluded(root, output string, more []string) (func(name string) bool, error
 		left[filepath.ToSlash(filepath.Clean(name))] = true
 	}
 	return func(name string) bool { return left[strings.TrimSuffix(name, "/")] }, nil
+}
+
+// exclusions reports which files the image lacks: those of excluded, and files that the configuration names.
+func exclusions(app *apps.App, needs *apps.Needs, output string, more []string) (func(name string) bool, error) {
+	exclude, err := excluded(app.Root, output, more)
+	if err == nil && needs.Exclude != nil {
+		exclude = alsoExcluded(exclude, app, needs.Exclude)
+	}
+	return exclude, err
 }
 
 // alsoExcluded leaves out files of the configuration's folder that the configuration names, besides those of first.
