@@ -31,7 +31,7 @@ type Broker struct {
 	errs   *brokerLog
 }
 
-// startTimeout bounds the start of the embedded server, in which it reads its files.
+// startTimeout bounds the start of the embedded server, with the reading of the server's files.
 const startTimeout = 30 * time.Second
 
 // Embed starts a JetStream server in this process, which has no port and keeps its files in folder. With always, each

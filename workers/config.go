@@ -24,7 +24,7 @@ type Config struct {
 
 	Version   string             `yaml:"version" default:"1" advanced:"yes" help:"version of the model"`
 	Instances int                `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"number of workers"`
-	Order     string             `yaml:"instance_order" default:"recent" words:"recent turns" advanced:"yes" help:"which idle worker runs the next batch: recent = the last that ran, whose caches are warm; turns = the one that has been idle for longest, so that all get work"`
+	Order     string             `yaml:"instance_order" default:"recent" words:"recent turns" advanced:"yes" help:"which idle worker runs the next batch: recent = the last worker that ran, with warm caches; turns = the worker idle for longest, so that all workers get work"`
 	MaxFlows  int                `yaml:"max_flows" default:"16384" min:"1" max:"1048576" advanced:"yes" help:"most streams and one-shot requests at once; each has a place in the queue"`
 	Batching  Batching           `yaml:"batching"`
 	Image     *stream.ImageSpec  `yaml:"input.image"` // overrides the kind's own

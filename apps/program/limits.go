@@ -26,7 +26,7 @@ const (
 	FlagProcesses = "--max-processes"
 )
 
-// Limits bound what a program uses together with the processes that it starts. 0 = the default.
+// Limits bound a program together with the started processes. 0 = the default.
 type Limits struct {
 	Memory    int64 // bytes
 	Disk      int64 // bytes that are added to the folders in which the program writes

@@ -79,7 +79,7 @@ for _ in range(40): threading.Thread(target=time.sleep, args=(1000,)).start()"`,
 	}
 }
 
-// TestWithinLimits: files that were there before do not count, nor do files that are removed.
+// TestWithinLimits: old files and removed files do not count.
 func TestWithinLimits(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "old"), make([]byte, 20<<20), 0o600); err != nil {

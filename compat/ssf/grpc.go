@@ -43,8 +43,8 @@ func text(s string) *inferencepb.InferParameter {
 	return &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: s}}
 }
 
-// route returns the label of a request in the metrics: with the endpoint that it names if
-// there is one, so that clients cannot make labels.
+// route returns the label of a request in the metrics: the path of the named endpoint if the endpoint exists. Clients
+// cannot make labels.
 func route(m *stream.Model, in *inferencepb.ModelInferRequest) string {
 	path := "/v" + in.Parameters["version"].GetStringParam() + "/" + in.Parameters["endpoint"].GetStringParam()
 	for i := range m.App.Routes {

@@ -74,8 +74,8 @@ func costOf(d time.Duration, f func() error) (c costs, err error) {
 	return c, nil
 }
 
-// requestPath measures what requests cost, one after the other on one connection of each protocol. The costs are those
-// of client and server together: what Millrace costs is the difference to the bare loop.
+// requestPath measures the cost of a request for each protocol, with requests in sequence on a single connection.
+// The costs are of client and server together: the cost of Millrace is the difference to the bare loop.
 func requestPath(b *bench) error {
 	for _, of := range []struct {
 		name string

@@ -16,7 +16,7 @@ type Config struct {
 	MaxAge  time.Duration `yaml:"track_age" unset:"500ms, or 1s with bytetrack" max:"1h" advanced:"yes" help:"longest time without a box before an id ends"`
 	Max     int           // most tracks at once, and most tracked boxes of a frame (the first boxes); 0 = MaxTracks
 
-	Score float64 `yaml:"track_score" unset:"any, or 0.5 with bytetrack" min:"0" max:"1" advanced:"yes" example:"0.6" help:"least score of a box that begins a track; a box with a lower score can continue a track"`
+	Score float64 `yaml:"track_score" unset:"any, or 0.5 with bytetrack" min:"0" max:"1" advanced:"yes" example:"0.6" help:"least score of a box that begins a track, 0 = unset; a box with a lower score can continue a track"`
 	// With SameClass, a model that misclassifies one box in 20 already loses ids.
 	SameClass bool `yaml:"track_class" advanced:"yes" help:"an id keeps the first class: for crossing objects and a model with few wrong classes"`
 	// Each frame is decoded a second time, at a small size.
