@@ -44,9 +44,16 @@ func (l Limits) orDefaults() Limits {
 	return Limits{cmp.Or(l.Memory, d.Memory), cmp.Or(l.Disk, d.Disk), cmp.Or(l.Processes, d.Processes)}
 }
 
-// apply sets the limits that the kernel keeps: no process has more memory than all processes may have together, and no
-// file is larger than all files together.
-func (l Limits) apply(to *child.Limits) { to.Data, to.FileSize = uint64(l.Memory), uint64(l.Disk) }
+// stack is the memory that a thread reserves, and seldom uses.
+const stack = 8 << 20
+
+// reserved is the memory that a process may reserve: all memory, and the stacks of all threads.
+func (l Limits) reserved() int64 { return l.Memory + int64(min(l.Processes, 1<<20))*stack }
+
+// apply sets the limits that the kernel keeps. No file is larger than all files together.
+func (l Limits) apply(to *child.Limits) {
+	to.Strict, to.Data, to.FileSize = true, uint64(l.reserved()), uint64(l.Disk)
+}
 
 func (l Limits) memoryError() error {
 	return fmt.Errorf("needs more than %s of memory: raise %s", size(l.Memory), FlagMemory)
@@ -153,7 +160,9 @@ func (w *watch) size() (sum int64, closed int) {
 
 var (
 	noMemory = regexp.MustCompile(`MemoryError|Cannot allocate memory|[Oo]ut of memory|bad_alloc|memory exhausted`)
-	noFile   = regexp.MustCompile(`File too large|File size limit exceeded`)
+	noThread = regexp.MustCompile(`can't start new thread|failed to create new OS thread|Cannot fork|` +
+		`Resource temporarily unavailable`)
+	noFile = regexp.MustCompile(`File too large|File size limit exceeded`)
 )
 
 // hint names the limit of the kernel that may be the reason for a failure; "" = none.
@@ -167,7 +176,10 @@ func (l Limits) hint(failure error, output string) string {
 	case exit.Signal == syscall.SIGXFSZ || exit.Code == 128+int(syscall.SIGXFSZ), noFile.MatchString(end):
 		return fmt.Sprintf("a file may have %s: %s raises the limit", size(l.Disk), FlagDisk)
 	case noMemory.MatchString(end):
-		return fmt.Sprintf("a process may have %s of memory: %s raises the limit", size(l.Memory), FlagMemory)
+		return fmt.Sprintf("a process may reserve %s of memory: %s raises the limit", size(l.reserved()), FlagMemory)
+	case noThread.MatchString(end):
+		return fmt.Sprintf("%d processes and threads may run, and each process may reserve %s of memory: %s and %s "+
+			"raise the limits", l.Processes, size(l.reserved()), FlagProcesses, FlagMemory)
 	}
 	return ""
 }

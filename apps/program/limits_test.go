@@ -42,8 +42,16 @@ func TestLimits(t *testing.T) {
 		script string
 		want   []string
 	}{
-		"memory of a process": {`exec python3 -c "import time; time.sleep(1); bytearray(200 << 20)"`,
-			[]string{"MemoryError", "(a process may have 100MiB of memory: --max-memory raises the limit)"}},
+		"memory of a process": {`exec python3 -c "b = bytearray(b'x') * (150 << 20); import time; time.sleep(1000)"`,
+			[]string{"needs more than 100MiB of memory: raise --max-memory"}},
+		"reserved memory": {`exec python3 -c "bytearray(300 << 20)"`,
+			[]string{"MemoryError", "(a process may reserve 260MiB of memory: --max-memory raises the limit)"}},
+		"stacks": {`exec python3 -c "
+import threading, time
+threading.stack_size(64 << 20)
+for _ in range(10): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"`,
+			[]string{"can't start new thread", "(20 processes and threads may run, and each process may reserve 260MiB " +
+				"of memory: --max-processes and --max-memory raise the limits)"}},
 		"memory of processes": {keep + " & " + keep + " & " + keep + " & wait",
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
 		"memory of an orphan": {"for i in 1 2 3; do (setsid " + keep + " &); done; sleep 1000",
@@ -76,6 +84,21 @@ for _ in range(40): threading.Thread(target=time.sleep, args=(1000,)).start()"`,
 				t.Errorf("%s: %v, want %q", name, err, want)
 			}
 		}
+	}
+}
+
+// TestStacks: the stacks of threads are reserved, not used, and do not count as memory.
+func TestStacks(t *testing.T) {
+	script := testneeds.Python(t) + ` -c "
+import threading
+threading.stack_size(8 << 20)
+end = threading.Event()
+threads = [threading.Thread(target=end.wait) for _ in range(200)]
+for t in threads: t.start()
+end.set()
+for t in threads: t.join()"`
+	if out, err := run(t, t.TempDir(), Limits{Memory: 200 << 20}, script); err != nil {
+		t.Errorf("%s %v", out, err)
 	}
 }
 

@@ -55,7 +55,8 @@ type Spec struct {
 	ExtraFiles []*os.File
 	// Grace is the time between SIGTERM and SIGKILL when the context ends the child; 0 means DefaultGrace.
 	Grace time.Duration
-	// Limits bound the resources of the child, from its start on (Linux only).
+	// Limits bound the resources of the child (Linux only), from its first instruction on. Where the kernel refuses
+	// ptrace, the limits apply shortly after the start.
 	Limits Limits
 	// Sandbox confines the child; nil: no confinement.
 	Sandbox *Sandbox
@@ -77,6 +78,8 @@ type Limits struct {
 	// limit the kernel sends SIGXCPU, and SIGKILL a second of processor time later. CPU is for jobs of limited
 	// length.
 	CPU time.Duration
+	// Strict makes Start fail where the kernel refuses ptrace.
+	Strict bool
 }
 
 // Usage is what a child uses together with its descendants.
@@ -200,13 +203,16 @@ func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
 	if err := spec.Sandbox.confine(path); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
-	proc, err := startMarked(mark, path, append([]string{spec.Path}, spec.Args...), attr)
+	proc, resume, err := startStopped(mark, path, append([]string{spec.Path}, spec.Args...), attr, spec.Limits.Strict)
 	if err != nil {
 		return err
 	}
 	limited := make(chan error)
 	go func() { limited <- spec.Limits.set(proc.Pid) }() // on another thread: a confined thread may not
-	if err := <-limited; err != nil {
+	if err = <-limited; err == nil {
+		err = resume()
+	}
+	if err != nil {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
 		forget(proc.Pid)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,10 +59,11 @@ func newMark() string {
 
 // startMarked starts a process and enters the process in children, so that nobody takes the process for an orphan.
 func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
-	attr.Env = append(attr.Env, markName+mark)
+	marked := *attr
+	marked.Env = append(slices.Clip(attr.Env), markName+mark)
 	children.starting.RLock()
 	defer children.starting.RUnlock()
-	proc, err := os.StartProcess(path, args, attr)
+	proc, err := os.StartProcess(path, args, &marked)
 	if err == nil {
 		children.mu.Lock()
 		children.marks[proc.Pid] = mark

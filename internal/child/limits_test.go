@@ -6,13 +6,18 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"millrace/internal/testneeds"
 
@@ -56,6 +61,95 @@ func TestLimits(t *testing.T) {
 	}
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Error(err)
+	}
+}
+
+// A child has its limits before its first instruction, even if this process gets no processor time after the start,
+// and nobody traces the child.
+func TestLimitsFromStart(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var busy atomic.Bool
+	busy.Store(true)
+	defer busy.Store(false)
+	for range 2 {
+		go func() {
+			for busy.Load() {
+			}
+		}()
+	}
+	for _, sandbox := range []*Sandbox{nil, {Read: []string{"/"}, NoCapabilities: true}} {
+		if sandbox != nil && SandboxError() != nil {
+			continue
+		}
+		p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", `ulimit -n; grep TracerPid /proc/self/status`},
+			Limits: Limits{Files: 100, Strict: true}, Sandbox: sandbox})
+		if errors.Is(err, unix.EPERM) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := io.ReadAll(p.Stdout)
+		if want := "100\nTracerPid:\t0\n"; string(out) != want || err != nil || p.Wait() != nil {
+			t.Errorf("%q, %v, %v; want %q", out, err, p.Wait(), want)
+		}
+		_ = p.Stop(0)
+	}
+}
+
+// Where a filter of system calls refuses ptrace, or ends its callers, a child starts, but not with strict limits.
+func TestNoTrace(t *testing.T) {
+	const asked = "MILLRACE_NO_TRACE"
+	if os.Getenv(asked) == "" {
+		for _, action := range []uint32{unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), unix.SECCOMP_RET_KILL_PROCESS} {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestNoTrace$")
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asked, action))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%#x: %v: %s", action, err, out)
+			}
+		}
+		return
+	}
+	action, err := strconv.ParseUint(os.Getenv(asked), 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_PTRACE},
+		{Code: unix.BPF_RET | unix.BPF_K, K: uint32(action)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&prog))); errno != 0 {
+		t.Skip(errno)
+	}
+	for range 2 {
+		p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "read x; ulimit -n"}, Stdin: true,
+			Limits: Limits{Files: 100}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Write([]byte("go\n")); err != nil {
+			t.Error(err)
+		}
+		if out, err := io.ReadAll(p.Stdout); string(out) != "100\n" || err != nil || p.Wait() != nil {
+			t.Errorf("%q, %v, %v", out, err, p.Wait())
+		}
+		_ = p.Stop(0)
+		if _, err := Start(t.Context(), Spec{Path: "true", Limits: Limits{Strict: true}}); err == nil ||
+			!strings.Contains(err.Error(), "ptrace") {
+			t.Errorf("strict: %v", err)
+		}
+	}
+	if n := LiveChildren(); n != 0 {
+		t.Errorf("%d children", n)
 	}
 }
 
