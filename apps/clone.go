@@ -19,6 +19,7 @@ import (
 	"millrace/apps/source"
 	"millrace/internal/cachedir"
 	"millrace/internal/filelock"
+	"millrace/internal/secret"
 )
 
 // Folder is the folder of clones in the working directory.
@@ -395,8 +396,18 @@ func Names(files []string) string {
 }
 
 func (e *ChangesError) Error() string {
-	return fmt.Sprintf("%s has local changes, which init keeps: %s. Commit them to the repository or copy them, and "+
-		"then remove them by millrace app ... init --discard", e.Root, Names(e.Files))
+	var secrets []string
+	for _, name := range e.Files {
+		if secret.IsWithin(e.Root, name) {
+			secrets = append(secrets, name)
+		}
+	}
+	do := "Commit them to the repository or copy them"
+	if len(secrets) > 0 {
+		do += ", but do not commit " + Names(secrets) + ", since such files have passwords and keys"
+	}
+	return fmt.Sprintf("%s has local changes, which init keeps: %s. %s. Then remove them by millrace app ... init "+
+		"--discard", e.Root, Names(e.Files), do)
 }
 
 // mark reads the mark of the clone; nil = none, or no clone.

@@ -159,6 +159,11 @@ func TestInitKeepsChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	var changes *ChangesError
+	p.write(".env", "A=b")
+	_ = p.refuses("", "keeps: .env, before.txt. Commit them", "do not commit .env, since such files have passwords")
+	if err := os.Remove(p.path(".env")); err != nil {
+		t.Fatal(err)
+	}
 	err = p.refuses("", "has local changes, which init keeps: before.txt. ", "--discard")
 	if !errors.As(err, &changes) || !slices.Equal(changes.Files, []string{"before.txt"}) {
 		t.Errorf("%+v", changes)

@@ -1,20 +1,22 @@
 package image
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"millrace/internal/ociimage"
+	"millrace/internal/secret"
 )
 
 // applicationTree returns the layer of the application. Links, by path within the application, take the place of
@@ -45,7 +47,7 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 			return skip
 		case d.Name() == ".git", d.Name() == "__pycache__", o.Exclude != nil && o.Exclude(asked):
 			return skip
-		case hasSecrets(name, d):
+		case secret.IsFile(name, d.Type()):
 			secrets = append(secrets, fmt.Sprintf("%q", asked))
 			return skip
 		case d.IsDir():
@@ -65,61 +67,55 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 	})
 	if len(secrets) > 0 {
 		libs.notes = append(libs.notes, "left out of the image, because such files have passwords and keys: "+
-			strings.Join(secrets, ", ")+". Give them to a container by mounts, and settings by variables")
+			strings.Join(secrets, ", ")+". Do not commit them: give secrets by deploy --secret NAME:VARIABLE, or to a container by "+
+			"variables and mounts")
 	}
 	return t, err
 }
 
-// FilesDigest returns a digest of the files that an image of an application has: of their paths, contents and rights.
-// exclude is that of Options.
-func FilesDigest(application string, exclude func(name string) bool) (string, error) {
-	o := &Options{Application: application, Exclude: exclude}
-	t, err := applicationTree(o, nil, &libraries{base: &Base{}})
+// LabelFiles is the label with the digest of the application's files in an image, see FilesDigest.
+const LabelFiles = "millrace.files"
+
+// FilesDigest returns the digest that the label LabelFiles of an image of the application would have. exclude is that
+// of Options, and also leaves the environment out, which is in another place of an image.
+func FilesDigest(ctx context.Context, application string, exclude func(name string) bool) (string, error) {
+	t, err := applicationTree(&Options{Application: application, Exclude: exclude}, nil, &libraries{base: &Base{}})
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(t)) {
-		e := t[name]
-		_, _ = fmt.Fprintf(sum, "%q %o %q ", name, e.Mode, e.Link)
+	sums := hashed(t, nil)
+	if err := t.Write(ociimage.Stop(ctx, io.Discard), fixed); err != nil {
+		return "", err
+	}
+	return sums(), nil
+}
+
+// hashed makes the next write of an application's tree hash the files, which are then read only once. The returned
+// function returns the digest of paths, contents and rights afterwards. Links, by path within the application, are
+// left out.
+func hashed(t ociimage.Tree, links map[string]string) func() string {
+	of := map[string]hash.Hash{}
+	for name, e := range t {
+		if rel, is := strings.CutPrefix(name, ApplicationAt[1:]+"/"); is && links[rel] != "" {
+			continue
+		}
+		of[name] = sha256.New()
 		if e.From != "" {
-			if err := addFile(sum, e.From); err != nil {
-				return "", err
-			}
+			e.Hash = of[name]
+			t[name] = e
 		}
 	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// addFile adds the digest of a file to a digest.
-func addFile(to io.Writer, name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
+	return func() string {
+		sum := sha256.New()
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			e := t[name]
+			_, _ = fmt.Fprintf(sum, "%q %o %q ", name, e.Mode, e.Link)
+			if e.From != "" {
+				_, _ = sum.Write(of[name].Sum(nil))
+			}
+		}
+		return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return err
-	}
-	_, err = to.Write(sum.Sum(nil))
-	return err
-}
-
-// secretName are the names of files and folders that usually have passwords or private keys.
-var secretName = regexp.MustCompile(`^(\.env(\..*)?|\.envrc|\.netrc|\.pgpass|\.git-credentials|\.npmrc|\.pypirc|` +
-	`\.htpasswd|\.ssh|\.gnupg|\.aws|\.kube|id_(rsa|dsa|ecdsa|ed25519)(_sk)?)$`)
-
-// hasSecrets reports whether a file or folder usually has passwords, or is a private key.
-func hasSecrets(name string, d fs.DirEntry) bool {
-	switch ext := path.Ext(name); {
-	case secretName.MatchString(d.Name()):
-		return ext != ".example" && ext != ".sample" && ext != ".template" // of .env
-	case d.Type().IsRegular() && (ext == ".pem" || ext == ".key"):
-		text, _, err := head(name)
-		return err == nil && strings.Contains(text, "PRIVATE KEY-----")
-	}
-	return false
 }
 
 // program adds the libraries of a program of the application, and notes a script whose interpreter the image lacks.

@@ -220,7 +220,7 @@ func (img *Image) build(ctx context.Context, o *Options) error {
 		return err
 	}
 	var parts []part
-	stages, err := img.stages(o, machine, &parts)
+	stages, digest, err := img.stages(o, machine, &parts)
 	if err != nil {
 		return err
 	}
@@ -251,39 +251,42 @@ func (img *Image) build(ctx context.Context, o *Options) error {
 	if o.Base != nil {
 		under = o.Base.image
 	}
-	if img.image, err = ociimage.Build(under, o.config(machine), layers...); err != nil {
+	config := o.config(machine)
+	config.Config.Labels[LabelFiles] = digest()
+	if img.image, err = ociimage.Build(under, config, layers...); err != nil {
 		return err
 	}
-	digest, err := img.image.Digest()
-	img.Digest = digest.String()
+	manifest, err := img.image.Digest()
+	img.Digest = manifest.String()
 	return err
 }
 
-// stages returns the contents of the layers from the lowest up; the application is the last.
-func (img *Image) stages(o *Options, machine string, parts *[]part) ([]stage, error) {
+// stages returns the contents of the layers from the lowest up; the application is the last. Once the layers are
+// written, digest returns the label LabelFiles.
+func (img *Image) stages(o *Options, machine string, parts *[]part) (list []stage, digest func() string, err error) {
 	folders, err := o.search()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	system := ociimage.Tree{}
 	libs, err := newLibraries(system, folders, o.Program, o.Base)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	program, err := programTree(o.Program, libs, parts)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	python, err := o.python(libs, parts)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	list := []stage{{"libraries of the system", system, fixed}, {"millrace", program, fixed}}
+	list = []stage{{"libraries of the system", system, fixed}, {"millrace", program, fixed}}
 	links := map[string]string{}
 	if o.Environment != "" {
 		env, err := environmentTree(o, python, libs, parts)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		list = append(list, stage{"Python environment", env, fixed})
 		if rel, err := filepath.Rel(o.Application, o.Environment); err == nil && filepath.IsLocal(rel) {
@@ -292,19 +295,19 @@ func (img *Image) stages(o *Options, machine string, parts *[]part) ([]stage, er
 	}
 	if o.FFmpeg {
 		if err := libs.ffmpeg(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	app, err := applicationTree(o, links, libs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if o.Base == nil {
 		if err := root(system, o.Certificates, img); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := libs.describe(parts); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	} else {
 		system.Folder("etc/millrace", 0o755, 0)
@@ -312,7 +315,7 @@ func (img *Image) stages(o *Options, machine string, parts *[]part) ([]stage, er
 	}
 	system.Folder(stateAt, 0o700, ociimage.User)
 	img.Notes = append(img.Notes, libs.notes...)
-	return append(list, stage{"application", app, o.Time}), nil
+	return append(list, stage{"application", app, o.Time}), hashed(app, links), nil
 }
 
 // config returns the configuration of the image.

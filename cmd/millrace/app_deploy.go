@@ -191,7 +191,7 @@ func (c *appCall) targets() ([]deploy.Target, deploy.Options, error) {
 }
 
 // openImage opens the image that package has written. An image of another commit than the clone is refused, and an
-// image of a folder whose files have changed since.
+// image of files that have changed since.
 func (c *appCall) openImage(app *apps.App) (*image.Image, *image.Contents, error) {
 	file, _, err := c.imageFile(app)
 	if err != nil {
@@ -205,12 +205,8 @@ func (c *appCall) openImage(app *apps.App) (*image.Image, *image.Contents, error
 		return nil, nil, err
 	}
 	contents, err := img.Contents()
-	if err == nil && app.Commit != "" && contents.Revision != app.Commit {
-		err = fmt.Errorf("%s is of the commit %q, and the clone is at %s: add the command package", file,
-			contents.Revision, app.Commit)
-	}
 	if err == nil {
-		err = c.checkFiles(app, file, contents.Labels)
+		err = c.checkFiles(app, file, contents)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, img.Close())

@@ -17,6 +17,7 @@ import (
 	"millrace/apps/image"
 	"millrace/apps/source"
 	"millrace/config"
+	"millrace/internal/secret"
 	"millrace/workers"
 )
 
@@ -103,11 +104,11 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !app.Cloned() {
-		if o.Labels, err = p.filesLabels(app, o); err != nil {
-			return nil, err
-		}
+	label, err := p.excludedLabel(app, o)
+	if err != nil {
+		return nil, err
 	}
+	o.Labels = map[string]string{labelExcluded: label}
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	o.Progress = packageProgress(bar)
@@ -157,18 +158,15 @@ func packedChanges(app *apps.App, exclude func(name string) bool) ([]string, err
 				return true
 			}
 		}
-		return false
+		return secret.IsWithin(app.Root, name)
 	}), err
 }
 
-// Labels of an image of a folder that is used in place.
-const (
-	labelFiles    = "millrace.files"    // digest of the packed files
-	labelExcluded = "millrace.excluded" // paths that the digest leaves out, in JSON
-)
+// labelExcluded is the label with the paths that the label image.LabelFiles leaves out, in JSON.
+const labelExcluded = "millrace.excluded"
 
-// filesLabels returns the labels by which deploy and publish see that the files have changed since.
-func (p *appPackaging) filesLabels(app *apps.App, o image.Options) (map[string]string, error) {
+// excludedLabel returns the value of labelExcluded.
+func (p *appPackaging) excludedLabel(app *apps.App, o image.Options) (string, error) {
 	excluded := []string{}
 	for _, name := range p.exclude {
 		excluded = append(excluded, filepath.ToSlash(filepath.Clean(name)))
@@ -176,35 +174,40 @@ func (p *appPackaging) filesLabels(app *apps.App, o image.Options) (map[string]s
 	if o.Environment != "" {
 		path, err := filepath.Abs(o.Environment)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		if name, err := filepath.Rel(app.Root, path); err == nil && filepath.IsLocal(name) {
 			excluded = append(excluded, filepath.ToSlash(name))
 		}
 	}
 	text, err := json.Marshal(excluded)
-	if err != nil {
-		return nil, err
-	}
-	digest, err := filesDigest(app, o.Exclude, excluded)
-	return map[string]string{labelFiles: digest, labelExcluded: string(text)}, err
+	return string(text), err
 }
 
-// filesDigest returns the digest of the packed files. more are further paths that the digest leaves out.
-func filesDigest(app *apps.App, exclude func(name string) bool, more []string) (string, error) {
-	return image.FilesDigest(app.Root, func(name string) bool {
-		return exclude(name) || slices.Contains(more, strings.TrimSuffix(name, "/"))
-	})
-}
-
-// checkFiles refuses an image of a folder whose files have changed since.
-func (c *appCall) checkFiles(app *apps.App, file string, labels map[string]string) error {
-	if app.Cloned() || labels[labelFiles] == "" || c.wants["package"] {
+// checkFiles refuses an image that package of an earlier call has not packed from the files of the application.
+func (c *appCall) checkFiles(app *apps.App, file string, contents *image.Contents) error {
+	if c.wants["package"] {
 		return nil
 	}
+	if contents.Revision != app.Commit {
+		of := "no commit"
+		if contents.Revision != "" {
+			of = fmt.Sprintf("the commit %q", contents.Revision)
+		}
+		now := app.Root + " is not a clone"
+		if app.Cloned() {
+			now = "the clone is at " + app.Commit
+		}
+		return fmt.Errorf("%s is of %s, and %s: add the command package", file, of, now)
+	}
+	packed := contents.Labels[image.LabelFiles]
+	if packed == "" {
+		return fmt.Errorf("%s has no label %s, by which changes of files are seen: an older version of millrace, or "+
+			"another program, has packed the image: add the command package", file, image.LabelFiles)
+	}
 	var more []string
-	if err := json.Unmarshal([]byte(labels[labelExcluded]), &more); err != nil {
-		return fmt.Errorf("%s: the label %s: %w", file, labelExcluded, err)
+	if err := json.Unmarshal([]byte(contents.Labels[labelExcluded]), &more); err != nil {
+		return fmt.Errorf("%s: the label %s: %w: add the command package", file, labelExcluded, err)
 	}
 	needs, err := c.needs(app)
 	if err != nil {
@@ -214,8 +217,10 @@ func (c *appCall) checkFiles(app *apps.App, file string, labels map[string]strin
 	if err != nil {
 		return err
 	}
-	digest, err := filesDigest(app, exclude, more)
-	if err == nil && digest != labels[labelFiles] {
+	digest, err := image.FilesDigest(c.Context(), app.Root, func(name string) bool {
+		return exclude(name) || slices.Contains(more, strings.TrimSuffix(name, "/"))
+	})
+	if err == nil && digest != packed {
 		err = fmt.Errorf("files of %s have changed since %s was packed: add the command package", app.Root, file)
 	}
 	return err

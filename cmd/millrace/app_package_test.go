@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,12 +13,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"millrace/apps"
+	"millrace/apps/image"
 	"millrace/apps/source"
 	"millrace/internal/gittest"
+	"millrace/internal/ociimage"
 )
 
 // TestAppPackage packs a clone, and pushes the image to go-containerregistry's own registry.
@@ -65,7 +72,7 @@ func TestAppPackage(t *testing.T) {
 		t.Errorf("the changes of an unchanged clone: %q, %s", packed.Changes, stderr)
 	}
 	for name, text := range map[string]string{"service/millrace.yaml": "models: [{name: new, source: identity}]\n",
-		"service/new.txt": "new", "left/out.txt": "out"} {
+		"service/new.txt": "new", "left/out.txt": "out", "service/.env": "A=b"} {
 		name = filepath.Join(dir, ".repo/app", name)
 		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600))
 		if err != nil {
@@ -76,8 +83,19 @@ func TestAppPackage(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &packed); err != nil || code != 0 ||
 		!slices.Equal(packed.Changes, []string{"service/millrace.yaml", "service/new.txt"}) ||
 		!strings.Contains(stderr, "the image has local changes, which its commit "+r.Git("rev-parse", "HEAD")+
-			" lacks: service/millrace.yaml, service/new.txt. Commit them") {
+			" lacks: service/millrace.yaml, service/new.txt. Commit them") ||
+		!strings.Contains(stderr, `passwords and keys: "service/.env". Do not commit them: give secrets by deploy --secret`) {
 		t.Errorf("a changed clone: %d %q %s %v", code, packed.Changes, stderr, err)
+	}
+	if _, stderr, code := executed(t, append(args[:len(args):len(args)], "publish")...); code != 0 {
+		t.Errorf("publish of the changed clone that was packed: %d %s", code, stderr)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".repo/app/service/new.txt"), []byte("newer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := executed(t, append(args[:len(args):len(args)], "publish")...); code != 1 ||
+		!strings.Contains(stderr, "files of "+filepath.Join(dir, ".repo/app")+" have changed since") {
+		t.Errorf("publish of a clone that was changed after package: %d %s", code, stderr)
 	}
 	if _, stderr, code := executed(t, append(args[:3:3], "--discard", "init")...); code != 0 {
 		t.Fatal(stderr)
@@ -89,6 +107,59 @@ func TestAppPackage(t *testing.T) {
 			!strings.Contains(stderr, fmt.Sprintf("app.tar is of the commit %q, and the clone is at %s: add the command "+
 				"package", before, now)) {
 			t.Errorf("%v with the image of an earlier commit: %d %s", step, code, stderr)
+		}
+	}
+}
+
+// TestAppForeignImage: the image of another commit, of a clone in place of a folder, and an image without a digest of
+// the files is neither published nor deployed.
+func TestAppForeignImage(t *testing.T) {
+	r := gittest.New(t)
+	commit := r.Commit(map[string]string{"millrace.yaml": "models: [{name: same, source: identity}]\n"})
+	dir := t.TempDir()
+	t.Chdir(dir)
+	clone, folder := "file://"+r.Dir, filepath.Join(dir, ".repo/app")
+	if _, stderr, code := executed(t, "app", "--config", clone, "init"); code != 0 {
+		t.Fatal(stderr)
+	}
+	digest, err := image.FilesDigest(t.Context(), folder, func(string) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const revision, unknown = "org.opencontainers.image.revision", "127.0.0.1:9/a:v1"
+	labels := func(of string) map[string]string {
+		return map[string]string{image.LabelFiles: digest, labelExcluded: "[]", revision: of}
+	}
+	for _, c := range []struct {
+		config string
+		labels map[string]string
+		want   string // "" = the image is taken
+	}{
+		{clone, labels(commit), ""},
+		{folder, labels(""), ""},
+		{clone, map[string]string{revision: commit}, "has no label millrace.files, by which changes of files are seen: an " +
+			"older version of millrace"},
+		{folder, nil, "has no label millrace.files"},
+		{folder, labels(commit), "is of the commit \"" + commit + "\", and " + folder + " is not a clone"},
+		{clone, labels(""), "is of no commit, and the clone is at " + commit},
+	} {
+		img, err := mutate.Config(empty.Image, v1.Config{Labels: c.labels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := ociimage.WriteArchive(&b, img, time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("app.tar", b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range [][]string{{"publish", "--image", unknown}, {"deploy", "--target", "127.0.0.1:9"}} {
+			_, stderr, code := executed(t, append([]string{"app", "--config", c.config, "--out", "app.tar"}, step...)...)
+			const add = ": add the command package"
+			if code != 1 || !strings.Contains(stderr, c.want) || strings.Contains(stderr, add) != (c.want != "") {
+				t.Errorf("%s of %s with %v: %d %s; want %s", step[0], c.config, c.labels, code, stderr, c.want)
+			}
 		}
 	}
 }

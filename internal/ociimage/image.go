@@ -63,6 +63,9 @@ func (l *Layer) Uncompressed() (io.ReadCloser, error) {
 	}{z, f}, nil
 }
 
+// Stop returns a writer to w that fails after the end of ctx.
+func Stop(ctx context.Context, w io.Writer) io.Writer { return stop{ctx, w} }
+
 // stop ends a write when the context ends.
 type stop struct {
 	ctx context.Context

@@ -34,6 +34,7 @@ type Entry struct {
 	Link string
 	Mode fs.FileMode // of a folder with fs.ModeDir
 	UID  int
+	Hash io.Writer // also gets the contents when Write writes them; nil = none
 }
 
 // Folder adds a folder.
@@ -116,6 +117,9 @@ func (e Entry) open() (io.ReadCloser, int64, error) {
 
 // copyTo writes the contents of a file.
 func (e Entry) copyTo(w io.Writer, r io.ReadCloser, size int64) error {
+	if e.Hash != nil {
+		w = io.MultiWriter(w, e.Hash)
+	}
 	if r == nil {
 		_, err := w.Write(e.Text)
 		return err

@@ -28,6 +28,21 @@ func TestEqual(t *testing.T) {
 	}
 }
 
+func TestIsWithin(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"a.pem": "-----BEGIN PRIVATE KEY-----", "b.pem": "CERTIFICATE"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{"a.pem": true, "b.pem": false, "gone.pem": false, "x/.env": true,
+		".ssh/config": true, "x/.env.example": false, "x/env": false, "the commit 12": false} {
+		if got := secret.IsWithin(root, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
