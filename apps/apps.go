@@ -67,6 +67,7 @@ type App struct {
 	Format string        // name of the form of File
 	Source source.Source // where the application comes from
 	Commit string        // of the clone, 40 digits; "" for a folder
+	Notes  []string      // for the user, such as about .git folders that a killed build may have changed
 }
 
 // Cloned reports whether Root is a clone made by Init, and not a folder that is used in place.

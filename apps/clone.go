@@ -109,17 +109,18 @@ func (a *App) files(dir string) (base string, folders []string, err error) {
 // ErrKilled means that a step was killed while programs of the application ran.
 var ErrKilled = errors.New("an earlier build was killed")
 
-// settle puts back what programs of a killed step have changed in .git folders. base is the path of Files.
-func settle(base, name string) error {
-	err := guard.Settle(base + Environments)
+// settle puts back what programs of a killed step have changed in .git folders of an application's folder. notes are
+// for the user.
+func settle(root, name string) (notes []string, err error) {
+	notes, err = guard.Settle(root)
 	if errors.Is(err, guard.ErrRunning) {
-		return fmt.Errorf("commands of a build of %s are running, which may change .git folders: wait for the end of "+
-			"the build", name)
+		return notes, fmt.Errorf("commands of a build of %s are running, which may change .git folders: wait for the end "+
+			"of the build", name)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrKilled, err)
+		return notes, fmt.Errorf("%w: %w", ErrKilled, err)
 	}
-	return nil
+	return notes, nil
 }
 
 // Within reports whether a clean absolute path is a folder or a path in the folder.
@@ -183,7 +184,8 @@ func Init(ctx context.Context, s source.Source, o Options) (*App, *source.Result
 		return nil, nil, err
 	}
 	defer func() { _ = filelock.Close(lock) }()
-	if err := settle(c.base, s.Name()); err != nil {
+	notes, err := settle(c.root, s.Name())
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := c.recover(); err != nil {
@@ -212,7 +214,7 @@ func Init(ctx context.Context, s source.Source, o Options) (*App, *source.Result
 	if err != nil {
 		return nil, nil, err
 	}
-	a.Commit = result.Commit
+	a.Commit, a.Notes = result.Commit, notes
 	return a, result, nil
 }
 
@@ -223,8 +225,11 @@ func Open(s source.Source, o Options) (*App, error) {
 		if !filepath.IsAbs(root) {
 			root = filepath.Join(o.Dir, root)
 		}
+		notes, settled := settle(root, s.Name())
 		st, err := os.Stat(root)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && len(notes) > 0:
+			return nil, fmt.Errorf("there is no folder %s: %s", root, strings.Join(notes, "\n"))
 		case errors.Is(err, fs.ErrNotExist) && strings.Contains(root, "@"):
 			return nil, fmt.Errorf("there is no folder %s: a folder has no branch, which file:///PATH@BRANCH has", root)
 		case errors.Is(err, fs.ErrNotExist):
@@ -234,23 +239,21 @@ func Open(s source.Source, o Options) (*App, error) {
 		case err != nil:
 			return nil, err
 		}
+		if settled != nil {
+			return nil, settled
+		}
 		a, err := find(s, root, o.Formats)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			a.Notes = notes
 		}
-		if base, _, wrong := a.files(o.Dir); wrong == nil { // without such a path, no build runs programs
-			err = settle(base, a.Name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return a, nil
+		return a, err
 	}
 	c, err := cloneOf(o.Dir, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := settle(c.base, s.Name()); err != nil {
+	notes, err := settle(c.root, s.Name())
+	if err != nil {
 		return nil, err
 	}
 	m, err := c.mark()
@@ -264,7 +267,7 @@ func Open(s source.Source, o Options) (*App, error) {
 	}
 	a, err := find(s, c.root, o.Formats)
 	if err == nil {
-		a.Commit = m.Commit
+		a.Commit, a.Notes = m.Commit, notes
 	}
 	return a, err
 }

@@ -287,6 +287,7 @@ func TestUseReplaced(t *testing.T) {
 // TestKilledBuild: no step reads a clone, nor a folder, before the .git folders are put back that programs of a killed
 // build have changed. While programs run, no step reads the .git folders.
 func TestKilledBuild(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	p := newPlace(t, map[string]string{"millrace.yaml": "models: []\n"})
 	a := p.init("")
 	clone := p.source("")
@@ -294,13 +295,6 @@ func TestKilledBuild(t *testing.T) {
 	for name, s := range map[string]source.Source{"clone": clone, "folder": folder} {
 		opened, err := Open(s, p.o)
 		if err != nil {
-			t.Fatal(err)
-		}
-		files, err := opened.Files(p.o.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(files+Environments, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		git := filepath.Join(opened.Root, ".git")
@@ -311,7 +305,7 @@ func TestKilledBuild(t *testing.T) {
 		killed := func(programs func()) {
 			var ended sync.WaitGroup
 			ended.Go(func() {
-				_ = guard.Run(opened.Root, files+Environments, filepath.Join(Folder, Control), func() error {
+				_ = guard.Run(opened.Root, filepath.Join(Folder, Control), func() error {
 					programs()
 					runtime.Goexit() // as after SIGKILL
 					return nil
@@ -336,7 +330,11 @@ func TestKilledBuild(t *testing.T) {
 			}
 		}
 		killed(evil)
-		_, err = Open(s, p.o)
+		elsewhere := p.o
+		if name == "folder" {
+			elsewhere.Dir = t.TempDir()
+		}
+		_, err = Open(s, elsewhere)
 		restored("open", err)
 		if again, err := Open(s, p.o); err != nil || again.Commit != map[string]string{"clone": a.Commit}[name] {
 			t.Errorf("the %s after the restoration: %+v %v", name, again, err)
@@ -348,12 +346,6 @@ func TestKilledBuild(t *testing.T) {
 			t.Errorf("init of the %s after the restoration: %v", name, err)
 		}
 		killed(func() {
-			release, err := guard.Lock(files + Environments)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer release()
 			_, opens := Open(s, p.o)
 			_, _, inits := Init(t.Context(), s, p.o)
 			for _, err := range []error{opens, inits} {
@@ -362,5 +354,25 @@ func TestKilledBuild(t *testing.T) {
 				}
 			}
 		})
+	}
+	// A folder that is not at its place: the note names the saved state.
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "millrace.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		_ = guard.Run(root, filepath.Join(Folder, Control), func() error {
+			runtime.Goexit()
+			return nil
+		})
+	})
+	ended.Wait()
+	if err := os.Rename(root, root+"2"); err != nil {
+		t.Fatal(err)
+	}
+	const want = "call millrace app with its new path"
+	if _, err := Open(parse(t, root), p.o); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a moved folder: %v", err)
 	}
 }

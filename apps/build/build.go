@@ -91,15 +91,18 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 	if err := makeBase(j.base); err != nil {
 		return nil, err
 	}
-	release, err := guard.Lock(j.base)
+	lock, err := os.OpenFile(filepath.Join(j.base, "build.lock"), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		if errors.Is(err, guard.ErrRunning) {
-			return nil, fmt.Errorf("another build of %s is running: wait for its end", app.Name)
+		return nil, err
+	}
+	defer func() { _ = filelock.Close(lock) }()
+	if err := filelock.TryLock(lock); err != nil {
+		if errors.Is(err, filelock.ErrLocked) {
+			err = fmt.Errorf("another build of %s is running: wait for its end", app.Name)
 		}
 		return nil, err
 	}
-	defer release()
-	if err := guard.Recover(j.base); err != nil {
+	if _, err := guard.Settle(app.Root); err != nil {
 		return nil, fmt.Errorf("an earlier build was killed: %w", err)
 	}
 	r := &Result{Files: []string{}, Setup: []string{}, System: []string{}}
@@ -190,7 +193,7 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 	if err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
 		return ran, nil
 	}
-	err = guard.Run(j.app.Root, j.base, control, func() error {
+	err = guard.Run(j.app.Root, control, func() error {
 		for _, c := range j.needs.Setup {
 			p := Program(c, j.app, env)
 			p.Write = append(p.Write, j.app.Root)

@@ -31,6 +31,7 @@ func newPlace(t *testing.T, files map[string]string) *place {
 	if err := program.Check(); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
 	p := &place{t: t, needs: &apps.Needs{}, o: Options{Dir: dir, Python: "python3", Tool: "pip", Limit: time.Minute}}
 	for name, text := range files {

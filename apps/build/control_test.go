@@ -13,9 +13,9 @@ import (
 
 // TestFolderAroundControl: no program writes in the folder of environments, and no link leads there.
 func TestFolderAroundControl(t *testing.T) {
+	p := newPlace(t, nil)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	p := newPlace(t, nil)
 	if err := os.WriteFile(filepath.Join(p.o.Dir, "millrace.yaml"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,8 @@ package guard
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +19,6 @@ import (
 	"strings"
 	"syscall"
 
-	"millrace/internal/child"
-	"millrace/internal/filelock"
 	"millrace/internal/rootfile"
 )
 
@@ -38,7 +34,6 @@ var (
 type saved struct {
 	Root    string           `json:"root"`
 	Control string           `json:"control"` // end of the path of folders that no program may make; "" = none
-	Inode   uint64           `json:"inode"`   // of Root, which init replaces, and which programs cannot replace
 	Git     []string         `json:"git"`     // paths in Root
 	Closed  []string         `json:"closed"`  // folders of other users, which this user cannot read
 	Entries map[string]entry `json:"entries"` // by path in Root
@@ -52,118 +47,36 @@ type entry struct {
 	Skip bool        `json:"skip,omitempty"` // a folder whose contents are not saved
 }
 
-// stateFile holds the saved state while programs run that may change .git.
-const stateFile = "guard.state"
-
-// ErrRunning means that a process has the lock of a folder.
+// ErrRunning means that programs run which may change .git folders.
 var ErrRunning = errors.New("another build is running")
 
-// Lock locks the folder of a saved state. Only the process with the lock may call Run and Recover. Errors: ErrRunning.
-func Lock(folder string) (release func(), err error) {
-	lock, err := os.OpenFile(filepath.Join(folder, "build.lock"), os.O_RDWR|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	if err := filelock.TryLock(lock); err != nil {
-		_ = filelock.Close(lock)
-		if errors.Is(err, filelock.ErrLocked) {
-			err = ErrRunning
-		}
-		return nil, err
-	}
-	return func() { _ = filelock.Close(lock) }, nil
-}
-
 // Run runs code of an application that may write in the folder root, but not in the .git folders there. The state of
-// the .git folders is saved in folder meanwhile. control is the end of the path of folders that the code may not make,
-// such as .repo/.millrace.
-func Run(root, folder, control string, run func() error) error {
-	s := &saved{Root: root, Control: control, Entries: map[string]entry{}}
-	if err := s.save(); err != nil {
+// the .git folders is on the disk meanwhile. control is the end of the path of folders that the code may not make,
+// such as .repo/.millrace. Errors: ErrRunning.
+func Run(root, control string, run func() error) error {
+	k, err := newKeeper(root)
+	if err != nil {
 		return fmt.Errorf("before programs of the application run: %w", err)
 	}
-	file := filepath.Join(folder, stateFile)
-	if err := s.write(file); err != nil {
-		return err
-	}
-	failed := run()
-	return errors.Join(failed, s.restore(file, false))
-}
-
-// Recover ends the programs that a killed process has left, and puts back what they have changed.
-func Recover(folder string) error {
-	file := filepath.Join(folder, stateFile)
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	s := &saved{}
-	if err == nil {
-		err = json.Unmarshal(text, s)
-	}
-	if err == nil {
-		_, err = child.KillOrphans(context.Background())
-	}
-	if err != nil {
-		return err
-	}
-	if inode(s.Root) != s.Inode {
-		return os.Remove(file)
-	}
-	return s.restore(file, true)
-}
-
-// Settle is Recover for a process without the lock. Errors: ErrRunning.
-func Settle(folder string) error {
-	if _, err := os.Lstat(filepath.Join(folder, stateFile)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	release, err := Lock(folder)
+	release, err := k.lock()
 	if err != nil {
 		return err
 	}
 	defer release()
-	return Recover(folder)
-}
-
-func inode(path string) uint64 {
-	st, err := os.Lstat(path)
-	if err != nil {
-		return 0
+	s := &saved{Root: root, Control: control, Entries: map[string]entry{}}
+	if err := s.save(); err != nil {
+		return fmt.Errorf("before programs of the application run: %w", err)
 	}
-	of, _ := st.Sys().(*syscall.Stat_t)
-	return of.Ino
-}
-
-// write keeps the state on the disk.
-func (s *saved) write(file string) error {
-	text, err := json.Marshal(s)
-	if err != nil {
+	if err := k.write(s); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), "."+stateFile+"-*") // readable only by this user, as .git may be
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	failed := run()
+	return errors.Join(failed, s.restore(k.file(), false))
 }
 
 // save finds the .git files and folders, and reads their contents.
 func (s *saved) save() error {
 	var total int64
-	s.Inode = inode(s.Root)
 	err := s.search(nil, func(name string, err error) error {
 		path := filepath.Join(s.Root, name)
 		switch {

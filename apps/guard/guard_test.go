@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,15 +17,16 @@ import (
 
 const control = ".repo/.millrace"
 
-// place is a folder with an application, and a folder for the saved state.
+// place is a folder with an application.
 type place struct {
-	t            *testing.T
-	root, folder string
+	t    *testing.T
+	root string
 }
 
 func newPlace(t *testing.T, files map[string]string) *place {
 	t.Helper()
-	p := &place{t, filepath.Join(t.TempDir(), "app"), t.TempDir()}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	p := &place{t, filepath.Join(t.TempDir(), "app")}
 	for name, text := range files {
 		p.write(name, text)
 	}
@@ -43,7 +45,7 @@ func (p *place) write(name, text string) {
 
 // run runs a command of the application.
 func (p *place) run(line string) error {
-	return Run(p.root, p.folder, control, func() error {
+	return Run(p.root, control, func() error {
 		c := &program.Program{Args: []string{"sh", "-c", line}, Dir: p.root, Read: program.Installation("python3"),
 			Write: []string{p.root}, Limit: time.Minute}
 		_, err := c.Run(p.t.Context())
@@ -116,9 +118,7 @@ os.mkdir('.git')" `
 	if err := p.run("true"); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(p.folder, stateFile)); err == nil {
-		t.Error("the saved state is left")
-	}
+	p.left()
 }
 
 // TestSetupLargeGit: large files are compared, and what cannot be put back is refused before programs run.
@@ -145,49 +145,96 @@ func TestSetupLargeGit(t *testing.T) {
 	}
 }
 
-// TestKilled: after a killed process, Settle puts back what programs have changed, but not commits of the user, and
-// nothing in a new folder. Settle and Run exclude each other.
-func TestKilled(t *testing.T) {
-	p := newPlace(t, map[string]string{".git/config": "[core]\n", ".git/refs/heads/main": "1\n"})
-	killed := func() {
-		var ended sync.WaitGroup
-		ended.Go(func() {
-			_ = Run(p.root, p.folder, control, func() error {
-				for name, text := range map[string]string{".git/config": "evil", "new/.git/config": "evil",
-					".git/hooks/x": "evil", ".git/refs/heads/main": "2\n", ".git/refs/heads/new": "2\n"} {
-					p.write(name, text)
-				}
-				release, err := Lock(p.folder)
-				if err != nil {
-					t.Error(err)
-				}
-				if err := Settle(p.folder); !errors.Is(err, ErrRunning) {
-					t.Errorf("while programs run: %v", err)
-				}
-				release()
-				runtime.Goexit() // nothing below runs, as after SIGKILL
-				return nil
-			})
-		})
-		ended.Wait()
+// left compares the endings of the files that are left of saved states.
+func (p *place) left(want ...string) (files []string) {
+	p.t.Helper()
+	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "millrace/guard/*"))
+	var got []string
+	for _, file := range files {
+		got = append(got, filepath.Ext(file))
 	}
-	killed()
+	if err != nil || !slices.Equal(got, want) {
+		p.t.Errorf("%q is left, want %q; %v", files, want, err)
+	}
+	return files
+}
+
+// killed runs a program that changes .git, and ends as after SIGKILL.
+func (p *place) killed() {
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		_ = Run(p.root, control, func() error {
+			for name, text := range map[string]string{".git/config": "evil", "new/.git/config": "evil",
+				".git/hooks/x": "evil", ".git/refs/heads/main": "2\n", ".git/refs/heads/new": "2\n"} {
+				p.write(name, text)
+			}
+			if _, err := Settle(p.root); !errors.Is(err, ErrRunning) {
+				p.t.Errorf("while programs run: %v", err)
+			}
+			if err := p.run("true"); !errors.Is(err, ErrRunning) {
+				p.t.Errorf("while programs run, others run: %v", err)
+			}
+			runtime.Goexit() // nothing below runs, but the lock is released, as after SIGKILL
+			return nil
+		})
+	})
+	ended.Wait()
+}
+
+// settles expects that Settle puts the .git folders back.
+func (p *place) settles() {
+	p.t.Helper()
 	const want = "code of the application has changed .git/config, .git/hooks, new/.git, which"
-	if err := Settle(p.folder); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
+	if notes, err := Settle(p.root); err == nil || !strings.Contains(err.Error(), want) || len(notes) > 0 {
+		p.t.Errorf("%v %q, want %q", err, notes, want)
 	}
 	p.holds(map[string]string{".git/config": "[core]\n", ".git/hooks": "", "new/.git": "",
 		".git/refs/heads/main": "2\n", ".git/refs/heads/new": "2\n"})
-	if err := Settle(p.folder); err != nil {
-		t.Error(err)
+	if notes, err := Settle(p.root); err != nil || len(notes) > 0 {
+		p.t.Error(notes, err)
 	}
-	killed()
-	if err := os.Rename(p.root, p.root+".old"); err != nil {
+	p.left()
+}
+
+var killedFiles = map[string]string{".git/config": "[core]\n", ".git/refs/heads/main": "1\n"}
+
+// TestKilled: after a killed process, Settle puts back what programs have changed, but not commits of the user. Settle
+// and Run exclude each other, and no second Run replaces the saved state.
+func TestKilled(t *testing.T) {
+	p := newPlace(t, killedFiles)
+	p.killed()
+	if err := p.run("true"); err == nil || !strings.Contains(err.Error(), "was not put back: repeat the command") {
+		t.Errorf("a run in place of Settle: %v", err)
+	}
+	p.settles()
+}
+
+// TestKilledAndMoved: a folder gets its .git folders back at another place, and by way of a link. What took the place
+// of the folder stays as it is, and a note names the saved state, once.
+func TestKilledAndMoved(t *testing.T) {
+	p := newPlace(t, killedFiles)
+	p.killed()
+	old := p.root
+	p.root = filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Rename(old, old+"-moved"), os.Symlink(old+"-moved", p.root)); err != nil {
+		t.Fatal(err)
+	}
+	p.settles()
+
+	p = newPlace(t, killedFiles)
+	p.killed()
+	if err := os.Rename(p.root, p.root+"-moved"); err != nil {
 		t.Fatal(err)
 	}
 	p.write(".git/config", "new clone")
-	if err := Settle(p.folder); err != nil {
-		t.Error(err)
+	for i, want := range []int{1, 0} {
+		notes, err := Settle(p.root)
+		files := p.left(keptEnding)
+		if err != nil || len(notes) != want || i == 0 && !strings.Contains(notes[0], files[0]) {
+			t.Errorf("call %d: %q %v", i, notes, err)
+		}
 	}
 	p.holds(map[string]string{".git/config": "new clone"})
+	p.root += "-moved"
+	p.settles()
 }

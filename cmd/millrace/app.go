@@ -67,9 +67,17 @@ func (c *appCall) application() (*apps.App, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
-		c.app = app
+		c.take(app)
 	}
 	return c.app, nil
+}
+
+// take keeps the application for later steps, and prints its notes.
+func (c *appCall) take(app *apps.App) {
+	c.app = app
+	for _, note := range app.Notes {
+		_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
+	}
 }
 
 // quantity returns a number with the noun that follows the number.

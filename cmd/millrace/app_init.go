@@ -26,7 +26,7 @@ func appInit(flags *pflag.FlagSet) appStep {
 		if err != nil {
 			return nil, err
 		}
-		c.app = app
+		c.take(app)
 		if result == nil {
 			c.print("%s is used in place, with %s", app.Root, app.File)
 		} else {

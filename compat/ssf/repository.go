@@ -80,6 +80,9 @@ func (o *Options) locate(c *style.Call) (origin, error) {
 		return origin{}, style.StatusError{Status: configStatus, Err: errors.New("--config: " + app.File +
 			" does not describe an application of Simple Server Framework: use millrace app")}
 	}
+	for _, note := range app.Notes {
+		fmt.Fprintln(c.Err, "millrace: "+note)
+	}
 	o.Config = app.File
 	return origin{app}, nil
 }

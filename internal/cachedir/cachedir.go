@@ -23,6 +23,19 @@ import (
 // Otherwise Dir makes a new folder for temporary files, the same for the life of the process. Dir may be called
 // concurrently.
 func Dir() (string, error) {
+	dir, err := Lasting()
+	if !errors.Is(err, errShared) {
+		return dir, err
+	}
+	folder, err := fresh()
+	if err != nil {
+		return "", err
+	}
+	return folder.Path, nil
+}
+
+// Lasting is Dir for files that outlive the process. Where Dir would make a new folder, Lasting returns an error.
+func Lasting() (string, error) {
 	var dir string
 	if cache, err := os.UserCacheDir(); err == nil {
 		dir = filepath.Join(cache, "millrace")
@@ -30,17 +43,10 @@ func Dir() (string, error) {
 		nil {
 		return "", err
 	}
-	switch err := private(dir); {
-	case err == nil:
-		return dir, nil
-	case !errors.Is(err, errShared):
-		return "", err
+	if err := private(dir); err != nil {
+		return "", fmt.Errorf("%s: %w", dir, err)
 	}
-	folder, err := fresh()
-	if err != nil {
-		return "", err
-	}
-	return folder.Path, nil
+	return dir, nil
 }
 
 // fresh makes a folder readable only by this user, once, and keeps the folder: the folder is locked until the process
