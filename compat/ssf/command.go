@@ -82,7 +82,7 @@ func logged(c *style.Call, o *Options) error {
 		defer o.log.close()
 	}
 	if len(o.Unknown) > 0 {
-		o.log.print(slog.LevelWarn, "Ignoring unknown arguments %s", pythonList(masked(o.Unknown)))
+		o.log.print(slog.LevelWarn, "Ignoring unknown arguments %s", pythonList(o.Masked))
 	}
 	if len(o.Further) > 0 {
 		o.log.print(slog.LevelWarn, "Ignoring unknown SSF commands %s", pythonList(o.Logged))
@@ -113,19 +113,16 @@ func pythonList(texts []string) string {
 // hidden is written to the log in place of a value, which may be a secret of the application.
 const hidden = "***"
 
-// masked returns options of the application without values.
-func masked(options []string) (names []string) {
-	for _, option := range options {
-		name, _, has := strings.Cut(option, "=")
-		switch {
-		case !strings.HasPrefix(option, "--") && len(name) > 2:
-			name = name[:2] + hidden
-		case has:
-			name += "=" + hidden
-		}
-		names = append(names, name)
+// masked returns an option of the application without its value.
+func masked(option string) string {
+	name, _, has := strings.Cut(option, "=")
+	switch {
+	case !strings.HasPrefix(option, "--") && len(name) > 2:
+		return name[:2] + hidden
+	case has:
+		return name + "=" + hidden
 	}
-	return names
+	return name
 }
 
 func usagef(format string, args ...any) error {

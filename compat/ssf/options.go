@@ -180,6 +180,7 @@ type Words struct {
 	Commands []string // in the order in which they run
 	Given    []string // commands in the order of the command line
 	Unknown  []string // options of the application
+	Masked   []string // Unknown for the log: without values, and without what may be the value of the option before
 	Further  []string // words behind options of the application, other than commands
 	Logged   []string // Further for the log: only a word behind a command is no value of an option
 }
@@ -189,6 +190,7 @@ type Words struct {
 // option that resembles an option of fs.
 func Arguments(fs *pflag.FlagSet, args []string) (w Words, err error) {
 	var buckets []string
+	after := 0 // index of the argument that may be the value of an unknown option
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		name, value, has := strings.Cut(a, "=")
@@ -228,7 +230,14 @@ func Arguments(fs *pflag.FlagSet, args []string) (w Words, err error) {
 			}
 			w.Flags = append(w.Flags, "--prometheus-buckets="+strings.Join(buckets, ","))
 		case isUnknown(fs, name):
-			w.Unknown = append(w.Unknown, a)
+			shown := masked(a)
+			if i > 0 && i == after {
+				shown = hidden
+			}
+			w.Unknown, w.Masked = append(w.Unknown, a), append(w.Masked, shown)
+			if !has {
+				after = i + 1
+			}
 		case len(w.Unknown) > 0 && !strings.HasPrefix(a, "-"):
 			w.Further = append(w.Further, a)
 			if has || !slices.Contains(commands, args[i-1]) {

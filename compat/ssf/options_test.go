@@ -193,10 +193,21 @@ func TestUnknownOptions(t *testing.T) {
 
 // TestMasked: options of the application have their names in the log, and no values.
 func TestMasked(t *testing.T) {
-	got := masked([]string{"--mine", "--token=secret", "--a=b=c", "-t", "-tsecret", "-t=secret"})
-	want := []string{"--mine", "--token=***", "--a=***", "-t", "-t***", "-t=***"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	for args, want := range map[string]string{
+		"--mine run --token=secret --model=b=c -t run -tsecret run -t=secret": "--mine --token=*** --model=*** -t -t*** -t=***",
+		"--token -secret run":       "--token ***",
+		"--token --secretly=x":      "--token ***",
+		"-t -s -e --depth=1 --mine": "-t *** *** *** --mine",
+		"-secret run":               "-s***",
+		"--token x --flag":          "--token --flag",
+	} {
+		o, err := Parse(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(o.Masked, " "); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
 	}
 	o, err := Parse(strings.Fields("build --mine secret run X secret init x=secret"))
 	if err != nil {
