@@ -114,8 +114,8 @@ var ErrKilled = errors.New("an earlier build was killed")
 func settle(root, name string) (notes []string, err error) {
 	notes, err = guard.Settle(root)
 	if errors.Is(err, guard.ErrRunning) {
-		return notes, fmt.Errorf("commands of a build of %s are running, which may change .git folders: wait for the end "+
-			"of the build", name)
+		return notes, fmt.Errorf("commands of a build of %s are running, which may change .git folders: wait for "+
+			"the end of the build", name)
 	}
 	if err != nil {
 		return notes, fmt.Errorf("%w: %w", ErrKilled, err)

@@ -44,6 +44,9 @@ type Options struct {
 	// ~/.local/share/millrace-apps/NAME for other users.
 	Folder string
 
+	// Source is the repository or folder of the application, without credentials; "" = unknown.
+	Source string
+
 	With       string // Podman or Systemd
 	Image      *image.Contents
 	Commit     string // of the application, "" = unknown

@@ -280,6 +280,12 @@ func TestChanges(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+	before.Source, same.Source = "file:///srv/a", "file:///srv/b"
+	if got := changes(before, &same); len(got) != 1 ||
+		got[0] != "the repository or folder was file:///srv/a, and is now file:///srv/b" {
+		t.Errorf("%q", got)
+	}
+	before.Source = "" // of an older version
 	before.Health = "https://models.example.org"
 	if got := changes(before, &same); len(got) != 1 ||
 		got[0] != "the address of the health check was https://models.example.org, and is now that of HTTP" {

@@ -5,28 +5,102 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
+
+	"millrace/internal/sshclient"
 )
 
 // Remove stops the application on the targets and deletes the application there, one after the other. The application's
-// own data stays, unless data is set. done is called after each target; was reports whether the application was there.
+// own data stays, unless data is set. done is called for each target; was reports whether the application was there.
+// An application that no target has, or had before a removal that kept data, is an error.
 func Remove(ctx context.Context, targets []Target, o Options, owner string, data bool,
 	done func(t Target, was bool)) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	return each(targets, func(t Target) (string, error) {
+	known := false
+	var without []Target
+	var missing []string
+	err := each(targets, func(t Target) (string, error) {
 		s, err := open(ctx, t, &o, owner)
 		if err != nil {
 			return "", err
 		}
 		defer s.close()
-		was := len(s.state.Releases) > 0
+		if err := s.checkSource(); err != nil {
+			return "", err
+		}
+		was := s.state.Name != "" || len(s.state.Releases) > 0
+		had := was
+		if !was {
+			if had, err = s.hasState(); err != nil {
+				return "", err
+			}
+		}
+		others, err := s.others()
+		if err != nil {
+			return "", err
+		}
 		if err := s.removeAll(data); err != nil {
 			return "", err
 		}
-		done(t, was)
+		known = known || had
+		if had {
+			done(t, was)
+		} else {
+			without = append(without, t)
+			missing = append(missing, fmt.Sprintf("%s: there was no application %s; %s", s.name, o.Name, others))
+		}
 		return "nothing of the application", nil
 	})
+	if err != nil {
+		return err
+	}
+	if !known {
+		return fmt.Errorf("%s. Compare --config, --name and --target-folder", strings.Join(missing, "\n"))
+	}
+	for _, t := range without {
+		done(t, false)
+	}
+	return nil
+}
+
+// checkSource refuses an application that was deployed from another repository or folder than that of the options.
+func (s *site) checkSource() error {
+	if len(s.state.Releases) == 0 {
+		return nil
+	}
+	if was := s.state.Releases[len(s.state.Releases)-1].Source; was != "" && s.o.Source != "" && was != s.o.Source {
+		return fmt.Errorf("%s: the application %s was deployed from %s, and --config is %s: correct --config, or name "+
+			"the application by --name alone", s.name, s.o.Name, sshclient.Printable(was), s.o.Source)
+	}
+	return nil
+}
+
+// hasState reports whether an earlier removal has kept the application's own data.
+func (s *site) hasState() (bool, error) {
+	text, err := s.run(`if command -v podman >/dev/null && podman volume exists "$1"; then echo yes; fi
+if [ "$3" = 0 ]; then for at in "/var/lib/private/$2" "/var/lib/$2"; do [ ! -e "$at" ] || echo yes; done; fi`,
+		(&podman{s}).volume(), "millrace-"+s.o.Name, s.uid)
+	return text != "", err
+}
+
+// others says which other applications are beside the folder.
+func (s *site) others() (string, error) {
+	const most = 20
+	beside := path.Dir(s.folder)
+	text, err := s.run(`for f in "$1"/*/state.json; do
+	if [ -e "$f" ]; then f=${f%/state.json}; printf '%s\n' "${f##*/}"; fi
+done | head -n "$2"`, beside, fmt.Sprint(most))
+	names := strings.Fields(sshclient.Printable(strings.ReplaceAll(text, "\n", " ")))
+	switch len(names) {
+	case 0:
+		return beside + " has no applications", err
+	case most:
+		names = append(names[:most-1], "...")
+	}
+	return "the applications are " + strings.Join(names, ", "), err
 }
 
 func (s *site) removeAll(data bool) error {

@@ -31,7 +31,8 @@ type release struct {
 	Image   string    `json:"image"`  // digest of the manifest
 	Config  string    `json:"config"` // digest, which Podman calls the image's id
 	Layers  []string  `json:"layers"`
-	Size    int64     `json:"size"` // of the manifest
+	Size    int64     `json:"size"`             // of the manifest
+	Source  string    `json:"source,omitempty"` // see Options
 	Commit  string    `json:"commit,omitempty"`
 	HTTP    string    `json:"http"`
 	GRPC    string    `json:"grpc"`
@@ -91,8 +92,8 @@ func (s *site) write() error {
 func (s *site) newRelease() (*release, error) {
 	c := s.o.Image
 	r := &release{Number: 1, With: s.o.With, Image: c.Manifest.Digest, Size: c.Manifest.Size, Config: c.Config.Digest,
-		Commit: s.o.Commit, HTTP: s.o.HTTP, GRPC: s.o.GRPC, At: time.Now().UTC().Truncate(time.Second),
-		Podman: s.o.Podman, Health: s.o.Health, Salt: rand.Text()}
+		Source: s.o.Source, Commit: s.o.Commit, HTTP: s.o.HTTP, GRPC: s.o.GRPC,
+		At: time.Now().UTC().Truncate(time.Second), Podman: s.o.Podman, Health: s.o.Health, Salt: rand.Text()}
 	r.Digest = secretsDigest(r.Salt, s.o.Secrets)
 	for _, l := range c.Layers {
 		r.Layers = append(r.Layers, l.Digest)
@@ -126,6 +127,7 @@ func changes(before, r *release) (notes []string) {
 		return cmp.Or(strings.Join(of, " "), "none")
 	}
 	for _, c := range []struct{ what, was, is string }{
+		{"the repository or folder was", cmp.Or(before.Source, r.Source), cmp.Or(r.Source, before.Source)},
 		{"the address of HTTP was", before.HTTP, r.HTTP},
 		{"the address of gRPC was", before.GRPC, r.GRPC},
 		{"the address of the health check was", health(before), health(r)},

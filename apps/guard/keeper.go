@@ -77,8 +77,8 @@ type keeper struct {
 func folder() (string, error) {
 	cache, err := cachedir.Lasting()
 	if err != nil {
-		return "", fmt.Errorf("the state of .git folders has no place that lasts: %w: set XDG_CACHE_HOME to a folder that "+
-			"only this user can change", err)
+		return "", fmt.Errorf("the state of .git folders has no place that lasts: %w: set XDG_CACHE_HOME to a folder "+
+			"that only this user can change", err)
 	}
 	if cache, err = filepath.EvalSymlinks(cache); err != nil {
 		return "", err
@@ -96,8 +96,8 @@ func newKeeper(root string) (*keeper, error) {
 		return nil, err
 	}
 	if name, err := filepath.Rel(of.Root, in); err == nil && filepath.IsLocal(name) {
-		return nil, fmt.Errorf("the application's folder %s holds the folder %s, where programs of the application must "+
-			"not write: name a folder below, or set XDG_CACHE_HOME to another folder", root, in)
+		return nil, fmt.Errorf("the application's folder %s holds the folder %s, where programs of the application "+
+			"must not write: name a folder below, or set XDG_CACHE_HOME to another folder", root, in)
 	}
 	if err := os.MkdirAll(in, 0o700); err != nil {
 		return nil, err
@@ -141,7 +141,8 @@ func (k *keeper) lock() (release func(), err error) {
 func (k *keeper) write(s *saved) error {
 	for _, ending := range []string{stateEnding, keptEnding} {
 		if _, err := os.Lstat(k.stem + ending); !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(fmt.Errorf("%s, of a killed build, was not put back: repeat the command", k.stem+ending), err)
+			return errors.Join(fmt.Errorf("%s, of a killed build, was not put back: repeat the command",
+				k.stem+ending), err)
 		}
 	}
 	head, err := json.Marshal(k.of)

@@ -67,8 +67,8 @@ func applicationTree(o *Options, links map[string]string, libs *libraries) (ocii
 	})
 	if len(secrets) > 0 {
 		libs.notes = append(libs.notes, "left out of the image, because such files have passwords and keys: "+
-			strings.Join(secrets, ", ")+". Do not commit them: give secrets by deploy --secret NAME:VARIABLE, or to a container by "+
-			"variables and mounts")
+			strings.Join(secrets, ", ")+". Do not commit them: give secrets by deploy --secret NAME:VARIABLE, "+
+			"or to a container by variables and mounts")
 	}
 	return t, err
 }

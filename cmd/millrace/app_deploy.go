@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"millrace/apps/deploy"
 	"millrace/apps/image"
 	"millrace/apps/kubernetes"
+	"millrace/apps/source"
 	"millrace/internal/sshclient"
 	"millrace/internal/textfile"
 )
@@ -174,10 +176,20 @@ func (c *appCall) hostName() string {
 	return strings.ToLower(c.source.Name())
 }
 
+// origin returns the repository or folder of --config, "" without --config.
+func (c *appCall) origin() string {
+	if c.source.Kind == source.Folder && c.source.Repo != "" {
+		if abs, err := filepath.Abs(c.source.Path()); err == nil {
+			return abs
+		}
+	}
+	return c.source.Address()
+}
+
 // targets returns the hosts of --target, and the options that all commands for hosts have.
 func (c *appCall) targets() ([]deploy.Target, deploy.Options, error) {
 	text := func(name string) string { return c.Flags().Lookup(name).Value.String() }
-	o := deploy.Options{Name: c.hostName(), Folder: text("target-folder"),
+	o := deploy.Options{Name: c.hostName(), Folder: text("target-folder"), Source: c.origin(),
 		SSH: sshclient.Options{Keys: c.options.Fetch.Keys, Agent: c.options.Fetch.Agent,
 			KnownHosts: c.options.Fetch.KnownHosts}}
 	if text("target") == "" {
@@ -297,7 +309,7 @@ func appRemove(flags *pflag.FlagSet) appStep {
 				if was {
 					c.print("%s: removed %s", t, o.Name)
 				} else {
-					c.print("%s: %s was not there", t, o.Name)
+					c.print("%s: %s is not there any more", t, o.Name)
 				}
 				result.Targets = append(result.Targets, t.String())
 			})

@@ -68,7 +68,8 @@ func TestAppDeploy(t *testing.T) {
 	out, stderr, code = executed(t, "app", "--config", app, "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder",
 		filepath.Join(dir, "host"), "--ssh-key", s.Write("key", strings.TrimSpace(string(s.Key))), "--known-hosts",
 		s.KnownHosts, "remove")
-	if code != 0 || !strings.HasSuffix(out, ":"+s.Port+": app was not there\n") {
+	if code != 1 || out != "" || !strings.Contains(stderr, ":"+s.Port+": there was no application app; "+dir+
+		" has no applications. Compare --config, --name") {
 		t.Errorf("%d %s %s", code, out, stderr)
 	}
 	_, stderr, code = executed(t, "app", "--config", app, "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder",
@@ -76,6 +77,23 @@ func TestAppDeploy(t *testing.T) {
 		s.KnownHosts, "logs")
 	if code != 1 || !strings.Contains(stderr, "127.0.0.1:"+s.Port+": the application app is not there") {
 		t.Errorf("%d %s", code, stderr)
+	}
+	for _, name := range []string{"greet", "twice"} {
+		err := os.Mkdir(filepath.Join(dir, name), 0o700)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name, "state.json"), []byte("{}"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stderr, code = executed(t, "app", "--name", "twize", "--target", s.User+"@127.0.0.1:"+s.Port, "--target-folder",
+		filepath.Join(dir, "twize"), "--ssh-key", filepath.Join(s.Dir, "key"), "--known-hosts", s.KnownHosts, "remove")
+	if code != 1 || !strings.Contains(stderr, "there was no application twize; the applications are greet, twice. ") {
+		t.Errorf("a mistyped name: %d %s", code, stderr)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "twize")); err == nil {
+		t.Error("remove has made a folder")
 	}
 	// Without a clone, the name finds the application on the host.
 	testneeds.WriteProgram(t, filepath.Join(dir, "podman"), "#!/bin/sh\necho \"podman $*\"\n")
@@ -85,7 +103,7 @@ func TestAppDeploy(t *testing.T) {
 		err := os.MkdirAll(filepath.Dir(file), 0o700)
 		if err == nil {
 			err = os.WriteFile(file, []byte(`{"version": 1, "name": "app", "current": 2, "releases": [{"number": 2, `+
-				`"with": "podman"}]}`), 0o600)
+				`"with": "podman", "source": "file:///nowhere/App.git"}]}`), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -96,9 +114,19 @@ func TestAppDeploy(t *testing.T) {
 		if code != 0 || out != "podman logs --tail 100 millrace-app-r2\n" {
 			t.Errorf("logs %q: %d %s %s", args, code, out, stderr)
 		}
+		other := append([]string{"app", "remove", "--config", "file:///elsewhere/App.git"}, args[2:]...)
+		_, stderr, code = executed(t, other...)
+		const deployed = "app was deployed from file:///nowhere/App.git, and --config is file:///elsewhere/App.git"
+		if code != 1 || !strings.Contains(stderr, deployed) {
+			t.Errorf("remove of an application of another repository: %d %s", code, stderr)
+		}
 		out, stderr, code = executed(t, append([]string{"app", "remove"}, args...)...)
 		if code != 0 || !strings.HasSuffix(out, ": removed app\n") {
 			t.Errorf("remove %q: %d %s %s", args, code, out, stderr)
+		}
+		out, stderr, code = executed(t, append([]string{"app", "remove"}, args...)...) // podman has a volume
+		if code != 0 || !strings.HasSuffix(out, ": app is not there any more\n") {
+			t.Errorf("a second remove %q: %d %s %s", args, code, out, stderr)
 		}
 	}
 	// The folder of another application is refused, and stays as it is.

@@ -155,7 +155,8 @@ func TestAppForeignImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range [][]string{{"publish", "--image", unknown}, {"deploy", "--target", "127.0.0.1:9"}} {
-			_, stderr, code := executed(t, append([]string{"app", "--config", c.config, "--out", "app.tar"}, step...)...)
+			_, stderr, code := executed(t, append([]string{"app", "--config", c.config, "--out", "app.tar"},
+				step...)...)
 			const add = ": add the command package"
 			if code != 1 || !strings.Contains(stderr, c.want) || strings.Contains(stderr, add) != (c.want != "") {
 				t.Errorf("%s of %s with %v: %d %s; want %s", step[0], c.config, c.labels, code, stderr, c.want)
