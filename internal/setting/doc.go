@@ -26,10 +26,10 @@
 //	              for all; of a section: each of its settings is advanced
 //	path          "file": a path relative to the folder of the configuration file
 //
-// Settings are strings, bool, int, int64, float64, time.Duration, []string, []float64, arrays of float32, types that
-// implement encoding.TextUnmarshaler, and pointers to these. A slice of structs is a List: each entry has the
-// settings of its struct. A map[string]string is a Names. Zero means the default, so 0 is refused unless min allows
-// 0. A setting that may be zero although its default is not must be a pointer.
+// Settings are strings, bool, int, int64, float64, time.Duration, []string, []float64, [][]float64 (points), arrays of
+// float32, types that implement encoding.TextUnmarshaler, and pointers to these. A slice of structs is a List: each
+// entry has the settings of its struct. A map[string]string is a Names. Zero means the default, so 0 is refused unless
+// min allows 0. A setting that may be zero although its default is not must be a pointer.
 //
 // Join joins several errors into one, and Split splits the joined error.
 //

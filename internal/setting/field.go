@@ -75,6 +75,7 @@ func (f Field) IsList() bool { return f.typ.Kind() == reflect.Slice }
 
 var (
 	durationType = reflect.TypeFor[time.Duration]()
+	pointsType   = reflect.TypeFor[[][]float64]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
@@ -177,7 +178,8 @@ func (f Field) settable() bool {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 		return true
 	case reflect.Slice:
-		return (f.typ.Elem().Kind() == reflect.String || f.typ.Elem().Kind() == reflect.Float64) && !f.isPointer
+		kind := f.typ.Elem().Kind()
+		return (kind == reflect.String || kind == reflect.Float64 || f.typ == pointsType) && !f.isPointer
 	case reflect.Array:
 		return f.typ.Elem().Kind() == reflect.Float32 && !f.isPointer
 	}

@@ -81,7 +81,11 @@ func (l List) setEntries(v any, set func(Field, any) error) (errs []error) {
 	if !ok {
 		return []error{coded.Errorf(coded.InvalidArgument, l.Path, "is not a list of objects")}
 	}
-	l.at(true).SetZero()
+	to := l.at(true)
+	to.SetZero()
+	if len(entries) > 0 { // at once: Add copies the entries before
+		to.Set(reflect.MakeSlice(to.Type(), len(entries), len(entries)))
+	}
 	for i, v := range entries {
 		object, ok := v.(map[string]any)
 		if !ok {
@@ -89,7 +93,7 @@ func (l List) setEntries(v any, set func(Field, any) error) (errs []error) {
 				strings.Join(l.Describe().Below(""), ", ")))
 			continue
 		}
-		for _, err := range l.Add().setObject("", object, set) {
+		for _, err := range l.Entry(i).setObject("", object, set) {
 			errs = append(errs, coded.PrefixField(l.EntryPath(i), err))
 		}
 	}

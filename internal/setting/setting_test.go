@@ -66,6 +66,8 @@ type all struct {
 	Other  section       `yaml:"other" unset_all:"that of inner"`
 	Shared shared        `yaml:",inline"`
 	Models []inner       `yaml:"models"`
+
+	Corners [][]float64 `yaml:"corners" help:"points"`
 }
 
 // Each way to write a value gives the same field; a wrong value leaves the field alone.
@@ -92,6 +94,8 @@ func TestSet(t *testing.T) {
 		{"inner.fruit", []string{"pear"}, func(a *all) any { return a.Inner.Fruit }, "pear", "pear"},
 		{"maybe.ratio", []string{"0.5"}, func(a *all) any { return a.Maybe.Ratio }, 0.5, "0.5"},
 		{"hosts", []string{"a", "b"}, func(a *all) any { return a.Shared.Hosts }, []string{"a", "b"}, "a,b"},
+		{"corners", []string{"1,2.5", "0,0"}, func(a *all) any { return a.Corners }, [][]float64{{1, 2.5}, {0, 0}},
+			"[[1,2.5],[0,0]]"},
 	} {
 		var a all
 		table := setting.TableOf("", &a)
@@ -153,6 +157,13 @@ func TestSetRefuses(t *testing.T) {
 	if err := setting.TableOf("", &all{}).Set("count", "1", "2"); err == nil ||
 		!strings.Contains(err.Error(), "is a list") {
 		t.Errorf("two values for one: %v", err)
+	}
+	for _, wrong := range []string{"x", "1,", ""} {
+		a := all{}
+		err := setting.TableOf("", &a).Set("corners", "1,2", wrong)
+		if err == nil || !strings.HasPrefix(err.Error(), "corners[1]: ") || a.Corners != nil {
+			t.Errorf("the point %q: %v, %v", wrong, a.Corners, err)
+		}
 	}
 	if err := setting.TableOf("", &all{}).Set("scale", "1", "2"); err == nil ||
 		!strings.Contains(err.Error(), "has 2 numbers") {
@@ -283,12 +294,13 @@ func TestSetRequest(t *testing.T) {
 // Every set setting goes to JSON and back.
 func TestJSON(t *testing.T) {
 	a := all{Name: "x", Count: 5, Age: time.Second, Wait: time.Minute, Level: 1, Scale: [3]float32{1, 2, 3},
-		Inner: inner{Size: 2 << 10}, Maybe: &optional{Ratio: 0.25}, Shared: shared{Hosts: []string{"h"}}}
+		Inner: inner{Size: 2 << 10}, Maybe: &optional{Ratio: 0.25}, Shared: shared{Hosts: []string{"h"}},
+		Corners: [][]float64{{1, 2.5}, {0, 0}}}
 	text, err := json.Marshal(setting.TableOf("", &a).Object())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"age_ms":1000,"count":5,"hosts":["h"],"inner":{"size":2048},"level":"high","maybe":{"ratio":0.25},` +
+	if want := `{"age_ms":1000,"corners":[[1,2.5],[0,0]],"count":5,"hosts":["h"],"inner":{"size":2048},"level":"high","maybe":{"ratio":0.25},` +
 		`"name":"x","scale":[1,2,3],"wait":"1m"}`; string(text) != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
@@ -304,8 +316,11 @@ func TestJSON(t *testing.T) {
 		`{"count":{"a":1}}`: "count: map[a:1] is not a plain value",
 		`{"cuont":1,"inner":{"siez":1}}`: "cuont: is not a setting (did you mean count?)\ninner.siez: is not a " +
 			"setting (did you mean size?)",
-		`{"count":"1"}`: "is not a whole number",
-		`{"name":1}`:    "is not a string",
+		`{"count":"1"}`:          "is not a whole number",
+		`{"name":1}`:             "is not a string",
+		`{"corners":[1]}`:        "corners: has 1, which is not a list of numbers",
+		`{"corners":[["1"]]}`:    "corners: has [1], which is not a list of numbers",
+		`{"corners":[[1],[{}]]}`: "corners: has [map[]], which is not a list of numbers",
 	} {
 		if err := setting.TableOf("", &b).SetJSON([]byte(text), setting.Field.SetAny); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -9,14 +9,19 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"millrace/stream/coded"
 )
 
 // parse reads values in the notation of a file, without checking bounds.
 func (f Field) parse(v reflect.Value, values []string) error {
 	switch v.Kind() {
 	case reflect.Slice:
-		if f.typ.Elem().Kind() == reflect.Float64 {
+		switch f.typ.Elem().Kind() {
+		case reflect.Float64:
 			return f.parseNumbers(v, values)
+		case reflect.Slice:
+			return f.parsePoints(v, values)
 		}
 		v.Set(reflect.ValueOf(append([]string(nil), values...)).Convert(f.typ))
 		return nil
@@ -117,7 +122,19 @@ func (f Field) parseNumbers(v reflect.Value, values []string) error {
 		}
 		out = append(out, n)
 	}
-	v.Set(reflect.ValueOf(out).Convert(f.typ))
+	v.Set(reflect.ValueOf(out).Convert(v.Type()))
+	return nil
+}
+
+// parsePoints reads a list of points: each value has the numbers of a point, separated by commas.
+func (f Field) parsePoints(v reflect.Value, values []string) error {
+	out := reflect.MakeSlice(f.typ, len(values), len(values))
+	for i, text := range values {
+		if err := f.parseNumbers(out.Index(i), strings.Split(text, ",")); err != nil {
+			return coded.RenameFunc(err, func(field string) string { return fmt.Sprintf("%s[%d]", field, i) })
+		}
+	}
+	v.Set(out)
 	return nil
 }
 
@@ -143,6 +160,12 @@ func (f Field) text(v reflect.Value) string {
 			texts[i] = strconv.FormatFloat(n, 'g', -1, 64)
 		}
 		return strings.Join(texts, ",")
+	case [][]float64:
+		text, err := json.Marshal(x)
+		if err != nil {
+			panic(err) // the numbers are finite
+		}
+		return string(text)
 	}
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -176,8 +199,8 @@ func (f Field) readAny(v any) (none reflect.Value, err error) {
 		}
 		texts := make([]string, len(list))
 		for i, v := range list {
-			if texts[i], ok = plain(v); !ok {
-				return none, f.errorf("has %v, which is not a plain value", v)
+			if texts[i], ok = f.element(v); !ok {
+				return none, f.errorf("has %v, which is not %s", v, f.elements())
 			}
 		}
 		return f.readText(texts)
@@ -199,6 +222,35 @@ func (f Field) readAny(v any) (none reflect.Value, err error) {
 		return none, f.errorf("%v is not a duration such as \"5ms\"", v)
 	}
 	return f.readText([]string{text})
+}
+
+// IsPoints reports whether the setting is a list of points.
+func (f Field) IsPoints() bool { return f.IsList() && f.typ.Elem().Kind() == reflect.Slice }
+
+// elements describes the elements of a list.
+func (f Field) elements() string {
+	if f.IsPoints() {
+		return "a list of numbers"
+	}
+	return "a plain value"
+}
+
+// element writes an element of a list as text: a plain value, or the numbers of a point.
+func (f Field) element(v any) (string, bool) {
+	if !f.IsPoints() {
+		return plain(v)
+	}
+	list, ok := v.([]any)
+	texts := make([]string, len(list))
+	for i, v := range list {
+		if _, isString := v.(string); isString {
+			return "", false
+		}
+		if texts[i], ok = plain(v); !ok {
+			return "", false
+		}
+	}
+	return strings.Join(texts, ","), ok
 }
 
 // plain writes a plain value as text.
