@@ -16,7 +16,8 @@ import (
 
 // public are the packages used by programs to embed or reach the server: exported declarations name no type that such
 // a program cannot name.
-var public = []string{"stream", "stream/buf", "stream/coded", "stream/window", "server", "client", "ingest/native"}
+var public = []string{"stream", "stream/buf", "stream/coded", "stream/rules", "stream/window", "server", "client",
+	"ingest/native"}
 
 // exposed are the exceptions. The list only gets shorter: TestExportedTypes fails for an unneeded exception.
 var exposed = []string{}

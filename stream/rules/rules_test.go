@@ -1,0 +1,112 @@
+package rules
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"millrace/stream/coded"
+)
+
+const yard = `{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1],"classes":["person","2"]}],"zones":[` +
+	`{"name":"yard","polygon":[[0,0.5],[1,0.5],[1,1],[0,1]],"dwell":"30s","count":{"over":3,"for":"10s"}}]}`
+
+func TestRulesAreWrittenAsRead(t *testing.T) {
+	r, err := Parse([]byte(yard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse(text)
+	if err != nil || !reflect.DeepEqual(r, again) {
+		t.Errorf("%s: %+v, %v", text, again, err)
+	}
+	if *r.Zones[0].Count.Over != 3 || len(r.Zones[0].Polygon) != 4 || r.Zones[0].Polygon[2][1] != 1 {
+		t.Errorf("%+v", r.Zones[0])
+	}
+}
+
+// line and zone return rules with one line or one zone.
+func line(members string) string { return `{"lines":[{"name":"a",` + members + `}]}` }
+
+func zone(members string) string { return `{"zones":[{"name":"a",` + members + `}]}` }
+
+func TestWrongRulesAreNamed(t *testing.T) {
+	const square = `"polygon":[[0,0],[1,0],[1,1],[0,1]]`
+	many := make([]string, 0, 10000)
+	for i := range cap(many) {
+		many = append(many, fmt.Sprintf(`{"name":"n%d","from":[0,0],"to":[1,1]}`, i))
+	}
+	for _, test := range []struct{ text, field, says string }{
+		{line(`"from":[0,0]`), "lines[0].to", "is missing"},
+		{line(`"from":[0,0],"to":[0,0]`), "lines[0].to", "same point"},
+		{line(`"from":[0,0],"to":[0,0.00000001]`), "lines[0].to", "same point"},
+		{line(`"from":[0,0],"to":[0,1,2]`), "lines[0].to", "3 numbers"},
+		{line(`"from":[0,0],"to":[100,200]`), "lines[0].to", "set width and height"},
+		{line(`"from":[0,0],"to":[-0.1,0]`), "lines[0].to", "outside of the picture"},
+		{line(`"from":[0,0],"to":["a",0]`), "lines[0].to", "not a number"},
+		{`{"width":640,"height":480,` + line(`"from":[0,0],"to":[640,481]`)[1:], "lines[0].to", "640 x 480"},
+		{`{"width":640,` + line(`"from":[0,0],"to":[1,1]`)[1:], "width", "without height"},
+		{`{"lines":[{"from":[0,0],"to":[1,1]}]}`, "lines[0].name", "is missing"},
+		{`{"lines":[{"name":"a/b","from":[0,0],"to":[1,1]}]}`, "lines[0].name", "not a name"},
+		{`{"lines":[{"name":"a","from":[0,0],"to":[1,1]},{"name":"a","from":[0,0],"to":[1,1]}]}`, "lines[1].name",
+			"lines[0]"},
+		{zone(`"polygon":[[0,0],[1,1]]`), "zones[0].polygon", "2 points"},
+		{zone(`"polygon":[[0,0],[1,1],[1,0],[0,1]]`), "zones[0].polygon", "after point 0 and the edge after point 2"},
+		{zone(`"polygon":[[0,0],[1,1],[0.5,0.5]]`), "zones[0].polygon", "touches itself"},
+		{zone(`"polygon":[[0,0],[1,0],[1,1],[0,0]]`), "zones[0].polygon[3]", "repeats the first"},
+		{zone(`"polygon":[[0,0],[1,0],[1,0],[0,1]]`), "zones[0].polygon[2]", "repeats the point before"},
+		{zone(`"polygon":[[0,0],[1,0],[1,2]]`), "zones[0].polygon[2]", "outside"},
+		{zone(`"polygon":[[0,0],[1],[1,1]]`), "zones[0].polygon[1]", "1 numbers"},
+		{zone(`"polygon":[[0,0],1,[1,1]]`), "zones[0].polygon", "not a list of numbers"},
+		{zone(`"polygon":[[0,0],["1",0],[1,1]]`), "zones[0].polygon", "not a list of numbers"},
+		{zone(square + `,"count":{"for":"1s"}`), "zones[0].count.over", "is missing"},
+		{zone(square + `,"count":{"over":-1}`), "zones[0].count.over", "between"},
+		{zone(square + `,"dwell":"-1s"`), "zones[0].dwell", "negative"},
+		{zone(square + `,"score":2`), "zones[0].score", "between"},
+		{zone(square + `,"anchor":"feet"`), "zones[0].anchor", "bottom_center"},
+		{zone(square + `,"classes":["a","a"]`), "zones[0].classes", "twice"},
+		{zone(square + `,"colour":1`), "zones[0].colour", "not a setting"},
+		{`{"margin":0.2}`, "lines", "are empty"},
+		{`{"lines":[` + strings.Join(many, ",") + `]}`, "lines", "10000 rules"},
+	} {
+		_, err := Parse([]byte(test.text))
+		if err == nil {
+			t.Errorf("%.100s: no error", test.text)
+			continue
+		}
+		if e, ok := err.(*coded.Error); !ok || e.Field != test.field || !strings.Contains(e.Msg, test.says) {
+			t.Errorf("%.100s: %v", test.text, err)
+		}
+	}
+}
+
+// FuzzParse reads any text: rules are valid, or the error has a text, and valid rules are written as read.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(yard))
+	f.Add([]byte(zone(`"polygon":[[0,0],[1,1],[1,0],[0,1]]`)))
+	f.Add([]byte(`{"width":640,"height":480,` + line(`"from":[0,0],"to":[640,480]`)[1:]))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := Parse(text)
+		if err != nil {
+			_ = err.Error()
+			return
+		}
+		written, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(written)
+		if err != nil {
+			t.Fatalf("%s: %v", written, err)
+		}
+		if rewritten, err := json.Marshal(again); err != nil || string(written) != string(rewritten) {
+			t.Fatalf("%s became %s, %v", written, rewritten, err)
+		}
+	})
+}

@@ -1,0 +1,252 @@
+package events
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"millrace/internal/plane"
+	"millrace/internal/setting"
+	"millrace/stream/coded"
+	"millrace/stream/rules"
+)
+
+// Object is a tracked object in a frame. The box is in pixels.
+type Object struct {
+	Track          int64 // objects with the track 0 are ignored
+	Class          int32
+	Score          float32
+	X1, Y1, X2, Y2 float32
+}
+
+// Frame has the objects of a frame. A track comes once.
+type Frame struct {
+	Time          time.Duration // of the stream's clock
+	Width, Height int           // pixels of the picture
+	Objects       []Object
+}
+
+// MaxObjects is the largest number of objects of an Engine, vanished objects not included.
+const MaxObjects = 512
+
+// Engine has the rules and the objects of one stream, for one goroutine at a time.
+type Engine struct {
+	name    string
+	label   func(int32) string
+	rules   *rules.Rules
+	margin  float64
+	settle  time.Duration
+	inertia time.Duration
+	lines   []line
+	zones   []zone
+
+	scale   plane.Scale
+	last    time.Duration // of the stream's clock
+	now     moment
+	frame   uint64
+	objects []*object // in the order of their first boxes
+	byTrack map[int64]*object
+	spare   []*object
+	ignored uint64
+	seq     uint64
+	queued  []Event // for the next frame
+	events  []Event // of this frame
+}
+
+// New returns the engine of a stream. The rules must be valid. name is the stream's name, or "". label returns the name
+// of a class, or ""; label may be nil.
+func New(r *rules.Rules, name string, label func(class int32) string) *Engine {
+	e := &Engine{name: name, byTrack: map[int64]*object{}}
+	e.label = number
+	if label != nil {
+		e.label = func(class int32) string { return cmp.Or(label(class), number(class)) }
+	}
+	e.Change(r)
+	return e
+}
+
+// Rules returns the rules.
+func (e *Engine) Rules() *rules.Rules { return e.rules }
+
+// Ignored returns how many boxes were ignored because the engine had MaxObjects objects.
+func (e *Engine) Ignored() uint64 { return e.ignored }
+
+// Update applies the rules to the next frame. The events are valid until the next call, except their tracks, which are
+// never written again. Where the clock does not advance by a millisecond or goes back, 1/30 s is assumed to have
+// passed.
+func (e *Engine) Update(f *Frame) ([]Event, error) {
+	if f.Width <= 0 || f.Height <= 0 {
+		return nil, coded.Errorf(coded.InvalidArgument, "rules", "need frames with a width and a height in pixels")
+	}
+	e.advance(f.Time)
+	e.resize(plane.Scale{Width: float64(f.Width), Height: float64(f.Height)})
+	e.events = append(e.events[:0], e.queued...)
+	e.queued = nil
+	for i := range f.Objects {
+		if o := &f.Objects[i]; o.Track > 0 && o.valid() {
+			e.see(o)
+		}
+	}
+	e.forget()
+	for i := range e.zones {
+		e.crowd(i)
+	}
+	return e.events, nil
+}
+
+const (
+	defaultStep = time.Second / 30 // from frame to frame, when the clock does not advance
+	minStep     = time.Millisecond // as in the tracker
+	maxStep     = time.Hour        // keeps sums within a Duration
+)
+
+func (e *Engine) advance(at time.Duration) {
+	step := defaultStep
+	if at > e.last {
+		if step = at - e.last; step < 0 || step > maxStep { // beyond a Duration
+			step = maxStep
+		} else if step < minStep {
+			step = defaultStep
+		}
+	}
+	e.last = at
+	e.now = moment{e.now.clock + step, at}
+	e.frame++
+}
+
+// resize follows a change of the picture's size. Places of objects are shares of the picture and stay.
+func (e *Engine) resize(s plane.Scale) {
+	if s == e.scale {
+		return
+	}
+	e.scale = s
+	for i := range e.lines {
+		l := &e.lines[i]
+		l.left, l.right = s.Room(l.from, l.to)
+	}
+	for i := range e.zones {
+		e.zones[i].breadth = s.Breadth(e.zones[i].polygon)
+	}
+}
+
+// see applies the rules to the box of an object.
+func (e *Engine) see(o *Object) {
+	k := e.byTrack[o.Track]
+	switch {
+	case k == nil:
+		if len(e.objects) >= MaxObjects {
+			e.ignored++
+			return
+		}
+		k = e.begin(o)
+	case k.frame == e.frame: // the track came before in this frame
+		return
+	}
+	k.see(e, o)
+	for i := range e.lines {
+		e.lines[i].see(e, k, &k.lines[i])
+	}
+	for i := range e.zones {
+		e.zones[i].see(e, k, &k.zones[i])
+	}
+}
+
+func (e *Engine) begin(o *Object) *object {
+	var k *object
+	if n := len(e.spare); n > 0 {
+		k, e.spare = e.spare[n-1], e.spare[:n-1]
+	} else {
+		k = &object{}
+	}
+	k.begin(o, len(e.lines), len(e.zones), e.now)
+	e.objects = append(e.objects, k)
+	e.byTrack[k.track] = k
+	return k
+}
+
+// forget ends the objects without a box for too long. An object with a box in each frame stays, also at few frames a
+// second.
+func (e *Engine) forget() {
+	kept := e.objects[:0]
+	for _, k := range e.objects {
+		if e.now.clock-k.seen.clock <= e.inertia {
+			kept = append(kept, k)
+			continue
+		}
+		e.end(k)
+		delete(e.byTrack, k.track)
+		e.spare = append(e.spare, k)
+	}
+	clear(e.objects[len(kept):])
+	e.objects = kept
+}
+
+// end applies the rules to an object that has vanished. The object does not change.
+func (e *Engine) end(k *object) {
+	for i := range e.lines {
+		e.lines[i].end(e, k, &k.lines[i])
+	}
+	for i := range e.zones {
+		e.zones[i].end(e, k, &k.zones[i])
+	}
+}
+
+// Change replaces the rules. A line or zone with the name of a line or zone before goes on with its counts and
+// objects. The objects of a zone that has gone leave the zone.
+func (e *Engine) Change(r *rules.Rules) {
+	filled := setting.Filled(r)
+	e.rules, e.margin, e.settle, e.inertia = r, *filled.Margin, *filled.Settle, filled.Inertia
+	lines, zones := make([]line, len(r.Lines)), make([]zone, len(r.Zones))
+	fromLine, fromZone := make([]int, len(lines)), make([]int, len(zones))
+	for i := range lines {
+		lines[i] = newLine(r, &r.Lines[i])
+		fromLine[i] = slices.IndexFunc(e.lines, func(l line) bool { return l.name == lines[i].name })
+		if j := fromLine[i]; j >= 0 {
+			lines[i].counts = e.lines[j].counts
+		}
+	}
+	for i := range zones {
+		zones[i] = newZone(r, &r.Zones[i])
+		fromZone[i] = slices.IndexFunc(e.zones, func(z zone) bool { return z.name == zones[i].name })
+		if j := fromZone[i]; j >= 0 {
+			z, from := &zones[i], &e.zones[j]
+			z.counts, z.now, z.many, z.since, z.told = from.counts, from.now, from.many, from.since, from.told
+		}
+	}
+	e.events = nil
+	for j := range e.zones {
+		if slices.Contains(fromZone, j) {
+			continue
+		}
+		for _, k := range e.objects {
+			if st := &k.zones[j]; st.inside {
+				e.zones[j].leave(e, k, st, k.seen)
+			}
+		}
+	}
+	e.queued, e.events = append(e.queued, e.events...), nil
+	for _, k := range e.objects {
+		states := make([]zoneState, len(zones))
+		for i, j := range fromZone {
+			if j >= 0 { // the edges may have moved: the object is in the zone until the next frame
+				states[i] = k.zones[j]
+				states[i].in, states[i].since = states[i].inside, e.now
+			}
+		}
+		k.lines, k.zones = make([]lineState, len(lines)), states
+	}
+	e.spare = nil
+	e.lines, e.zones = lines, zones
+	e.scale = plane.Scale{}
+}
+
+// valid reports whether the numbers are a box.
+func (o *Object) valid() bool {
+	for _, v := range [...]float32{o.X1, o.Y1, o.X2, o.Y2} {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return false
+		}
+	}
+	return o.X2 >= o.X1 && o.Y2 >= o.Y1
+}
