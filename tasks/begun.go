@@ -174,7 +174,8 @@ func (d *Data) begunAttempts(folder string) (all []begunAttempt, err error) {
 	}
 	for line := range bytes.SplitSeq(text, []byte("\n")) {
 		var b begunAttempt
-		if json.Unmarshal(line, &b) != nil {
+		// a line whose bytes are lost is zeros, also its line break
+		if json.Unmarshal(bytes.TrimLeft(line, "\x00"), &b) != nil {
 			continue
 		}
 		if t, err := d.Get(b.ID); err == nil && t.State == Queued && t.Attempt < b.Attempt {

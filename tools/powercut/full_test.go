@@ -234,8 +234,8 @@ func fullAt(t *testing.T, seed uint64, n, more int, folder string) (errs []strin
 		t.Errorf("%s: the calls do not succeed with room", at)
 	}
 	p.tree = d.Survive(None, rand.New(rand.NewPCG(seed, 1)))
-	if why := p.check(t, folder, true); why != "" {
-		t.Errorf("%s: %s", at, why)
+	if err := p.check(t, folder, true); err != nil {
+		t.Errorf("%s: %v", at, err)
 	}
 	return errs
 }

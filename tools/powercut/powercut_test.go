@@ -25,8 +25,8 @@ import (
 )
 
 var (
-	points = flag.Int("powercut.points", 0, "power failures of TestPowerFailure; 0 = as many as fit its time")
-	list   = flag.Bool("powercut.list", false, "print the steps of the first process of TestPowerFailure")
+	points = flag.Int("powercut.points", 0, "power failures of each test of power failures; 0 = as many as fit its time")
+	list   = flag.Bool("powercut.list", false, "print the steps of the first process of a test of power failures")
 )
 
 // known is what a process has acknowledged about a task.
@@ -36,6 +36,7 @@ type known struct {
 	key     string
 	attempt int
 	result  string // SHA-256
+	before  bool   // had ended when the process began
 }
 
 // history is what processes have acknowledged, by task.
@@ -138,12 +139,19 @@ func scratchFolder(t *testing.T) string {
 // what was synced only, and the power fails before each step that changes the disk. No acknowledged task or result is
 // lost or differs, no deleted task returns, millrace data check finds nothing, and the tasks run to their end.
 func TestPowerFailure(t *testing.T) {
-	want := *points
-	if want == 0 {
-		want = 400
-		if testing.Short() {
-			want = 60
-		}
+	want := 400
+	if testing.Short() {
+		want = 60
+	}
+	failPower(t, "tasks", want, (*point).check, func(p *point, _ string) history { return p.known })
+}
+
+// failPower runs processes with the given work, and calls check for want power failures, or for as many as the flag
+// says. Some processes begin with a disk that has survived a power failure; acknowledged returns what is known then.
+func failPower(t *testing.T, work string, want int, check func(p *point, t *testing.T, folder string, drive bool) error,
+	acknowledged func(p *point, folder string) history) {
+	if *points != 0 {
+		want = *points
 	}
 	seed := testseed.First()
 	scratch := scratchFolder(t)
@@ -154,8 +162,8 @@ func TestPowerFailure(t *testing.T) {
 		all.Go(func() {
 			for p := range jobs {
 				drive := p.step%16 == 0
-				if why := p.check(t, filepath.Join(scratch, strconv.Itoa(i)), drive); why != "" {
-					t.Errorf("%v: %s", p, why)
+				if err := check(p, t, filepath.Join(scratch, strconv.Itoa(i)), drive); err != nil {
+					t.Errorf("%v: %v", p, err)
 				}
 				done.Add(1)
 				if drive {
@@ -169,7 +177,7 @@ func TestPowerFailure(t *testing.T) {
 	for ; sent < want && !t.Failed(); seed++ {
 		r := rand.New(rand.NewPCG(seed, 99))
 		d := NewDisk(tree)
-		runProcess(t, d, "tasks", seed, 40)
+		runProcess(t, d, work, seed, 40)
 		steps := d.Steps()
 		share := 1.0
 		if n := (want - sent) * 4; want < 1000 && n < 4*len(steps) {
@@ -202,7 +210,7 @@ func TestPowerFailure(t *testing.T) {
 			}
 		}
 		if tree, before = (Tree{}), (history{}); seed%3 > 0 && next != nil { // else from an empty disk
-			tree, before = next.tree, next.known
+			tree, before = next.tree, acknowledged(next, filepath.Join(scratch, "next"))
 		}
 	}
 	close(jobs)
@@ -244,26 +252,23 @@ func describe(steps []Step) string {
 	return b.String()
 }
 
-// check opens the data folder that has survived, and says what is wrong.
-func (p *point) check(t *testing.T, folder string, drive bool) string {
-	if err := os.RemoveAll(folder); err != nil {
-		return err.Error()
-	}
-	if err := p.tree.Write(folder); err != nil {
-		return err.Error()
+// check opens the data folder that has survived, and returns what is wrong.
+func (p *point) check(t *testing.T, folder string, drive bool) error {
+	if err := errors.Join(os.RemoveAll(folder), p.tree.Write(folder)); err != nil {
+		return err
 	}
 	data := filepath.Join(folder, dataFolder)
 	if err := p.checkTasks(t.Context(), data, drive); err != nil {
-		return err.Error()
+		return err
 	}
 	report, err := tasks.CheckData(t.Context(), data, tasks.Options{})
 	if err != nil {
-		return "millrace data check: " + err.Error()
+		return fmt.Errorf("millrace data check: %w", err)
 	}
 	if len(report.Problems) > 0 {
-		return fmt.Sprintf("millrace data check: %+v", report.Problems)
+		return fmt.Errorf("millrace data check: %+v", report.Problems)
 	}
-	return ""
+	return nil
 }
 
 func (p *point) checkTasks(ctx context.Context, folder string, drive bool) error {

@@ -47,8 +47,10 @@ func TestMain(m *testing.M) {
 		err = workFull(folder, seed, n)
 	case "small":
 		err = workSmall(folder)
+	case "interval":
+		err = work(folder, false, seed, n)
 	default:
-		err = work(folder, seed, n)
+		err = work(folder, true, seed, n)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the process on the disk:", err)
@@ -67,14 +69,14 @@ type worker struct {
 	left  atomic.Int64 // tasks that have not ended
 }
 
-// work submits n tasks and runs all queued tasks.
-func work(folder string, seed uint64, n int) error {
+// work submits n tasks and runs all queued tasks. always is as of tasks.OpenData.
+func work(folder string, always bool, seed uint64, n int) error {
 	acks, err := os.OpenFile(filepath.Join(folder, AckFile), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	d, err := tasks.OpenData(ctx, filepath.Join(folder, dataFolder), true, tasks.Options{Lease: 2 * time.Second})
+	d, err := tasks.OpenData(ctx, filepath.Join(folder, dataFolder), always, tasks.Options{Lease: 2 * time.Second})
 	if err != nil {
 		return err
 	}
