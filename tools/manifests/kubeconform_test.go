@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -73,7 +74,8 @@ func schemas(t *testing.T, swagger string) (pattern string) {
 	return dir + "/{{.ResourceKind}}{{.KindSuffix}}.json"
 }
 
-// The manifests are valid for the schemas of Kubernetes, and kubeconform sees mistakes in them.
+// The manifests of `millrace app deploy` and of deploy/kubernetes are valid for the schemas of Kubernetes, and
+// kubeconform sees mistakes in manifests.
 func TestKubeconform(t *testing.T) {
 	program := testbuild.Peer(t, "kubeconform")
 	pattern := schemas(t, filepath.Join(filepath.Dir(program), "swagger.json"))
@@ -92,7 +94,16 @@ func TestKubeconform(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 		return string(out), err
 	}
-	want := fmt.Sprintf("Valid: %d, Invalid: 0, Errors: 0, Skipped: 0", len(names))
+	own, err := os.ReadFile("../../deploy/kubernetes/millrace.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "own.yaml"), own, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names = append(names, "own.yaml")
+	resources := len(names) + bytes.Count(own, []byte("\n---\n"))
+	want := fmt.Sprintf("Valid: %d, Invalid: 0, Errors: 0, Skipped: 0", resources)
 	if out, err := check(names...); err != nil || !strings.Contains(out, want) {
 		t.Errorf("%v: %s", err, out)
 	}
