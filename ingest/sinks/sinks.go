@@ -24,6 +24,9 @@ type Kind struct {
 	// Exclusive says that no two streams may have the same value of the key Name, and that no other sink may have
 	// this value as a path.
 	Exclusive bool
+	// Remote says that the value of the key Name is the address of another host, which a request may have to name by
+	// a public address.
+	Remote bool
 	// New returns empty settings: a pointer to a struct with tags of package setting, whose fields are keys under
 	// sinks. A request may set the sink if the field called Name allows requests.
 	New func() Settings

@@ -25,7 +25,7 @@ const (
 )
 
 func init() {
-	Register(Kind{Name: "webhook", New: func() Settings { return new(Webhook) }})
+	Register(Kind{Name: "webhook", Remote: true, New: func() Settings { return new(Webhook) }})
 }
 
 // Webhook posts results to an address.

@@ -334,14 +334,14 @@ func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 		return nil
 	}
 	for _, k := range c.Sinks {
-		name := sinks.KindOf(k).Name
+		kind := sinks.KindOf(k)
 		to := target(k)
-		if name != "webhook" || slices.ContainsFunc(before, func(o sinks.Settings) bool {
+		if !kind.Remote || slices.ContainsFunc(before, func(o sinks.Settings) bool {
 			return sameType(o, k) && target(o) == to
 		}) {
 			continue
 		}
-		if err := publicHost(a.ctx, "sinks."+name, to); err != nil {
+		if err := publicHost(a.ctx, "sinks."+kind.Name, to); err != nil {
 			return err
 		}
 	}

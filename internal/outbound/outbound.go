@@ -72,24 +72,36 @@ func IsRefusal(err error) bool { return errors.As(err, new(privateError)) }
 
 // Dial opens a connection to HOST:PORT.
 func (r *Rule) Dial(ctx context.Context, kind, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: 30 * time.Second}
+	var allow func(netip.Addr) error
 	if !r.Trusts(address) {
-		d.Control = func(_, address string, _ syscall.RawConn) error {
-			at, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			if err := video.CheckPublic(at.Addr()); err != nil {
+		allow = func(at netip.Addr) error {
+			if err := video.CheckPublic(at); err != nil {
 				return privateError{err, r.Hint}
 			}
 			return nil
 		}
 	}
-	c, err := d.DialContext(ctx, kind, address)
+	c, err := Dialer(30*time.Second, allow).DialContext(ctx, kind, address)
 	if err != nil || r.Idle <= 0 {
 		return c, err
 	}
 	return idleConn{c, r.Idle}, nil
+}
+
+// Dialer returns a dialer that refuses the addresses for which allow returns an error, after each look-up of a name;
+// nil = no address is refused.
+func Dialer(timeout time.Duration, allow func(netip.Addr) error) *net.Dialer {
+	d := &net.Dialer{Timeout: timeout}
+	if allow != nil {
+		d.Control = func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return allow(at.Addr())
+		}
+	}
+	return d
 }
 
 // idleConn moves the deadlines of a connection with each call.

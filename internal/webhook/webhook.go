@@ -11,12 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"syscall"
 	"time"
+
+	"millrace/internal/outbound"
 )
 
 // timeout is the longest time of a post, and of connecting.
@@ -33,19 +33,16 @@ type Client struct {
 // New returns a client that keeps up to idle connections, and refuses the addresses for which allow returns an error,
 // after each look-up of a name; nil = no address is refused. Redirects are not followed.
 func New(idle int, allow func(netip.Addr) error) *Client {
-	dial := &net.Dialer{Timeout: timeout}
+	refuse := allow
 	if allow != nil {
-		dial.Control = func(_, address string, _ syscall.RawConn) error {
-			a, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			if err := allow(a.Addr()); err != nil {
+		refuse = func(a netip.Addr) error {
+			if err := allow(a); err != nil {
 				return fmt.Errorf("%w: %w", ErrRefused, err)
 			}
 			return nil
 		}
 	}
+	dial := outbound.Dialer(timeout, refuse)
 	return &Client{&http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{

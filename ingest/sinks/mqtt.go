@@ -1,0 +1,468 @@
+package sinks
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+	"github.com/eclipse/paho.golang/paho/session"
+	"github.com/eclipse/paho.golang/paho/session/state"
+
+	"millrace/internal/backoff"
+	"millrace/internal/outbound"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+const (
+	mqttQueue     = 1000             // maximum number of waiting results; further results are lost
+	mqttWindow    = 64               // maximum number of published results without an acknowledgement
+	mqttTimeout   = 10 * time.Second // of connecting, and of an acknowledgement
+	mqttAttempts  = 8                // connections that may end with one unacknowledged result
+	mqttKeepAlive = 30               // seconds
+	mqttTopicMax  = 1024             // bytes
+	mqttCABytes   = 1 << 20
+)
+
+func init() {
+	Register(Kind{Name: "mqtt", Remote: true, New: func() Settings { return new(MQTT) }})
+}
+
+// MQTT publishes results to a broker by MQTT 5.
+type MQTT struct {
+	URL   string `json:"mqtt" request:"any" example:"mqtt://127.0.0.1:9" help:"publish results to this MQTT 5 broker: mqtt://USER:PASSWORD@HOST:1883, or mqtts:// with TLS (port 8883)"`
+	Topic string `json:"mqtt_topic" request:"any" advanced:"yes" help:"topic: results go to TOPIC/results, the words online and offline to TOPIC/status; default: millrace/ and the stream's name"`
+	CA    string `json:"mqtt_ca" path:"file" advanced:"yes" help:"PEM file with the certificate authorities of the broker, in place of the system's"`
+}
+
+// Enabled implements Settings.
+func (c *MQTT) Enabled() bool { return c.URL != "" }
+
+// Validate implements Settings.
+func (c *MQTT) Validate() error {
+	if c.URL == "" {
+		for key, set := range map[string]bool{"mqtt_topic": c.Topic != "", "mqtt_ca": c.CA != ""} {
+			if set {
+				return stream.Errorf(stream.InvalidArgument, "sinks."+key, "is set without sinks.mqtt")
+			}
+		}
+		return nil
+	}
+	u, err := broker(c.URL)
+	if err != nil {
+		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt", "%w", err)
+	}
+	if c.CA != "" && u.Scheme != "mqtts" {
+		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_ca",
+			"is set without an address mqtts:// in sinks.mqtt")
+	}
+	switch t := c.Topic; {
+	case strings.ContainsAny(t, "+#\x00"), !utf8.ValidString(t):
+		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_topic", "%q contains +, #, a zero byte or bytes that "+
+			"are not UTF-8, which the topic of a message may not have", t)
+	case strings.HasPrefix(t, "$"), strings.HasPrefix(t, "/"), strings.HasSuffix(t, "/"):
+		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_topic", "%q begins with $ or /, or ends with /", t)
+	case len(t) > mqttTopicMax:
+		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_topic", "is longer than %d bytes", mqttTopicMax)
+	}
+	return nil
+}
+
+// broker parses the address of a broker.
+func broker(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "mqtt" && u.Scheme != "mqtts" || u.Hostname() == "" {
+		return nil, errors.New("is not an address such as mqtt://HOST:1883 or mqtts://HOST:8883")
+	}
+	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("has a path, query or fragment, and an address of a broker has none: set the topic by " +
+			"sinks.mqtt_topic")
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
+		return nil, fmt.Errorf("has the port %s, and a port is 1 to 65535", u.Port())
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[u.Scheme])
+	}
+	return u, nil
+}
+
+// topicOf returns the default topic of a stream. A name cannot add a level or a wildcard.
+func topicOf(name string) string {
+	return "millrace/" + strings.NewReplacer("%", "%25", "/", "%2F", "+", "%2B", "#", "%23").Replace(name)
+}
+
+// Open implements Settings. The sink refuses addresses forbidden by Env.Allow after every look-up of the name.
+func (c *MQTT) Open(e Env) Sink {
+	s := &mqtt{
+		stream: e.Stream, topic: c.Topic, ca: c.CA, log: e.Log,
+		queue:   make(chan []byte, mqttQueue),
+		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
+	}
+	if s.topic == "" {
+		s.topic = topicOf(e.Stream)
+	}
+	s.address, s.invalid = broker(c.URL)
+	s.dial = func(ctx context.Context) (net.Conn, error) { return s.open(ctx, e.Allow) }
+	s.id = "millrace-" + rand.Text()
+	s.closing, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// mqtt publishes a message for each result, in order. A result that the broker did not acknowledge before the end of
+// a connection is published again on the next connection.
+type mqtt struct {
+	stream, topic, id, ca string
+	address               *url.URL
+	invalid               error
+	log                   *slog.Logger
+	queue                 chan []byte // closed by Close
+	dial                  func(context.Context) (net.Conn, error)
+	closing               context.Context // ended by Close
+	end                   context.CancelFunc
+	backoff               backoff.Backoff
+
+	pending [][]byte // published or next to be published, without an acknowledgement; of Run
+	ended   int      // connections that ended since pending[0] became the oldest
+
+	counters
+}
+
+// Write implements Sink.
+func (s *mqtt) Write(line []byte) {
+	select {
+	case s.queue <- line:
+	default:
+		s.lost.Add(1)
+	}
+}
+
+// Close implements Sink.
+func (s *mqtt) Close() {
+	close(s.queue)
+	s.end()
+}
+
+// Run implements Sink. Run connects before the first result, so that a wrong address is noticed early.
+func (s *mqtt) Run(ctx context.Context) {
+	last, stop := afterGrace(ctx)
+	defer stop()
+	for {
+		over, err := s.publish(last)
+		if over {
+			return
+		}
+		s.failed(err)
+		if s.closing.Err() != nil || ctx.Err() != nil { // the attempt after the end was the last
+			break
+		}
+		t := time.NewTimer(s.backoff.Next(mrand.Float64()))
+		select {
+		case <-t.C:
+		case <-s.closing.Done():
+		case <-ctx.Done():
+		}
+		t.Stop()
+		s.retries.Add(1)
+	}
+	s.lost.Add(uint64(len(s.pending)))
+	for range s.queue { // until Close
+		s.lost.Add(1)
+	}
+}
+
+// publish connects and publishes until the connection ends. over says that the sink was closed and has no result left.
+func (s *mqtt) publish(last context.Context) (over bool, err error) {
+	c, err := s.connect(last)
+	if err != nil {
+		return false, err
+	}
+	if len(s.pending) == 0 { // otherwise the broker has yet to acknowledge a result
+		s.connected()
+	}
+	var acks []chan packets.ControlPacket // of the first len(acks) of s.pending
+	defer func() {
+		c.close()
+		for len(acks) > 0 && len(acks[0]) > 0 && s.acknowledge(<-acks[0]) { // by an answer from before the end
+			acks = acks[1:]
+		}
+		if len(s.pending) > 0 && last.Err() == nil {
+			s.unacknowledged()
+		}
+	}()
+	limit := time.NewTimer(mqttTimeout) // of the oldest acknowledgement
+	defer limit.Stop()
+	queue := s.queue
+	for {
+		window := c.window
+		if s.ended > 0 { // so that no result ends the connection before the oldest result is acknowledged
+			window = 1
+		}
+		for len(acks) < len(s.pending) && len(acks) < window {
+			ack, err := c.publish(last, s.topic+"/results", s.pending[len(acks)])
+			if err != nil {
+				return false, c.reason(err)
+			}
+			acks = append(acks, ack)
+		}
+		if queue == nil && len(s.pending) == 0 {
+			c.status(last, "offline") // a broker publishes no will after a farewell
+			return true, nil
+		}
+		in, oldest := queue, chan packets.ControlPacket(nil)
+		if len(s.pending) >= c.window {
+			in = nil
+		}
+		if len(acks) > 0 {
+			oldest = acks[0]
+		} else {
+			limit.Reset(mqttTimeout)
+		}
+		select {
+		case line, more := <-in:
+			if !more {
+				queue = nil
+				continue
+			}
+			s.pending = append(s.pending, line)
+		case p := <-oldest:
+			acks = acks[1:]
+			if !s.acknowledge(p) {
+				return false, c.reason(errEnded)
+			}
+			limit.Reset(mqttTimeout)
+		case <-limit.C:
+			if len(acks) > 0 {
+				return false, fmt.Errorf("the broker has not acknowledged a result for %v", mqttTimeout)
+			}
+		case <-c.Done():
+			return false, c.reason(errEnded)
+		case <-last.Done():
+			return false, errors.New("the server ends before the broker has acknowledged all results")
+		}
+	}
+}
+
+// acknowledge ends the oldest result by its acknowledgement, or returns false when the connection ended before.
+func (s *mqtt) acknowledge(p packets.ControlPacket) bool {
+	ack, ok := p.Content.(*packets.Puback)
+	if !ok {
+		return false
+	}
+	if ack.ReasonCode >= packets.PubackUnspecifiedError {
+		s.failed(fmt.Errorf("the broker refuses a result: %s", ack.Reason()))
+		s.lost.Add(1)
+	} else {
+		s.connected()
+		s.sent.Add(1)
+	}
+	s.pending, s.ended = s.pending[1:], 0
+	s.backoff.Reset()
+	return true
+}
+
+// unacknowledged counts the end of a connection with an unacknowledged result. A result that ends connection after
+// connection, such as one larger than the broker takes, is lost, so that later results go on.
+func (s *mqtt) unacknowledged() {
+	if s.ended++; s.ended == mqttAttempts {
+		s.pending, s.ended = s.pending[1:], 0
+		s.lost.Add(1)
+	}
+}
+
+var errEnded = errors.New("the broker closes the connection")
+
+// connection is a connection to the broker.
+type connection struct {
+	*paho.Client
+	acks   *acks
+	topic  string // of the status
+	window int    // maximum number of results without an acknowledgement
+	ended  chan error
+}
+
+// connect connects, and publishes the status online. The broker publishes offline when the connection breaks.
+func (s *mqtt) connect(last context.Context) (*connection, error) {
+	if s.invalid != nil {
+		return nil, s.invalid
+	}
+	ctx, cancel := context.WithTimeout(last, mqttTimeout)
+	defer cancel()
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(last, func() { _ = conn.Close() })
+	c := &connection{acks: &acks{SessionManager: state.NewInMemory()}, topic: s.topic + "/status", window: mqttWindow,
+		ended: make(chan error, 1)}
+	end := func(err error) {
+		select {
+		case c.ended <- err:
+		default:
+		}
+	}
+	c.Client = paho.NewClient(paho.ClientConfig{
+		ClientID: s.id, Conn: packets.NewThreadSafeConn(limitedWrites{conn}), Session: c.acks,
+		PacketTimeout: mqttTimeout, OnClientError: end,
+		OnServerDisconnect: func(d *paho.Disconnect) {
+			end(fmt.Errorf("the broker ends the connection: %s", d.Packet().Reason()))
+		},
+	})
+	password, hasPassword := s.address.User.Password()
+	hello := &paho.Connect{
+		ClientID: s.id, KeepAlive: mqttKeepAlive, CleanStart: true,
+		Username: s.address.User.Username(), UsernameFlag: s.address.User.Username() != "",
+		Password: []byte(password), PasswordFlag: hasPassword,
+		WillMessage: &paho.WillMessage{Topic: c.topic, Payload: []byte("offline"), Retain: true},
+	}
+	answer, err := c.Connect(ctx, hello)
+	if err == nil && answer.Properties != nil {
+		if p := answer.Properties; p.MaximumQoS != nil && *p.MaximumQoS == 0 {
+			err = errors.New("the broker takes no messages with an acknowledgement (quality of service 1)")
+		} else if p.ReceiveMaximum != nil {
+			c.window = min(c.window, int(*p.ReceiveMaximum))
+		}
+	}
+	if err != nil {
+		_ = conn.Close()
+		_ = c.acks.Close()
+		return nil, refusal(answer, err)
+	}
+	c.status(ctx, "online")
+	return c, nil
+}
+
+// refusal describes why there is no connection.
+func refusal(c *paho.Connack, err error) error {
+	switch {
+	case c == nil || c.ReasonCode == 0:
+		return err
+	case c.ReasonCode == packets.ConnackBadUsernameOrPassword, c.ReasonCode == packets.ConnackNotAuthorized:
+		return errors.New("the broker refuses the user or the password of the address")
+	}
+	return fmt.Errorf("the broker refuses the connection: %s", (&packets.Connack{ReasonCode: c.ReasonCode}).Reason())
+}
+
+// open opens the connection.
+func (s *mqtt) open(ctx context.Context, allow func(netip.Addr) error) (net.Conn, error) {
+	conn, err := outbound.Dialer(mqttTimeout, allow).DialContext(ctx, "tcp", s.address.Host)
+	if err != nil || s.address.Scheme == "mqtt" {
+		return conn, err
+	}
+	config := &tls.Config{ServerName: s.address.Hostname()}
+	if s.ca != "" {
+		if config.RootCAs, err = authorities(s.ca); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	secured := tls.Client(conn, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// limitedWrites limits the time of each write, so that a broker that does not read cannot hold the sink.
+type limitedWrites struct{ net.Conn }
+
+func (c limitedWrites) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(mqttTimeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// authorities reads the certificate authorities of a PEM file.
+func authorities(path string) (*x509.CertPool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mqttCABytes))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("sinks.mqtt_ca: %s has no certificate in PEM form", path)
+	}
+	return pool, nil
+}
+
+// publish publishes a message with quality of service 1, and returns the channel of the acknowledgement.
+func (c *connection) publish(ctx context.Context, topic string, payload []byte) (chan packets.ControlPacket, error) {
+	_, err := c.PublishWithOptions(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: payload},
+		paho.PublishOptions{Method: paho.PublishMethod_AsyncSend})
+	return c.acks.last, err
+}
+
+// status publishes the status. The next read or write notices a connection that breaks here.
+func (c *connection) status(ctx context.Context, word string) {
+	_, _ = c.PublishWithOptions(ctx, &paho.Publish{Topic: c.topic, Retain: true, Payload: []byte(word)},
+		paho.PublishOptions{})
+}
+
+// reason returns why the connection ended, or err.
+func (c *connection) reason(err error) error {
+	select {
+	case first := <-c.ended:
+		return first
+	case <-time.After(10 * time.Millisecond):
+		return err
+	}
+}
+
+func (c *connection) close() {
+	_ = c.Disconnect(&paho.Disconnect{})
+	_ = c.acks.Close()
+}
+
+// acks keeps the channel of the acknowledgement of each message, which paho does not return for messages whose
+// acknowledgement the caller does not wait for.
+type acks struct {
+	session.SessionManager
+	last chan packets.ControlPacket // of the newest message
+}
+
+// AddToSession implements session.SessionManager.
+func (a *acks) AddToSession(ctx context.Context, p session.Packet, _ chan<- packets.ControlPacket) error {
+	a.last = make(chan packets.ControlPacket, 1)
+	return a.SessionManager.AddToSession(ctx, p, a.last)
+}
+
+// connected records that the broker takes results, and logs the end of a failure.
+func (s *mqtt) connected() {
+	if s.failure.Load() != nil {
+		s.fail(nil)
+		s.log.Info("a stream's MQTT broker takes results again", "stream", s.stream, "address", s.address.Host)
+	}
+}
+
+// failed records a failure, and logs the first failure in a row.
+func (s *mqtt) failed(err error) {
+	first := s.failure.Load() == nil
+	s.fail(errors.New("sinks.mqtt: " + video.Redact(err.Error())))
+	if first {
+		s.log.Warn("a stream's results do not reach the MQTT broker: up to 1000 results wait", "stream", s.stream,
+			"error", *s.failure.Load())
+	}
+}
