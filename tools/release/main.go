@@ -108,8 +108,9 @@ func examine(list []module) error {
 		}
 		for _, f := range files {
 			name := strings.ToUpper(f.Name())
-			if !f.Type().IsRegular() || !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") &&
-				!strings.HasPrefix(name, "NOTICE") {
+			// Eclipse's modules may be used by either of two licences; EDL-V10 has the text of BSD-3-Clause.
+			if !f.Type().IsRegular() || !slices.ContainsFunc([]string{"LICEN", "COPYING", "NOTICE", "EDL-V10"},
+				func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 				continue
 			}
 			path := filepath.Join(m.Dir, f.Name())
