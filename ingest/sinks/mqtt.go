@@ -46,7 +46,7 @@ func init() {
 
 // MQTT publishes results to a broker by MQTT 5.
 type MQTT struct {
-	URL   string `json:"mqtt" request:"any" example:"mqtt://127.0.0.1:9" help:"publish results to this MQTT 5 broker: mqtt://USER:PASSWORD@HOST:1883, or mqtts:// with TLS (port 8883)"`
+	URL   string `json:"mqtt" request:"any" example:"mqtts://127.0.0.1:9" help:"publish results to this MQTT 5 broker: mqtt://USER:PASSWORD@HOST:1883, or mqtts:// with TLS (port 8883)"`
 	Topic string `json:"mqtt_topic" request:"any" advanced:"yes" help:"topic: results go to TOPIC/results, the words online and offline to TOPIC/status; default: millrace/ and the stream's name"`
 	CA    string `json:"mqtt_ca" path:"file" advanced:"yes" help:"PEM file with the certificate authorities of the broker, in place of the system's"`
 }
@@ -350,10 +350,11 @@ func (s *mqtt) connect(last context.Context) (*connection, error) {
 
 // refusal describes why there is no connection.
 func refusal(c *paho.Connack, err error) error {
-	switch {
-	case c == nil || c.ReasonCode == 0:
+	if c == nil || c.ReasonCode == 0 {
 		return err
-	case c.ReasonCode == packets.ConnackBadUsernameOrPassword, c.ReasonCode == packets.ConnackNotAuthorized:
+	}
+	switch c.ReasonCode {
+	case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
 		return errors.New("the broker refuses the user or the password of the address")
 	}
 	return fmt.Errorf("the broker refuses the connection: %s", (&packets.Connack{ReasonCode: c.ReasonCode}).Reason())
