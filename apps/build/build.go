@@ -329,7 +329,7 @@ func open(app *apps.App, needs *apps.Needs, dir string, valid func(*pointer) boo
 	}
 	if p == nil {
 		if len(needs.Requirements)+len(needs.Packages) > 0 {
-			err = fmt.Errorf("the packages of %s are not installed: add the command build", app.Name)
+			err = fmt.Errorf("the packages of %s are not installed in %s: add the command build", app.Name, base)
 		}
 		return nil, release, err
 	}

@@ -433,7 +433,7 @@ func TestOpenWithoutBuild(t *testing.T) {
 	for _, needs := range []*apps.Needs{{Packages: []string{"greeting"}},
 		{Requirements: []string{p.path("requirements.txt")}}} {
 		_, _, err := Open(p.app, needs, p.o.Dir)
-		if err == nil || !strings.Contains(err.Error(), "packages of app are not installed: add the command build") {
+		if err == nil || !strings.Contains(err.Error(), "packages of app are not installed in "+p.o.Dir) {
 			t.Errorf("%+v: %v", needs, err)
 		}
 	}
