@@ -87,6 +87,9 @@ func folder() (string, error) {
 }
 
 func newKeeper(root string) (*keeper, error) {
+	if st, err := os.Stat(root); err == nil {
+		_ = os.Chmod(root, st.Mode()) // overlayfs copies a folder at its first change, and so gives a new time of birth
+	}
 	of, err := identify(root)
 	if err != nil {
 		return nil, err
