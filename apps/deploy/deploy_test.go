@@ -544,3 +544,17 @@ func TestForeignFolder(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLogsOfFailedRelease: the lines of a release that failed are below the message, with the indents of a traceback,
+// and without codes for the terminal.
+func TestLogsOfFailedRelease(t *testing.T) {
+	s := gittest.NewSSH(t)
+	dir := t.TempDir()
+	testneeds.WriteProgram(t, filepath.Join(dir, "podman"), "#!/bin/sh\nprintf 'Traceback:\\n  File x\\033[1m\\n    y\\n'\n")
+	s.Configure("SetEnv PATH=" + dir + ":/usr/sbin:/usr/bin:/sbin:/bin")
+	at := opened(t, s, options(t, s))
+	err := at.withLogs(&podman{at}, &release{Number: 1}, errors.New("it ended"))
+	if want := "it ended. Its last lines:\n  Traceback:\n    File x[1m\n      y"; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
+	}
+}

@@ -93,7 +93,8 @@ func (s *site) withLogs(run runner, r *release, err error) error {
 	if e := run.logs(context.Background(), r, 10, false, &bounded{&b, 8 << 10}); e == nil && b.Len() > 0 {
 		text := ""
 		for line := range strings.Lines(b.String()) {
-			text += "\n" + sshclient.Printable(line) // no codes for the terminal
+			indent := len(line) - len(strings.TrimLeft(line, " "))     // of a traceback
+			text += "\n  " + line[:indent] + sshclient.Printable(line) // no codes for the terminal
 		}
 		return fmt.Errorf("%w. Its last lines:%s", err, text)
 	}
