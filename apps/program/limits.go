@@ -52,7 +52,7 @@ func (l Limits) reserved() int64 { return l.Memory + int64(min(l.Processes, 1<<2
 
 // apply sets the limits that the kernel keeps. No file is larger than all files together.
 func (l Limits) apply(to *child.Limits) {
-	to.Strict, to.Data, to.FileSize = true, uint64(l.reserved()), uint64(l.Disk)
+	to.Strict, to.Data, to.FileSize, to.Tasks = true, uint64(l.reserved()), uint64(l.Disk), uint64(l.Processes)
 }
 
 func (l Limits) memoryError() error {
@@ -61,6 +61,11 @@ func (l Limits) memoryError() error {
 
 func (l Limits) diskError() error {
 	return fmt.Errorf("writes more than %s to the disk: raise %s", size(l.Disk), FlagDisk)
+}
+
+func leftError(n int) error {
+	return fmt.Errorf("has %d processes that could not be ended: stop them (ps -ef), and do not run this application",
+		n)
 }
 
 func (l Limits) processesError() error {

@@ -184,6 +184,9 @@ func (p *Program) run(ctx context.Context, out *output) error {
 	look.Wait()
 	_ = process.Stdout.SetReadDeadline(time.Now().Add(time.Second)) // a process that has left the group may hold it
 	<-read
+	if n := process.Left(); n > 0 {
+		return leftError(n)
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -69,7 +69,9 @@ func (c *appCall) build() (*appBuildResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = child.Adopt(c.Context()) // otherwise a program that leaves its group may outlive the step
+	if err := c.adopt(); err != nil {
+		return nil, err
+	}
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	if bar.overwrite {
@@ -103,6 +105,15 @@ func (c *appCall) build() (*appBuildResult, error) {
 		c.print("ran %s", name)
 	}
 	return &appBuildResult{"build", result}, nil
+}
+
+// adopt ends the processes of programs that leave their group with the programs.
+func (c *appCall) adopt() error {
+	if err := child.Adopt(c.Context()); err != nil {
+		return fmt.Errorf("this machine does not tell which processes a program has started, so that programs could "+
+			"outlive their step: %w", err)
+	}
+	return nil
 }
 
 // clipLine shortens a line of a program for the terminal, and removes control characters.

@@ -68,7 +68,9 @@ func (c *appCall) test(junit string, limit time.Duration) (*appTestResult, error
 		return nil, fmt.Errorf("%s has no tests: write commands into application.test of the configuration file, "+
 			"tests for pytest or Go into the folder tests, or leave the command out", app.Name)
 	}
-	_ = child.Adopt(c.Context())
+	if err := c.adopt(); err != nil {
+		return nil, err
+	}
 	bar := newProgress(c.ErrOrStderr())
 	defer bar.end()
 	show := func(step, line string) {

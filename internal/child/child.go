@@ -72,6 +72,7 @@ type Limits struct {
 	Data         uint64 // bytes of private writable memory of each process; 0 = unchanged
 	Files        uint64 // descriptors, reduced to this process's hard limit; 0 = unchanged
 	FileSize     uint64 // bytes of each file that is written; 0 = unchanged
+	Tasks        uint64 // processes and threads of the user besides the present; 0 = unchanged. Not for root.
 	NoWrites     bool   // to files; pipes are not files
 	Nice         int    // nice value relative to this process, 0 to 19 (nice(2))
 	// CPU is the total processor time of each process of the child, rounded up to seconds; 0 = unchanged. At the
@@ -106,6 +107,7 @@ type Process struct {
 	writer *stdinWriter // of Stdin; made by the first Write
 	done   chan struct{}
 	err    error // set before done is closed
+	left   int   // the same
 
 	stopWatching func() bool // the context
 
@@ -238,7 +240,7 @@ func (p *Process) supervise(stderr *os.File) {
 	removed := make(chan struct{})
 	go func() { // on another thread: this thread is confined like the child
 		defer close(removed)
-		endOrphans()
+		p.left = endOrphans()
 		removeTemp(p.temp)
 	}()
 	// The deadline loses no output of the child: the output is already in the pipe.
@@ -306,6 +308,13 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
+}
+
+// Left returns the number of descendants of ended children, after Adopt, that could not be ended. Left waits for the
+// child to end.
+func (p *Process) Left() int {
+	<-p.done
+	return p.left
 }
 
 // Stderr returns the kept end of standard error so far.

@@ -25,10 +25,10 @@ import (
 
 const (
 	markName   = "_MILLRACE_CHILD="
-	endLimit   = 2 * time.Second       // for the end of the descendants of an ended child
-	endPause   = time.Millisecond      // between two looks at the descendants
-	reapPause  = 50 * time.Millisecond // at least, between two looks for ended orphans
-	maxEnviron = 4 << 20               // most bytes read of a process's variables
+	endLimit   = 5 * time.Second        // for the end of the descendants of an ended child
+	endPause   = 100 * time.Microsecond // between two looks at the descendants
+	reapPause  = 50 * time.Millisecond  // at least, between two looks for ended orphans
+	maxEnviron = 4 << 20                // most bytes read of a process's variables
 )
 
 // children are the children of this process started by Start.
@@ -98,7 +98,7 @@ func Adopt(ctx context.Context) error {
 		for {
 			select {
 			case <-ended:
-				visitOrphans(false)
+				visitOrphans(0, time.Time{})
 			case <-ctx.Done():
 				return
 			}
@@ -112,37 +112,66 @@ func Adopt(ctx context.Context) error {
 	return nil
 }
 
-// endOrphans kills the descendants of ended children, and waits at most endLimit for their end.
-func endOrphans() {
+// endOrphans kills the descendants of ended children, and returns how many are left after endLimit. A stopped process
+// starts no process, and counts for RLIMIT_NPROC, so that all descendants are stopped before the first is killed.
+func endOrphans() (left int) {
 	if !children.adopts.Load() {
-		return
+		return 0
 	}
-	for by := time.Now().Add(endLimit); visitOrphans(true) > 0 && time.Now().Before(by); {
-		time.Sleep(endPause)
+	began := time.Now()
+	for _, phase := range []struct {
+		send unix.Signal
+		by   time.Time
+	}{{unix.SIGSTOP, began.Add(endLimit / 2)}, {unix.SIGKILL, began.Add(endLimit)}} {
+		for left = 1; left > 0 && time.Now().Before(phase.by); {
+			if left = visitOrphans(phase.send, phase.by); left > 0 {
+				time.Sleep(endPause)
+			}
+		}
 	}
+	return left
 }
 
-// visitOrphans reaps ended orphans and, with kill, kills the orphans whose child has ended. The result is the number
-// of orphans killed or reaped: their children may have become orphans since the listing.
-func visitOrphans(kill bool) (ended int) {
+// visitOrphans reaps ended orphans, and sends SIGSTOP or SIGKILL to the groups of orphans whose child has ended; 0 =
+// no signal. The result is the number of orphans that got the signal, with the reaped and those not visited by the end
+// of the time: their children may have become orphans since the listing.
+func visitOrphans(send unix.Signal, by time.Time) (found int) {
 	children.ending.Lock()
 	defer children.ending.Unlock()
 	own := os.Getpid()
-	for _, pid := range orphans() {
-		st, err := readStat(pid)
-		if err != nil || st.parent != own || st.group == unix.Getpgrp() { // its own group: not started by Start
+	// The kernel appends new orphans. A program that starts processes in turn is alive in the last orphan.
+	for i, pid := range slices.Backward(orphans()) {
+		if send != 0 && time.Now().After(by) {
+			return found + i + 1
+		}
+		group, err := unix.Getpgid(pid)
+		if err != nil {
 			continue
 		}
-		switch {
-		case st.state == 'Z':
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			ended++
-		case kill && abandoned(pid):
-			_ = unix.Kill(pid, unix.SIGKILL) // no reuse of the id before the reaping here
-			ended++
+		if group != unix.Getpgrp() { // otherwise perhaps not started by Start
+			if of, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); of == pid {
+				found++
+				continue
+			}
 		}
+		if send == 0 {
+			continue
+		}
+		st, err := readStat(pid)
+		if err != nil || st.parent != own || st.state == 'Z' || send == unix.SIGSTOP && st.state == 'T' ||
+			!abandoned(pid) {
+			continue
+		}
+		// Nobody else reaps the orphan, so that its ids belong to no other process and group. All processes of a group
+		// get a signal at once: no process can start another one meanwhile. A process may have joined the group of
+		// another child in the same session.
+		if session, err := unix.Getsid(0); err == nil && st.session != session {
+			_ = unix.Kill(-st.group, send)
+		}
+		_ = unix.Kill(pid, send)
+		found++
 	}
-	return ended
+	return found
 }
 
 // orphans returns the children of this process not started by Start.
@@ -303,9 +332,9 @@ func directChildren() (pids []int, err error) {
 
 // stat is a part of /proc/PID/stat.
 type stat struct {
-	state         byte
-	parent, group int
-	start         string // clock ticks after the start of the machine
+	state                  byte
+	parent, group, session int
+	start                  string // clock ticks after the start of the machine
 }
 
 func readStat(pid int) (s stat, err error) {
@@ -318,9 +347,10 @@ func readStat(pid int) (s stat, err error) {
 		return s, fmt.Errorf("/proc/%d/stat: %d fields, want 20 or more", pid, len(f))
 	}
 	s.state, s.start = f[0][0], f[19]
-	s.parent, err = strconv.Atoi(f[1])
-	if err == nil {
-		s.group, err = strconv.Atoi(f[2])
+	for i, to := range []*int{&s.parent, &s.group, &s.session} {
+		if *to, err = strconv.Atoi(f[1+i]); err != nil {
+			return s, err
+		}
 	}
-	return s, err
+	return s, nil
 }

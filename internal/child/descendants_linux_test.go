@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 )
 
 // A session is begun as the child of the program, by a double fork, and without the program's variables. Each prints
@@ -43,20 +45,132 @@ func pids(t *testing.T, p *child.Process, n int) (ids []int) {
 
 func there(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// Descendants of a child in new sessions are ended and reaped with the child; descendants of other children stay.
-// Orphans that end are reaped.
-func TestDescendants(t *testing.T) {
+// inAdopter runs a test in another process that adopts, because Adopt changes the whole process; false in the first
+// process.
+func inAdopter(t *testing.T) bool {
+	t.Helper()
 	const adopts = "CHILD_TEST_ADOPTS"
-	if os.Getenv(adopts) == "" { // Adopt changes the whole process, so another process calls Adopt
-		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDescendants$")
+	if os.Getenv(adopts) == "" {
+		c := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
 		c.Env = append(os.Environ(), adopts+"=1")
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
+		} else {
+			t.Logf("%s", out)
 		}
-		return
+		return false
 	}
 	if err := child.Adopt(t.Context()); err != nil {
 		t.Skip(err)
+	}
+	return true
+}
+
+// forks is a program that starts processes. Each process starts a session and another process, and ends.
+const forks = `
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+	for (int i = 0; i < 4; i++)
+		if (fork() == 0)
+			for (;;) {
+				setsid();
+				if (fork()) _exit(0);
+			}
+	puts("go");
+	fflush(stdout);
+	for (;;) pause();
+}`
+
+// Processes that start a process in a new session and end, in turn, are ended with the child.
+func TestForksInTurn(t *testing.T) {
+	testneeds.Program(t, "gcc")
+	if !inAdopter(t) {
+		return
+	}
+	program := filepath.Join(t.TempDir(), "forks")
+	gcc := exec.Command("gcc", "-O2", "-o", program, "-x", "c", "-")
+	gcc.Stdin = strings.NewReader(forks)
+	if out, err := gcc.CombinedOutput(); err != nil {
+		t.Fatalf("%s %v", out, err)
+	}
+	for range 5 {
+		held := hold(t)
+		p, err := child.Start(t.Context(), child.Spec{Path: program, ExtraFiles: []*os.File{held}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(p.Stdout).ReadString('\n'); err != nil {
+			t.Fatal(line, err)
+		}
+		_ = p.Stop(0)
+		if isHeld(t, held) || p.Left() != 0 {
+			t.Errorf("a process is left, %d by its own count", p.Left())
+		}
+	}
+}
+
+// hold returns an open file with a lock. The lock ends with the last process that has the file open.
+func hold(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// isHeld closes the file of hold, and reports whether another process has the file open.
+func isHeld(t *testing.T, f *os.File) bool {
+	t.Helper()
+	_ = f.Close()
+	again, err := os.Open(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = again.Close() }()
+	return syscall.Flock(int(again.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+}
+
+// A process cannot outlive the child in the group of this process, or of another child.
+func TestOtherGroups(t *testing.T) {
+	python := testneeds.Python(t)
+	if !inAdopter(t) {
+		return
+	}
+	other := sh(t, t.Context(), "exec sleep 300")
+	held := hold(t)
+	p, err := child.Start(t.Context(), child.Spec{Path: python, ExtraFiles: []*os.File{held}, Args: []string{"-S", "-c", `
+import os, sys, time
+for group in sys.argv[1:]:
+    if os.fork() == 0:
+        try:
+            os.setpgid(0, int(group))
+        except PermissionError:
+            pass
+        os.write(1, b"go\n")
+        time.sleep(1000)
+time.sleep(1000)`, strconv.Itoa(syscall.Getpgrp()), strconv.Itoa(other.Pid())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for out := bufio.NewScanner(p.Stdout); out.Scan() && out.Scan(); {
+		break
+	}
+	_ = p.Stop(0)
+	if isHeld(t, held) {
+		t.Error("a process is left")
+	}
+}
+
+// Descendants of a child in new sessions are ended and reaped with the child; descendants of other children stay.
+// Orphans that end are reaped.
+func TestDescendants(t *testing.T) {
+	if !inAdopter(t) {
+		return
 	}
 	ordinary := exec.Command("sleep", "300") // not by Start
 	if err := ordinary.Start(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -45,6 +46,9 @@ func (l Limits) set(pid int) error {
 	if err == nil && l.Files > 0 {
 		err = most(unix.RLIMIT_NOFILE, "descriptors", l.Files)
 	}
+	if err == nil && l.Tasks > 0 {
+		err = most(unix.RLIMIT_NPROC, "processes", l.Tasks+tasksOfUser())
+	}
 	if err == nil && l.NoWrites {
 		err = set(unix.RLIMIT_FSIZE, "file size", 0)
 	}
@@ -63,6 +67,18 @@ func (l Limits) set(pid int) error {
 		err = setNice(pid, l.Nice)
 	}
 	return err
+}
+
+// tasksOfUser returns the number of processes and threads of this user.
+func tasksOfUser() (n uint64) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range all {
+		if pid, err := strconv.Atoi(filepath.Base(path)); err == nil && ofThisUser(pid) {
+			tasks, _ := usageOf(pid)
+			n += uint64(tasks)
+		}
+	}
+	return n
 }
 
 // setNice lowers the priority of a process that was just started and leads a group: setting the group changes all

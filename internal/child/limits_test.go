@@ -97,6 +97,30 @@ func TestLimitsFromStart(t *testing.T) {
 	}
 }
 
+// A child of an unprivileged user starts no more processes and threads than its limit.
+func TestLimitOfTasks(t *testing.T) {
+	args := []string{testneeds.Python(t), "-S", "-c", `
+import threading
+threading.stack_size(64 << 10)
+end = threading.Event()
+try:
+    for _ in range(5000): threading.Thread(target=end.wait).start()
+except RuntimeError: print("refused", flush=True)
+end.set()`}
+	if os.Geteuid() == 0 { // the kernel does not limit root
+		args = append([]string{testneeds.Program(t, "setpriv"), "--reuid", "65534", "--clear-groups"}, args...)
+	}
+	p, err := Start(t.Context(), Spec{Path: args[0], Args: args[1:], Limits: Limits{Tasks: 10, Strict: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	out, err := io.ReadAll(p.Stdout)
+	if err != nil || string(out) != "refused\n" {
+		t.Errorf("%q, %v, %s", out, err, p.Stderr())
+	}
+}
+
 // Where a filter of system calls refuses ptrace, or ends its callers, a child starts, but not with strict limits.
 func TestNoTrace(t *testing.T) {
 	const asked = "MILLRACE_NO_TRACE"

@@ -22,8 +22,8 @@ import (
 const Interpreter = "/usr/bin/python3"
 
 // present are programs that need no package: programs of Debian's essential packages, and tools named by the README.
-var present = []string{"bash", "dpkg-query", "env", "ldd", "prlimit", "setsid", "sh", "sleep", "tar", "taskset", "true",
-	"unshare", "go", "gcc", "make", "node", "npm"}
+var present = []string{"bash", "dpkg-query", "env", "ldd", "prlimit", "setpriv", "setsid", "sh", "sleep", "tar",
+	"taskset", "true", "unshare", "go", "gcc", "make", "node", "npm"}
 
 // Program returns the path of a program. The test fails when the program is not installed, or when deps.sh does not
 // install the program for the target of the test.
