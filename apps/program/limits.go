@@ -113,14 +113,19 @@ func (w *watch) run(ctx context.Context, process *child.Process) error {
 			return nil
 		case <-tick.C:
 		}
-		switch u := process.Usage(most); {
+		u := process.Usage(most)
+		switch {
 		case u.Tasks > most.Tasks:
 			return w.processesError()
 		case u.Memory > most.Memory:
 			return w.memoryError()
 		}
 		if began := time.Now(); began.After(measure) {
-			if w.full() {
+			memory, disk := process.Unnamed(most.Tasks)
+			switch {
+			case u.Memory-u.Shared+max(u.Shared, memory) > most.Memory: // shared memory may be of these files
+				return w.memoryError()
+			case w.full(int64(disk)):
 				return w.diskError()
 			}
 			measure = time.Now().Add(20 * time.Since(began)) // many files take a while
@@ -128,11 +133,11 @@ func (w *watch) run(ctx context.Context, process *child.Process) error {
 	}
 }
 
-// full reports whether the folders have grown by more than the limit, or have more folders than before that cannot be
-// read and may have any size.
-func (w *watch) full() bool {
+// full reports whether the folders, with the bytes of files without a name, have grown by more than the limit, or have
+// more folders than before that cannot be read and may have any size.
+func (w *watch) full(unnamed int64) bool {
 	size, closed := w.size()
-	return size-w.before > w.Disk || closed > w.closed
+	return size-w.before+unnamed > w.Disk || closed > w.closed
 }
 
 // entrySize is counted at least for each file and folder.

@@ -60,6 +60,27 @@ for _ in range(10): threading.Thread(target=time.sleep, args=(1000,), daemon=Tru
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
 		"memory of an orphan": {"for i in 1 2 3; do (setsid " + keep + " &); done; sleep 1000",
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
+		"memory in a file": {`exec python3 -c "
+import os, time
+fds = [os.memfd_create(str(n)) for n in range(15)]
+for fd in fds: os.write(fd, bytes(9 << 20))
+time.sleep(1000)"`,
+			[]string{"needs more than 100MiB of memory: raise --max-memory"}},
+		"removed files": {`exec python3 -c "
+import os, time
+for name in '1', '2', '3':
+    fd = os.open(name, os.O_CREAT | os.O_WRONLY)
+    os.remove(name)
+    os.write(fd, bytes(4 << 20))
+time.sleep(1000)"`,
+			[]string{"writes more than 10MiB to the disk: raise --max-disk"}},
+		"a segment": {`exec python3 -c "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+size = lambda n: ctypes.c_size_t(n)
+small = libc.shmget(0, size(64 << 10), 0o1600)
+large = [n for n in (1 + (64 << 10), 100 << 20, 1 << 32) if libc.shmget(0, size(n), 0o1600) >= 0]
+exit(7 if small >= 0 == libc.shmctl(small, 0, None) and not large else 0)"`, []string{"exit status 7"}},
 		"a file": {"exec head -c 20000000 /dev/zero >file",
 			[]string{"--max-disk"}},
 		"a file of a process": {"head -c 20000000 /dev/zero >file; exit $?", []string{"--max-disk"}},
@@ -87,6 +108,20 @@ time.sleep(1000)"`, processes},
 				t.Errorf("%s: %v, want %q", name, err, want)
 			}
 		}
+	}
+}
+
+// TestMappedFile: memory in a file that is mapped counts once.
+func TestMappedFile(t *testing.T) {
+	script := testneeds.Python(t) + ` -c "
+import mmap, os, time
+fd = os.memfd_create('file')
+os.truncate(fd, 60 << 20)
+memory = mmap.mmap(fd, 60 << 20)
+for _ in range(60): memory.write(bytes(1 << 20))
+time.sleep(0.4)"` // longer than lookPause
+	if out, err := run(t, t.TempDir(), Limits{Memory: 100 << 20}, script); err != nil {
+		t.Errorf("%s %v", out, err)
 	}
 }
 
@@ -121,7 +156,7 @@ func TestWithinLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWatch(Limits{Disk: 1}, []string{filepath.Join(dir, "old"), link, dir, dir + "x"})
-	if w.before < 25<<20-1<<19 || w.before > 40<<20 || w.full() {
+	if w.before < 25<<20-1<<19 || w.before > 40<<20 || w.full(0) {
 		t.Errorf("%d bytes, %q", w.before, w.folders)
 	}
 }

@@ -151,6 +151,7 @@ func (p *Program) run(ctx context.Context, out *output) error {
 	limits := p.Limits.orDefaults()
 	limits.apply(&spec.Limits)
 	w := newWatch(limits, append(slices.Clip(p.Write), home.Path))
+	spec.Sandbox.SmallSegments = true
 	if !p.Network {
 		spec.Sandbox.Connect = p.Connect
 		if len(p.Connect) > 0 {
@@ -193,7 +194,7 @@ func (p *Program) run(ctx context.Context, out *output) error {
 	if limited.Err() != nil {
 		return fmt.Errorf("takes longer than %s: look for a hanging program, or raise %s", p.Limit, p.LimitName)
 	}
-	if over == nil && w.full() {
+	if over == nil && w.full(0) {
 		over = w.diskError()
 	}
 	return cmp.Or(over, err)

@@ -87,6 +87,7 @@ type Limits struct {
 type Usage struct {
 	Tasks  int    // processes and threads
 	Memory uint64 // bytes that are in no file, with those in swap
+	Shared uint64 // the part of Memory that is not private
 }
 
 // Process is a running or ended child. Its methods may be called concurrently.

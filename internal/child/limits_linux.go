@@ -74,7 +74,7 @@ func tasksOfUser() (n uint64) {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, path := range all {
 		if pid, err := strconv.Atoi(filepath.Base(path)); err == nil && ofThisUser(pid) {
-			tasks, _ := usageOf(pid)
+			tasks, _, _ := usageOf(pid)
 			n += uint64(tasks)
 		}
 	}

@@ -16,6 +16,8 @@ type Sandbox struct {
 	Write []string
 	// NoCapabilities takes all capabilities away, even from root.
 	NoCapabilities bool
+	// SmallSegments refuses segments of System V shared memory above 64 KiB: segments belong to no process, and stay.
+	SmallSegments bool
 	// Network allows the whole network. Otherwise there are no sockets, except for TCP to the ports Connect, at any
 	// address (to any port where [LandlockABI] is less than 4).
 	Network bool

@@ -65,13 +65,14 @@ func (s *Sandbox) confine(program string) error {
 			return fmt.Errorf("capabilities: %w", err)
 		}
 	}
-	filter := noSockets
+	may := none
 	switch {
 	case s.Network:
-		filter = anySockets
+		may = network
 	case len(s.Connect) > 0:
-		filter = tcpOnly
+		may = tcp
 	}
+	filter := callFilter(may, s.SmallSegments)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0,
 		0); err != nil {
@@ -193,12 +194,14 @@ const (
 	network         // all
 )
 
-var noSockets, tcpOnly, anySockets = callFilter(none), callFilter(tcp), callFilter(network)
+// maxSegment is the size of a segment of System V shared memory with Sandbox.SmallSegments. The kernel has at most 4096
+// segments.
+const maxSegment = 64 << 10
 
 // callFilter returns a filter that refuses sockets other than may, and io_uring, because io_uring can make sockets,
 // too. The filter also protects the limits of other processes of the same user, because Landlock does not, and a
-// lowered limit makes the kernel end a process.
-func callFilter(may sockets) []unix.SockFilter {
+// lowered limit makes the kernel end a process. smallSegments limits shmget.
+func callFilter(may sockets, smallSegments bool) []unix.SockFilter {
 	const (
 		load     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		and      = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
@@ -222,6 +225,12 @@ func callFilter(may sockets) []unix.SockFilter {
 	}
 	call(unix.SYS_PRLIMIT64, unix.SockFilter{Code: load, K: argument}, unix.SockFilter{Code: equal, Jt: 1, K: 0},
 		refuse, allow)
+	if smallSegments {
+		call(unix.SYS_SHMGET,
+			unix.SockFilter{Code: load, K: argument + 8 + 4}, unix.SockFilter{Code: equal, Jt: 1, K: 0}, refuse,
+			unix.SockFilter{Code: load, K: argument + 8}, unix.SockFilter{Code: atLeast, Jf: 1, K: maxSegment + 1},
+			refuse, allow)
+	}
 	if may == network {
 		return append(f, allow)
 	}
