@@ -65,6 +65,7 @@ type Model struct {
 	Stateful        bool         // keeps state per stream: one frame of a stream in flight, in order
 	StateRow        int          // bytes of state per batch row, besides inputs and outputs
 	Affinity        bool         // the state is in one worker: only this worker runs the stream's frames
+	AppliesRules    bool         // applies the rules of a stream (Options.Rules)
 	NeedsFullSize   bool         // looks at parts of pictures again: video frames are not scaled to Image
 	Axis            BatchAxis    // meaning of the tensors' first dimension
 	MaxBatch        int          // rows, >= 1; 1 with NoAxis

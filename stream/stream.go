@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/stream/buf"
+	"millrace/stream/rules"
 )
 
 // Options are the options for opening a stream.
@@ -24,6 +25,10 @@ type Options struct {
 	// Version is the version of the model requested by the client; "" = none: the stream continues with another
 	// version when its own is no longer served.
 	Version string
+
+	// Rules are the rules over the objects of the stream, for a model that applies rules (Model.AppliesRules); nil =
+	// none. The owner of the stream may change the rules.
+	Rules *rules.Handle
 
 	Account  *Account     // of the client, for frames without their own
 	Place    bool         // the stream holds one of the account's QuotaStreams until finished
@@ -169,6 +174,9 @@ func (s *Stream) Policy() Policy { return *s.policyCopy.Load() }
 // Options returns the options given to New.
 func (s *Stream) Options() Options { return s.opts }
 
+// Rules returns Options.Rules.
+func (s *Stream) Rules() *rules.Handle { return s.opts.Rules }
+
 // Counts returns the stream's totals.
 func (s *Stream) Counts() Counts {
 	s.mu.Lock()
@@ -291,6 +299,14 @@ type Request struct {
 
 // Outcome returns how the request ended, or Pending.
 func (r *Request) Outcome() Outcome { return Outcome(r.outcome.Load()) }
+
+// Time returns the frame's time: the client's capture time, or the time of receipt.
+func (r *Request) Time() time.Duration {
+	if r.CaptureUS == 0 {
+		return time.Duration(r.Timing.Received)
+	}
+	return time.Duration(r.CaptureUS) * time.Microsecond
+}
 
 // Begin sets the begin of the request's run to now, later than Timing.Started: the request has waited in its worker.
 // The worker may call Begin while another goroutine ends the request.

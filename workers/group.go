@@ -9,6 +9,7 @@ import (
 	"millrace/batching"
 	"millrace/stream"
 	"millrace/stream/buf"
+	"millrace/stream/rules"
 	"millrace/workers/results"
 )
 
@@ -338,6 +339,9 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 	if err := opts.Policy.Validate(); err != nil {
 		return nil, err
 	}
+	if err := g.checkRules(opts.Rules); err != nil {
+		return nil, err
+	}
 	if err := g.intake.Reserve(); err != nil {
 		g.sweep()
 		if err = g.intake.Reserve(); err != nil {
@@ -353,6 +357,16 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 	}
 	g.streams[s] = struct{}{}
 	return s, nil
+}
+
+// checkRules returns an error for a stream with rules if the model does not apply rules.
+func (g *Group) checkRules(h *rules.Handle) error {
+	if h.Rules() == nil || g.model.AppliesRules {
+		return nil
+	}
+	return stream.Errorf(stream.InvalidArgument, "rules",
+		"need objects with ids, and model %s has none: set output.track of the model, or leave the rules out",
+		g.cfg.Name)
 }
 
 // sweep frees the places of streams that finished while their token was queued, if no worker has gathered since.

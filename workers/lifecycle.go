@@ -436,7 +436,11 @@ func (g *Group) moveOne(s *stream.Stream, next *Group) {
 			"model %s was replaced, which ends its sequences: start the sequence again", g.cfg.Name))
 		return
 	}
-	if err := next.intake.Reserve(); err != nil {
+	err := next.checkRules(s.Rules())
+	if err == nil {
+		err = next.intake.Reserve()
+	}
+	if err != nil {
 		s.CloseWith(stream.ByUnload, err)
 		return
 	}

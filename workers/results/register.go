@@ -59,6 +59,20 @@ func Register[S Settings](phase Phase, section string, create func(settings S, e
 			return stage, true, err
 		},
 	})
+	sortKinds()
+}
+
+// RegisterPlain adds a kind of stage without settings. create returns on if the model gets the stage. Call
+// RegisterPlain from init.
+func RegisterPlain(phase Phase, name string, create func(env *Env) (s Stage, on bool, err error)) {
+	kinds = append(kinds, kind{
+		phase: phase, name: name, validate: func([]any) error { return nil },
+		create: func(_ []any, env *Env) (Stage, bool, error) { return create(env) },
+	})
+	sortKinds()
+}
+
+func sortKinds() {
 	slices.SortStableFunc(kinds, func(a, b kind) int {
 		return cmp.Or(cmp.Compare(a.phase, b.phase), cmp.Compare(a.name, b.name))
 	})

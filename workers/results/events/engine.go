@@ -1,7 +1,6 @@
 package events
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -32,8 +31,9 @@ const MaxObjects = 512
 
 // Engine has the rules and the objects of one stream, for one goroutine at a time.
 type Engine struct {
-	name    string
-	label   func(int32) string
+	stream  string // name of the stream, or ""
+	prefix  string // of ids
+	names   map[int32]string
 	rules   *rules.Rules
 	margin  float64
 	settle  time.Duration
@@ -54,16 +54,34 @@ type Engine struct {
 	events  []Event // of this frame
 }
 
-// New returns the engine of a stream. The rules must be valid. name is the stream's name, or "". label returns the name
-// of a class, or ""; label may be nil.
-func New(r *rules.Rules, name string, label func(class int32) string) *Engine {
-	e := &Engine{name: name, byTrack: map[int64]*object{}}
-	e.label = number
-	if label != nil {
-		e.label = func(class int32) string { return cmp.Or(label(class), number(class)) }
+// New returns the engine of a stream to a model. The rules must be valid. stream and model are names, or "".
+func New(r *rules.Rules, stream, model string) *Engine {
+	e := &Engine{stream: stream, names: map[int32]string{}, byTrack: map[int64]*object{}}
+	for _, name := range []string{stream, model} {
+		if name != "" {
+			e.prefix += name + "-"
+		}
 	}
 	e.Change(r)
 	return e
+}
+
+// maxNames bounds the names of classes.
+const maxNames = 4096
+
+// Name names a class. The name may come with each box: later names of a class are ignored.
+func (e *Engine) Name(class int32, name []byte) {
+	if _, known := e.names[class]; !known && len(name) > 0 && len(e.names) < maxNames {
+		e.names[class] = string(name)
+	}
+}
+
+// label returns the name of a class, or its number.
+func (e *Engine) label(class int32) string {
+	if name, known := e.names[class]; known {
+		return name
+	}
+	return number(class)
 }
 
 // Rules returns the rules.

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"slices"
 	"strconv"
 	"time"
 )
@@ -28,7 +27,7 @@ const (
 
 // Event is a fact about the objects of a stream.
 type Event struct {
-	// ID is unique among the events of streams with different names, and the same when the same frames come again.
+	// ID is unique among the events of named streams, and the same when the same frames come again.
 	ID        string  `json:"id"`
 	Stream    string  `json:"stream,omitempty"`
 	Type      Type    `json:"type"`
@@ -52,16 +51,11 @@ func (e *Engine) emit(kind Type, rule, direction string, class int32, track int6
 		end)
 }
 
-// add adds an event, with an id made of the end and the number of the event: the number separates the events of a
-// frame, and the end separates the events before and after a loss of the number.
+// add adds an event, with an id made of the names of stream and model, the end and the number of the event: the number
+// separates the events of a frame, and the end separates the events before and after a loss of the number.
 func (e *Engine) add(v Event, start, end moment) {
 	e.seq++
-	v.Stream, v.Start, v.End = e.name, start.at.Microseconds(), end.at.Microseconds()
-	id := strconv.AppendInt(nil, v.End, 10)
-	id = strconv.AppendUint(append(id, '-'), e.seq, 10)
-	if e.name != "" {
-		id = slices.Concat([]byte(e.name), []byte{'-'}, id)
-	}
-	v.ID = string(id)
+	v.Stream, v.Start, v.End = e.stream, start.at.Microseconds(), end.at.Microseconds()
+	v.ID = e.prefix + strconv.FormatInt(v.End, 10) + "-" + strconv.FormatUint(e.seq, 10)
 	e.events = append(e.events, v)
 }

@@ -312,7 +312,7 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 			continue
 		}
 		var got expectation
-		e, balance := New(r, "", nil), map[string]int{}
+		e, balance := New(r, "", ""), map[string]int{}
 		for i := range film.frames {
 			found, err := e.Update(&film.frames[i])
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"time"
 
 	"millrace/internal/codec"
 	"millrace/internal/setting"
@@ -105,7 +104,7 @@ func (t *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, e
 	if r.Stream.Options().OneShot {
 		t.ids = append(t.ids, make([]byte, 8*len(t.boxes))...)
 	} else {
-		for _, id := range t.tracker(r).Update(timeOf(r), t.boxes) {
+		for _, id := range t.tracker(r).Update(r.Time(), t.boxes) {
 			t.ids = binary.LittleEndian.AppendUint64(t.ids, uint64(id))
 		}
 	}
@@ -152,12 +151,4 @@ func (t *stage) readScores(outputs []stream.Tensor) {
 
 func float32At(data []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-}
-
-// timeOf returns a frame's time: the client's capture time, or the time of receipt.
-func timeOf(r *stream.Request) time.Duration {
-	if r.CaptureUS == 0 {
-		return time.Duration(r.Timing.Received)
-	}
-	return time.Duration(r.CaptureUS) * time.Microsecond
 }
