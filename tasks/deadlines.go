@@ -10,8 +10,8 @@ import (
 )
 
 // Run does until ctx ends what is due without a change by a client or consumer: waits that are over, tasks that
-// expire, leases that nobody has renewed, tasks whose retention is over. One Run is enough for all processes; more
-// are no harm.
+// expire, leases that nobody has renewed, tasks whose retention is over, contents of deleted tasks. One Run is enough
+// for all processes; more are no harm.
 func (s *Store) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -19,6 +19,7 @@ func (s *Store) Run(ctx context.Context) {
 	deleting.Go(func() {
 		for ctxio.Sleep(ctx, leftoverPause) {
 			s.deleteLeftovers(ctx)
+			s.shortenNext(ctx)
 		}
 	})
 	defer deleting.Wait()

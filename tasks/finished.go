@@ -23,13 +23,15 @@ const (
 	deletedMark  = "-"
 )
 
-// finishedSlack is the number of lines without use from which a file is written anew.
+// finishedSlack is the number of lines without use from which a file is written anew at once. Each 43 minutes, Run
+// removes the lines without use of all files: see shortenNext.
 const finishedSlack = 1000
 
 // finishedLog writes the files with finishedName.
 type finishedLog struct {
 	mu    sync.Mutex
 	files map[string]*finishedFile // by the digits
+	next  int                      // of finishedFolders, for shortenNext
 }
 
 // finishedFile counts the lines of a file.
@@ -165,6 +167,28 @@ func (s *Store) shortenFinished(ctx context.Context, key string, f *finishedFile
 		f.lines, f.live = lines, lines
 	}
 	return err
+}
+
+// shortenNext removes the lines without use of the next of the files.
+func (s *Store) shortenNext(ctx context.Context) {
+	if s.files == nil {
+		return
+	}
+	folders := finishedFolders()
+	s.finished.mu.Lock()
+	digits := folders[s.finished.next%len(folders)]
+	s.finished.next++
+	s.finished.mu.Unlock()
+	f, key := s.finished.file(digits), finishedKey(digits)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lines == f.live {
+		return
+	}
+	if err := s.shortenFinished(ctx, key, f); err != nil && ctx.Err() == nil {
+		s.opts.Log.Warn("the file with the records of finished tasks cannot be written: trying again later",
+			"file", key, "error", err)
+	}
 }
 
 // finishedFolders returns the folders of the first level.

@@ -390,3 +390,32 @@ func TestFinishedLogIsShortened(t *testing.T) {
 		t.Errorf("restored: %+v", list)
 	}
 }
+
+// TestFinishedLogForgetsDeleted: the contents of a deleted task leave the file without further tasks, and other tasks
+// stay.
+func TestFinishedLogForgetsDeleted(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	r := &rig{Store: d.Store, t: t}
+	kept, deleted := r.submit(Task{Model: "m"}, "x"), r.submit(Task{Model: "m", Input: File{Name: "secret"}}, "x")
+	for range 2 {
+		if err := finish(t, claim(t, d.Store)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Delete(t.Context(), deleted.ID); err != nil {
+		t.Fatal(err)
+	}
+	if text := finishedText(t, dir, deleted.ID); !strings.Contains(text, "secret") {
+		t.Fatalf("before: %q", text)
+	}
+	for range finishedFolders() {
+		d.shortenNext(t.Context())
+	}
+	if text := finishedText(t, dir, deleted.ID); strings.Contains(text, deleted.ID) {
+		t.Errorf("the deleted task: %q", text)
+	}
+	if text := finishedText(t, dir, kept.ID); !strings.Contains(text, kept.ID) {
+		t.Errorf("the other task: %q", text)
+	}
+}
