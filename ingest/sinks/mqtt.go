@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	mrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,12 +166,12 @@ func (s *mqtt) Run(ctx context.Context) {
 	last, stop := afterGrace(ctx)
 	defer stop()
 	for {
+		ending := s.closing.Err() != nil || ctx.Err() != nil // this attempt is the last
 		over, err := s.publish(last)
 		if over {
 			return
 		}
-		s.failed(err)
-		if s.closing.Err() != nil || ctx.Err() != nil { // the attempt after the end was the last
+		if s.failed(err); ending {
 			break
 		}
 		t := time.NewTimer(s.backoff.Next(mrand.Float64()))
@@ -198,7 +200,7 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 	}
 	var acks []chan packets.ControlPacket // of the first len(acks) of s.pending
 	defer func() {
-		c.close()
+		c.close(over)
 		for len(acks) > 0 && len(acks[0]) > 0 && s.acknowledge(<-acks[0]) { // by an answer from before the end
 			acks = acks[1:]
 		}
@@ -215,14 +217,20 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 			window = 1
 		}
 		for len(acks) < len(s.pending) && len(acks) < window {
-			ack, err := c.publish(last, s.topic+"/results", s.pending[len(acks)])
+			if size := c.size(s.pending[len(acks)]); size > c.largest {
+				s.failed(fmt.Errorf("a result of %d bytes is lost: the broker takes %d bytes", size, c.largest))
+				s.lost.Add(1)
+				s.pending = slices.Delete(s.pending, len(acks), len(acks)+1)
+				continue
+			}
+			ack, err := c.publish(last, s.pending[len(acks)])
 			if err != nil {
 				return false, c.reason(err)
 			}
 			acks = append(acks, ack)
 		}
 		if queue == nil && len(s.pending) == 0 {
-			c.status(last, "offline") // a broker publishes no will after a farewell
+			c.tell(last, "offline") // a broker publishes no will after a farewell
 			return true, nil
 		}
 		in, oldest := queue, chan packets.ControlPacket(nil)
@@ -291,10 +299,13 @@ var errEnded = errors.New("the broker closes the connection")
 // connection is a connection to the broker.
 type connection struct {
 	*paho.Client
-	acks   *acks
-	topic  string // of the status
-	window int    // maximum number of results without an acknowledgement
-	ended  chan error
+	acks    *acks
+	topic   string // of results
+	status  string // topic of the status
+	window  int    // maximum number of results without an acknowledgement
+	largest int    // bytes of a message
+	ended   chan error
+	release func() bool
 }
 
 // connect connects, and publishes the status online. The broker publishes offline when the connection breaks.
@@ -308,9 +319,9 @@ func (s *mqtt) connect(last context.Context) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(last, func() { _ = conn.Close() })
-	c := &connection{acks: &acks{SessionManager: state.NewInMemory()}, topic: s.topic + "/status", window: mqttWindow,
-		ended: make(chan error, 1)}
+	c := &connection{acks: &acks{SessionManager: state.NewInMemory()}, topic: s.topic + "/results",
+		status: s.topic + "/status", window: mqttWindow, largest: math.MaxInt, ended: make(chan error, 1),
+		release: context.AfterFunc(last, func() { _ = conn.Close() })}
 	end := func(err error) {
 		select {
 		case c.ended <- err:
@@ -329,24 +340,42 @@ func (s *mqtt) connect(last context.Context) (*connection, error) {
 		ClientID: s.id, KeepAlive: mqttKeepAlive, CleanStart: true,
 		Username: s.address.User.Username(), UsernameFlag: s.address.User.Username() != "",
 		Password: []byte(password), PasswordFlag: hasPassword,
-		WillMessage: &paho.WillMessage{Topic: c.topic, Payload: []byte("offline"), Retain: true},
+		Properties:  &paho.ConnectProperties{ReceiveMaximum: new(uint16(1))}, // paho has room for as many messages
+		WillMessage: &paho.WillMessage{Topic: c.status, Payload: []byte("offline"), Retain: true},
 	}
 	answer, err := c.Connect(ctx, hello)
 	if err == nil && answer.Properties != nil {
-		if p := answer.Properties; p.MaximumQoS != nil && *p.MaximumQoS == 0 {
-			err = errors.New("the broker takes no messages with an acknowledgement (quality of service 1)")
-		} else if p.ReceiveMaximum != nil {
-			c.window = min(c.window, int(*p.ReceiveMaximum))
-		}
+		err = c.limit(answer.Properties)
 	}
 	if err != nil {
+		c.release()
 		_ = conn.Close()
 		_ = c.acks.Close()
 		return nil, refusal(answer, err)
 	}
-	c.status(ctx, "online")
+	c.tell(ctx, "online")
 	return c, nil
 }
+
+// limit takes over the limits of the broker.
+func (c *connection) limit(p *paho.ConnackProperties) error {
+	switch {
+	case p.MaximumQoS != nil && *p.MaximumQoS == 0:
+		return errors.New("the broker takes no messages with an acknowledgement (quality of service 1)")
+	case p.ReceiveMaximum != nil && *p.ReceiveMaximum == 0:
+		return errors.New("the broker announces a receive maximum of 0, which MQTT 5 forbids")
+	case p.ReceiveMaximum != nil:
+		c.window = min(c.window, int(*p.ReceiveMaximum))
+	}
+	if p.MaximumPacketSize != nil {
+		c.largest = int(*p.MaximumPacketSize)
+	}
+	return nil
+}
+
+// size returns the bytes of a message with a result: a fixed header of at most five bytes, the lengths of topic and
+// properties, and a packet identifier (MQTT 5, section 3.3).
+func (c *connection) size(payload []byte) int { return 5 + 2 + len(c.topic) + 2 + 1 + len(payload) }
 
 // refusal describes why there is no connection.
 func refusal(c *paho.Connack, err error) error {
@@ -376,6 +405,9 @@ func (s *mqtt) open(ctx context.Context, allow func(netip.Addr) error) (net.Conn
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
+		if errors.As(err, new(x509.UnknownAuthorityError)) {
+			err = fmt.Errorf("%w; sinks.mqtt_ca names the file of an authority of your own", err)
+		}
 		return nil, err
 	}
 	return secured, nil
@@ -395,12 +427,12 @@ func (c limitedWrites) Write(b []byte) (int, error) {
 func authorities(path string) (*x509.CertPool, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sinks.mqtt_ca: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mqttCABytes))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sinks.mqtt_ca: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
@@ -409,16 +441,16 @@ func authorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// publish publishes a message with quality of service 1, and returns the channel of the acknowledgement.
-func (c *connection) publish(ctx context.Context, topic string, payload []byte) (chan packets.ControlPacket, error) {
-	_, err := c.PublishWithOptions(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: payload},
+// publish publishes a result with quality of service 1, and returns the channel of the acknowledgement.
+func (c *connection) publish(ctx context.Context, result []byte) (chan packets.ControlPacket, error) {
+	_, err := c.PublishWithOptions(ctx, &paho.Publish{Topic: c.topic, QoS: 1, Payload: result},
 		paho.PublishOptions{Method: paho.PublishMethod_AsyncSend})
 	return c.acks.last, err
 }
 
-// status publishes the status. The next read or write notices a connection that breaks here.
-func (c *connection) status(ctx context.Context, word string) {
-	_, _ = c.PublishWithOptions(ctx, &paho.Publish{Topic: c.topic, Retain: true, Payload: []byte(word)},
+// tell publishes the status. The next read or write notices a connection that breaks here.
+func (c *connection) tell(ctx context.Context, status string) {
+	_, _ = c.PublishWithOptions(ctx, &paho.Publish{Topic: c.status, Retain: true, Payload: []byte(status)},
 		paho.PublishOptions{})
 }
 
@@ -432,9 +464,15 @@ func (c *connection) reason(err error) error {
 	}
 }
 
-func (c *connection) close() {
-	_ = c.Disconnect(&paho.Disconnect{})
+// close ends the connection. Without a farewell, the broker publishes the status offline.
+func (c *connection) close(farewell bool) {
+	reason := byte(packets.DisconnectDisconnectWithWillMessage)
+	if farewell {
+		reason = packets.DisconnectNormalDisconnection
+	}
+	_ = c.Disconnect(&paho.Disconnect{ReasonCode: reason})
 	_ = c.acks.Close()
+	c.release()
 }
 
 // acks keeps the channel of the acknowledgement of each message, which paho does not return for messages whose
@@ -461,7 +499,11 @@ func (s *mqtt) connected() {
 // failed records a failure, and logs the first failure in a row.
 func (s *mqtt) failed(err error) {
 	first := s.failure.Load() == nil
-	s.fail(errors.New("sinks.mqtt: " + video.Redact(err.Error())))
+	text := video.Redact(err.Error())
+	if !strings.HasPrefix(text, "sinks.") {
+		text = "sinks.mqtt: " + text
+	}
+	s.fail(errors.New(text))
 	if first {
 		s.log.Warn("a stream's results do not reach the MQTT broker: up to 1000 results wait", "stream", s.stream,
 			"error", *s.failure.Load())

@@ -19,8 +19,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -98,7 +101,8 @@ func (b *mosquitto) subscribe(options ...string) *bufio.Scanner {
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	limit := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	b.t.Cleanup(func() { limit.Stop(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	in := bufio.NewScanner(out)
 	for next(b.t, in) != "begun 1 x" {
 	}
@@ -110,7 +114,7 @@ func (b *mosquitto) port() string { _, port, _ := net.SplitHostPort(b.addr); ret
 func next(t *testing.T, in *bufio.Scanner) string {
 	t.Helper()
 	if !in.Scan() {
-		t.Fatal("the subscriber ended: ", in.Err())
+		t.Fatal("the subscriber ended, or got no message for a long time: ", in.Err())
 	}
 	return in.Text()
 }
@@ -159,8 +163,7 @@ func TestMQTT(t *testing.T) {
 	}
 }
 
-// A broker that is killed and started again gets the results from the meantime, and those without an acknowledgement
-// once more.
+// A broker that is killed and started again gets the results from the meantime.
 func TestMQTTRestart(t *testing.T) {
 	b := startMosquitto(t, "allow_anonymous true", "persistence false")
 	s := runMQTT(t, &MQTT{URL: "mqtt://" + b.addr, Topic: "a/b"})
@@ -291,16 +294,18 @@ func TestMQTTAddressRule(t *testing.T) {
 
 // broken is a broker that accepts connections and acknowledges results as told.
 type broken struct {
-	conns    chan net.Conn
-	results  int
-	refuse   byte // the reason of each acknowledgement
-	silent   bool // no acknowledgement
-	hangsUp  string
-	protocol byte // of the answer to connect; 0 = accepted
+	refuse   byte                      // the reason of each acknowledgement
+	silent   bool                      // no acknowledgement
+	hangsUp  func(payload string) bool // the connection ends before the acknowledgement of this result
+	answer   packets.Connack
+	results  []string
+	farewell []byte // the reasons of the ends of connections by the client
+	dials    int
 }
 
 func (b *broken) dial(context.Context) (net.Conn, error) {
 	ours, theirs := net.Pipe()
+	b.dials++
 	go b.serve(theirs)
 	return ours, nil
 }
@@ -314,15 +319,19 @@ func (b *broken) serve(c net.Conn) {
 		}
 		switch m := p.Content.(type) {
 		case *packets.Connect:
-			_, err = (&packets.Connack{ReasonCode: b.protocol}).WriteTo(c)
+			answer := b.answer
+			_, err = answer.WriteTo(c)
 		case *packets.Pingreq:
 			_, err = (&packets.Pingresp{}).WriteTo(c)
+		case *packets.Disconnect:
+			b.farewell = append(b.farewell, m.ReasonCode)
+			return
 		case *packets.Publish:
 			if m.QoS == 0 {
 				continue
 			}
-			b.results++
-			if b.hangsUp != "" && strings.Contains(string(m.Payload), b.hangsUp) {
+			b.results = append(b.results, string(m.Payload))
+			if b.hangsUp != nil && b.hangsUp(string(m.Payload)) {
 				return
 			}
 			if !b.silent {
@@ -335,7 +344,7 @@ func (b *broken) serve(c net.Conn) {
 	}
 }
 
-// runBroken writes n results to a broker, and returns the statistics after d.
+// runBroken writes n results to a broker, and returns the statistics after d and after the end.
 func runBroken(t *testing.T, b *broken, n int, d time.Duration) (during, after Stats) {
 	t.Helper()
 	s := Open(&MQTT{URL: "mqtt://broker"}, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*mqtt)
@@ -355,33 +364,112 @@ func runBroken(t *testing.T, b *broken, n int, d time.Duration) (during, after S
 // A broker that takes results without an acknowledgement, refuses results, or ends the connection at a certain result
 // is named, delays nobody for ever, and each lost result is counted.
 func TestMQTTBrokenBroker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		during, after := runBroken(t, &broken{silent: true}, 3, mqttTimeout+time.Second)
+	test := func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+	}
+	test("silent", func(t *testing.T) {
+		b := &broken{silent: true}
+		during, after := runBroken(t, b, 3, mqttTimeout+time.Second)
 		if !strings.Contains(during.Error, "has not acknowledged a result for 10s") || during.Lost != 0 ||
 			during.Retries == 0 || after.Sent != 0 || after.Lost != 3 {
-			t.Errorf("silent: %+v, %+v", during, after)
+			t.Errorf("%+v, %+v", during, after)
+		}
+		if b.farewell[0] != packets.DisconnectDisconnectWithWillMessage {
+			t.Errorf("the end has the reason %d, so that the broker keeps the status online", b.farewell[0])
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	test("refuses results", func(t *testing.T) {
 		during, after := runBroken(t, &broken{refuse: packets.PubackQuotaExceeded}, 3, time.Second)
 		if !strings.Contains(during.Error, "refuses a result") || after.Lost != 3 || after.Sent != 0 {
-			t.Errorf("refuses: %+v, %+v", during, after)
+			t.Errorf("%+v, %+v", during, after)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		b := &broken{hangsUp: `"seq":1}`}
+	test("always ends the connection at a result", func(t *testing.T) {
+		b := &broken{hangsUp: func(payload string) bool { return payload == `{"seq":1}` }}
 		during, after := runBroken(t, b, 3, time.Hour)
 		if during.Sent != 2 || during.Lost != 1 || after.Lost != 1 || during.Retries != mqttAttempts {
-			t.Errorf("ends the connection: %+v, %+v", during, after)
+			t.Errorf("%+v, %+v", during, after)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		during, after := runBroken(t, &broken{protocol: packets.ConnackServerBusy}, 1, time.Second)
+	test("ends connections with results in flight", func(t *testing.T) {
+		ends := 0
+		b := &broken{hangsUp: func(payload string) bool { ends++; return ends%7 == 0 }}
+		_, after := runBroken(t, b, 50, time.Hour)
+		var first []string // of each result, in the order of their first arrivals
+		for _, r := range b.results {
+			if !slices.Contains(first, r) {
+				first = append(first, r)
+			}
+		}
+		for i, r := range first {
+			if r != string(seq(i)) {
+				t.Fatalf("the order is %v", first)
+			}
+		}
+		if after.Sent != 50 || after.Lost != 0 || len(first) != 50 || len(b.results) == 50 {
+			t.Errorf("%+v, %d messages", after, len(b.results))
+		}
+	})
+	test("ends the connection just after the end of the stream", func(t *testing.T) {
+		ends := 0
+		b := &broken{hangsUp: func(string) bool { ends++; time.Sleep(2 * time.Millisecond); return ends == 1 }}
+		if _, after := runBroken(t, b, 1, time.Millisecond); after.Sent != 1 || after.Lost != 0 {
+			t.Errorf("%+v", after)
+		}
+	})
+	test("refuses the connection", func(t *testing.T) {
+		b := &broken{answer: packets.Connack{ReasonCode: packets.ConnackServerBusy}}
+		during, after := runBroken(t, b, 1, time.Second)
 		if !strings.Contains(during.Error, "refuses the connection: ") || after.Lost != 1 {
-			t.Errorf("refuses the connection: %+v, %+v", during, after)
+			t.Errorf("%+v, %+v", during, after)
+		}
+	})
+	test("announces no room", func(t *testing.T) {
+		b := &broken{answer: packets.Connack{Properties: &packets.Properties{ReceiveMaximum: new(uint16(0))}}}
+		during, after := runBroken(t, b, 1, time.Second)
+		if !strings.Contains(during.Error, "receive maximum of 0") || after.Lost != 1 {
+			t.Errorf("%+v, %+v", during, after)
+		}
+	})
+	test("takes small messages", func(t *testing.T) {
+		size := uint32(5 + 2 + len("millrace/door/results") + 2 + 1 + len(seq(9)))
+		b := &broken{answer: packets.Connack{Properties: &packets.Properties{MaximumPacketSize: &size}}}
+		if during, _ := runBroken(t, b, 11, time.Second); during.Sent != 10 || during.Lost != 1 || during.Retries != 0 {
+			t.Errorf("%+v", during)
 		}
 	})
 }
+
+// Connections that end leave nothing in memory until the end of the stream.
+func TestMQTTConnectionsAreReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var freed atomic.Int64
+		b := &broken{answer: packets.Connack{ReasonCode: packets.ConnackNotAuthorized}}
+		s := Open(&MQTT{URL: "mqtt://broker"}, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*mqtt)
+		s.dial = func(ctx context.Context) (net.Conn, error) {
+			c, err := b.dial(ctx)
+			held := &heldConn{c}
+			runtime.AddCleanup(held, func(int) { freed.Add(1) }, 0)
+			return held, err
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.Run(t.Context()) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for range 100 {
+			if runtime.GC(); freed.Load() >= int64(b.dials)-2 {
+				break
+			}
+		}
+		if n := freed.Load(); b.dials < 50 || n < int64(b.dials)-2 {
+			t.Errorf("%d of %d connections are released", n, b.dials)
+		}
+		s.Close()
+		<-ended
+	})
+}
+
+type heldConn struct{ net.Conn }
 
 // Each setting that would not work is refused by name.
 func TestMQTTSettings(t *testing.T) {
