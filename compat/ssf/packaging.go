@@ -39,10 +39,10 @@ func pack(n *apps.Needs, config Section, value any) error {
 		}
 		patterns = append(patterns, p)
 	}
-	if len(patterns) > 0 {
-		n.Exclude = func(name string) bool {
-			return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(name) })
-		}
+	n.Exclude = func(name string) bool {
+		base := path.Base(name) // the log of this command is in its working folder, which may be the application's
+		return base == logFile || base == earlierLog ||
+			slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(name) })
 	}
 	if tag := section.Get("tag"); tag != nil {
 		n.Image = expand(fmt.Sprint(tag), config)

@@ -26,10 +26,16 @@ func TestPackaging(t *testing.T) {
 		"intermediates/a": true, "intermediates/a/b.txt": true, "intermediates": false, "a.bin": true,
 		"sub/a.bin": false,
 		"adc":       true, "abc": false, "x1/y": true, "x1/z": false, "app.py": false, "abin": false,
+		logFile: true, "sub/" + earlierLog: true, "ssf.log.py": false,
 	} {
 		if n.Exclude(name) != want {
 			t.Errorf("%s is left out: %v", name, !want)
 		}
+	}
+	// The log of publish is no change since package.
+	plain := &apps.Needs{}
+	if err := pack(plain, config, nil); err != nil || !plain.Exclude(logFile) || plain.Exclude("app.py") {
+		t.Errorf("without the section package: %v", err)
 	}
 	for text, want := range map[string]string{
 		"{tags: x}": "package.tags: is not known", "{exclusions: ['[a']}": "no pattern",
