@@ -405,7 +405,7 @@ func (e *ChangesError) Error() string {
 			secrets = append(secrets, name)
 		}
 	}
-	do := "Commit them to the repository or copy them"
+	do := "Commit and push them, or copy them"
 	if len(secrets) > 0 {
 		do += ", but do not commit " + Names(secrets) + ", since such files have passwords and keys"
 	}

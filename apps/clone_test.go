@@ -160,7 +160,7 @@ func TestInitKeepsChanges(t *testing.T) {
 	}
 	var changes *ChangesError
 	p.write(".env", "A=b")
-	_ = p.refuses("", "keeps: .env, before.txt. Commit them", "do not commit .env, since such files have passwords")
+	_ = p.refuses("", "keeps: .env, before.txt. Commit and push them", "do not commit .env, since such files have passwords")
 	if err := os.Remove(p.path(".env")); err != nil {
 		t.Fatal(err)
 	}
