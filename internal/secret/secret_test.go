@@ -1,6 +1,8 @@
 package secret_test
 
 import (
+	"encoding/json"
+	"encoding/pem"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -30,13 +32,36 @@ func TestEqual(t *testing.T) {
 
 func TestIsWithin(t *testing.T) {
 	root := t.TempDir()
-	for name, text := range map[string]string{"a.pem": "-----BEGIN PRIVATE KEY-----", "b.pem": "CERTIFICATE"} {
+	block := func(kind string, bytes []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}))
+	}
+	certificate := block("CERTIFICATE", make([]byte, 2000))
+	key := block("PRIVATE KEY", make([]byte, 48))
+	inJSON, err := json.Marshal(map[string]string{"type": "service_account", "private_key": key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	legacy := string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: make([]byte, 1200),
+		Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}}))
+	const source = `PRIVATE = "-----BEGIN PRIVATE KEY-----"` + "\n" + `def is_key(text): return PRIVATE in text`
+	for name, text := range map[string]string{
+		"a.pem": "-----BEGIN PRIVATE KEY-----", "b.pem": "CERTIFICATE",
+		"haproxy.pem": certificate + key, "upper.PEM": certificate + key, "chain.pem": certificate + certificate,
+		"bags.txt":   "Bag Attributes\n    friendlyName: a\n" + certificate + "Key Attributes: <No Attributes>\n" + key,
+		"deploy_key": block("OPENSSH PRIVATE KEY", make([]byte, 300)), "account.json": string(inJSON),
+		"old": strings.ReplaceAll(legacy, "\n", "\r\n"),
+		"pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n" + strings.Repeat("lQdG", 16), "keys.py": source,
+		"public": block("PUBLIC KEY", make([]byte, 300)),
+	} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, want := range map[string]bool{"a.pem": true, "b.pem": false, "gone.pem": false, "x/.env": true,
-		".ssh/config": true, "x/.env.example": false, "x/env": false, "the commit 12": false} {
+		".ssh/config": true, "x/.env.example": false, "x/env": false, "the commit 12": false, "haproxy.pem": true,
+		"upper.PEM": true, "chain.pem": false, "bags.txt": true, "deploy_key": true, "account.json": true, "old": true,
+		"pgp": true, "keys.py": false, "public": false, "store.p12": true, "store.PFX": true, "x/store.jks": true,
+		".docker/config.json": true, "docker/file": false} {
 		if got := secret.IsWithin(root, name); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
