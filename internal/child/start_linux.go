@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,30 +18,55 @@ var noTrace atomic.Bool
 // the kernel refuses ptrace, the process does not stop, or, with strict, startStopped fails.
 func startStopped(mark, path string, args []string, attr *os.ProcAttr, strict bool) (proc *os.Process,
 	resume func() error, err error) {
-	resume = func() error { return nil }
 	if strict || !noTrace.Load() {
-		attr.Sys.Ptrace = true
-		if proc, err = startMarked(mark, path, args, attr); err == nil {
-			if stops(proc.Pid) {
-				return proc, func() error { return detach(proc.Pid) }, nil
-			}
-			_, _ = proc.Wait() // ended by a filter
-			forget(proc.Pid)
-			err = unix.EPERM
-		}
-		if !errors.Is(err, unix.EPERM) {
-			return nil, nil, err
+		if proc, resume, err = startTraced(mark, path, args, attr); !errors.Is(err, unix.EPERM) {
+			return proc, resume, err
 		}
 		if strict {
 			return nil, nil, fmt.Errorf("%w: limits before the start of a program need ptrace, which a filter of "+
 				"system calls, a debugger of this process, or kernel.yama.ptrace_scope may refuse", err)
 		}
-		attr.Sys.Ptrace = false
 	}
 	if proc, err = startMarked(mark, path, args, attr); err == nil {
 		noTrace.Store(true)
 	}
-	return proc, resume, err
+	return proc, func() error { return nil }, err
+}
+
+// startTraced is startStopped with ptrace. The error is EPERM where the kernel refuses ptrace.
+//
+// A traced process stops at each signal, even at a signal that the process ignores. Before the end of its exec, nobody
+// could resume the process, and the start would never return. The process therefore blocks all signals, except for the
+// SIGTRAP of the exec, until resume.
+func startTraced(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, func() error, error) {
+	var own, blocked unix.Sigset_t
+	for i := range blocked.Val {
+		blocked.Val[i] = ^blocked.Val[i]
+	}
+	blocked.Val[0] &^= 1 << (unix.SIGTRAP - 1)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &blocked, &own); err != nil {
+		return nil, nil, fmt.Errorf("signals: %w", err)
+	}
+	attr.Sys.Ptrace = true
+	proc, err := startMarked(mark, path, args, attr) // inherits the mask of the thread
+	attr.Sys.Ptrace = false
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &own, nil) // fails only for an unknown SIG_SETMASK
+	if err != nil {
+		return nil, nil, err
+	}
+	if stops(proc.Pid) {
+		return proc, func() error { return detach(proc.Pid, &own) }, nil
+	}
+	state, err := proc.Wait()
+	forget(proc.Pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	ended := state.Sys().(syscall.WaitStatus).Signal()
+	if ended == unix.SIGSYS { // from a filter of system calls
+		return nil, nil, unix.EPERM
+	}
+	return nil, nil, &ExitError{Name: args[0], Code: state.ExitCode(), Signal: ended}
 }
 
 // stops waits until a traced process stops, and returns false if the process ends before.
@@ -51,9 +78,18 @@ func stops(pid int) bool {
 	return info.Code == trapped
 }
 
-// detach lets a stopped process go on. The process may have been killed.
-func detach(pid int) error {
-	if err := unix.PtraceDetach(pid); err != nil && !errors.Is(err, unix.ESRCH) {
+// detach lets a stopped process go on with the mask of signals. The process may have been killed.
+func detach(pid int, mask *unix.Sigset_t) error {
+	const kernelMask = 8 // bytes of the kernel's mask
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGMASK, uintptr(pid), kernelMask,
+		uintptr(unsafe.Pointer(mask)), 0, 0)
+	err := error(nil)
+	if errno != 0 {
+		err = errno
+	} else {
+		err = unix.PtraceDetach(pid)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("ptrace: %w", err)
 	}
 	return nil
