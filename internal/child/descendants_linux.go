@@ -138,7 +138,7 @@ func endOrphans() (left int) {
 func visitOrphans(send unix.Signal, by time.Time) (found int) {
 	children.ending.Lock()
 	defer children.ending.Unlock()
-	own := os.Getpid()
+	own := traitsOf("self")
 	// The kernel appends new orphans. A program that starts processes in turn is alive in the last orphan.
 	for i, pid := range slices.Backward(orphans()) {
 		if send != 0 && time.Now().After(by) {
@@ -148,18 +148,19 @@ func visitOrphans(send unix.Signal, by time.Time) (found int) {
 		if err != nil {
 			continue
 		}
-		if group != unix.Getpgrp() { // otherwise perhaps not started by Start
-			if of, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); of == pid {
-				found++
-				continue
-			}
+		if group == unix.Getpgrp() && !descends(pid, own) {
+			continue
+		}
+		if of, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); of == pid {
+			found++
+			continue
 		}
 		if send == 0 {
 			continue
 		}
 		st, err := readStat(pid)
-		if err != nil || st.parent != own || st.state == 'Z' || send == unix.SIGSTOP && st.state == 'T' ||
-			!abandoned(pid) {
+		if err != nil || st.parent != os.Getpid() || st.state == 'Z' || send == unix.SIGSTOP && st.state == 'T' ||
+			!abandoned(pid, own) {
 			continue
 		}
 		// Nobody else reaps the orphan, so that its ids belong to no other process and group. All processes of a group
@@ -192,22 +193,44 @@ func orphans() (pids []int) {
 	return pids
 }
 
+// traits are what all children get at the start: no descendant can gain rights, or raise the limit of core dumps.
+type traits struct {
+	core       string // the hard limit
+	noNewPrivs bool
+}
+
+func traitsOf(pid string) traits { return traits{hardCore(pid), noNewPrivs(pid)} }
+
+// isChild reports by which traits a process is distinguished from this process, which may have the same traits.
+func (t traits) isChild(own traits) (core, noNewPrivs bool) {
+	return t.core != own.core && (t.core == "0" || t.core == "1"), t.noNewPrivs && !own.noNewPrivs
+}
+
+// descends reports whether a process in the group of this process, running or ended, descends from a child, so that the
+// process was not started by other means than Start: all traits that can distinguish the process do so.
+func descends(pid int, own traits) bool {
+	core, noNewPrivs := traitsOf(strconv.Itoa(pid)).isChild(own)
+	return (core || own.core == "1") && (noNewPrivs || own.noNewPrivs) && (core || noNewPrivs)
+}
+
 // abandoned reports whether an orphan descends from an ended child. An orphan that has cleared its variables is
-// recognised by no_new_privs, set in all children from the start. If this process has no_new_privs too, the
-// children's limit of core dumps identifies the orphan. An orphan without its variables may also descend from a
-// running child.
-func abandoned(pid int) bool {
+// recognised by a trait. Such an orphan may also descend from a running child.
+func abandoned(pid int, own traits) bool {
 	if mark := markOf(pid); mark != "" {
 		return !lives(mark)
 	}
-	if !noNewPrivs("self") && noNewPrivs(strconv.Itoa(pid)) {
-		return true
+	core, noNewPrivs := traitsOf(strconv.Itoa(pid)).isChild(own)
+	return core || noNewPrivs
+}
+
+// hardCore returns the hard limit of core dumps of a process, which may belong to another user; "" = unreadable.
+func hardCore(pid string) string {
+	text, _ := os.ReadFile("/proc/" + pid + "/limits")
+	_, after, _ := bytes.Cut(text, []byte("\nMax core file size "))
+	if f := bytes.Fields(after[:min(len(after), 60)]); len(f) > 1 { // soft limit, hard limit, unit
+		return string(f[1])
 	}
-	var own, its unix.Rlimit
-	if unix.Prlimit(0, unix.RLIMIT_CORE, nil, &own) != nil || unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &its) != nil {
-		return false
-	}
-	return its == childCore && own != childCore
+	return ""
 }
 
 // noNewPrivs reports whether a process cannot gain rights by executing programs.

@@ -66,48 +66,93 @@ func inAdopter(t *testing.T) bool {
 	return true
 }
 
-// forks is a program that starts processes. Each process starts a session and another process, and ends.
+// forks is a program that starts processes. Each process starts another process, and ends. The processes of mode 0 are
+// in 4 groups, those of mode 2 in the group of the second argument; with mode 1 and 3, each begins a group or session.
 const forks = `
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
-int main(void) {
+int main(int argc, char **argv) {
+	int mode = atoi(argv[1]);
 	for (int i = 0; i < 4; i++)
-		if (fork() == 0)
+		if (fork() == 0) {
+			if (mode == 0) setpgid(0, 0);
+			if (mode == 2) setpgid(0, atoi(argv[2]));
 			for (;;) {
-				setsid();
+				if (mode == 1) setpgid(0, 0);
+				if (mode == 3) setsid();
 				if (fork()) _exit(0);
 			}
+		}
 	puts("go");
 	fflush(stdout);
 	for (;;) pause();
 }`
 
-// Processes that start a process in a new session and end, in turn, are ended with the child.
+// Processes that start a process and end, in turn, are ended and reaped with the child, in new groups and sessions, and
+// in the group of this process. A process that this process has started by other means keeps its status.
 func TestForksInTurn(t *testing.T) {
 	testneeds.Program(t, "gcc")
 	if !inAdopter(t) {
 		return
 	}
-	program := filepath.Join(t.TempDir(), "forks")
+	dir := t.TempDir()
+	program := filepath.Join(dir, "forks")
 	gcc := exec.Command("gcc", "-O2", "-o", program, "-x", "c", "-")
 	gcc.Stdin = strings.NewReader(forks)
 	if out, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%s %v", out, err)
 	}
-	for range 5 {
+	args := []string{program}
+	if os.Geteuid() == 0 { // the kernel does not limit root
+		args = []string{testneeds.Program(t, "setpriv"), "--reuid", "65534", "--clear-groups", program}
+		for path := dir; strings.HasPrefix(path, os.TempDir()+"/"); path = filepath.Dir(path) {
+			if err := os.Chmod(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, mode := range []string{"0", "1", "2", "3", "2", "3"} {
 		held := hold(t)
-		p, err := child.Start(t.Context(), child.Spec{Path: program, ExtraFiles: []*os.File{held}})
+		ordinary := exec.Command("sh", "-c", "exit 7")
+		if err := ordinary.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p, err := child.Start(t.Context(), child.Spec{
+			Path: args[0], Args: append(slices.Clone(args[1:]), mode, strconv.Itoa(syscall.Getpgrp())),
+			ExtraFiles: []*os.File{held}, Limits: child.Limits{Tasks: 500},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(p.Stdout).ReadString('\n'); err != nil {
-			t.Fatal(line, err)
+			t.Fatal(line, err, p.Stderr())
 		}
 		_ = p.Stop(0)
 		if isHeld(t, held) || p.Left() != 0 {
-			t.Errorf("a process is left, %d by its own count", p.Left())
+			t.Errorf("mode %s: a process is left, %d by its own count", mode, p.Left())
+		}
+		if err := ordinary.Wait(); err == nil || err.Error() != "exit status 7" {
+			t.Errorf("mode %s: the process of another package: %v", mode, err)
+		}
+		if n := ownChildren(t); n != 0 {
+			t.Errorf("mode %s: %d processes are not reaped", mode, n)
 		}
 	}
+}
+
+// ownChildren returns the number of children of this process, with ended children.
+func ownChildren(t *testing.T) (n int) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		n += len(strings.Fields(string(text)))
+	}
+	return n
 }
 
 // hold returns an open file with a lock. The lock ends with the last process that has the file open.
