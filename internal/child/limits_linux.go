@@ -11,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childCore is the limit of core dumps of all children.
-var childCore = unix.Rlimit{Cur: 1, Max: 1}
-
 // set sets the limits of a process that was just started.
 func (l Limits) set(pid int) error {
 	setTo := func(resource int, name string, limit unix.Rlimit) error {
@@ -53,7 +50,7 @@ func (l Limits) set(pid int) error {
 		err = set(unix.RLIMIT_FSIZE, "file size", 0)
 	}
 	if err == nil { // core dumps contain secrets. With 0, the kernel would still pipe them to a core_pattern program.
-		err = setTo(unix.RLIMIT_CORE, "core dumps", childCore)
+		err = most(unix.RLIMIT_CORE, "core dumps", 1)
 	}
 	if err == nil && l.CPU > 0 {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)

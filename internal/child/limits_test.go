@@ -177,18 +177,19 @@ func TestNoTrace(t *testing.T) {
 	}
 }
 
-// A child of a process with a hard limit (ulimit -v) starts, and has the lower limit.
+// A child of a process with hard limits (ulimit -v, -c) starts, and has the lower limits.
 func TestHardLimit(t *testing.T) {
 	const asked = "MILLRACE_HARD_LIMIT"
 	if os.Getenv(asked) == "" {
-		cmd := exec.Command("sh", "-c", `ulimit -v 16000000 && exec "$0" -test.run='^TestHardLimit$'`, os.Args[0])
+		const limit = `ulimit -v 16000000 && ulimit -c 0 && exec "$0" -test.run='^TestHardLimit$'`
+		cmd := exec.Command("sh", "-c", limit, os.Args[0])
 		cmd.Env = append(os.Environ(), asked+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		return
 	}
-	p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "read x; ulimit -v"}, Stdin: true,
+	p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "read x; ulimit -v; ulimit -c"}, Stdin: true,
 		Limits: Limits{AddressSpace: 64 << 30}})
 	if err != nil {
 		t.Fatal(err)
@@ -197,8 +198,8 @@ func TestHardLimit(t *testing.T) {
 	if err := p.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
-	if in := bufio.NewScanner(p.Stdout); !in.Scan() || in.Text() != "16000000" {
-		t.Errorf("%q: %v", in.Text(), in.Err())
+	if out, err := io.ReadAll(p.Stdout); err != nil || string(out) != "16000000\n0\n" {
+		t.Errorf("%q: %v", out, err)
 	}
 }
 
