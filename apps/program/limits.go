@@ -189,7 +189,8 @@ func (l Limits) hint(failure error, output string) string {
 		return fmt.Sprintf("a process may reserve %s of memory: %s raises the limit", size(l.reserved()), FlagMemory)
 	case noThread.MatchString(end):
 		return fmt.Sprintf("%d processes and threads may run, and each process may reserve %s of memory: %s and %s "+
-			"raise the limits", l.Processes, size(l.reserved()), FlagProcesses, FlagMemory)
+			"raise the limits; programs that this user starts meanwhile count, too", l.Processes, size(l.reserved()),
+			FlagProcesses, FlagMemory)
 	}
 	return ""
 }

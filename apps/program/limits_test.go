@@ -55,7 +55,8 @@ import threading, time
 threading.stack_size(64 << 20)
 for _ in range(10): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"`,
 			[]string{"can't start new thread", "(20 processes and threads may run, and each process may reserve 260MiB " +
-				"of memory: --max-processes and --max-memory raise the limits)"}},
+				"of memory: --max-processes and --max-memory raise the limits; programs that this user starts meanwhile " +
+				"count, too)"}},
 		"memory of processes": {keep + " & " + keep + " & " + keep + " & wait",
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
 		"memory of an orphan": {"for i in 1 2 3; do (setsid " + keep + " &); done; sleep 1000",

@@ -84,7 +84,9 @@ func forget(pid int) {
 // in its own process group. The adoption lasts until this process ends; the end of ctx stops the reaping of orphans
 // that end by themselves.
 func Adopt(ctx context.Context) error {
-	if _, err := directChildren(); err != nil {
+	if _, err := directChildren(); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list of children: %w: use a kernel with CONFIG_PROC_CHILDREN, or another machine", err)
+	} else if err != nil {
 		return fmt.Errorf("list of children: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -113,7 +115,8 @@ func Adopt(ctx context.Context) error {
 }
 
 // endOrphans kills the descendants of ended children, and returns how many are left after endLimit. A stopped process
-// starts no process, and counts for RLIMIT_NPROC, so that all descendants are stopped before the first is killed.
+// starts no process, and counts for RLIMIT_NPROC, so that all orphans with their groups are stopped before the first is
+// killed. Descendants of orphans in other groups run until they are orphans.
 func endOrphans() (left int) {
 	if !children.adopts.Load() {
 		return 0
@@ -166,7 +169,7 @@ func visitOrphans(send unix.Signal, by time.Time) (found int) {
 		// Nobody else reaps the orphan, so that its ids belong to no other process and group. All processes of a group
 		// get a signal at once: no process can start another one meanwhile. A process may have joined the group of
 		// another child in the same session.
-		if session, err := unix.Getsid(0); err == nil && st.session != session {
+		if session, err := unix.Getsid(0); err == nil && st.session != session && st.group > 1 {
 			_ = unix.Kill(-st.group, send)
 		}
 		_ = unix.Kill(pid, send)
