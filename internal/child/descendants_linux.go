@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -196,25 +197,18 @@ func orphans() (pids []int) {
 	return pids
 }
 
-// traits are what all children get at the start: no descendant can gain rights, or raise the limit of core dumps.
+// traits are what all children get at the start, and no descendant without rights can remove. The limit of file locks,
+// which Linux does not use, is less than the limit of this process.
 type traits struct {
-	core       string // the hard limit
+	locks      uint64 // the hard limit
 	noNewPrivs bool
 }
 
-func traitsOf(pid string) traits { return traits{hardCore(pid), noNewPrivs(pid)} }
-
-// isChild reports by which traits a process is distinguished from this process, which may have the same traits.
-func (t traits) isChild(own traits) (core, noNewPrivs bool) {
-	return t.core != own.core && (t.core == "0" || t.core == "1"), t.noNewPrivs && !own.noNewPrivs
-}
+func traitsOf(pid string) traits { return traits{hardLocks(pid), noNewPrivs(pid)} }
 
 // descends reports whether a process in the group of this process, running or ended, descends from a child, so that the
-// process was not started by other means than Start: all traits that can distinguish the process do so.
-func descends(pid int, own traits) bool {
-	core, noNewPrivs := traitsOf(strconv.Itoa(pid)).isChild(own)
-	return (core || own.core == "1") && (noNewPrivs || own.noNewPrivs) && (core || noNewPrivs)
-}
+// process was not started by other means than Start.
+func descends(pid int, own traits) bool { return hardLocks(strconv.Itoa(pid)) < own.locks }
 
 // abandoned reports whether an orphan descends from an ended child. An orphan that has cleared its variables is
 // recognised by a trait. Such an orphan may also descend from a running child.
@@ -222,18 +216,20 @@ func abandoned(pid int, own traits) bool {
 	if mark := markOf(pid); mark != "" {
 		return !lives(mark)
 	}
-	core, noNewPrivs := traitsOf(strconv.Itoa(pid)).isChild(own)
-	return core || noNewPrivs
+	its := traitsOf(strconv.Itoa(pid))
+	return its.locks < own.locks || its.noNewPrivs && !own.noNewPrivs
 }
 
-// hardCore returns the hard limit of core dumps of a process, which may belong to another user; "" = unreadable.
-func hardCore(pid string) string {
+// hardLocks returns the hard limit of file locks of a process, which may belong to another user, or have ended.
+func hardLocks(pid string) uint64 {
 	text, _ := os.ReadFile("/proc/" + pid + "/limits")
-	_, after, _ := bytes.Cut(text, []byte("\nMax core file size "))
+	_, after, _ := bytes.Cut(text, []byte("\nMax file locks "))
 	if f := bytes.Fields(after[:min(len(after), 60)]); len(f) > 1 { // soft limit, hard limit, unit
-		return string(f[1])
+		if n, err := strconv.ParseUint(string(f[1]), 10, 64); err == nil {
+			return n
+		}
 	}
-	return ""
+	return math.MaxUint64 // unlimited
 }
 
 // noNewPrivs reports whether a process cannot gain rights by executing programs.

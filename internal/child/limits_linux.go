@@ -52,6 +52,9 @@ func (l Limits) set(pid int) error {
 	if err == nil { // core dumps contain secrets. With 0, the kernel would still pipe them to a core_pattern program.
 		err = most(unix.RLIMIT_CORE, "core dumps", 1)
 	}
+	if own := hardLocks("self"); err == nil && own > 0 { // see traits
+		err = most(unix.RLIMIT_LOCKS, "locks", own-1)
+	}
 	if err == nil && l.CPU > 0 {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)
 		var own unix.Rlimit
