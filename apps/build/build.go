@@ -44,6 +44,7 @@ type Options struct {
 	Sources       modelsource.Options // of files at addresses
 	OnLine        func(step, line string)
 	OnSystem      func(missing []string) // called before Debian packages are installed
+	OnNote        func(note string)      // called with notes about killed builds, also before an error
 }
 
 // LimitName is the flag of Options.Limit.
@@ -102,7 +103,13 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 		}
 		return nil, err
 	}
-	if _, err := guard.Settle(app.Root); err != nil {
+	notes, err := guard.Settle(app.Root)
+	for _, note := range notes { // Settle does not repeat a note
+		if j.OnNote != nil {
+			j.OnNote(note)
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("an earlier build was killed: %w", err)
 	}
 	r := &Result{Files: []string{}, Setup: []string{}, System: []string{}}

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"millrace/apps"
+	"millrace/apps/guard"
 	"millrace/apps/source"
 )
 
@@ -66,4 +69,31 @@ func TestFolderAroundControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.refuses("set XDG_CACHE_HOME to another folder")
+}
+
+// TestNotes: Build passes on what Settle tells the user once, also when Build then fails.
+func TestNotes(t *testing.T) {
+	p := newPlace(t, map[string]string{})
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		_ = guard.Run(other, control, func() error {
+			runtime.Goexit() // as after SIGKILL
+			return nil
+		})
+	})
+	ended.Wait()
+	if err := os.Rename(other, other+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	p.o.OnNote = func(note string) { notes = append(notes, note) }
+	p.setup("false")
+	p.refuses("false")
+	if len(notes) != 1 || !strings.Contains(notes[0], "of "+other+", which is no longer the folder") {
+		t.Errorf("%q", notes)
+	}
 }

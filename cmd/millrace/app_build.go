@@ -138,6 +138,7 @@ func (c *appCall) buildOptions() (o build.Options, err error) {
 		SystemSite: is("system-site-packages"), Network: is("allow-network"),
 		SystemInstall: is("allow-system-packages"), Rebuild: is("rebuild"), Relock: c.wants["lock"]}
 	fetch := c.options.Fetch
+	o.OnNote = func(note string) { _, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note) }
 	o.Sources = modelsource.Options{Foreign: true, MaxSize: fetch.MaxSize, Timeout: fetch.Timeout,
 		Private: fetch.AllowPrivate}
 	if o.Python == "" {
