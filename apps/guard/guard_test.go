@@ -196,6 +196,26 @@ func (p *place) settles() {
 	p.left()
 }
 
+// TestKilledWhileWriting: Settle removes a state that a killed call has not completed, since the state may hold what
+// is secret in .git, and keeps one that another call may be writing.
+func TestKilledWhileWriting(t *testing.T) {
+	p := newPlace(t, killedFiles)
+	dir := filepath.Join(os.Getenv("XDG_CACHE_HOME"), "millrace/guard")
+	fresh, old := filepath.Join(dir, newPrefix+"1"), filepath.Join(dir, newPrefix+"2")
+	ago := time.Now().Add(-2 * newAge)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(fresh, nil, 0o600), os.WriteFile(old, nil, 0o600),
+		os.Chtimes(old, ago, ago)); err != nil {
+		t.Fatal(err)
+	}
+	if notes, err := Settle(p.root); err != nil || len(notes) > 0 {
+		t.Error(notes, err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, newPrefix+"*"))
+	if err != nil || !slices.Equal(names, []string{fresh}) {
+		t.Errorf("%q is left, want %s alone; %v", names, fresh, err)
+	}
+}
+
 var killedFiles = map[string]string{".git/config": "[core]\n", ".git/refs/heads/main": "1\n"}
 
 // TestKilled: after a killed process, Settle puts back what programs have changed, but not commits of the user. Settle

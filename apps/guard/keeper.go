@@ -14,11 +14,18 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"millrace/internal/cachedir"
 	"millrace/internal/child"
 	"millrace/internal/filelock"
 )
+
+// newPrefix begins the names of files that write has not completed.
+const newPrefix = ".new-"
+
+// newAge is the age of an uncompleted file whose writer is dead: write takes seconds.
+const newAge = time.Hour
 
 // Endings of the files of saved states: for programs that run or were killed, and for a folder that was not found
 // when the user was told about the file.
@@ -156,7 +163,7 @@ func (k *keeper) write(s *saved) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(k.stem), ".new-*") // readable only by this user, as .git may be
+	f, err := os.CreateTemp(filepath.Dir(k.stem), newPrefix+"*") // readable only by this user, as .git may be
 	if err != nil {
 		return err
 	}
@@ -202,7 +209,8 @@ func read(file string, all bool) (of identity, s *saved, err error) {
 
 // Settle ends the programs that a killed call of Run has left, and puts back what they have changed in .git folders
 // of the folder root. A saved state of a folder that is no longer at its place stays: notes tell the user about the
-// file, once, and Settle puts the state back when root is that folder. Errors: ErrRunning.
+// file, once, and Settle puts the state back when root is that folder. Settle also removes states that a killed call of
+// Run has not completed. Errors: ErrRunning.
 func Settle(root string) (notes []string, err error) {
 	in, err := folder()
 	if err != nil {
@@ -220,6 +228,9 @@ func Settle(root string) (notes []string, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
+		if st, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), newPrefix) && time.Since(st.ModTime()) > newAge {
+			_ = os.Remove(filepath.Join(in, e.Name())) // else the next call tries again
+		}
 		ending := filepath.Ext(e.Name())
 		if ending != stateEnding && ending != keptEnding {
 			continue
