@@ -1,6 +1,10 @@
 package guard
 
-import "golang.org/x/sys/unix"
+import (
+	"encoding/hex"
+
+	"golang.org/x/sys/unix"
+)
 
 // born returns the time of birth of a file in nanoseconds since 1970; 0 = the file system does not say.
 func born(path string) int64 {
@@ -10,4 +14,16 @@ func born(path string) int64 {
 		return 0
 	}
 	return st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+}
+
+// handle returns what the file system calls a folder for servers of NFS: the inode with its generation, which differs
+// for a folder that gets the inode of a removed one; "" = the file system does not say.
+func handle(path string) string {
+	const fid = 0x200 // AT_HANDLE_FID, also without support for NFS; Linux before 6.5 refuses the flag
+	for _, flags := range []int{fid, 0} {
+		if h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, flags); err == nil {
+			return hex.EncodeToString(h.Bytes())
+		}
+	}
+	return ""
 }

@@ -35,13 +35,16 @@ const (
 )
 
 // identity tells whether a folder is the one of a saved state, also after a move. A folder that takes the place of
-// another one has another time of birth, even if the file system gives the inode again. Programs of an application
+// another one has another time of birth or handle, even if the file system gives the inode again. Programs of an application
 // cannot replace the application's folder.
 type identity struct {
-	Root  string `json:"root"` // absolute, without links
-	Inode uint64 `json:"inode"`
-	Born  int64  `json:"born"` // in nanoseconds since 1970; 0 = the file system does not say
+	Root   string `json:"root"` // absolute, without links
+	Inode  uint64 `json:"inode"`
+	Born   int64  `json:"born"`             // in nanoseconds since 1970; 0 = the file system does not say
+	Handle string `json:"handle,omitempty"` // without Born, see handle
 }
+
+var birth = born // replaced in tests: a file system may keep no times of birth
 
 // identify returns the identity of the folder at a path; a folder that is missing has no inode.
 func identify(root string) (identity, error) {
@@ -63,14 +66,18 @@ func identify(root string) (identity, error) {
 		return of, err
 	}
 	if raw, ok := st.Sys().(*syscall.Stat_t); ok {
-		of.Inode, of.Born = raw.Ino, born(root)
+		of.Inode, of.Born = raw.Ino, birth(root)
+		if of.Born == 0 {
+			of.Handle = handle(root)
+		}
 	}
 	return of, nil
 }
 
 // is reports whether two identities are of the same folder.
 func (i identity) is(other identity) bool {
-	return i.Inode != 0 && i.Inode == other.Inode && i.Born == other.Born && (i.Born != 0 || i.Root == other.Root)
+	return i.Inode != 0 && i.Inode == other.Inode && i.Born == other.Born &&
+		(i.Born != 0 || i.Root == other.Root && i.Handle == other.Handle)
 }
 
 // keeper keeps the saved state of a folder on the disk, in the user's cache folder: whatever the working directory of
@@ -114,7 +121,7 @@ func newKeeper(root string) (*keeper, error) {
 	}
 	k := &keeper{of, filepath.Join(in, fmt.Sprintf("%d-%d", of.Inode, of.Born))}
 	if of.Born == 0 {
-		k.stem += fmt.Sprintf("-%x", sha256.Sum256([]byte(of.Root)))
+		k.stem += fmt.Sprintf("-%x", sha256.Sum256([]byte(of.Root+"\x00"+of.Handle)))
 	}
 	return k, nil
 }
