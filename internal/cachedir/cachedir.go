@@ -55,7 +55,7 @@ var fresh = sync.OnceValues(makeFresh)
 
 func makeFresh() (*scratch.Folder, error) { return scratch.Make(scratch.Cache) }
 
-var errShared = errors.New("other users can change the folder")
+var errShared = errors.New("other users can change the folder, or a folder above does not belong to this user")
 
 // maxLinks is how many symbolic links a path may have.
 const maxLinks = 40
