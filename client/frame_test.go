@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"image"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 // The encoded header of a frame, and refusals, up to the bounds of the fields.
@@ -122,6 +124,19 @@ func TestOpenMessage(t *testing.T) {
 	st := alone(StreamOptions{Outputs: Binary, Params: stream.Params{"a": "b"}, Policy: stream.Policy{Window: 3}})
 	if m := st.openMessage(); m.Outputs != "binary" || m.Params["a"] != "b" || m.Policy.Window != 3 {
 		t.Errorf("%+v", m)
+	}
+	door, err := rules.Parse([]byte(`{"lines":[{"name":"door","from":[0,0],"to":[1,1]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ruled := alone(StreamOptions{Rules: door}).openMessage()
+	if want := `{"lines":[{"from":[0,0],"name":"door","to":[1,1]}]}`; string(ruled.Rules) != want {
+		t.Errorf("rules %s", ruled.Rules)
+	}
+	door.Lines[0].To = nil
+	if _, err := newStream(nil, "m", StreamOptions{Rules: door}); err == nil ||
+		!strings.Contains(err.Error(), "rules.lines[0].to") {
+		t.Errorf("a wrong line: %v", err)
 	}
 	st.updated, st.update = true, Update{Outputs: None, Params: stream.Params{"c": "d"}, Window: new(4)}
 	if m := st.openMessage(); m.Outputs != "none" || m.Params["c"] != "d" || len(m.Params) != 1 ||

@@ -2,12 +2,15 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
 
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/coded"
+	"millrace/stream/rules"
 )
 
 // Outputs is the form of results on the wire.
@@ -28,6 +31,7 @@ type StreamOptions struct {
 	Policy        stream.Policy // Mode, MaxAge, Deadline, MaxFPS and Window
 	Outputs       Outputs
 	Params        stream.Params // for the model; values are strings, int64, float64 or bool
+	Rules         *rules.Rules  // lines and zones, for a model with tracks: results have an output events
 
 	// OnReply, if set, is called with each reply, instead of the channel. A single goroutine calls OnReply for the
 	// whole session, in the order of arrival. OnReply must not block for long, since replies of the session's other
@@ -199,6 +203,11 @@ func newStream(s *Session, model string, opts StreamOptions) (*Stream, error) {
 	if err := checkParams(opts.Params); err != nil {
 		return nil, err
 	}
+	if opts.Rules != nil {
+		if err := opts.Rules.Validate(); err != nil {
+			return nil, coded.PrefixField("rules", err)
+		}
+	}
 	if opts.Outputs == "" {
 		opts.Outputs = Binary
 	}
@@ -228,6 +237,13 @@ func (st *Stream) openMessage() *wire.Open {
 		Policy: wire.Policy{Mode: string(p.Mode), MaxAgeMS: millis(p.MaxAge), DeadlineMS: millis(p.Deadline),
 			MaxFPS: p.MaxFPS, Window: p.Window},
 		Outputs: string(o.Outputs), Params: wire.Params(maps.Clone(o.Params)),
+	}
+	if !o.Rules.Empty() {
+		text, err := json.Marshal(o.Rules)
+		if err != nil {
+			panic(err) // the rules have only numbers and texts
+		}
+		m.Rules = text
 	}
 	if st.update.Outputs != "" {
 		m.Outputs = string(st.update.Outputs)

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -78,6 +79,25 @@ func TestParse(t *testing.T) {
 	}, {Name: "plain", Source: "identity"}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+}
+
+// ofRules returns a configuration with a stream with rules.
+func ofRules(rules string) string {
+	return "streams:\n  - name: a\n    model: m\n    source: folder:/x\n    rules: {" + rules + "}\n"
+}
+
+func TestRulesOfAStream(t *testing.T) {
+	c, err := config.Parse([]byte(ofRules("lines: [{name: door, from: [0.5, 0], to: [0.5, 1]}], zones: [{name: yard, "+
+		"polygon: [[0, 0.5], [1, 0.5], [1, 1], [0, 1]], dwell: 30s, count: {over: 3, for: 10s}}]")), "f.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c.Streams[0])
+	if want := `{"model":"m","name":"a","rules":{"lines":[{"from":[0.5,0],"name":"door","to":[0.5,1]}],"zones":` +
+		`[{"count":{"for":"10s","over":3},"dwell":"30s","name":"yard","polygon":[[0,0.5],[1,0.5],[1,1],[0,1]]}]},` +
+		`"source":"folder:/x"}`; err != nil || string(text) != want {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 
@@ -280,6 +300,18 @@ func TestParseRefuses(t *testing.T) {
 			"f.yaml:1: http: is off"},
 		{"file of streams without http", "http: off\nstreams_file: x", "f.yaml:1: http: is off"},
 		{"tasks without http", "http: off\ndata: x", "f.yaml:1: http: is off"},
+		{"rule outside of the picture", ofRules("lines: [{name: a, from: [0, 0], to: [1, 2]}]"),
+			"f.yaml:5: streams[0].rules.lines[0].to: (1, 2) is outside of the picture"},
+		{"zone that crosses itself", ofRules("zones: [{name: a, polygon: [[0, 0], [1, 1], [1, 0], [0, 1]]}]"),
+			"f.yaml:5: streams[0].rules.zones[0].polygon: touches itself"},
+		{"point that is no number", ofRules("zones: [{name: a, polygon: [[0, 0], [1, a], [1, 0]]}]"),
+			`f.yaml:5: streams[0].rules.zones[0].polygon[1]: "a" is not a number`},
+		{"point of points", ofRules("zones: [{name: a, polygon: [[0, [0]], [1, 1], [1, 0]]}]"),
+			"f.yaml:5: streams[0].rules.zones[0].polygon[0][1]: is a list"},
+		{"list of lists of texts", ofRules("lines: [{name: a, from: [0, 0], to: [1, 1], classes: [[a, b]]}]"),
+			"f.yaml:5: streams[0].rules.lines[0].classes[0]: is a list"},
+		{"unknown key of a zone", ofRules("zones: [{name: a, poligon: []}]"),
+			"f.yaml:5: streams[0].rules.zones[0].poligon: is not a setting (did you mean polygon?)"},
 		{"more streams than allowed", "limits: {max_streams: 1}\nstreams: [{name: a, model: m, source: " +
 			"\"folder:/x\"}, {name: b, model: m, source: \"folder:/x\"}]",
 			"f.yaml:1: limits.max_streams: 1 is less than the 2 streams"},

@@ -139,6 +139,11 @@ func TestEveryStreamSetting(t *testing.T) {
 			unset = "models: [{model: m}]"
 			set = func(value string) string { return "models: [{model: m, " + key[1:] + ": " + value + "}]" }
 		}
+		if key, of := strings.CutPrefix(s.Path, "rules."); of {
+			if set, unset = rule(key); set == nil {
+				continue
+			}
+		}
 		ok := possible(s, set, unset)
 		for _, key := range sinkKeys(s.Path) { // the setting may need its sink
 			ok = ok || possible(s, func(value string) string {
@@ -150,6 +155,31 @@ func TestEveryStreamSetting(t *testing.T) {
 				s.Path)
 		}
 	}
+}
+
+// rule returns rules with a value of a setting of the rules, and the rules without the setting; nil for a setting that
+// all rules have.
+func rule(key string) (set func(value string) string, unset string) {
+	const line, zone = "name: l, from: [0, 0], to: [1, 1]", "name: z, polygon: [[0, 0], [1, 0], [1, 1]]"
+	with := func(own, line, zone string) string {
+		return "rules: {" + own + "lines: [{" + line + "}], zones: [{" + zone + "}]}"
+	}
+	of, name, entry := strings.Cut(key, "[].")
+	switch {
+	case strings.HasSuffix(key, "[]"), strings.Contains(" name from to polygon ", " "+name+" "):
+		return nil, ""
+	case key == "width" || key == "height":
+		set = func(v string) string { return with("width: "+v+", height: "+v+", ", line, zone) }
+	case !entry:
+		set = func(v string) string { return with(key+": "+v+", ", line, zone) }
+	case name == "count.for":
+		set = func(v string) string { return with("", line, zone+", count: {over: 3, for: "+v+"}") }
+	case of == "lines":
+		set = func(v string) string { return with("", line+", "+name+": "+v, zone) }
+	default:
+		set = func(v string) string { return with("", line, zone+", "+nested(name, v)) }
+	}
+	return set, with("", line, zone)
 }
 
 // sinkKeys returns keys with values, at least one of which enables the sink of the setting at path.

@@ -286,7 +286,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 			return
 		}
 	}
-	values, ok := r.scalars(path, node, f.Help)
+	values, ok := r.scalars(path, node, f.Help, known && f.IsPoints())
 	if !ok {
 		return
 	}
@@ -398,8 +398,8 @@ func (s *section) unknown(name string) error {
 	return s.table.Unknown(name, s.lists...)
 }
 
-// scalars reads one value or a list of values. help describes the setting, for errors.
-func (r *reader) scalars(path string, node ast.Node, help string) ([]string, bool) {
+// scalars reads one value, a list of values, or a list of points. help describes the setting, for errors.
+func (r *reader) scalars(path string, node ast.Node, help string, points bool) ([]string, bool) {
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
 		text, ok := r.scalar(path, node, help)
@@ -407,11 +407,29 @@ func (r *reader) scalars(path string, node ast.Node, help string) ([]string, boo
 	}
 	texts := make([]string, len(list.Values))
 	for i, n := range list.Values {
-		if texts[i], ok = r.scalar(fmt.Sprintf("%s[%d]", path, i), n, help); !ok {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if point, is := n.(*ast.SequenceNode); is && points {
+			texts[i], ok = r.point(at, point)
+		} else {
+			texts[i], ok = r.scalar(at, n, help)
+		}
+		if !ok {
 			return nil, false
 		}
 	}
 	return texts, true
+}
+
+// point returns the numbers of a point, separated by commas.
+func (r *reader) point(path string, node *ast.SequenceNode) (string, bool) {
+	texts := make([]string, len(node.Values))
+	for i, n := range node.Values {
+		var ok bool
+		if texts[i], ok = r.scalar(fmt.Sprintf("%s[%d]", path, i), n, "a number"); !ok {
+			return "", false
+		}
+	}
+	return strings.Join(texts, ","), true
 }
 
 // scalar returns the text of a plain value. The setting determines the type, so that the version 1.10 does not become

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/coded"
+	"millrace/stream/rules"
 )
 
 const streamsExamples = `  millrace streams
@@ -158,6 +160,8 @@ of a private network needs the setting sources.allow_private.`,
 	return c
 }
 
+const exampleRules = `{"lines": [{"name": "door", "from": [0.5, 0], "to": [0.5, 1]}]}`
+
 // requestSettings are the settings of a stream that a request may set, except name and source, as flags.
 type requestSettings struct {
 	flags *pflag.FlagSet
@@ -165,12 +169,33 @@ type requestSettings struct {
 	names map[string]string // of the flags, by paths
 
 	models *[]string // values of --model
+	rules  *string   // value of --rules
+}
+
+// isRule reports whether a setting is a part of the rules, given as a whole.
+func isRule(f setting.Field) bool { return strings.HasPrefix(f.Path, "rules.") }
+
+// rulesOf reads rules in JSON; "" means none.
+func rulesOf(text string) (map[string]any, error) {
+	if text == "" {
+		return map[string]any{}, nil
+	}
+	r, err := rules.Parse([]byte(text))
+	if err != nil {
+		var e *coded.Error
+		if !errors.As(err, &e) {
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		return nil, coded.PrefixField("rules", err)
+	}
+	return setting.TableOf("", r).Object(), nil
 }
 
 func requestFlags(flags *pflag.FlagSet) *requestSettings {
 	r := &requestSettings{flags: flags, table: streams.NewDraft().Table(), names: map[string]string{}}
+	r.rules = flags.String("rules", "", `lines and zones in JSON, such as `+exampleRules)
 	for _, f := range r.table.Fields() {
-		if f.Request == "" || f.Path == "name" || f.Path == "source" {
+		if f.Request == "" || f.Path == "name" || f.Path == "source" || isRule(f) {
 			continue
 		}
 		name := strings.NewReplacer("_", "-", ".", "-").Replace(strings.TrimPrefix(f.Path, "sinks."))
@@ -204,6 +229,11 @@ func (r *requestSettings) config() (cfg client.StreamConfig, err error) {
 	}
 	errs = append(errs, r.setModels())
 	cfg.Settings = r.table.Object()
+	if *r.rules != "" {
+		own, err := rulesOf(*r.rules)
+		cfg.Settings["rules"] = own
+		errs = append(errs, err)
+	}
 	if list, ok := cfg.Settings["models"]; ok {
 		delete(cfg.Settings, "models")
 		text, err := json.Marshal(list)

@@ -18,7 +18,7 @@ func setStream() *cobra.Command {
 		Long: `Change settings of a running stream: all given settings, or none if a setting is wrong. The keys are the keys of a
 stream in the configuration, sinks without the prefix "sinks."; KEY= and KEY=0 go back to the default. model=NAME makes NAME
 the only model. MODEL.KEY=VALUE changes the policy of a model of the stream, or adds the model; MODEL.remove=true removes the
-model. Results continue: a new model replaces the old model when ready, a new source replaces the old source at its first frame.`,
+model. rules=JSON replaces all lines and zones. Results continue: a new model replaces the old model when ready, a new source replaces the old source at its first frame.`,
 		Example: `  millrace streams set door max_age_ms=400 priority=high
   millrace streams set door model=motion
   millrace streams set door source=rtsp://192.0.2.8/live fps=5
@@ -84,6 +84,8 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 			if text != "true" {
 				err = usagef("%s: %q is not true", name, text)
 			}
+		case key == "rules":
+			into[key], err = rulesOf(text)
 		case !known:
 			err = unknownKey(table, key)
 		case text == "" && !f.IsBool():
@@ -108,7 +110,7 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 // changeable returns the setting named by a key, if a request may change the setting.
 func changeable(table *setting.Table, key string) (setting.Field, bool) {
 	for _, path := range []string{key, "sinks." + key} {
-		if f, ok := table.Find(path); ok && f.Request != "" && path != "name" {
+		if f, ok := table.Find(path); ok && f.Request != "" && path != "name" && !isRule(f) {
 			return f, true
 		}
 	}
@@ -117,8 +119,11 @@ func changeable(table *setting.Table, key string) (setting.Field, bool) {
 
 // unknownKey returns the error for a key that changeOf does not accept.
 func unknownKey(table *setting.Table, key string) error {
-	var keys []string
+	keys := []string{"rules"}
 	for _, f := range table.Fields() {
+		if isRule(f) {
+			continue
+		}
 		if f.Path == key || f.Path == "sinks."+key {
 			return usagef("%s: cannot be changed by a request: change the configuration, and send the server SIGHUP",
 				key)

@@ -234,6 +234,25 @@ func TestModelsOfAStream(t *testing.T) {
 		nil || string(text) != want {
 		t.Errorf("%s, want %s: %v", text, want, err)
 	}
+	change, err = changeOf([]string{"rules=" + exampleRules})
+	text, _ = json.Marshal(change)
+	if want := `{"rules":{"lines":[{"from":[0.5,0],"name":"door","to":[0.5,1]}]}}`; err != nil ||
+		string(text) != want {
+		t.Errorf("%s, want %s: %v", text, want, err)
+	}
+	change, err = changeOf([]string{"rules="})
+	if text, _ = json.Marshal(change); err != nil || string(text) != `{"rules":{}}` {
+		t.Errorf("%s: %v", text, err)
+	}
+	for args, want := range map[string]string{
+		`rules={"lines":[{"name":"a"}]}`: "rules.lines[0].from: is missing",
+		`rules=yes`:                      "rules: is not a JSON object",
+		`rules.margin=1`:                 "rules.margin: is not a setting",
+	} {
+		if _, err := changeOf([]string{args}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
 }
 
 // The table shows why a running stream has no results.

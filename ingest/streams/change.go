@@ -68,6 +68,11 @@ func (a *Adapter) mayChange(f *runner, before, next Config, object map[string]an
 	if err := a.maySend(before.Sinks, next); err != nil {
 		return err
 	}
+	if !reflect.DeepEqual(before.Rules, next.Rules) || !sameModels(before, next) {
+		if err := a.checkRules(next); err != nil {
+			return err
+		}
+	}
 	had := before.models()
 	for _, m := range next.models() {
 		if slices.ContainsFunc(had, func(o ModelConfig) bool { return o.Model == m.Model && o.Version == m.Version }) {
@@ -193,6 +198,7 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	}
 	f.public.source = f.publicSource(next, byRequest)
 	f.now = next
+	f.applyRules(before, next)
 	f.applyModels(next.models())
 	f.applySinks(next.Sinks, f.a.sinkOrigin(byRequest))
 	if again {

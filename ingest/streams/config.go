@@ -7,6 +7,8 @@ import (
 	"millrace/ingest/sources"
 	"millrace/internal/setting"
 	"millrace/stream"
+	"millrace/stream/coded"
+	"millrace/stream/rules"
 )
 
 // Config is one stream. JSON names equal the names in the configuration and in REST.
@@ -20,6 +22,8 @@ type Config struct {
 	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" example:"5" help:"most frames a second taken from the source"`
 	Loop    bool          `json:"loop" request:"any" advanced:"yes" help:"start again at the end of a video or folder"`
 	Paused  bool          `json:"paused" request:"any" advanced:"yes" help:"run no frame until the stream is resumed"`
+
+	Rules rules.Rules `json:"rules" request:"any" advanced:"yes"`
 
 	// Settings are the settings of the source's kind; nil when none is set.
 	Settings sources.Settings `json:"-"`
@@ -55,6 +59,9 @@ func (c Config) Validate() error {
 			}
 		}
 		errs = append(errs, err)
+	}
+	for _, err := range setting.Split(c.Rules.Validate()) {
+		errs = append(errs, coded.PrefixField("rules", err))
 	}
 	for i, k := range c.Sinks {
 		errs = append(errs, k.Validate())

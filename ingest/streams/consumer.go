@@ -11,6 +11,7 @@ import (
 	"millrace/ingest/sources"
 	"millrace/internal/backoff"
 	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 // consumer is one of the models of a stream. While the model is loaded, the consumer has a stream.Stream for the
@@ -21,6 +22,7 @@ type consumer struct {
 	ModelConfig
 	preview *preview // of this model's results only
 	every   bool     // Policy.Mode
+	rules   *rules.Handle
 
 	ctx    context.Context // ends the consumer
 	cancel context.CancelFunc
@@ -205,7 +207,7 @@ func (c *consumer) openUntilClosed(ctx context.Context) (opened bool, err error)
 	defer cancel()
 	o := &modelFeed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}
 	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true,
-		Protocol: f.a.Name(), Name: f.name}, o)
+		Rules: c.rulesFor(model), Protocol: f.a.Name(), Name: f.name}, o)
 	if err != nil {
 		return false, err
 	}
@@ -245,6 +247,20 @@ func (c *consumer) openUntilClosed(ctx context.Context) (opened bool, err error)
 	c.feed = nil
 	f.mu.Unlock()
 	return true, err
+}
+
+// rulesFor returns the rules for the stream to a model. The rules of a stream with several models are for the models
+// with tracks; without such a model, each model gets the rules, and refuses the rules.
+func (c *consumer) rulesFor(model *stream.Model) *rules.Handle {
+	if model.AppliesRules {
+		return c.rules
+	}
+	for _, o := range c.f.list() {
+		if m, _, err := c.f.a.backend.Models().Model(o.Model, o.Version); err == nil && m.AppliesRules {
+			return nil
+		}
+	}
+	return c.rules
 }
 
 // count counts the ending of a frame. failed is the error of encoding the result; receivers then get this error.

@@ -12,6 +12,7 @@ import (
 	"millrace/ingest/sources"
 	"millrace/internal/setting"
 	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 // Draft is an unfinished description of a stream. A Draft has the settings of all kinds of sources and sinks until
@@ -192,7 +193,13 @@ func (c Config) changed(object map[string]any) (Config, error) {
 		}
 	}
 	d.clearSinks(own["sinks"])
-	err := first(d.table.SetObject(own, setChange))
+	whole := map[string]any{} // rules change as a whole
+	if v := own["rules"]; v != nil {
+		d.config.Rules = rules.Rules{}
+		whole["rules"] = v
+	}
+	delete(own, "rules")
+	err := first(setting.Join(d.table.SetObject(own, setChange), d.table.SetObject(whole, setByRequest)))
 	if err == nil && given && models != nil {
 		err = d.changeModels(models)
 	}
@@ -229,7 +236,10 @@ func (d *Draft) clearSinks(request any) {
 }
 
 // modelsList is the list of models.
-func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
+func modelsList(d *Draft) setting.List {
+	list, _ := d.table.FindList("models")
+	return list
+}
 
 // setChange sets a setting of an existing stream. 0 and "" restore the default.
 func setChange(f setting.Field, v any) error {

@@ -28,6 +28,10 @@ type watched struct {
 	Width, Height int
 	Lost          uint64
 	Closed        string
+	Outputs       []struct {
+		Name string
+		Data []any
+	}
 }
 
 // following returns a function that returns the next line of a stream's results.

@@ -40,6 +40,9 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	if err == nil && a.ready() {
 		err = a.maySend(nil, cfg)
 	}
+	if err == nil && a.ready() {
+		err = a.checkRules(cfg)
+	}
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"millrace/internal/routines"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 // runner runs one server stream: a source and the models for the source's frames. While no model is loaded, the
@@ -138,7 +139,8 @@ func (f *runner) refuse(why error) {
 func (f *runner) newConsumer(m ModelConfig) *consumer {
 	f.opened++
 	c := &consumer{f: f, id: f.opened, ModelConfig: m, state: sources.Connecting, since: time.Now(),
-		retire: make(chan struct{}), every: m.Policy.Mode == stream.Every, preview: new(preview)}
+		retire: make(chan struct{}), every: m.Policy.Mode == stream.Every, preview: new(preview),
+		rules: rules.NewHandle(f.now.rules())}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	f.startPreview(c.preview)
 	return c

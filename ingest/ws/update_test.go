@@ -1,7 +1,9 @@
 package ws_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,6 +14,8 @@ import (
 	"millrace/ingest/ws"
 	"millrace/stream"
 	"millrace/workers"
+	"millrace/workers/results/postprocess"
+	"millrace/workers/results/tracking"
 )
 
 func init() {
@@ -112,6 +116,65 @@ func TestOpenStateful(t *testing.T) {
 	v.open(1, `,"model":"eyes","stateful":true`)
 	v.open(2, `,"model":"eyes","stateful":false`)
 	v.open(3, `,"model":"echo","stateful":false`)
+}
+
+// A stream with rules has events, and its model needs tracks.
+func TestOpenWithRules(t *testing.T) {
+	r := start(t, ws.Options{}, workers.Config{Name: "eyes", Kind: "motion"}, walking)
+	v := r.v1("/v2/stream")
+	const door = `,"rules":{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]}`
+	v.say(`{"type":"open","sid":1,"model":"eyes"` + door + `}`)
+	v.expectError("invalid_argument", "open.rules: need objects with ids, and model eyes has none")
+	v.say(`{"type":"open","sid":1,"model":"people","rules":{"lines":[{"name":"door","from":[0,0]}]}}`)
+	v.expectError("invalid_argument", "open.rules.lines[0].to: is missing")
+	v.open(1, `,"model":"people","policy":{"mode":"every","window":4}`+door)
+	found := ""
+	for seq := range uint64(8) { // from the right to the left
+		pixels := bytes.Repeat([]byte{byte(240 - 32*seq)}, 3*64*48)
+		header := raw(1, 8, 0, 1, seq, pixels)
+		binary.LittleEndian.PutUint64(header[16:], 1e6+33333*seq)
+		binary.LittleEndian.PutUint16(header[24:], 64)
+		binary.LittleEndian.PutUint16(header[26:], 48)
+		v.media(header)
+		e := v.expect("result")
+		for _, o := range e.Outputs {
+			if o.Name == "events" {
+				found += fmt.Sprint(o.Data)
+			}
+		}
+	}
+	if strings.Count(found, `"type":"cross"`) != 1 || !strings.Contains(found, `"direction":"in"`) {
+		t.Errorf("events %s", found)
+	}
+}
+
+// walking is a model that sees a walk to the left in darker and darker pictures.
+var walking = workers.Config{Name: "people", Kind: "walker", Parts: []any{
+	&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}, &tracking.Settings{Track: true}}}
+
+func init() {
+	workers.Register(workers.Kind{Name: "walker", New: func() workers.Worker { return walker{} }})
+}
+
+// walker finds a box whose middle is as far to the right as the picture is bright.
+type walker struct{ workers.Base }
+
+func (walker) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		MaxBatch: 1, Image: &stream.ImageSpec{Width: 16, Height: 16, Color: "GRAY", Layout: "NHWC"},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{16, 16, 1}}},
+		Outputs: []stream.TensorSpec{{Name: "b", Datatype: stream.Float32, Shape: []int{1, 4}},
+			{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1}}},
+	}, nil
+}
+
+func (walker) Run(_ context.Context, b *batching.Batch) error {
+	x := float32(b.Inputs[0].Data[0]) / 16
+	b.Outputs = []stream.Tensor{
+		{Name: "b", Datatype: stream.Float32, Shape: []int{1, 1, 4}, Data: stream.AppendFloat32(nil, x-2, 4, x+2, 12)},
+		{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1, 1}, Data: stream.AppendFloat32(nil, 1)},
+	}
+	return nil
 }
 
 // A smaller window revokes no credit: frames sent on earlier credit are accepted, and the old limit holds until

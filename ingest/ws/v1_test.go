@@ -48,9 +48,12 @@ type event struct {
 	Policy                map[string]any
 	Totals                struct{ Received, Accepted, Results, Drops, Errors uint64 }
 	Timing                map[string]int64
-	Outputs               []struct{ Name string }
-	Parameters            map[string]any
-	Streams               []struct {
+	Outputs               []struct {
+		Name string
+		Data any
+	}
+	Parameters map[string]any
+	Streams    []struct {
 		SID         uint32
 		Received    uint64  `json:"received_count"`
 		ReceivedSeq *uint64 `json:"received_seq"`

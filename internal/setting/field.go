@@ -156,7 +156,7 @@ func newField(path string, sf reflect.StructField, says inherited) Field {
 			continue
 		}
 		v := reflect.New(f.typ).Elem()
-		err := f.parse(v, []string{text})
+		err := f.parse(v, f.exampleValues(text))
 		if err == nil {
 			err = f.check(v)
 		}
@@ -171,6 +171,17 @@ func newField(path string, sf reflect.StructField, says inherited) Field {
 		panic(fmt.Sprintf("setting: %s may be 0 and has another default: make it a pointer", path))
 	}
 	return f
+}
+
+// exampleValues splits the numbers or points of an example: "1, 2" or "[[1, 2], [3, 4]]".
+func (f Field) exampleValues(text string) []string {
+	switch {
+	case f.IsPoints():
+		return strings.Split(strings.Trim(strings.ReplaceAll(text, " ", ""), "[]"), "],[")
+	case f.IsList() && f.typ.Elem().Kind() == reflect.Float64:
+		return strings.Split(strings.ReplaceAll(text, " ", ""), ",")
+	}
+	return []string{text}
 }
 
 func (f Field) settable() bool {

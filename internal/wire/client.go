@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // Policy is the policy of a stream. A field that is 0 or "" has the model's default.
 type Policy struct {
@@ -34,6 +37,8 @@ type Open struct {
 	Stateful bool   `json:"stateful,omitempty"`               // accept only a model that keeps state for each stream
 	Params   Params `json:"params,omitempty"`                 // for frames without parameters
 	Trace    bool   `json:"trace,omitempty"`                  // results and errors of frames name the frame's trace
+
+	Rules json.RawMessage `json:"rules,omitempty" want:"object"` // over the objects, in the form of rules.Parse
 }
 
 // Type implements Message.

@@ -17,10 +17,11 @@ var texts = []struct {
 }{
 	{Client, `{"type":"open","sid":1,"model":"spotter","codec":"jpeg","width":640,"height":480,` +
 		`"policy":{"mode":"latest","max_age_ms":500,"deadline_ms":200,"max_fps":12.5,"window":4},` +
-		`"outputs":"binary","stateful":true,"params":{"a":"x","b":true,"f":1.0,"n":-2}}`,
+		`"outputs":"binary","stateful":true,"params":{"a":"x","b":true,"f":1.0,"n":-2},"rules":{"lines":[]}}`,
 		&Open{SID: 1, Model: "spotter", Codec: "jpeg", Width: 640, Height: 480,
 			Policy:  Policy{"latest", 500, 200, 12.5, 4},
-			Outputs: "binary", Stateful: true, Params: Params{"a": "x", "b": true, "f": 1.0, "n": int64(-2)}}},
+			Outputs: "binary", Stateful: true, Params: Params{"a": "x", "b": true, "f": 1.0, "n": int64(-2)},
+			Rules: json.RawMessage(`{"lines":[]}`)}},
 	{Client, `{"type":"update","sid":2,"policy":{"max_fps":0.001},"outputs":"none","params":{"k":1}}`,
 		&Update{SID: 2, Policy: PolicyChange{MaxFPS: new(0.001)}, Outputs: "none", Params: Params{"k": int64(1)}}},
 	{Client, `{"type":"update","sid":2,"policy":{"max_age_ms":0,"deadline_ms":7,"max_fps":0,"window":0},"params":{}}`,
@@ -265,6 +266,7 @@ func TestEveryRuleOfControl(t *testing.T) {
 		{Client, open(`"outputs":"text"`), ErrValue, "open.outputs"},
 		{Client, open(`"stateful":1`), ErrValue, "open.stateful"},
 		{Client, open(`"stateful":"true"`), ErrValue, "open.stateful"},
+		{Client, open(`"rules":[]`), ErrValue, "open.rules"},
 		{Client, open(`"params":[]`), ErrValue, "open.params"},
 		{Client, open(`"params":{"":1}`), ErrValue, "open.params"},
 		{Client, open(`"params":{"` + strings.Repeat("k", MaxName+1) + `":1}`), ErrValue, "open.params"},

@@ -39,24 +39,24 @@ type Rules struct {
 type Filter struct {
 	Classes []string      `json:"classes" unset:"all" example:"person" help:"labels or numbers of the classes that count"`
 	Score   float64       `json:"score" min:"0" max:"1" unset:"any" example:"0.6" help:"an object counts from the first box with this score on"`
-	Age     time.Duration `json:"age" max:"1h" unset:"any" help:"an object counts from this time after its first box on"`
+	Age     time.Duration `json:"age" max:"1h" unset:"any" example:"1s" help:"an object counts from this time after its first box on"`
 	Anchor  Anchor        `json:"anchor" unset:"bottom_center" help:"point of the box that is the object's place"`
 }
 
 // Line counts the objects that cross the line: in is a move from the left of the line to its right, seen from From
 // towards To on the screen.
 type Line struct {
-	Name   string    `json:"name" form:"name" help:"name of the line"`
-	From   []float64 `json:"from" help:"first end of the line: x, y, with y down"`
-	To     []float64 `json:"to" help:"other end of the line; in is from the left to the right, seen from the first end"`
+	Name   string    `json:"name" form:"name" example:"door" help:"name of the line"`
+	From   []float64 `json:"from" example:"0.5, 0" help:"first end of the line: x, y, with y down"`
+	To     []float64 `json:"to" example:"0.5, 1" help:"other end of the line; in is from the left to the right, seen from the first end"`
 	Filter `json:",inline"`
 }
 
 // Zone counts the objects that enter and leave a polygon.
 type Zone struct {
-	Name    string        `json:"name" form:"name" help:"name of the zone"`
-	Polygon [][]float64   `json:"polygon" help:"corners of the zone: a list of x, y, with y down"`
-	Dwell   time.Duration `json:"dwell" max:"24h" unset:"no event" help:"an event when an object has been in the zone for this time"`
+	Name    string        `json:"name" form:"name" example:"yard" help:"name of the zone"`
+	Polygon [][]float64   `json:"polygon" example:"[[0, 0.5], [1, 0.5], [1, 1], [0, 1]]" help:"corners of the zone: a list of x, y, with y down"`
+	Dwell   time.Duration `json:"dwell" max:"24h" unset:"no event" example:"30s" help:"an event when an object has been in the zone for this time"`
 	Count   *Count        `json:"count"`
 	Appear  bool          `json:"appear" help:"an event when an object is first seen in the zone"`
 	Vanish  bool          `json:"vanish" help:"an event when an object is last seen in the zone"`
@@ -66,7 +66,7 @@ type Zone struct {
 // Count makes an event of many objects in a zone.
 type Count struct {
 	Over *int          `json:"over" min:"0" max:"10000" example:"3" help:"an event when more objects than this are in the zone"`
-	For  time.Duration `json:"for" max:"24h" unset:"at once" help:"time with too many objects before the event"`
+	For  time.Duration `json:"for" max:"24h" unset:"at once" example:"10s" help:"time with too many objects before the event"`
 }
 
 // Anchor is a point of a box.

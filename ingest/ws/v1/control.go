@@ -8,6 +8,8 @@ import (
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/coded"
+	"millrace/stream/rules"
 )
 
 // handle carries out a control message.
@@ -126,12 +128,17 @@ func (p *protocol) open(m *wire.Open) error {
 			return err
 		}
 	}
+	handle, err := rulesOf(m.Rules)
+	if err != nil {
+		return err
+	}
 	if err := p.session.add(c); err != nil {
 		return err
 	}
 	p.sessions.MakeRoom(p.client.Account())
 	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol,
-		Name: p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
+		Rules: handle,
+		Name:  p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
 	if err := p.session.open(c, version, opts); err != nil {
 		return err
 	}
@@ -149,6 +156,18 @@ func (p *protocol) open(m *wire.Open) error {
 		MaxFPS:     policy.MaxFPS, Window: policy.Window,
 	}})
 	return nil
+}
+
+// rulesOf reads the rules of an open message; nil = none.
+func rulesOf(text []byte) (*rules.Handle, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	r, err := rules.Parse(text)
+	if err != nil {
+		return nil, coded.PrefixField("open.rules", err)
+	}
+	return rules.NewHandle(r), nil
 }
 
 // checkStateful returns an error when a stream needs a state and the model keeps none.

@@ -13,7 +13,8 @@ var openFields, updateFields = optionFields("open"), optionFields("update")
 
 func optionFields(message string) map[string]string {
 	names := map[string]string{"policy": message + ".policy.mode", "codec": message + ".codec",
-		"outputs": message + ".outputs", "model": message + ".model", "version": message + ".version"}
+		"outputs": message + ".outputs", "model": message + ".model", "version": message + ".version",
+		"rules": message + ".rules"}
 	for _, option := range []string{"max_age_ms", "deadline_ms", "max_fps", "window"} {
 		names[option] = message + ".policy." + option
 	}

@@ -1,0 +1,151 @@
+package streams_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/batching"
+	"millrace/ingest/streams"
+	"millrace/internal/codec"
+	"millrace/internal/setting"
+	"millrace/stream"
+	"millrace/workers"
+	"millrace/workers/results/events"
+	"millrace/workers/results/postprocess"
+	"millrace/workers/results/tracking"
+)
+
+// walker finds a box whose middle is as far to the right as the picture is bright.
+type walker struct{ workers.Base }
+
+func init() {
+	workers.Register(workers.Kind{Name: "walker", New: func() workers.Worker { return walker{} }})
+}
+
+func (walker) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		MaxBatch: 1, Image: &stream.ImageSpec{Width: 16, Height: 16, Color: "GRAY", Layout: "NHWC"},
+		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{16, 16, 1}}},
+		Outputs: []stream.TensorSpec{{Name: "b", Datatype: stream.Float32, Shape: []int{1, 4}},
+			{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1}}},
+	}, nil
+}
+
+func (walker) Run(_ context.Context, b *batching.Batch) error {
+	x := float32(b.Inputs[0].Data[0]) / 16
+	b.Outputs = []stream.Tensor{
+		{Name: "b", Datatype: stream.Float32, Shape: []int{1, 1, 4}, Data: stream.AppendFloat32(nil, x-2, 4, x+2, 12)},
+		{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1, 1}, Data: stream.AppendFloat32(nil, 1)},
+	}
+	return nil
+}
+
+var people = workers.Config{Name: "people", Kind: "walker", Parts: []any{
+	&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}, &tracking.Settings{Track: true}}}
+
+// toAndFro makes a folder with pictures that walker sees as a walk to the left and back.
+func toAndFro(t *testing.T) string {
+	dir := t.TempDir()
+	for i := range 24 {
+		shade := 20 + 20*max(11-i, i-12)
+		picture, err := codec.EncodeJPEG(nil, bytes.Repeat([]byte{byte(shade)}, 3*64*48), 64, 48, 90)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.jpg", i)), picture, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// The rules of a server stream come from the configuration and change by requests.
+func TestRules(t *testing.T) {
+	r := start(t, streams.Options{AllowPrivate: true})
+	r.load(people)
+	r.load(workers.Config{Name: "dark", Kind: "motion"})
+	d := streams.NewDraft()
+	if err := d.Table().SetJSON([]byte(`{"name":"gate","model":"people","fps":100,"loop":true,"policy":"every",
+		"rules":{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]}}`), setting.Field.SetAny); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Table().Set("source", "folder:"+toAndFro(t)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.streams.Add(t, c)
+	next := r.following("gate")
+	// event returns the next event of a type.
+	event := func(kind events.Type) (v events.Event) {
+		t.Helper()
+		for {
+			for _, o := range next().Outputs {
+				if o.Name != events.Output {
+					continue
+				}
+				for _, text := range o.Data {
+					if err := json.Unmarshal([]byte(text.(string)), &v); err != nil {
+						t.Fatal(err)
+					}
+					if v.Type == kind {
+						return v
+					}
+				}
+			}
+		}
+	}
+	first, second := event(events.Cross), event(events.Cross)
+	if first.Direction != "in" || first.Stream != "gate" || first.Rule != "door" || first.ID == second.ID ||
+		second.Direction != "out" {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	for body, want := range map[string]string{
+		`{"rules":{"lines":[{"name":"door","from":[0,0]}]}}`:                     "rules.lines[0].to",
+		`{"rules":{"zones":[{"name":"a","polygon":[[0,0],[1,1],[1,0],[0,1]]}]}}`: "rules.zones[0].polygon",
+		`{"model":"eyes"}`: "rules: need objects with ids, and eyes has none",
+	} {
+		if code, text := r.call("PATCH", "/v2/streams/gate", body); code != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", body, code, text)
+		}
+	}
+	r.want(200, "PATCH", "/v2/streams/gate",
+		`{"rules":{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}}`)
+	if v := event(events.Enter); v.Rule != "left" {
+		t.Errorf("%+v", v)
+	}
+	r.want(200, "PATCH", "/v2/streams/gate", `{"rules":{}}`)
+	for without := false; !without; {
+		without = true
+		for _, o := range next().Outputs {
+			without = without && o.Name != events.Output
+		}
+	}
+	const door = `"rules":{"lines":[{"name":"door","from":[0,0],"to":[1,1]}]}`
+	if code, text := r.call("POST", "/v2/streams", `{"name":"b","source":"http://127.0.0.1:9/a.mp4","model":"eyes",`+
+		door+`}`); code != 400 || !strings.Contains(text, "rules: need objects with ids") {
+		t.Errorf("%d %s", code, text)
+	}
+	// With several models, the rules are for the models with tracks.
+	r.want(200, "PATCH", "/v2/streams/gate", `{"models":[{"model":"eyes"}],`+door+`}`)
+	if v := event(events.Cross); v.Rule != "door" {
+		t.Errorf("%+v", v)
+	}
+	// The configuration gives rules to a stream whose model has no tracks.
+	dark := streams.Config{Name: "dark", Model: "dark", Source: c.Source, FPS: 100, Loop: true}
+	r.streams.Add(t, dark)
+	r.until("dark", "it runs without rules", func(s shown) bool { return s.Results > 0 && s.Error == nil })
+	dark.Rules = c.Rules
+	r.streams.Change(t, dark)
+	r.until("dark", "the error names the rules", func(s shown) bool {
+		return s.Error != nil && strings.Contains(s.Error.Message, "rules: need objects")
+	})
+}
