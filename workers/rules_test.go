@@ -41,6 +41,24 @@ func (w *walker) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
+// balky is a walker that calls stumble at pictures of the shades 20 and 110. answer answers the picture.
+type balky struct{ walker }
+
+var stumble func(answer func())
+
+func init() {
+	workers.Register(workers.Kind{Name: "balky", New: func() workers.Worker { return &balky{} }})
+}
+
+func (w *balky) Run(c context.Context, b *batching.Batch) error {
+	shade := b.Inputs[0].Data[0]
+	if err := w.walker.Run(c, b); err != nil || shade != 20 && shade != 110 {
+		return err
+	}
+	stumble(func() { b.Finish(0, b.Outputs) })
+	return nil
+}
+
 var boxesOfWalker = &postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}
 
 func mustRules(t *testing.T, text string) *rules.Rules {
@@ -52,17 +70,22 @@ func mustRules(t *testing.T, text string) *rules.Rules {
 	return r
 }
 
+// show sends a gray picture.
+func show(t *testing.T, r rig, s *stream.Stream, a *replies, seq uint64, shade int) reply {
+	t.Helper()
+	f := r.frame(t, seq, strings.Repeat(string([]byte{byte(shade)}), 3*160*120))
+	f.Codec, f.Width, f.Height, f.CaptureUS = stream.RGB24, 160, 120, int64(1e6+33333*seq)
+	if err := s.Submit(f); err != nil {
+		t.Fatal(err)
+	}
+	return a.next(t)
+}
+
 // walk sends gray pictures of rising or falling brightness, and returns the events.
 func walk(t *testing.T, r rig, s *stream.Stream, a *replies, from, to int) (said []string, ids []string) {
 	t.Helper()
 	for seq := range uint64(9) {
-		shade := from + (to-from)*int(seq)/8
-		f := r.frame(t, seq, strings.Repeat(string([]byte{byte(shade)}), 3*160*120))
-		f.Codec, f.Width, f.Height, f.CaptureUS = stream.RGB24, 160, 120, int64(1e6+33333*seq)
-		if err := s.Submit(f); err != nil {
-			t.Fatal(err)
-		}
-		x := a.next(t)
+		x := show(t, r, s, a, seq, from+(to-from)*int(seq)/8)
 		if x.outcome != stream.Answered {
 			t.Fatalf("frame %d: %+v", seq, x)
 		}
@@ -82,6 +105,15 @@ func walk(t *testing.T, r rig, s *stream.Stream, a *replies, from, to int) (said
 		}
 	}
 	return said, ids
+}
+
+func awaitEnd(t *testing.T, s *stream.Stream) {
+	t.Helper()
+	select {
+	case <-s.Finished():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the stream goes on")
+	}
 }
 
 // The rules of a stream make events of a model with tracks. The state of the rules outlives the stream and the model.
@@ -127,7 +159,7 @@ func TestRulesOfAStream(t *testing.T) {
 		t.Errorf("after a swap: ids %q", ids)
 	}
 	s.Close(stream.ByClient)
-	<-s.Finished()
+	awaitEnd(t, s)
 
 	s, a = open(handle)
 	said, ids = walk(t, r, s, a, 250, 10)
@@ -141,17 +173,80 @@ func TestRulesOfAStream(t *testing.T) {
 	handle.Set(nil)
 	said, _ = walk(t, r, s, a, 10, 250)
 	want(said)
-	if kept := handle.Kept(); kept != nil {
-		t.Errorf("without rules: %s", kept)
-	}
+	handle.Use(func(state any) any {
+		if state != nil {
+			t.Errorf("without rules: %v", state)
+		}
+		return state
+	})
 	s.Close(stream.ByClient)
-	<-s.Finished()
+	awaitEnd(t, s)
 
 	s, a = open(nil) // a stream without rules has no output for events
 	said, _ = walk(t, r, s, a, 250, 10)
 	want(said)
 	s.Close(stream.ByClient)
-	<-s.Finished()
+	awaitEnd(t, s)
+}
+
+// The numbers of events go on after a run that hangs, and events of a frame without an answer come with the next frame.
+func TestRulesAfterFramesWithoutAnswers(t *testing.T) {
+	r := newRig(t)
+	r.load(t, workers.Config{Name: "people", Kind: "balky", Parts: []any{boxesOfWalker,
+		&tracking.Settings{Track: true}}, Limits: workers.Limits{Run: 300 * time.Millisecond, Quarantined: 4}})
+	g, err := r.Group("people", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newReplies()
+	s, err := g.Open(stream.Options{Rules: rules.NewHandle(mustRules(t, `{"inertia":"1h",
+		"zones":[{"name":"left","vanish":true,"polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`)),
+		Policy: stream.Policy{Mode: stream.Every, Window: 8}}, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	want := func(from, to int, want ...string) {
+		t.Helper()
+		said, ids := walk(t, r, s, a, from, to)
+		if !slices.Equal(said, want) {
+			t.Errorf("events %q, want %q", said, want)
+		}
+		for _, id := range ids {
+			if seen++; !strings.HasSuffix(id, fmt.Sprint("-", seen)) {
+				t.Errorf("event %d: id %s", seen, id)
+			}
+		}
+	}
+	want(250, 10, " enter left  0")
+	hold, returned := make(chan struct{}), make(chan struct{})
+	stumble = func(answer func()) { <-hold; answer(); close(returned) }
+	if x := show(t, r, s, a, 9, 20); x.outcome != stream.Failed {
+		t.Errorf("a frame of a run that hangs: %+v", x)
+	}
+	// the new tracker has new objects
+	want(10, 250, " leave left  0", " vanish left  0", " enter left  0", " leave left  0")
+	want(250, 40, " enter left  0")
+	close(hold)
+	<-returned
+	want(40, 40)
+	want(250, 130)
+
+	var taken int64
+	stumble = func(func()) {
+		for n := int64(1 << 50); n > 0; n /= 2 {
+			for r.mem.Charge(n) == nil {
+				taken += n
+			}
+		}
+	}
+	if x := show(t, r, s, a, 9, 110); x.outcome != stream.Dropped {
+		t.Errorf("a frame without memory for the answer: %+v", x)
+	}
+	r.mem.Refund(taken)
+	want(100, 100, " enter left  0")
+	s.Close(stream.ByClient)
+	awaitEnd(t, s)
 }
 
 // Frames that the gate answers with an earlier result are frames for the rules, too.
@@ -173,7 +268,7 @@ func TestRulesSeeUnchangedFrames(t *testing.T) {
 		t.Errorf("ids %q", ids)
 	}
 	s.Close(stream.ByClient)
-	<-s.Finished()
+	awaitEnd(t, s)
 }
 
 // A stream with rules needs a model with tracks, also after a swap.
@@ -206,11 +301,7 @@ func TestRulesNeedTracks(t *testing.T) {
 	if err := r.Swap(context.Background(), "people", plain); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-s.Finished():
-	case <-time.After(20 * time.Second):
-		t.Fatal("the stream goes on without tracks")
-	}
+	awaitEnd(t, s)
 	g, err = r.Group("people", "")
 	if err != nil {
 		t.Fatal(err)

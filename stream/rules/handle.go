@@ -1,12 +1,17 @@
 package rules
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Handle connects the owner of a stream to the stage that applies its rules: the owner may change the rules while the
 // stream runs, and the state of the rules outlives workers and streams. A nil Handle has no rules.
 type Handle struct {
 	rules atomic.Pointer[Rules]
-	saved atomic.Pointer[[]byte]
+
+	using sync.Mutex
+	state any // under using
 }
 
 // NewHandle returns a handle with rules, which must be valid; nil means none.
@@ -24,7 +29,7 @@ func (h *Handle) Rules() *Rules {
 	return h.rules.Load()
 }
 
-// Set changes the rules from the stream's next frame on.
+// Set changes the rules from the stream's next frame on. Without rules the counts end, and objects leave no zone.
 func (h *Handle) Set(r *Rules) {
 	if r.Empty() {
 		r = nil
@@ -32,13 +37,10 @@ func (h *Handle) Set(r *Rules) {
 	h.rules.Store(r)
 }
 
-// Keep keeps the state of the rules for the next worker.
-func (h *Handle) Keep(saved []byte) { h.saved.Store(&saved) }
-
-// Kept returns the state of the rules, or nil.
-func (h *Handle) Kept() []byte {
-	if p := h.saved.Load(); p != nil {
-		return *p
-	}
-	return nil
+// Use calls f with the state of the rules, nil at first, and keeps the state that f returns. The calls of f run one
+// after another, also for frames of several workers or streams.
+func (h *Handle) Use(f func(state any) any) {
+	h.using.Lock()
+	defer h.using.Unlock()
+	h.state = f(h.state)
 }

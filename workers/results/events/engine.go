@@ -210,6 +210,47 @@ func (e *Engine) end(k *object) {
 	}
 }
 
+// between calls f, which makes events between two frames, for the next frame.
+func (e *Engine) between(f func()) {
+	events := e.events
+	e.events = e.queued
+	f()
+	e.queued, e.events = e.events, events
+}
+
+// maxRepeated bounds the events of frames without an answer.
+const maxRepeated = 1 << 14
+
+// Repeat puts the events of the last Update before the events of the next, with the same ids: the result did not
+// arrive. Beyond maxRepeated the earliest events are lost, and their numbers are missing.
+func (e *Engine) Repeat() {
+	e.queued = append(slices.Clone(e.events), e.queued...)
+	e.queued = e.queued[max(len(e.queued)-maxRepeated, 0):]
+}
+
+// Vanish ends all objects. The next frame has the events.
+func (e *Engine) Vanish() {
+	e.between(func() {
+		for _, k := range e.objects {
+			e.end(k)
+		}
+	})
+	e.objects, e.spare = nil, nil
+	clear(e.byTrack)
+}
+
+// Begin begins with the tracks of another tracker, perhaps of a model with other names of classes. The objects vanish.
+func (e *Engine) Begin() {
+	e.Vanish()
+	clear(e.names)
+	for i := range e.lines {
+		clear(e.lines[i].known)
+	}
+	for i := range e.zones {
+		clear(e.zones[i].known)
+	}
+}
+
 // Change replaces the rules. A line or zone with the name of a line or zone before goes on with its counts and
 // objects. The objects of a zone that has gone leave the zone.
 func (e *Engine) Change(r *rules.Rules) {
@@ -232,18 +273,18 @@ func (e *Engine) Change(r *rules.Rules) {
 			z.counts, z.now, z.many, z.since, z.told = from.counts, from.now, from.many, from.since, from.told
 		}
 	}
-	e.events = nil
-	for j := range e.zones {
-		if slices.Contains(fromZone, j) {
-			continue
-		}
-		for _, k := range e.objects {
-			if st := &k.zones[j]; st.inside {
-				e.zones[j].leave(e, k, st, k.seen)
+	e.between(func() {
+		for j := range e.zones {
+			if slices.Contains(fromZone, j) {
+				continue
+			}
+			for _, k := range e.objects {
+				if st := &k.zones[j]; st.inside {
+					e.zones[j].leave(e, k, st, k.seen)
+				}
 			}
 		}
-	}
-	e.queued, e.events = append(e.queued, e.events...), nil
+	})
 	for _, k := range e.objects {
 		states := make([]zoneState, len(zones))
 		for i, j := range fromZone {

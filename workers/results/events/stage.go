@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"millrace/stream"
+	"millrace/stream/rules"
 	"millrace/workers/results"
 )
 
@@ -18,11 +19,22 @@ const Output = "events"
 // stage applies rules in one worker. The stage is part of each model that tracks objects, and does nothing for streams
 // without rules.
 type stage struct {
-	engines results.Slot
+	sources results.Slot
 	frame   Frame
 	data    []byte
 	out     []stream.Tensor
 	shape   []int // of events; shared by results, so a different shape needs a new slice
+}
+
+// source is the state of a stream. A stream that has lost its state has lost its tracker, too: the ids of a new tracker
+// are other objects.
+type source struct{ _ byte }
+
+// applied is the state of a handle.
+type applied struct {
+	engine *Engine
+	source *source         // of the engine's objects
+	last   *stream.Request // with the events of the last Update, or nil
 }
 
 // newStage returns no stage for a model without tracked objects.
@@ -36,19 +48,62 @@ func newStage(env *results.Env) (s results.Stage, on bool, err error) {
 		return s, false, nil
 	}
 	env.Model.AppliesRules = true
-	e := &stage{engines: env.Slot()}
+	e := &stage{sources: env.Slot()}
 	return results.Stage{After: e.after}, true, nil
 }
 
 // after adds the events of a frame.
-func (s *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
+func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tensor, err error) {
 	given, err := in.Frame(r)
-	if err != nil {
-		return nil, err
-	}
-	e, err := s.engine(r)
-	if err != nil || e == nil {
+	handle := r.Stream.Rules()
+	if err != nil || handle == nil {
 		return given, err
+	}
+	from := s.source(r)
+	handle.Use(func(state any) any {
+		now := handle.Rules()
+		if now == nil {
+			out = given
+			return nil
+		}
+		a, _ := state.(*applied)
+		if r.Outcome() != stream.Pending { // a later frame may have come before, after a hang of this frame's run
+			out = given
+			return state
+		}
+		if a == nil {
+			a = &applied{engine: New(now, r.Stream.Options().Name, r.Stream.Model().Name), source: from}
+		}
+		out, err = s.apply(a, now, from, r, given)
+		return a
+	})
+	return out, err
+}
+
+// source returns the state of the request's stream.
+func (s *stage) source(r *stream.Request) *source {
+	from, _ := s.sources.Get(r).(*source)
+	if from == nil {
+		from = &source{}
+		s.sources.Set(r, from, nil)
+	}
+	return from
+}
+
+// apply applies the rules to the objects of a frame. Events of a frame without an answer come again with this frame.
+func (s *stage) apply(a *applied, now *rules.Rules, from *source, r *stream.Request, given []stream.Tensor) (
+	[]stream.Tensor, error) {
+	e := a.engine
+	if a.last != nil && a.last.Outcome() != stream.Answered {
+		e.Repeat()
+	}
+	a.last = nil
+	if a.source != from {
+		e.Begin()
+		a.source = from
+	}
+	if e.Rules() != now {
+		e.Change(now)
 	}
 	if err := s.read(r, given, e); err != nil {
 		return nil, err
@@ -57,6 +112,7 @@ func (s *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, e
 	if err != nil {
 		return nil, err
 	}
+	a.last = r
 	s.data = s.data[:0]
 	for i := range found {
 		at := len(s.data)
@@ -74,31 +130,6 @@ func (s *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, e
 	s.out = append(append(s.out[:0], given...), stream.Tensor{Name: Output, Datatype: stream.Bytes, Shape: s.shape,
 		Data: s.data})
 	return s.out, nil
-}
-
-// engine returns the engine of the request's stream with the present rules, or nil for a stream without rules.
-func (s *stage) engine(r *stream.Request) (*Engine, error) {
-	handle := r.Stream.Rules()
-	e, _ := s.engines.Get(r).(*Engine)
-	switch now := handle.Rules(); {
-	case now == nil && e == nil:
-		return nil, nil
-	case now == nil:
-		s.engines.Set(r, nil, nil)
-		handle.Keep(nil)
-		return nil, nil
-	case e == nil:
-		e = New(now, r.Stream.Options().Name, r.Stream.Model().Name)
-		if kept := handle.Kept(); kept != nil {
-			if err := e.Restore(kept); err != nil {
-				return nil, stream.Errorf(stream.Internal, "rules", "%w", err)
-			}
-		}
-		s.engines.Set(r, e, func(any) { handle.Keep(e.Save()) })
-	case e.Rules() != now:
-		e.Change(now)
-	}
-	return e, nil
 }
 
 // read reads the objects of a frame from the outputs of the stages before.
