@@ -75,7 +75,8 @@ func (c Codec) Picture() bool {
 // Frame is one input of a stream as sent by the client. A frame stays compressed until bound to a batch.
 type Frame struct {
 	Seq           uint64   // the client's number, or counted by the adapter
-	CaptureUS     int64    // the client's clock in microseconds, echoed verbatim; 0 = not given
+	CaptureUS     int64    // the client's clock in microseconds, echoed verbatim; 0 = not given, except if Captured
+	Captured      bool     // CaptureUS is given, also if 0: the first picture of a video
 	Codec         Codec    // how Payload is coded
 	Must          bool     // must be processed: never superseded, overtaken or dropped as stale
 	Discontinuity bool     // the frame does not continue the previous frame

@@ -300,9 +300,12 @@ type Request struct {
 // Outcome returns how the request ended, or Pending.
 func (r *Request) Outcome() Outcome { return Outcome(r.outcome.Load()) }
 
+// Timed reports whether the frame has a capture time.
+func (r *Request) Timed() bool { return r.Captured || r.CaptureUS != 0 }
+
 // Time returns the frame's time: the client's capture time, or the time of receipt.
 func (r *Request) Time() time.Duration {
-	if r.CaptureUS == 0 {
+	if !r.Timed() {
 		return time.Duration(r.Timing.Received)
 	}
 	return time.Duration(r.CaptureUS) * time.Microsecond

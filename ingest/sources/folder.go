@@ -122,7 +122,7 @@ func (f *folder) Next() (stream.Frame, error) {
 	}
 	name := f.names[0]
 	f.names = f.names[1:]
-	out := stream.Frame{CaptureUS: int64(math.Round(float64(f.sent) / f.fps * 1e6))}
+	out := stream.Frame{CaptureUS: int64(math.Round(float64(f.sent) / f.fps * 1e6)), Captured: true}
 	f.sent++
 	if err := f.read(name, &out); err != nil {
 		return out, &Unreadable{fmt.Errorf("%s: %w", name, err)}

@@ -57,6 +57,9 @@ func readFolder(t *testing.T, r sources.Reader, most int) (sizes []int, frames [
 			}
 			return sizes, frames
 		}
+		if !f.Captured {
+			t.Errorf("frame %d has no capture time", len(frames))
+		}
 		frames = append(frames, f)
 	}
 	return sizes, frames

@@ -23,7 +23,8 @@ func NewFrames(r *video.Reader, memory *buf.Pool) *Frames { return &Frames{r: r,
 // video.Reader.Next; io.EOF at the end.
 func (f *Frames) Next() (stream.Frame, error) {
 	v, size, err := f.r.Wait()
-	out := stream.Frame{Codec: stream.NV12, Width: v.Width, Height: v.Height, CaptureUS: v.PTS.Microseconds()}
+	out := stream.Frame{Codec: stream.NV12, Width: v.Width, Height: v.Height, CaptureUS: v.PTS.Microseconds(),
+		Captured: true}
 	if err != nil {
 		return out, err
 	}

@@ -314,8 +314,8 @@ func (n *run) pictureSize() (width, height int) {
 // header makes the common part of all frames of the request.
 func (n *run) header(s *step) stream.Frame {
 	r := n.r
-	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority,
-		Account: r.Account}
+	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Captured: r.Captured, Must: r.Must, Params: r.Params,
+		Priority: r.Priority, Account: r.Account}
 	// otherwise the model's own
 	if p := r.Stream.Policy().Priority; f.Priority == stream.DefaultPriority && p != stream.Normal {
 		f.Priority = p
