@@ -1,6 +1,7 @@
 package events
 
 import (
+	"crypto/rand"
 	"math"
 	"slices"
 	"time"
@@ -21,7 +22,8 @@ type Object struct {
 
 // Frame has the objects of a frame. A track comes once.
 type Frame struct {
-	Time          time.Duration // of the stream's clock
+	Time          time.Duration // of the source's clock, or since 1970 for a source without times
+	Received      time.Duration // by the server's clock, for times that do not advance
 	Width, Height int           // pixels of the picture
 	Objects       []Object
 }
@@ -32,7 +34,7 @@ const MaxObjects = 512
 // Engine has the rules and the objects of one stream, for one goroutine at a time.
 type Engine struct {
 	stream  string // name of the stream, or ""
-	prefix  string // of ids
+	run     string // random, the begin of ids
 	names   map[int32]string
 	rules   *rules.Rules
 	margin  float64
@@ -42,8 +44,11 @@ type Engine struct {
 	zones   []zone
 
 	scale   plane.Scale
-	last    time.Duration // of the stream's clock
 	now     moment
+	highest time.Duration // latest time of a frame
+	behind  int           // frames in a row that were not later than highest
+	ahead   time.Duration // steps of the clock for these frames
+	got     time.Duration // receipt of the last frame
 	frame   uint64
 	objects []*object // in the order of their first boxes
 	byTrack map[int64]*object
@@ -54,14 +59,9 @@ type Engine struct {
 	events  []Event // of this frame
 }
 
-// New returns the engine of a stream to a model. The rules must be valid. stream and model are names, or "".
-func New(r *rules.Rules, stream, model string) *Engine {
-	e := &Engine{stream: stream, names: map[int32]string{}, byTrack: map[int64]*object{}}
-	for _, name := range []string{stream, model} {
-		if name != "" {
-			e.prefix += name + "-"
-		}
-	}
+// New returns the engine of a stream. The rules must be valid. stream is a name, or "".
+func New(r *rules.Rules, stream string) *Engine {
+	e := &Engine{stream: stream, run: rand.Text()[:13], names: map[int32]string{}, byTrack: map[int64]*object{}}
 	e.Change(r)
 	return e
 }
@@ -91,13 +91,12 @@ func (e *Engine) Rules() *rules.Rules { return e.rules }
 func (e *Engine) Ignored() uint64 { return e.ignored }
 
 // Update applies the rules to the next frame. The events are valid until the next call, except their tracks, which are
-// never written again. Where the clock does not advance by a millisecond or goes back, 1/30 s is assumed to have
-// passed.
+// never written again.
 func (e *Engine) Update(f *Frame) ([]Event, error) {
 	if f.Width <= 0 || f.Height <= 0 {
 		return nil, coded.Errorf(coded.InvalidArgument, "rules", "need frames with a width and a height in pixels")
 	}
-	e.advance(f.Time)
+	e.advance(f.Time, f.Received)
 	e.resize(plane.Scale{Width: float64(f.Width), Height: float64(f.Height)})
 	e.events = append(e.events[:0], e.queued...)
 	e.queued = nil
@@ -114,21 +113,36 @@ func (e *Engine) Update(f *Frame) ([]Event, error) {
 }
 
 const (
-	defaultStep = time.Second / 30 // from frame to frame, when the clock does not advance
+	defaultStep = time.Second / 30 // between frames, when no time advances
 	minStep     = time.Millisecond // as in the tracker
 	maxStep     = time.Hour        // keeps sums within a Duration
+	maxBehind   = 10               // frames in a row that are behind before their clock holds
 )
 
-func (e *Engine) advance(at time.Duration) {
-	step := defaultStep
-	if at > e.last {
-		if step = at - e.last; step < 0 || step > maxStep { // beyond a Duration
-			step = maxStep
-		} else if step < minStep {
+// advance moves the clock on. A frame that is not later than all before moves the clock by the time since the receipt
+// of the frame before, and a later frame moves the clock by so much less: a clock that goes back and forth does not run
+// fast. After maxBehind such frames the source has begun again.
+func (e *Engine) advance(at, received time.Duration) {
+	got, step := received-e.got, at-e.highest
+	e.got = received
+	if at > e.highest && (step < 0 || step > maxStep) { // beyond a Duration
+		step = maxStep
+	}
+	switch {
+	case e.frame == 0:
+		e.highest, step = at, defaultStep
+	case at > e.highest && step >= minStep:
+		step = max(step-e.ahead, minStep)
+		e.highest, e.behind, e.ahead = at, 0, 0
+	default:
+		if step = min(got, maxStep); step < minStep {
 			step = defaultStep
 		}
+		e.ahead += step
+		if e.behind++; e.behind > maxBehind {
+			e.highest, e.behind, e.ahead = at, 0, 0
+		}
 	}
-	e.last = at
 	e.now = moment{e.now.clock + step, at}
 	e.frame++
 }

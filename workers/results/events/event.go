@@ -27,15 +27,14 @@ const (
 
 // Event is a fact about the objects of a stream.
 type Event struct {
-	// ID is unique among the events of named streams, and the same when the same frames come again.
-	ID        string  `json:"id"`
+	ID        string  `json:"id"` // different for each event of all engines
 	Stream    string  `json:"stream,omitempty"`
 	Type      Type    `json:"type"`
 	Rule      string  `json:"rule"`
 	Direction string  `json:"direction,omitempty"`
 	Class     string  `json:"class,omitempty"` // label or number; of several objects, if all have the same
 	Tracks    []int64 `json:"tracks"`
-	Start     int64   `json:"start"` // microseconds of the frames' times
+	Start     int64   `json:"start"` // microseconds of the frames' times: see Frame
 	End       int64   `json:"end"`
 }
 
@@ -51,11 +50,11 @@ func (e *Engine) emit(kind Type, rule, direction string, class int32, track int6
 		end)
 }
 
-// add adds an event, with an id made of the names of stream and model, the end and the number of the event: the number
-// separates the events of a frame, and the end separates the events before and after a loss of the number.
+// add adds an event, with an id made of the engine's random text and the number of the event. Names and times cannot
+// make an id: the times of a source begin again with the source.
 func (e *Engine) add(v Event, start, end moment) {
 	e.seq++
 	v.Stream, v.Start, v.End = e.stream, start.at.Microseconds(), end.at.Microseconds()
-	v.ID = e.prefix + strconv.FormatInt(v.End, 10) + "-" + strconv.FormatUint(e.seq, 10)
+	v.ID = e.run + "-" + strconv.FormatUint(e.seq, 10)
 	e.events = append(e.events, v)
 }

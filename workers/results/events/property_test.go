@@ -48,7 +48,8 @@ func coordinate(rng *rand.Rand, coarse int, size int) float64 {
 
 func newRandomFilm(rng *rand.Rand, coarse int) *randomFilm {
 	f := &randomFilm{rng: rng}
-	at, clock, last := time.Duration(rng.IntN(1e9)), time.Duration(0), time.Duration(0)
+	at, clock := time.Duration(rng.IntN(1e9)), time.Duration(0)
+	highest, behind := time.Duration(math.MinInt64/2), 0
 	places := make([][2]float64, 3)
 	for i := range places {
 		places[i] = [2]float64{coordinate(rng, coarse, wide), coordinate(rng, coarse, high)}
@@ -64,11 +65,19 @@ func newRandomFilm(rng *rand.Rand, coarse int) *randomFilm {
 			at += 100 * time.Millisecond
 		}
 		at = at.Truncate(time.Microsecond)
-		step := at - last
-		if step < time.Millisecond {
-			step = time.Second / 30
+		const step = time.Second / 30
+		switch gone := at - highest; {
+		case len(f.frames) == 0:
+			clock, highest = step, at
+		case gone >= time.Millisecond: // the frames that were behind have taken a step each
+			clock += max(gone-time.Duration(behind)*step, time.Millisecond)
+			highest, behind = at, 0
+		default:
+			clock += step
+			if behind++; behind == 11 {
+				highest, behind = at, 0
+			}
 		}
-		clock, last = clock+step, at
 		frame := Frame{Time: at, Width: wide, Height: high}
 		for track := range places {
 			p := &places[track]
@@ -312,7 +321,7 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 			continue
 		}
 		var got expectation
-		e, balance := New(r, "", ""), map[string]int{}
+		e, balance := New(r, ""), map[string]int{}
 		for i := range film.frames {
 			found, err := e.Update(&film.frames[i])
 			if err != nil {

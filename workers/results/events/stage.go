@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"time"
 
 	"millrace/stream"
 	"millrace/stream/rules"
@@ -72,7 +73,7 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 			return state
 		}
 		if a == nil {
-			a = &applied{engine: New(now, r.Stream.Options().Name, r.Stream.Model().Name), source: from}
+			a = &applied{engine: New(now, r.Stream.Options().Name), source: from}
 		}
 		out, err = s.apply(a, now, from, r, given)
 		return a
@@ -155,7 +156,11 @@ func (s *stage) read(r *stream.Request, given []stream.Tensor, e *Engine) error 
 		return stream.Errorf(stream.Internal, "rules", "the result has %d ids and boxes, scores or classes of another "+
 			"number", n)
 	}
-	s.frame.Time, s.frame.Width, s.frame.Height = r.Time(), r.SentWidth, r.SentHeight
+	s.frame.Time, s.frame.Received = r.Time(), time.Duration(r.Timing.Received)
+	if !r.Timed() {
+		s.frame.Time = time.Duration(r.Timing.Received.Wall().UnixNano())
+	}
+	s.frame.Width, s.frame.Height = r.SentWidth, r.SentHeight
 	s.frame.Objects = s.frame.Objects[:0]
 	for i := range n {
 		o := Object{Track: int64(binary.LittleEndian.Uint64(ids[8*i:])), Score: float32At(scores, i),

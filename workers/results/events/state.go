@@ -12,13 +12,12 @@ const stateVersion = 1
 // state is a saved engine, without objects: the tracks of another tracker are other objects.
 type state struct {
 	Version int               `json:"version"`
-	Seq     uint64            `json:"seq"`
 	Lines   map[string]counts `json:"lines"`
 	Zones   map[string]counts `json:"zones"`
 	Events  []Event           `json:"events"` // of the objects, which vanish
 }
 
-// Save returns the counts and the number of events, for Restore in an engine of the same stream. The objects have
+// Save returns the counts, for Restore in an engine of the same stream. The objects have
 // vanished for the restored engine, so that no zone keeps an object for ever.
 func (e *Engine) Save() []byte {
 	c := *e
@@ -40,7 +39,7 @@ func (e *Engine) Save() []byte {
 	for i := range c.zones {
 		s.Zones[c.zones[i].name] = c.zones[i].counts
 	}
-	s.Seq, s.Events = c.seq, c.events
+	s.Events = c.events
 	text, err := json.Marshal(&s)
 	if err != nil {
 		panic(err) // the state has only numbers and texts
@@ -58,7 +57,7 @@ func (e *Engine) Restore(saved []byte) error {
 	if s.Version != stateVersion {
 		return fmt.Errorf("the saved state of the rules has the version %d: want %d", s.Version, stateVersion)
 	}
-	e.seq, e.queued = s.Seq, s.Events
+	e.queued = s.Events
 	for i := range e.lines {
 		e.lines[i].counts = s.Lines[e.lines[i].name]
 	}
