@@ -143,11 +143,20 @@ func (s Scale) Distance(a, b, p Point) float64 {
 	return math.Hypot(x, y)
 }
 
-// Boundary returns the pixels between p and the nearest edge of a polygon.
+// OnBorder reports whether the line from a to b lies on an edge of the picture.
+func OnBorder(a, b Point) bool {
+	return a.X == b.X && (a.X == 0 || a.X == Size) || a.Y == b.Y && (a.Y == 0 || a.Y == Size)
+}
+
+// Boundary returns the pixels between p and the nearest edge of a polygon, without the edges on the picture's edges,
+// which no point crosses.
 func (s Scale) Boundary(polygon []Point, p Point) float64 {
 	least, a := math.Inf(1), polygon[len(polygon)-1]
 	for _, b := range polygon {
-		least, a = min(least, s.Distance(a, b, p)), b
+		if !OnBorder(a, b) {
+			least = min(least, s.Distance(a, b, p))
+		}
+		a = b
 	}
 	return least
 }

@@ -175,6 +175,9 @@ func (r *Rules) checkLine(l *Line) error {
 	if err == nil && err2 == nil && from == to {
 		return bad("to", "is the same point as from: want another point")
 	}
+	if err == nil && err2 == nil && plane.OnBorder(from, to) {
+		return bad("to", "and from are on the same edge of the picture, which nothing crosses: move the line inwards")
+	}
 	return setting.Join(err, err2)
 }
 

@@ -232,7 +232,10 @@ func (x *expectation) zone(r *rules.Rules, z *rules.Zone, track int64, life []si
 			if meets(pointOf(r, p), pointOf(r, q), out, ratPoint{s.x, s.y}) != 0 {
 				odd = !odd
 			}
-			least = min(least, near(p, q, s.px[:]))
+			border := p[0] == q[0] && (p[0] == 0 || p[0] == wide) || p[1] == q[1] && (p[1] == 0 || p[1] == high)
+			if !border {
+				least = min(least, near(p, q, s.px[:]))
+			}
 		}
 		inside[i] = odd
 		if i > 0 && inside[i-1] != odd {
