@@ -300,14 +300,23 @@ func (e *Engine) Change(r *rules.Rules) {
 		}
 	})
 	for _, k := range e.objects {
-		states := make([]zoneState, len(zones))
+		crossings, states := make([]lineState, len(lines)), make([]zoneState, len(zones))
+		for i, j := range fromLine {
+			if j >= 0 && lines[i].same(&e.lines[j]) {
+				crossings[i] = k.lines[j]
+			}
+		}
 		for i, j := range fromZone {
-			if j >= 0 { // the edges may have moved: the object is in the zone until the next frame
-				states[i] = k.zones[j]
+			if j < 0 {
+				continue
+			}
+			states[i] = k.zones[j]
+			states[i].new = states[i].new && zones[i].appear
+			if !zones[i].same(&e.zones[j]) { // the object is in the zone until the next frame
 				states[i].in, states[i].since = states[i].inside, e.now
 			}
 		}
-		k.lines, k.zones = make([]lineState, len(lines)), states
+		k.lines, k.zones = crossings, states
 	}
 	e.spare = nil
 	e.lines, e.zones = lines, zones

@@ -513,6 +513,50 @@ func TestChangedRulesKeepCounts(t *testing.T) {
 	}
 }
 
+// A change of other rules does not end a crossing that is not yet certain.
+func TestAChangeOfOtherRulesKeepsCrossings(t *testing.T) {
+	const left = `{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}],"lines":[
+		{"name":"door","from":[0.5,0],"to":[0.5,1]}%s]}`
+	f := newFilm(t, fmt.Sprintf(left, ""))
+	f.move(1, 330, 240, 318, 240, 4) // less than the margin behind the line
+	f.move(1, 318, 240, 318, 240, 10)
+	f.engine.Change(mustParse(t, fmt.Sprintf(left, `,{"name":"other","from":[0,0.1],"to":[1,0.1]}`)))
+	f.move(1, 318, 240, 318, 240, 11)
+	f.want("enter left [1] 400-2400") // after two seconds
+	f.move(1, 310, 240, 310, 240, 1)
+	f.want("cross door in [1] 400-2600")
+}
+
+func TestDwellEndsAtTheEdge(t *testing.T) {
+	f := newFilm(t, `{"zones":[{"name":"yard","dwell":"3s","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`)
+	f.move(1, 300, 300, 300, 300, 20)
+	f.move(1, 322, 300, 322, 300, 15) // outside, by less than the margin
+	f.move(1, 400, 300, 400, 300, 5)
+	f.want("enter yard [1] 100-100", "leave yard [1] 100-2100")
+}
+
+// A box at the edge of the picture does not wait for the distance from a zone's edge there.
+func TestZonesEndAtTheEdgeOfThePicture(t *testing.T) {
+	f := newFilm(t, `{"zones":[{"name":"yard","polygon":[[0,0.5],[1,0.5],[1,1],[0,1]]}]}`)
+	f.frame(Object{Track: 1, X1: 40, Y1: 0, X2: 160, Y2: 230})
+	f.frame(Object{Track: 1, X1: 40, Y1: 230, X2: 160, Y2: 480})
+	f.want("enter yard [1] 200-200")
+	f.frame(Object{Track: 1, X1: 40, Y1: 10, X2: 160, Y2: 235}) // 5 pixels from the upper edge
+	f.want()
+}
+
+func TestAScoreThatIsNotANumberIsIgnored(t *testing.T) {
+	f := newFilm(t, `{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1],"score":0.5}]}`)
+	for i, x := range []float32{480, 400, 330, 240, 330, 240} {
+		b := box(1, x, 240)
+		if i%2 == 0 {
+			b.Score = float32(math.NaN())
+		}
+		f.frame(b)
+	}
+	f.want("cross door in [1] 400-400", "cross door out [1] 500-500", "cross door in [1] 600-600")
+}
+
 func TestAMovedZoneBeginsAgain(t *testing.T) {
 	const before, after = `{"zones":[{"name":"left","polygon":[[0,0],[0.515,0],[0.515,1],[0,1]]}]}`,
 		`{"zones":[{"name":"left","polygon":[[0,0],[0.516,0],[0.516,1],[0,1]]}]}`

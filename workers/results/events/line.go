@@ -25,6 +25,11 @@ func newLine(r *rules.Rules, l *rules.Line) line {
 		filter: newFilter(&l.Filter)}
 }
 
+// same reports whether a line is in the same place.
+func (l *line) same(other *line) bool {
+	return l.from == other.from && l.to == other.to && l.anchor == other.anchor
+}
+
 func (l *line) see(e *Engine, k *object, st *lineState) {
 	at := k.at[l.anchor]
 	switch c := int8(plane.Crossing(l.from, l.to, k.before[l.anchor], at)); {

@@ -49,7 +49,7 @@ func anchorOf(a rules.Anchor) int {
 }
 
 func (k *object) begin(o *Object, lines, zones int, now moment) {
-	*k = object{track: o.Track, first: now, class: o.Class, score: o.Score,
+	*k = object{track: o.Track, first: now, class: o.Class,
 		lines: append(k.lines[:0], make([]lineState, lines)...),
 		zones: append(k.zones[:0], make([]zoneState, zones)...)}
 }
@@ -67,7 +67,9 @@ func (k *object) see(e *Engine, o *Object) {
 	default:
 		k.class, k.votes = o.Class, 1
 	}
-	k.score = max(k.score, o.Score)
+	if o.Score > k.score { // not for a score that is not a number
+		k.score = o.Score
+	}
 	x1, y1, x2, y2 := float64(o.X1), float64(o.Y1), float64(o.X2), float64(o.Y2)
 	k.size = max(x2-x1, y2-y1)
 	k.before = k.at

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"time"
 
 	"millrace/internal/plane"
@@ -52,6 +53,11 @@ func newZone(r *rules.Rules, z *rules.Zone) zone {
 	return out
 }
 
+// same reports whether a zone has the same edges.
+func (z *zone) same(other *zone) bool {
+	return slices.Equal(z.polygon, other.polygon) && z.anchor == other.anchor
+}
+
 func (z *zone) contains(p plane.Point) bool {
 	return p.X >= z.low.X && p.X < z.high.X && p.Y >= z.low.Y && p.Y < z.high.Y && plane.Inside(z.polygon, p)
 }
@@ -78,7 +84,7 @@ func (z *zone) see(e *Engine, k *object, st *zoneState) {
 	default:
 		z.leave(e, k, st, st.since)
 	}
-	if st.inside && z.dwell > 0 && !st.dwelt && e.now.clock-st.entered.clock >= z.dwell {
+	if st.inside && st.in && z.dwell > 0 && !st.dwelt && e.now.clock-st.entered.clock >= z.dwell {
 		st.dwelt = true
 		e.emit(Dwell, z.name, "", k.class, k.track, st.entered, e.now)
 	}
