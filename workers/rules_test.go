@@ -271,6 +271,27 @@ func TestRulesSeeUnchangedFrames(t *testing.T) {
 	awaitEnd(t, s)
 }
 
+// An object without a box goes on for as long as the tracker keeps the id.
+func TestRulesGoOnForTheAgeOfTracks(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Name: "people", Kind: "walker", Parts: []any{boxesOfWalker,
+		&tracking.Settings{Track: true, Config: tracking.Config{MaxAge: 3 * time.Second}}}})
+	a := newReplies()
+	s, err := g.Open(stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 8}, Rules: rules.NewHandle(
+		mustRules(t, `{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`))}, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := walk(t, r, s, a, 60, 60); !slices.Equal(said, []string{" enter left  0"}) {
+		t.Errorf("events %q", said)
+	}
+	if x := show(t, r, s, a, 68, 250); x.outputs[events.Output] != "[1 0]" { // after two seconds
+		t.Errorf("the object has vanished: %q", x.outputs[events.Output])
+	}
+	s.Close(stream.ByClient)
+	awaitEnd(t, s)
+}
+
 // A stream with rules needs a model with tracks, also after a swap.
 func TestRulesNeedTracks(t *testing.T) {
 	r := newRig(t)

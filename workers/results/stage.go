@@ -1,6 +1,8 @@
 package results
 
 import (
+	"time"
+
 	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -35,6 +37,7 @@ type Env struct {
 	Decoded bool // an earlier stage makes results from the worker's outputs
 	// Picture decodes a frame's picture, for comparisons.
 	Picture func(r *stream.Request, to codec.Target, dst []byte) (codec.Placed, error)
+	MaxAge  time.Duration // of tracking: the longest time without a box before an id ends
 
 	slots int
 }

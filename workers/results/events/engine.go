@@ -28,7 +28,8 @@ type Frame struct {
 	Objects       []Object
 }
 
-// MaxObjects is the largest number of objects of an Engine, vanished objects not included.
+// MaxObjects is the largest number of objects of an Engine, vanished objects not included. Beyond, the object without a
+// box for the longest time vanishes.
 const MaxObjects = 512
 
 // Engine has the rules and the objects of one stream, for one goroutine at a time.
@@ -40,6 +41,7 @@ type Engine struct {
 	margin  float64
 	settle  time.Duration
 	inertia time.Duration
+	age     time.Duration // see Begin
 	lines   []line
 	zones   []zone
 
@@ -167,7 +169,7 @@ func (e *Engine) see(o *Object) {
 	k := e.byTrack[o.Track]
 	switch {
 	case k == nil:
-		if len(e.objects) >= MaxObjects {
+		if len(e.objects) >= MaxObjects && !e.makeRoom() {
 			e.ignored++
 			return
 		}
@@ -202,16 +204,38 @@ func (e *Engine) begin(o *Object) *object {
 func (e *Engine) forget() {
 	kept := e.objects[:0]
 	for _, k := range e.objects {
-		if e.now.clock-k.seen.clock <= e.inertia {
+		if e.now.clock-k.seen.clock <= max(e.inertia, e.age) {
 			kept = append(kept, k)
-			continue
+		} else {
+			e.remove(k)
 		}
-		e.end(k)
-		delete(e.byTrack, k.track)
-		e.spare = append(e.spare, k)
 	}
 	clear(e.objects[len(kept):])
 	e.objects = kept
+}
+
+// remove ends an object that is taken from objects.
+func (e *Engine) remove(k *object) {
+	e.end(k)
+	delete(e.byTrack, k.track)
+	e.spare = append(e.spare, k)
+}
+
+// makeRoom ends the object without a box for the longest time, so that hidden objects leave room for the objects in
+// the picture. An object of this frame or the frame before stays.
+func (e *Engine) makeRoom() (found bool) {
+	oldest := 0
+	for i, k := range e.objects {
+		if k.frame < e.objects[oldest].frame {
+			oldest = i
+		}
+	}
+	if k := e.objects[oldest]; k.frame+1 < e.frame {
+		e.objects = slices.Delete(e.objects, oldest, oldest+1)
+		e.remove(k)
+		return true
+	}
+	return false
 }
 
 // end applies the rules to an object that has vanished. The object does not change.
@@ -254,8 +278,10 @@ func (e *Engine) Vanish() {
 }
 
 // Begin begins with the tracks of another tracker, perhaps of a model with other names of classes. The objects vanish.
-func (e *Engine) Begin() {
+// The tracker keeps the id of an object for age without a box: so long the object goes on, also beyond the inertia.
+func (e *Engine) Begin(age time.Duration) {
 	e.Vanish()
+	e.age = age
 	clear(e.names)
 	for i := range e.lines {
 		clear(e.lines[i].known)

@@ -172,6 +172,19 @@ func TestALineIsCrossedWhileHidden(t *testing.T) {
 	f.want("cross door in [1] 1000-1000")
 }
 
+// A tracker keeps ids for longer than the inertia.
+func TestAnObjectGoesOnWhileItsIDDoes(t *testing.T) {
+	f := newFilm(t, door)
+	f.engine.Begin(2 * time.Second)
+	f.move(1, 480, 240, 400, 240, 4)
+	f.empty(19)
+	f.move(1, 240, 240, 240, 240, 1)
+	f.want("cross door in [1] 2400-2400")
+	f.empty(21)
+	f.move(1, 480, 240, 480, 240, 1) // another object
+	f.want()
+}
+
 func TestABoxOnTheEdgeOfAZoneEntersOnce(t *testing.T) {
 	f := newFilm(t, yard)
 	f.move(1, 60, 300, 159, 300, 10)
@@ -412,6 +425,11 @@ func TestObjectsAreBounded(t *testing.T) {
 	f.frame(many...)
 	if got := f.engine.Ignored(); got != 88 || len(f.engine.objects) != MaxObjects {
 		t.Errorf("%d ignored, %d objects", got, len(f.engine.objects))
+	}
+	f.frame(many[1:MaxObjects]...)
+	f.frame(many[1 : MaxObjects+1]...) // the first object makes room
+	if got := f.engine.Ignored(); got != 88 || f.engine.byTrack[1] != nil || f.engine.byTrack[MaxObjects+1] == nil {
+		t.Errorf("%d ignored, with an object that has no box", got)
 	}
 	f.empty(12)
 	if len(f.engine.objects) != 0 || len(f.engine.byTrack) != 0 {

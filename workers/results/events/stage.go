@@ -21,6 +21,7 @@ const Output = "events"
 // without rules.
 type stage struct {
 	sources results.Slot
+	age     time.Duration // the longest time without a box before an id ends
 	frame   Frame
 	data    []byte
 	out     []stream.Tensor
@@ -49,7 +50,7 @@ func newStage(env *results.Env) (s results.Stage, on bool, err error) {
 		return s, false, nil
 	}
 	env.Model.AppliesRules = true
-	e := &stage{sources: env.Slot()}
+	e := &stage{sources: env.Slot(), age: env.MaxAge}
 	return results.Stage{After: e.after}, true, nil
 }
 
@@ -73,7 +74,7 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 			return state
 		}
 		if a == nil {
-			a = &applied{engine: New(now, r.Stream.Options().Name), source: from}
+			a = &applied{engine: New(now, r.Stream.Options().Name)}
 		}
 		out, err = s.apply(a, now, from, r, given)
 		return a
@@ -100,7 +101,7 @@ func (s *stage) apply(a *applied, now *rules.Rules, from *source, r *stream.Requ
 	}
 	a.last = nil
 	if a.source != from {
-		e.Begin()
+		e.Begin(s.age)
 		a.source = from
 	}
 	if e.Rules() != now {

@@ -59,6 +59,7 @@ func newStage(s Settings, env *results.Env) (results.Stage, error) {
 	}
 	env.Model.Outputs = append(slices.Clone(env.Model.Outputs), stream.TensorSpec{Name: ids, Datatype: stream.Int64,
 		Shape: []int{-1}})
+	env.MaxAge = s.withDefaults().MaxAge
 	t := &stage{config: s.Config, env: env, trackers: env.Slot()}
 	if !s.Camera {
 		return results.Stage{After: t.after}, nil
