@@ -295,6 +295,65 @@ func TestAnObjectOfAnotherClassIsNoLongerInAZone(t *testing.T) {
 	f.want("enter all [1] 100-200", "leave all [1] 100-700")
 }
 
+// An object that walks into a zone does not appear there, also if the object counts only later.
+func TestAWalkIntoAZoneIsNoAppearance(t *testing.T) {
+	f := newFilm(t, `{"zones":[{"name":"left","appear":true,"polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`)
+	f.move(1, 400, 240, 240, 240, 2)
+	f.want("enter left [1] 200-200")
+}
+
+// A long wrong class changes the class of an object after as many boxes as maxVotes.
+func TestTheClassOfALongSeenObjectCanChange(t *testing.T) {
+	f := newFilm(t, `{"zones":[{"name":"all","polygon":[[0,0],[1,0],[1,1],[0,1]]}]}`)
+	b := box(1, 320, 240)
+	for range 2 * maxVotes {
+		f.frame(b)
+	}
+	b.Class = 2
+	for range maxVotes + 1 {
+		f.frame(b)
+	}
+	if class := f.engine.byTrack[1].class; class != 2 {
+		t.Errorf("after %d boxes of another class: %d", maxVotes+1, class)
+	}
+	f.empty(12)
+	f.want("enter all [1] 100-100", fmt.Sprintf("leave all [1] 100-%d00", 3*maxVotes+1))
+	// leaves count for the class of the enter, so that the numbers of each class agree
+	if got := f.engine.Counts().Zones[0].Classes; len(got) != 1 || got["1"] != (Visits{Enter: 1, Leave: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A rule with classes does not count the crossing of an object of another class that vanishes behind the line.
+func TestVanishedObjectsOfOtherClassesDoNotCross(t *testing.T) {
+	f := newFilm(t, `{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1],"classes":["2"]}]}`)
+	f.move(1, 330, 240, 318, 240, 4)
+	f.empty(12)
+	f.want()
+}
+
+func TestCountsOfManyClasses(t *testing.T) {
+	f := newFilm(t, `{"zones":[{"name":"all","classes":["2"],"polygon":[[0,0],[1,0],[1,1],[0,1]]},
+		{"name":"each","polygon":[[0,0],[1,0],[1,1],[0,1]]}]}`)
+	for class := range int32(maxKnown + 100) {
+		b := box(int64(class+1), 320, 240)
+		b.Class = class
+		f.frame(b)
+	}
+	f.empty(12)
+	if n := len(f.engine.zones[0].known); n != maxKnown {
+		t.Errorf("%d classes are remembered", n)
+	}
+	late := box(1<<20, 320, 240)
+	late.Class = 1 << 20
+	f.frame(late)
+	const more = maxKnown + 100 - maxClasses
+	got := f.engine.Counts().Zones[1].Classes
+	if want := (Visits{Enter: more + 1, Leave: more, Now: 1}); len(got) != maxClasses+1 || got[Other] != want {
+		t.Errorf("%d classes, others %+v, want %+v", len(got), got[Other], want)
+	}
+}
+
 func TestAtFewFramesASecondObjectsStay(t *testing.T) {
 	f := newFilm(t, yard)
 	for range 5 {
@@ -364,6 +423,67 @@ func TestClocksThatGoBackAndForth(t *testing.T) {
 			if got := e.now.clock; got < want-2*frame || got > want+2*frame {
 				t.Fatalf("the clock %s: %v after frame %d, want %v", name, got, i, want)
 			}
+		}
+	}
+}
+
+// A file that is read faster than it plays, and begins again, keeps its own clock.
+func TestAFileThatBeginsAgainKeepsItsClock(t *testing.T) {
+	e, before := New(mustParse(t, door), ""), time.Duration(0)
+	for i := range 300 {
+		at := time.Duration(i%100) * 100 * time.Millisecond
+		if _, err := e.Update(&Frame{Time: at, Width: 640, Height: 480}); err != nil {
+			t.Fatal(err)
+		}
+		if step := e.now.clock - before; i%100 > 11 && step != 100*time.Millisecond {
+			t.Fatalf("frame %d: the clock advanced by %v", i, step)
+		}
+		before = e.now.clock
+	}
+}
+
+// The events of a result that did not arrive come again, with their ids and before later events.
+func TestEventsComeAgain(t *testing.T) {
+	e := New(mustParse(t, yard), "")
+	update := func(objects ...Object) (ids []string) {
+		found, err := e.Update(&Frame{Time: e.now.at + time.Second, Width: 640, Height: 480, Objects: objects})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range found {
+			ids = append(ids, v.ID)
+		}
+		return ids
+	}
+	first := update(box(1, 320, 300))
+	e.Repeat()
+	e.Vanish()
+	second := update(box(1, 320, 300))
+	if len(first) != 1 || len(second) != 3 || second[0] != first[0] || serial(second[1]) != "2" {
+		t.Errorf("events %q, then %q", first, second)
+	}
+	e.Repeat()
+	if third := update(box(1, 320, 300)); !slices.Equal(third, second) {
+		t.Errorf("events %q, then %q", second, third)
+	}
+	if fourth := update(box(1, 320, 300)); len(fourth) != 0 {
+		t.Errorf("events %q came again", fourth)
+	}
+	e.queued = make([]Event, maxRepeated+5)
+	e.Repeat()
+	if len(e.queued) != maxRepeated {
+		t.Errorf("%d events wait", len(e.queued))
+	}
+}
+
+func TestAnotherModelNamesClassesAgain(t *testing.T) {
+	e := New(mustParse(t, `{"zones":[{"name":"all","classes":["car"],"polygon":[[0,0],[1,0],[1,1],[0,1]]}]}`), "")
+	for i, name := range []string{"person", "car"} {
+		e.Begin(0)
+		e.Name(1, []byte(name))
+		found, err := e.Update(&Frame{Time: time.Second, Width: 640, Height: 480, Objects: []Object{box(1, 9, 9)}})
+		if err != nil || len(found) != i || i == 1 && found[0].Class != "car" {
+			t.Errorf("%s: %+v, %v", name, found, err)
 		}
 	}
 }
