@@ -456,8 +456,8 @@ func TestEventsComeAgain(t *testing.T) {
 		return ids
 	}
 	first := update(box(1, 320, 300))
-	e.Repeat()
 	e.Vanish()
+	e.Repeat()
 	second := update(box(1, 320, 300))
 	if len(first) != 1 || len(second) != 3 || second[0] != first[0] || serial(second[1]) != "2" {
 		t.Errorf("events %q, then %q", first, second)

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,7 +172,9 @@ func near(a, b, p []float64) float64 {
 
 type expectation struct {
 	events []string
-	unsure bool // a distance is so near to the margin that rounding decides
+	clocks []time.Duration  // of the frames
+	inside map[string][]int // objects in each zone, by frame
+	unsure bool             // a distance is so near to the margin that rounding decides
 }
 
 func (x *expectation) reaches(distance, margin float64) bool {
@@ -184,6 +187,34 @@ func (x *expectation) reaches(distance, margin float64) bool {
 func (x *expectation) say(kind Type, rule, direction string, track int64, start, end time.Duration) {
 	x.events = append(x.events, fmt.Sprint(kind, " ", rule, " ", direction, " ", track, " ", start.Microseconds(), " ",
 		end.Microseconds()))
+}
+
+// stay adds an object to a zone from one frame until another.
+func (x *expectation) stay(zone string, from, until int) {
+	if x.inside[zone] == nil {
+		x.inside[zone] = make([]int, len(x.clocks))
+	}
+	for i := from; i < until; i++ {
+		x.inside[zone][i]++
+	}
+}
+
+// counts compares the numbers of objects in a zone with the rule's number.
+func (x *expectation) counts(z *rules.Zone, film *randomFilm) {
+	since, told := -1, false
+	for i, n := range x.inside[z.Name] {
+		switch {
+		case n <= *z.Count.Over:
+			since, told = -1, false
+			continue
+		case since < 0:
+			since = i
+		}
+		if !told && x.clocks[i]-x.clocks[since] >= z.Count.For {
+			told = true
+			x.say(Count, z.Name, fmt.Sprint(n), 0, film.frames[since].Time, film.frames[i].Time)
+		}
+	}
 }
 
 func (x *expectation) line(r *rules.Rules, l *rules.Line, track int64, life []sighting, ended bool) {
@@ -221,8 +252,8 @@ func (x *expectation) zone(r *rules.Rules, z *rules.Zone, track int64, life []si
 		q := z.Polygon[(i+1)%n]
 		area, edges = area+(p[0]*q[1]-p[1]*q[0])/2, edges+math.Hypot(q[0]-p[0], q[1]-p[1])
 	}
-	var state bool
-	var run, entered int
+	var state, dwelt bool
+	var run, entered, begun int
 	inside := make([]bool, len(life))
 	for i, s := range life {
 		out, odd := ratPoint{big.NewRat(-7, 1), big.NewRat(-3, 1)}, false
@@ -246,20 +277,41 @@ func (x *expectation) zone(r *rules.Rules, z *rules.Zone, track int64, life []si
 			margin = min(margin, math.Abs(area)/edges/2)
 		}
 		settled := s.clock-life[run].clock >= *r.Settle
-		if state == odd || !settled && !x.reaches(least, margin) {
-			continue
-		}
-		if state = odd; odd {
-			entered = run
+		switch {
+		case state == odd || !settled && !x.reaches(least, margin):
+		case odd:
+			state, dwelt, entered, begun = true, false, run, s.frame
 			x.say(Enter, z.Name, "", track, life[run].at, s.at)
-		} else {
+		default:
+			state = false
+			x.stay(z.Name, begun, s.frame)
 			x.say(Leave, z.Name, "", track, life[entered].at, life[run].at)
+		}
+		if i == 0 && odd && z.Appear {
+			x.say(Appear, z.Name, "", track, s.at, s.at)
+		}
+		if state && odd && z.Dwell > 0 && !dwelt && s.clock-life[entered].clock >= z.Dwell {
+			dwelt = true
+			x.say(Dwell, z.Name, "", track, life[entered].at, s.at)
 		}
 	}
 	if !ended {
+		if state {
+			x.stay(z.Name, begun, len(x.clocks))
+		}
 		return
 	}
 	last := life[len(life)-1]
+	if state {
+		end := last.frame
+		for x.clocks[end]-last.clock <= r.Inertia {
+			end++
+		}
+		x.stay(z.Name, begun, end)
+	}
+	if inside[len(life)-1] && z.Vanish {
+		x.say(Vanish, z.Name, "", track, life[0].at, last.at)
+	}
 	if !state && inside[len(life)-1] {
 		entered = run
 		x.say(Enter, z.Name, "", track, life[run].at, last.at)
@@ -285,7 +337,14 @@ func randomRules(rng *rand.Rand, coarse int) *rules.Rules {
 			next.Lines = append(slices.Clone(r.Lines), rules.Line{Name: name, From: point(), To: point(),
 				Filter: rules.Filter{Anchor: rules.Center}})
 		} else {
-			z := rules.Zone{Name: name, Filter: rules.Filter{Anchor: rules.Center}}
+			over := rng.IntN(2)
+			z := rules.Zone{Name: name, Filter: rules.Filter{Anchor: rules.Center},
+				Dwell: time.Duration(rng.IntN(3)) * 300 * time.Millisecond, Appear: rng.IntN(2) == 0,
+				Vanish: rng.IntN(2) == 0, Count: &rules.Count{Over: &over,
+					For: time.Duration(rng.IntN(2)) * 200 * time.Millisecond}}
+			if rng.IntN(4) == 0 {
+				z.Classes = []string{"0", "2"}
+			}
 			for range 3 + rng.IntN(4) {
 				z.Polygon = append(z.Polygon, point())
 			}
@@ -304,7 +363,7 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 31))
 		coarse := []int{4, 8, 64}[rng.IntN(3)]
 		r, film := randomRules(rng, coarse), newRandomFilm(rng, coarse)
-		var want expectation
+		want := expectation{clocks: film.clocks, inside: map[string][]int{}}
 		for track := range int64(3) {
 			lives := film.lives(track+1, r.Inertia)
 			for i, life := range lives {
@@ -315,9 +374,14 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 					want.line(r, &r.Lines[k], track+1, life, i < len(lives)-1)
 				}
 				for k := range r.Zones {
-					want.zone(r, &r.Zones[k], track+1, life, i < len(lives)-1)
+					if c := r.Zones[k].Classes; c == nil || slices.Contains(c, fmt.Sprint(track)) {
+						want.zone(r, &r.Zones[k], track+1, life, i < len(lives)-1)
+					}
 				}
 			}
+		}
+		for k := range r.Zones {
+			want.counts(&r.Zones[k], film)
 		}
 		if want.unsure {
 			seen["unsure"]++
@@ -331,9 +395,12 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range found {
+				if v.Type == Count {
+					v.Direction, v.Tracks = fmt.Sprint(len(v.Tracks)), []int64{0}
+				}
 				got.say(v.Type, v.Rule, v.Direction, v.Tracks[0], time.Duration(v.Start)*time.Microsecond,
 					time.Duration(v.End)*time.Microsecond)
-				seen[string(v.Type)+v.Direction]++
+				seen[strings.TrimRight(string(v.Type)+v.Direction, "0123456789")]++
 				balance[v.Rule] += map[Type]int{Enter: 1, Leave: -1}[v.Type]
 			}
 		}
@@ -353,8 +420,9 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"crossin", "crossout", "enter", "leave"} {
-		if seen[kind] < 80 {
+	for kind, least := range map[string]int{"crossin": 80, "crossout": 80, "enter": 80, "leave": 80, "dwell": 10,
+		"appear": 5, "vanish": 5, "count": 10} {
+		if seen[kind] < least {
 			t.Errorf("%s came %d times", kind, seen[kind])
 		}
 	}
