@@ -41,7 +41,9 @@ func TestLimits(t *testing.T) {
 	if os.Geteuid() != 0 { // the kernel refuses more
 		processes = []string{"20 processes and threads may run", "--max-processes"}
 	}
-	const keep = `python3 -c "b = bytearray(40 << 20); print('kept', flush=True); import time; time.sleep(1000)"`
+	// Each process takes memory after the one before has printed its line.
+	const keep, all = `python3 -c "b = bytearray(40 << 20); print('kept', flush=True); import time; time.sleep(1000)"`,
+		"keep | (read x; echo $x; keep | (read x; echo $x; keep))"
 	for name, c := range map[string]struct {
 		script string
 		want   []string
@@ -57,9 +59,9 @@ for _ in range(10): threading.Thread(target=time.sleep, args=(1000,), daemon=Tru
 			[]string{"can't start new thread", "(20 processes and threads may run, and each process may reserve 260MiB " +
 				"of memory: --max-processes and --max-memory raise the limits; programs that this user starts meanwhile " +
 				"count, too)"}},
-		"memory of processes": {keep + " & " + keep + " & " + keep + " & wait",
+		"memory of processes": {"keep() { " + keep + "; }; " + all,
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
-		"memory of an orphan": {"for i in 1 2 3; do (setsid " + keep + " &); done; sleep 1000",
+		"memory of an orphan": {"keep() { setsid " + keep + "; }; (" + all + " &); sleep 1000",
 			[]string{"needs more than 100MiB of memory: raise --max-memory", "kept"}},
 		"memory in a file": {`exec python3 -c "
 import os, time

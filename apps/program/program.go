@@ -151,7 +151,7 @@ func (p *Program) run(ctx context.Context, out *output) error {
 	limits := p.Limits.orDefaults()
 	limits.apply(&spec.Limits)
 	w := newWatch(limits, append(slices.Clip(p.Write), home.Path))
-	spec.Sandbox.SmallSegments = true
+	spec.Contained, spec.Sandbox.SmallSegments = true, true
 	if !p.Network {
 		spec.Sandbox.Connect = p.Connect
 		if len(p.Connect) > 0 {

@@ -60,6 +60,10 @@ type Spec struct {
 	Limits Limits
 	// Sandbox confines the child; nil: no confinement.
 	Sandbox *Sandbox
+	// Contained makes the child the leader of a session (Linux only). Where this process may make namespaces (root, but
+	// not in most containers), the child sees only its descendants, and with the child end all of its descendants and
+	// their System V IPC.
+	Contained bool
 	// Temp gives the child its own folder for temporary files, named by the variable TMPDIR. The folder is removed
 	// after the child's end.
 	Temp bool
@@ -103,6 +107,7 @@ type Process struct {
 	space  uint64 // Limits.AddressSpace
 	pid    int
 	proc   *os.Process
+	holder *os.Process     // of the namespace, nil = none
 	temp   *scratch.Folder // nil = none
 	stderr *tail
 	writer *stdinWriter // of Stdin; made by the first Write
@@ -182,6 +187,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	onOwnThread(func() {
 		err := p.start(mark, path, spec, attr)
 		if err != nil {
+			endHolder(p.holder)
 			started <- err
 			return
 		}
@@ -203,6 +209,13 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 
 // start starts the child from a thread of onOwnThread.
 func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
+	if spec.Contained {
+		holder, err := contain(mark, attr.Sys)
+		if err != nil {
+			return fmt.Errorf("namespaces: %w", err)
+		}
+		p.holder = holder
+	}
 	if err := spec.Sandbox.confine(path); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
@@ -241,6 +254,7 @@ func (p *Process) supervise(stderr *os.File) {
 	removed := make(chan struct{})
 	go func() { // on another thread: this thread is confined like the child
 		defer close(removed)
+		endHolder(p.holder)
 		p.left = endOrphans()
 		removeTemp(p.temp)
 	}()

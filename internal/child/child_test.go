@@ -44,12 +44,13 @@ func TestMain(m *testing.M) {
 		}
 		_, _ = io.Copy(os.Stdout, p.Stdout)
 		return
-	case "parent", "confining parent":
+	case "parent", "confining parent", "containing parent":
 		var s *child.Sandbox
-		if role != "parent" {
+		if role == "confining parent" {
 			s = &child.Sandbox{Read: system}
 		}
-		p, err := child.Start(context.Background(), child.Spec{Path: "sleep", Args: []string{"1000"}, Sandbox: s})
+		p, err := child.Start(context.Background(), child.Spec{Path: "sleep", Args: []string{"1000"}, Sandbox: s,
+			Contained: role == "containing parent"})
 		if err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)

@@ -2,6 +2,7 @@ package child_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -209,6 +210,42 @@ time.sleep(1000)`, strconv.Itoa(syscall.Getpgrp()), strconv.Itoa(other.Pid())}})
 	if isHeld(t, held) {
 		t.Error("a process is left")
 	}
+}
+
+// Root's contained child sees its own processes only, and ends with all of them, without Adopt. It receives signals and
+// ends like other children.
+func TestContained(t *testing.T) {
+	testneeds.Program(t, "unshare")
+	if out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").CombinedOutput(); err != nil {
+		t.Skipf("%s %v", out, err)
+	}
+	held := hold(t)
+	p, err := child.Start(t.Context(), child.Spec{Path: "sh", ExtraFiles: []*os.File{held}, Contained: true,
+		Args: []string{"-c", double + "for p in /proc/[0-9]*; do echo $p; done; exec sleep 300"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for in, n := bufio.NewScanner(p.Stdout), 0; n < 4 && in.Scan(); n++ {
+		id, err := strconv.Atoi(strings.TrimPrefix(in.Text(), "/proc/"))
+		if err != nil || id > 9 {
+			t.Errorf("it sees %q", in.Text())
+		}
+	}
+	for limit := time.Now().Add(30 * time.Second); ; <-time.After(time.Millisecond) {
+		if u := p.Usage(child.Usage{Tasks: 10, Memory: 1 << 40}); u.Tasks == 2 {
+			break
+		} else if time.Now().After(limit) {
+			t.Fatalf("%d processes", u.Tasks)
+		}
+	}
+	var end *child.ExitError
+	if err := p.Stop(time.Minute); !errors.As(err, &end) || end.Signal != syscall.SIGTERM {
+		t.Error(err)
+	}
+	if isHeld(t, held) || child.LiveChildren() != 0 {
+		t.Error("a process is left")
+	}
+	diesWithItsParent(t, "containing parent")
 }
 
 // Descendants of a child in new sessions are ended and reaped with the child; descendants of other children stay.

@@ -40,6 +40,9 @@ func (p *Process) tree(visit func(pid int) bool, most int) (pids []int) {
 		return nil
 	}
 	pids = append([]int{p.pid}, p.escaped()...)
+	if p.holder != nil {
+		pids = append(pids, childrenOf(p.holder.Pid, most)...)
+	}
 	for i := 0; i < len(pids) && visit(pids[i]); i++ {
 		pids = append(pids, childrenOf(pids[i], most)...)
 	}
