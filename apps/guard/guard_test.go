@@ -89,6 +89,7 @@ func TestSetupLeavesGit(t *testing.T) {
 	for name, text := range files {
 		p.write(name, text)
 	}
+	// A program that makes such folders, which cannot be read, ends with the next look at the disk.
 	deep := `python3 -c "
 import os, sys
 os.chdir(sys.argv[1])
@@ -100,8 +101,8 @@ os.mkdir('.git')" `
 		"rm .git/config; mkfifo .git/config":                         ".git/config",
 		"chmod 755 .git/hooks/old":                                   ".git/hooks/old",
 		"echo evil >.git/modules/objects/config":                     ".git/modules/objects/config",
-		deep + ".git/hooks; echo evil >.git/config":                  ".git/config, .git/hooks/dddd",
-		deep + ".; echo evil >.git/config":                           ".git/config, dddd",
+		"echo evil >.git/config; " + deep + ".git/hooks":             ".git/config, .git/hooks/dddd",
+		"echo evil >.git/config; " + deep + ".":                      ".git/config, dddd",
 		"mkdir .git/x; chmod 0 .git/x .git; mkdir -p n/.git":         ".git, .git/x, n/.git",
 		"echo evil >sub/.git/config":                                 "sub/.git/config",
 		"rm -r sub; ln -s /tmp sub":                                  "sub, sub/.git, sub/.git/config",
