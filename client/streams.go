@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 // StreamConfig is the configuration of a server stream: a source read by the server, the model that runs the frames,
@@ -25,7 +26,9 @@ type StreamConfig struct {
 	Priority   string      `json:"priority,omitempty"` // normal, high or low
 	FPS        float64     `json:"fps,omitempty"`      // most frames per second that are taken from the source
 	Loop       bool        `json:"loop,omitempty"`     // start a video again at its end
-	Paused     bool        `json:"paused,omitempty"`
+
+	Rules  *rules.Rules `json:"rules,omitempty"` // lines and zones
+	Paused bool         `json:"paused,omitempty"`
 
 	// Models are the models of a stream with several models. Unset policy fields of a model take the policy of the
 	// stream.
