@@ -35,8 +35,8 @@ const (
 )
 
 // identity tells whether a folder is the one of a saved state, also after a move. A folder that takes the place of
-// another one has another time of birth or handle, even if the file system gives the inode again. Programs of an application
-// cannot replace the application's folder.
+// another one has another time of birth or handle, even if the file system gives the inode again. Programs of an
+// application cannot replace the application's folder.
 type identity struct {
 	Root   string `json:"root"` // absolute, without links
 	Inode  uint64 `json:"inode"`
@@ -238,7 +238,8 @@ func Settle(root string) (notes []string, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if st, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), newPrefix) && time.Since(st.ModTime()) > newAge {
+		st, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), newPrefix) && time.Since(st.ModTime()) > newAge {
 			_ = os.Remove(filepath.Join(in, e.Name())) // else the next call tries again
 		}
 		ending := filepath.Ext(e.Name())

@@ -12,9 +12,9 @@
 //   - of a zone's edge, when the object is the margin away from all edges, or has not moved back for the settling
 //     time, or has vanished. In a zone the margin is at most about half of the way from the edge to the middle.
 //
-// An object without a box goes on from its last place for the inertia, or for the age at which the
-// tracker ends the id if longer. Each zone counts as many leaves as enters for the objects that have gone. The number of objects for a
-// count has no margin: each time that the number is exceeded again may be an event.
+// An object without a box goes on from its last place for the inertia, or until the tracker ends the id if that is
+// later. Each zone counts as many leaves as enters for the objects that have gone. The number of objects for a count
+// has no margin: each time that the number is exceeded again may be an event.
 //
 // Only stage.go, which makes the engine a stage after runs, knows streams and tensors.
 package events
