@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"millrace/internal/testneeds"
 )
 
 // A signal to a process that has not ended its exec arrives after the exec, and the start does not hang. A process
@@ -36,9 +38,7 @@ func TestSignalBeforeExec(t *testing.T) {
 	}
 	_ = first.Stop(0)
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\ngrep SigBlk: /proc/self/status"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, script, "#!/bin/sh\ngrep SigBlk: /proc/self/status")
 	for signal, want := range map[syscall.Signal]string{
 		unix.SIGURG:  "", // a traced process stops, although the program ignores the signal
 		unix.SIGTERM: script + ": ended by signal 15 (terminated)",
