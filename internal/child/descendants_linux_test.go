@@ -203,8 +203,11 @@ time.sleep(1000)`, strconv.Itoa(syscall.Getpgrp()), strconv.Itoa(other.Pid())}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for out := bufio.NewScanner(p.Stdout); out.Scan() && out.Scan(); {
-		break
+	out := bufio.NewScanner(p.Stdout)
+	for range 2 { // both processes have begun
+		if !out.Scan() {
+			t.Fatal(p.Stderr())
+		}
 	}
 	_ = p.Stop(0)
 	if isHeld(t, held) {
