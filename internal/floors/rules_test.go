@@ -33,6 +33,7 @@ var floor = map[string]int{
 	"compat":                 8, // the table of them
 	"server":                 9,
 	"internal/servertest":    10, // servers of tests
+	"internal/walkertest":    4,  // a model of tests
 	"examples":               10,
 	"cmd":                    11, // the demo shows an example
 	"tools":                  12, // a separate module
