@@ -9,9 +9,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Run does until ctx ends what is due without a change by a client or consumer: waits that are over, tasks that
-// expire, leases that nobody has renewed, tasks whose retention is over, contents of deleted tasks. One Run is enough
-// for all processes; more are no harm.
+// Run does until ctx ends the work that is due without a change by a client or consumer: ends waits, expires tasks,
+// ends leases without renewal, deletes tasks at the end of the retention, and removes contents of deleted tasks. A
+// single Run is enough for all processes; more are no harm.
 func (s *Store) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

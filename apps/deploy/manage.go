@@ -86,7 +86,7 @@ if [ "$3" = 0 ]; then for at in "/var/lib/private/$2" "/var/lib/$2"; do [ ! -e "
 	return text != "", err
 }
 
-// others says which other applications are beside the folder.
+// others lists the other applications beside the folder.
 func (s *site) others() (string, error) {
 	const most = 20
 	beside := path.Dir(s.folder)

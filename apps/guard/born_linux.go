@@ -16,8 +16,8 @@ func born(path string) int64 {
 	return st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 }
 
-// handle returns what the file system calls a folder for servers of NFS: the inode with its generation, which differs
-// for a folder that gets the inode of a removed one; "" = the file system does not say.
+// handle returns the handle of a folder, as servers of NFS use: the inode with a generation. A new folder with the
+// inode of a removed folder has another generation. "" = the file system gives no handle.
 func handle(path string) string {
 	const fid = 0x200 // AT_HANDLE_FID, also without support for NFS; Linux before 6.5 refuses the flag
 	for _, flags := range []int{fid, 0} {

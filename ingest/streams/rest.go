@@ -188,7 +188,7 @@ type report struct {
 	Sinks       map[string]sinks.Stats   `json:"sinks"`
 }
 
-// reportModel is one model of a stream. Its counts are those of its endings.
+// reportModel is one model of a stream. The counts are the numbers of the endings of the model's frames.
 type reportModel struct {
 	Model   string                   `json:"model"`
 	Version string                   `json:"version,omitempty"`

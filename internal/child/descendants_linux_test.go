@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
 }`
 
 // Processes that start a process and end, in turn, are ended and reaped with the child, in new groups and sessions, and
-// in the group of this process. A process that this process has started by other means keeps its status.
+// in the group of the test. A process started by os/exec keeps its status.
 func TestForksInTurn(t *testing.T) {
 	testneeds.Program(t, "gcc")
 	if !inAdopter(t) {

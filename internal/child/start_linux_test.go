@@ -21,7 +21,7 @@ import (
 // that is killed there is not started again, and the next process is traced.
 func TestSignalBeforeExec(t *testing.T) {
 	const asked = "MILLRACE_SIGNAL_BEFORE_EXEC"
-	if os.Getenv(asked) == "" { // in another process, which has no other children, and which may hang
+	if os.Getenv(asked) == "" { // in a process without other children, because a failed test hangs
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSignalBeforeExec$", "-test.v")
 		cmd.Env = append(os.Environ(), asked+"=1")
 		out, err := cmd.CombinedOutput()
