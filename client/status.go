@@ -44,7 +44,7 @@ type MemoryStatus struct {
 type ConnectionStatus struct {
 	Open    int64  `json:"open"`
 	Refused uint64 `json:"refused"` // because of limits.max_connections, limits.max_connections_per_address, or for want of a file descriptor
-	Shed    uint64 `json:"shed"`    // closed for another one before their first request
+	Shed    uint64 `json:"shed"`    // closed to make room for a newer connection
 	Failed  uint64 `json:"failed"`  // attempts to accept
 }
 
@@ -52,20 +52,20 @@ type ConnectionStatus struct {
 type ModelStatus struct {
 	Name     string `json:"name"`
 	Version  string `json:"version"`
-	Kind     string `json:"kind"`             // of its workers
+	Kind     string `json:"kind"`             // of the workers
 	State    string `json:"state"`            // READY, LOADING, UNAVAILABLE or UNLOADING
-	Reason   string `json:"reason,omitempty"` // why it is not ready
+	Reason   string `json:"reason,omitempty"` // why the model is not ready
 	MaxBatch int    `json:"max_batch"`        // rows
 
-	Workers     int    `json:"workers"`     // that can run batches
-	Busy        int    `json:"busy"`        // that run one now
-	Quarantined int    `json:"quarantined"` // whose run has passed limits.run and has not returned
+	Workers     int    `json:"workers"`     // able to run batches
+	Busy        int    `json:"busy"`        // running a batch
+	Quarantined int    `json:"quarantined"` // hanging: the run is past limits.run
 	Restarts    uint64 `json:"restarts"`    // of workers
 
-	Streams  int     `json:"streams"`   // open ones, without one-shot requests
-	Waiting  int     `json:"waiting"`   // frames that wait in mailboxes
-	OldestMS float64 `json:"oldest_ms"` // how long the oldest of them has waited
-	Batches  uint64  `json:"batches"`   // that ran
+	Streams  int     `json:"streams"`   // open streams, without one-shot requests
+	Waiting  int     `json:"waiting"`   // frames waiting for a batch
+	OldestMS float64 `json:"oldest_ms"` // wait of the oldest waiting frame
+	Batches  uint64  `json:"batches"`   // batches that have run
 
 	// Frames by the endings sent to clients: Accepted = Results + Drops + Errors + InFlight. The counts are of the
 	// model and version since loading. Refused counts the Drops and Errors of frames not accepted by a stream, by
@@ -86,8 +86,8 @@ type ModelStatus struct {
 // StageHistograms are the stages of answered frames, in microseconds. Frames answered by the gate, without a run, are
 // left out.
 type StageHistograms struct {
-	Queue   Histogram `json:"queue"`   // from the receipt of a frame until it was bound to a batch
-	Prepare Histogram `json:"prepare"` // until the batch ran
+	Queue   Histogram `json:"queue"`   // from the receipt of a frame until the frame is bound to a batch
+	Prepare Histogram `json:"prepare"` // until the batch runs
 	Run     Histogram `json:"run"`     // until the frame's result
 	Total   Histogram `json:"total"`
 }
