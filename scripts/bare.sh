@@ -25,6 +25,7 @@ done
 
 if [ "${1:-}" != inside ]; then
     root=$(mktemp -d /var/tmp/millrace-bare.XXXXXX)
+    chmod 755 "$root" # mktemp lets nobody else in: programs of tests that run as another user need their libraries
     # Mounts and processes are in namespaces of their own, and end with them. unshare ignores
     # TERM and INT, and its death ends all of them.
     unshare --mount --pid --fork --kill-child sh "$0" inside "$root" &
