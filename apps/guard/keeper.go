@@ -218,9 +218,6 @@ func read(file string, all bool) (of identity, s *saved, err error) {
 // of the folder root. A saved state of a folder that is no longer at its place stays: notes tell the user about the
 // file, once, and Settle puts the state back when root is that folder. Settle also removes states that a killed call of
 // Run has not completed. Errors: ErrRunning.
-//
-// Settle does not find a program that has left its session and removed its variables: after SIGKILL of Run's process,
-// such a program may change .git folders again, once the state is put back.
 func Settle(root string) (notes []string, err error) {
 	in, err := folder()
 	if err != nil {

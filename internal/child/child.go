@@ -2,6 +2,7 @@ package child
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -202,9 +203,18 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		pipes.closeParentEnds()
 		removeTemp(temp)
-		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, withHint(err))
 	}
 	return p, nil
+}
+
+// withHint adds the limits that may be the reason of an error of a start.
+func withHint(err error) error {
+	if errors.Is(err, syscall.EAGAIN) {
+		return fmt.Errorf("%w: the user, the service or the container has too many processes: end processes, or raise "+
+			"ulimit -u, TasksMax or pids_limit", err)
+	}
+	return err
 }
 
 // start starts the child from a thread of onOwnThread.
@@ -224,7 +234,8 @@ func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
 		return err
 	}
 	limited := make(chan error)
-	go func() { limited <- spec.Limits.set(proc.Pid) }() // on another thread: a confined thread may not
+	// on another thread: a confined thread may not
+	go func() { limited <- spec.Limits.set(proc.Pid, spec.Contained) }()
 	if err = <-limited; err == nil {
 		err = resume()
 	}

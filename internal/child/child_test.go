@@ -44,6 +44,20 @@ func TestMain(m *testing.M) {
 		}
 		_, _ = io.Copy(os.Stdout, p.Stdout)
 		return
+	case "hidden program's parent": // prints the output of its child
+		if err := child.Adopt(context.Background()); err != nil {
+			fmt.Println("error", err)
+			return
+		}
+		s := &child.Sandbox{Read: append([]string{"/proc", filepath.Dir(os.Args[1])}, system...), NoCapabilities: true}
+		p, err := child.Start(context.Background(), child.Spec{Path: os.Args[1], Args: os.Args[2:], Contained: true,
+			ExtraFiles: []*os.File{os.NewFile(3, "")}, Sandbox: s})
+		if err != nil {
+			fmt.Println("error", err)
+			return
+		}
+		_, _ = io.Copy(os.Stdout, p.Stdout)
+		return
 	case "parent", "confining parent", "containing parent":
 		var s *child.Sandbox
 		if role == "confining parent" {

@@ -3,9 +3,11 @@ package child
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"os/signal"
@@ -37,7 +39,6 @@ var children = struct {
 	starting sync.RWMutex // held for reading from the start of a child until its entry in marks
 	mu       sync.Mutex
 	marks    map[int]string // of unreaped children, by process id
-	started  uint64
 	adopts   atomic.Bool
 	ending   sync.Mutex // held while orphans are looked for
 }{marks: map[int]string{}}
@@ -50,13 +51,9 @@ var serverMark = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s/%d/%s/", namespace, os.Getpid(), st.start)
 })
 
-// newMark returns a mark that distinguishes the descendants of a child. The calling thread must not be confined.
-func newMark() string {
-	children.mu.Lock()
-	defer children.mu.Unlock()
-	children.started++
-	return serverMark() + strconv.FormatUint(children.started, 10)
-}
+// newMark returns a mark that distinguishes the descendants of a child. A program cannot guess the marks of other
+// children. The calling thread must not be confined.
+func newMark() string { return serverMark() + rand.Text() }
 
 // startMarked starts a process and enters the process in children, so that nobody takes the process for an orphan.
 func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
@@ -197,45 +194,96 @@ func orphans() (pids []int) {
 	return pids
 }
 
-// traits are what all children get at the start, and no descendant without rights can remove. The limit of file locks,
-// which Linux does not use, is less than the limit of this process.
+// traits are what all children get at the start, and no descendant without rights can remove: root's unconfined
+// programs can. The limit of file locks, which Linux does not use, is less than the limit of this process: by 1, and
+// by 2 or more for contained children.
 type traits struct {
 	locks      uint64 // the hard limit
 	noNewPrivs bool
 }
 
-func traitsOf(pid string) traits { return traits{hardLocks(pid), noNewPrivs(pid)} }
+func traitsOf(pid string) traits {
+	_, hard, _ := locksOf(pid)
+	return traits{hard, noNewPrivs(pid)}
+}
 
 // descends reports whether a process in the group of this process, running or ended, descends from a child, so that the
 // process was not started by other means than Start.
-func descends(pid int, own traits) bool { return hardLocks(strconv.Itoa(pid)) < own.locks }
+func descends(pid int, own traits) bool {
+	_, hard, _ := locksOf(strconv.Itoa(pid))
+	return hard < own.locks
+}
 
-// abandoned reports whether an orphan descends from an ended child. An orphan that has cleared its variables is
+// abandoned reports whether an orphan descends from an ended child. An orphan without a mark of this process is
 // recognised by a trait. Such an orphan may also descend from a running child.
 func abandoned(pid int, own traits) bool {
-	if mark := markOf(pid); mark != "" {
+	if mark := markOf(pid); strings.HasPrefix(mark, serverMark()) {
 		return !lives(mark)
 	}
 	its := traitsOf(strconv.Itoa(pid))
 	return its.locks < own.locks || its.noNewPrivs && !own.noNewPrivs
 }
 
-// hardLocks returns the hard limit of file locks of a process, which may belong to another user, or have ended.
-func hardLocks(pid string) uint64 {
-	text, _ := os.ReadFile("/proc/" + pid + "/limits")
+// locksOf returns the soft and the hard limit of file locks of a process, which may belong to another user, or have
+// ended.
+func locksOf(pid string) (soft, hard uint64, err error) {
+	soft, hard = math.MaxUint64, math.MaxUint64 // unlimited
+	text, err := os.ReadFile("/proc/" + pid + "/limits")
 	_, after, _ := bytes.Cut(text, []byte("\nMax file locks "))
 	if f := bytes.Fields(after[:min(len(after), 60)]); len(f) > 1 { // soft limit, hard limit, unit
-		if n, err := strconv.ParseUint(string(f[1]), 10, 64); err == nil {
-			return n
+		for i, to := range []*uint64{&soft, &hard} {
+			if n, err := strconv.ParseUint(string(f[i]), 10, 64); err == nil {
+				*to = n
+			}
 		}
 	}
-	return math.MaxUint64 // unlimited
+	return soft, hard, err
 }
 
 // noNewPrivs reports whether a process cannot gain rights by executing programs.
 func noNewPrivs(pid string) bool {
 	text, _ := os.ReadFile("/proc/" + pid + "/status")
 	return bytes.Contains(text, []byte("\nNoNewPrivs:\t1\n"))
+}
+
+// markContaining marks this process as the parent of contained children, for hasContaining in other processes: the
+// soft limit of file locks is less than the hard limit.
+var markContaining = sync.OnceValue(func() error {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_LOCKS, &own); err != nil {
+		return fmt.Errorf("limit of locks: %w", err)
+	}
+	if own.Cur >= own.Max && own.Max > 0 {
+		own.Cur = own.Max - 1
+		if err := unix.Setrlimit(unix.RLIMIT_LOCKS, &own); err != nil {
+			return fmt.Errorf("limit of locks: %w", err)
+		}
+	}
+	return nil
+})
+
+// hasContaining reports whether an ancestor of a process starts contained children, or is unknown. Programs cannot
+// pretend to be such an ancestor, because no program has the hard limit of this process.
+func hasContaining(pid int, own traits) bool {
+	for {
+		st, err := readStat(pid)
+		if err != nil || st.parent == 0 || st.parent == os.Getpid() {
+			return true
+		}
+		soft, hard, err := locksOf(strconv.Itoa(st.parent))
+		switch {
+		case err == nil && soft < hard && hard >= own.locks:
+			return true
+		case st.parent == 1: // may be unreadable
+			return false
+		case err == nil:
+			pid = st.parent
+		default: // has ended, or is unreadable
+			if now, err := readStat(pid); err != nil || now.parent == st.parent {
+				return true
+			}
+		}
+	}
 }
 
 // lives reports whether the child of a mark runs. The child may belong to another process.
@@ -263,7 +311,7 @@ func lives(mark string) bool {
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	return f[2] == "" || st.start == f[2]
+	return st.state != 'Z' && (f[2] == "" || st.start == f[2])
 }
 
 // markOf returns the mark of a process; "" = no readable mark.
@@ -282,11 +330,40 @@ func markOf(pid int) string {
 
 // KillOrphans kills the processes left by the children of a process that has ended in any way, even by SIGKILL, and
 // returns their names. KillOrphans finds processes of this user and this namespace of process ids that have kept the
-// child's variables.
+// child's variables, and all descendants of contained children. As in endOrphans, the processes are stopped first.
 func KillOrphans(ctx context.Context) (killed []string, err error) {
+	k := killer{own: traitsOf("self"), names: map[int]string{}}
+	began, left := time.Now(), 0
+	for _, phase := range []struct {
+		send unix.Signal
+		by   time.Time
+	}{{unix.SIGSTOP, began.Add(endLimit / 2)}, {unix.SIGKILL, began.Add(endLimit)}} {
+		for left = 1; left > 0 && err == nil && time.Now().Before(phase.by); {
+			if left, err = k.visitAll(ctx, phase.send); left > 0 && err == nil {
+				time.Sleep(endPause)
+			}
+		}
+	}
+	if left > 0 && err == nil {
+		err = fmt.Errorf("%d processes of killed programs could not be ended", left)
+	}
+	for _, pid := range slices.Sorted(maps.Keys(k.names)) {
+		killed = append(killed, fmt.Sprintf("%s (%d)", k.names[pid], pid))
+	}
+	return killed, err
+}
+
+// killer kills processes that ended processes have left.
+type killer struct {
+	own   traits
+	names map[int]string // of killed processes, by process id
+}
+
+// visitAll sends SIGSTOP or SIGKILL to all left processes. The result is the number of processes that got the signal.
+func (k *killer) visitAll(ctx context.Context, send unix.Signal) (found int, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer func() { _ = proc.Close() }()
 	list, err := proc.Readdirnames(-1)
@@ -296,36 +373,111 @@ func KillOrphans(ctx context.Context) (killed []string, err error) {
 			continue
 		}
 		if ctx.Err() != nil {
-			return killed, ctx.Err()
+			return found, ctx.Err()
 		}
-		if !ofThisUser(pid) { // root can read the variables of all users' processes
-			continue
-		}
-		mark := markOf(pid)
-		if mark == "" || strings.HasPrefix(mark, serverMark()) || lives(mark) {
-			continue
-		}
-		fd, wrong := unix.PidfdOpen(pid, 0)
+		got, wrong := k.visit(pid, send)
 		if wrong != nil {
-			continue
+			err = wrong
+		} else if got {
+			found++
 		}
-		if markOf(pid) == mark { // the id still belongs to the same process
-			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-			if wrong = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); wrong == nil {
-				killed = append(killed, fmt.Sprintf("%s (%d)", strings.TrimSpace(string(comm)), pid))
-			} else if !errors.Is(wrong, unix.ESRCH) {
-				err = wrong
-			}
-		}
-		_ = unix.Close(fd)
 	}
-	return killed, err
+	return found + k.visitNewest(), err
 }
 
-// ofThisUser reports whether a process belongs to the user of this process.
+// visitNewest stops the newest processes of contained children until no such process is left, and returns the number of
+// processes: a program that starts processes in turn, each of which ends, is not in a list of processes.
+func (k *killer) visitNewest() (found int) {
+	const around, looks = 6, 100
+	for look := 0; look < looks; look++ {
+		text, err := os.ReadFile("/proc/loadavg")
+		f := bytes.Fields(text)
+		if err != nil || len(f) < 5 {
+			return found
+		}
+		last, _ := strconv.Atoi(string(f[4]))
+		for pid := last + around; pid > last-around; pid-- {
+			if pid > 1 && k.stopNew(pid) {
+				found++
+				look = 0
+			}
+		}
+	}
+	return found
+}
+
+// stopNew stops a process before the slow isLeft, because the process may live for microseconds.
+func (k *killer) stopNew(pid int) bool {
+	if !k.contained(pid) {
+		return false
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	st, err := readStat(pid)
+	if err != nil || strings.IndexByte("ZTt", st.state) >= 0 || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
+		return false
+	}
+	if ofThisUser(pid) && k.isLeft(pid) {
+		return true
+	}
+	_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+	return false
+}
+
+// visit sends a signal to a process if the process is left, and returns true if the process needed the signal.
+func (k *killer) visit(pid int, send unix.Signal) (bool, error) {
+	if !ofThisUser(pid) { // root can read the variables of all users' processes
+		return false, nil
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false, nil
+	}
+	defer func() { _ = unix.Close(fd) }()
+	st, err := readStat(pid)
+	if err != nil || st.state == 'Z' || send == unix.SIGSTOP && st.state == 'T' || !k.isLeft(pid) {
+		return false, nil
+	}
+	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	// The signal goes to no other process that has got the id since PidfdOpen.
+	if err := unix.PidfdSendSignal(fd, send, nil, 0); err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			err = nil
+		}
+		return false, err
+	}
+	if send == unix.SIGKILL {
+		k.names[pid] = strings.TrimSpace(string(comm))
+	}
+	return true, nil
+}
+
+// isLeft reports whether a process descends from a child of an ended process. Descendants of contained children may
+// have any variables.
+func (k *killer) isLeft(pid int) bool {
+	if k.contained(pid) && noNewPrivs(strconv.Itoa(pid)) && !hasContaining(pid, k.own) {
+		return true
+	}
+	mark := markOf(pid)
+	return mark != "" && !strings.HasPrefix(mark, serverMark()) && !lives(mark)
+}
+
+// contained reports whether a process has the limit of locks of a contained child.
+func (k *killer) contained(pid int) bool {
+	_, locks, _ := locksOf(strconv.Itoa(pid))
+	return k.own.locks > 1 && locks <= k.own.locks-2
+}
+
+// ofThisUser reports whether a process belongs to the user of this process. The owner of the files in /proc is root for
+// some processes of the user.
 func ofThisUser(pid int) bool {
-	var st unix.Stat_t
-	return unix.Stat(fmt.Sprintf("/proc/%d", pid), &st) == nil && int(st.Uid) == os.Geteuid()
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, after, _ := bytes.Cut(text, []byte("\nUid:"))
+	f := bytes.Fields(after[:min(len(after), 60)]) // real, effective
+	return len(f) > 1 && string(f[1]) == strconv.Itoa(os.Geteuid())
 }
 
 // directChildren returns the process ids of the children of this process.

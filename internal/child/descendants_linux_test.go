@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +19,13 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// A session is begun as the child of the program, by a double fork, and without the program's variables. Each prints
-// its process id.
+// A session is begun as the child of the program, by a double fork, without the program's variables, and with a mark of
+// no child. Each prints its process id.
 const (
 	direct  = "setsid sh -c 'echo $$; exec sleep 300' & "
 	double  = "(setsid sh -c 'echo $$; exec sleep 300' &) ; "
 	cleared = "env -i setsid sh -c 'echo $$; exec sleep 300' & "
+	forged  = "env -i _MILLRACE_CHILD=1 setsid sh -c 'echo $$; exec sleep 300' & "
 )
 
 // pids reads n process ids from a child.
@@ -72,9 +74,11 @@ func inAdopter(t *testing.T) bool {
 const forks = `
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 int main(int argc, char **argv) {
 	int mode = atoi(argv[1]);
+	time_t end = time(0) + 60; // also after a failed test
 	for (int i = 0; i < 4; i++)
 		if (fork() == 0) {
 			if (mode == 0) setpgid(0, 0);
@@ -82,13 +86,23 @@ int main(int argc, char **argv) {
 			for (;;) {
 				if (mode == 1) setpgid(0, 0);
 				if (mode == 3) setsid();
-				if (fork()) _exit(0);
+				if (fork() || time(0) > end) _exit(0);
 			}
 		}
-	puts("go");
+	puts("1");
 	fflush(stdout);
 	for (;;) pause();
 }`
+
+func compileForks(t *testing.T, dir string) (program string) {
+	program = filepath.Join(dir, fmt.Sprint("forks", os.Getpid()))
+	gcc := exec.Command(testneeds.Program(t, "gcc"), "-O2", "-o", program, "-x", "c", "-")
+	gcc.Stdin = strings.NewReader(forks)
+	if out, err := gcc.CombinedOutput(); err != nil {
+		t.Fatalf("%s %v", out, err)
+	}
+	return program
+}
 
 // Processes that start a process and end, in turn, are ended and reaped with the child, in new groups and sessions, and
 // in the group of the test. A process started by os/exec keeps its status.
@@ -98,12 +112,7 @@ func TestForksInTurn(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	program := filepath.Join(dir, "forks")
-	gcc := exec.Command("gcc", "-O2", "-o", program, "-x", "c", "-")
-	gcc.Stdin = strings.NewReader(forks)
-	if out, err := gcc.CombinedOutput(); err != nil {
-		t.Fatalf("%s %v", out, err)
-	}
+	program := compileForks(t, dir)
 	args := []string{program}
 	if os.Geteuid() == 0 { // the kernel does not limit root
 		args = []string{testneeds.Program(t, "setpriv"), "--reuid", "65534", "--clear-groups", program}
@@ -267,8 +276,8 @@ func TestDescendants(t *testing.T) {
 		"stopped": func(p *child.Process) { _ = p.Stop(0) },
 		"killed":  func(p *child.Process) { _ = syscall.Kill(p.Pid(), syscall.SIGKILL); _ = p.Wait() },
 	} {
-		p := sh(t, t.Context(), direct+double+cleared+"exec sleep 300")
-		ids := pids(t, p, 3)
+		p := sh(t, t.Context(), direct+double+cleared+forged+"exec sleep 300")
+		ids := pids(t, p, 4)
 		began := time.Now()
 		end(p)
 		t.Logf("%s: %v", name, time.Since(began))
@@ -330,7 +339,7 @@ func TestKillOrphans(t *testing.T) {
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.Wait()
+	defer func() { _ = c.Wait() }() // the process has ended, but is there
 	// The variables of the process cannot be read during the exec of sleep. A server of another test may kill the
 	// process first.
 	for limit := time.Now().Add(30 * time.Second); there(left); {
@@ -341,6 +350,100 @@ func TestKillOrphans(t *testing.T) {
 	waitGone(t, left)
 	if !there(own[0]) {
 		t.Error("a process of this process was killed")
+	}
+}
+
+// KillOrphans kills a process left by a contained child of a killed process, also a process that is in a new session,
+// is not dumpable, has raised the soft limit of locks, and has the mark of a running process. KillOrphans spares the
+// process while the parent of the child lives.
+func TestKillHiddenOrphans(t *testing.T) {
+	python := testneeds.Python(t)
+	needSandbox(t)
+	const script = `
+import ctypes, os, resource, sys, time
+if "_MILLRACE_CHILD" in os.environ and len(sys.argv) > 1:
+    if os.fork():
+        time.sleep(1000)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.execve(sys.executable, [sys.executable, "-S", "-c", sys.orig_argv[3]], {"_MILLRACE_CHILD": sys.argv[1]})
+PR_SET_DUMPABLE, RLIMIT_LOCKS = 4, 10
+ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+hard = resource.getrlimit(RLIMIT_LOCKS)[1]
+try:
+    resource.setrlimit(RLIMIT_LOCKS, (hard, -1))
+    print("error: the limit was raised")
+except ValueError:
+    resource.setrlimit(RLIMIT_LOCKS, (0, hard))
+if os.fork():
+    time.sleep(1000)
+print(os.getpid(), flush=True)
+time.sleep(1000)`
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	stat, err2 := os.ReadFile("/proc/1/stat")
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	mark := fmt.Sprintf("%s/1/%s/1", namespace, strings.Fields(string(stat))[21])
+	hidden, left := leaving(t, hold(t), python, "-S", "-c", script, mark)
+	if _, err := child.KillOrphans(t.Context()); err != nil || !there(hidden) {
+		t.Errorf("%v: the parent lives, the process: %v", err, there(hidden))
+	}
+	left()
+	killed, err := child.KillOrphans(t.Context())
+	if err != nil || !slices.ContainsFunc(killed, func(k string) bool {
+		return strings.HasSuffix(k, fmt.Sprintf("(%d)", hidden))
+	}) {
+		t.Errorf("%v, %v: want %d", killed, err, hidden)
+	}
+	waitGone(t, hidden)
+}
+
+// KillOrphans ends processes left by a contained child of a killed process that start a process and end, in turn.
+func TestKillOrphansInTurn(t *testing.T) {
+	needSandbox(t)
+	program := compileForks(t, t.TempDir())
+	for _, mode := range []string{"0", "3"} {
+		held := hold(t)
+		_, left := leaving(t, held, program, mode)
+		left()
+		if _, err := child.KillOrphans(t.Context()); err != nil {
+			t.Errorf("mode %s: %v", mode, err)
+		}
+		if isHeld(t, held) {
+			t.Errorf("mode %s: a process is left", mode)
+		}
+	}
+}
+
+// leaving starts a process with a contained child, which gets the open file, and returns the first number of the
+// child's output. left kills the process.
+func leaving(t *testing.T, file *os.File, args ...string) (number int, left func()) {
+	t.Helper()
+	// Without capabilities, root's child has no namespace.
+	c := exec.CommandContext(t.Context(), testneeds.Program(t, "setpriv"), "--bounding-set=-all", os.Args[0])
+	if os.Geteuid() != 0 {
+		c = exec.CommandContext(t.Context(), os.Args[0])
+	}
+	c.Args, c.ExtraFiles = append(c.Args, args...), []*os.File{file}
+	c.Env = append(os.Environ(), "CHILD_TEST_ROLE=hidden program's parent")
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err == nil {
+		_, err = fmt.Fscan(out, &number)
+	}
+	if err != nil {
+		rest, _ := io.ReadAll(out)
+		t.Fatalf("%v: %s", err, rest)
+	}
+	return number, func() {
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait()
 	}
 }
 

@@ -9,7 +9,7 @@
 // For every child:
 //   - The child leads its own process group. When the leader ends, the other processes of the group are killed.
 //     After Adopt, descendants that have left the group (setsid) are killed, too (Linux only). Root's contained
-//     children end with all of their descendants, by a namespace.
+//     children end with all of their descendants, by a namespace. An unconfined program of root can escape.
 //   - If this process ends, even by SIGKILL, the kernel kills the child (Linux only), but not grandchildren.
 //     KillOrphans in a later process kills the grandchildren.
 //   - The child is always reaped, even if Wait is not called.

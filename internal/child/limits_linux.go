@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// set sets the limits of a process that was just started.
-func (l Limits) set(pid int) error {
+// set sets the limits of a process that was just started, and the trait of contained children.
+func (l Limits) set(pid int, contained bool) error {
 	setTo := func(resource int, name string, limit unix.Rlimit) error {
 		if err := unix.Prlimit(pid, resource, &limit, nil); err != nil {
 			return fmt.Errorf("limit of %s: %w", name, err)
@@ -52,8 +52,12 @@ func (l Limits) set(pid int) error {
 	if err == nil { // core dumps contain secrets. With 0, the kernel would still pipe them to a core_pattern program.
 		err = most(unix.RLIMIT_CORE, "core dumps", 1)
 	}
-	if own := hardLocks("self"); err == nil && own > 0 { // see traits
-		err = most(unix.RLIMIT_LOCKS, "locks", own-1)
+	if _, own, _ := locksOf("self"); err == nil && own > 1 { // see traits
+		less := uint64(1)
+		if contained {
+			less = 2
+		}
+		err = most(unix.RLIMIT_LOCKS, "locks", own-less)
 	}
 	if err == nil && l.CPU > 0 {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)

@@ -2,7 +2,7 @@
 
 package child
 
-func (Limits) set(int) error { return nil }
+func (Limits) set(int, bool) error { return nil }
 
 // Usage is for Linux.
 func (*Process) Usage(Usage) Usage { return Usage{} }

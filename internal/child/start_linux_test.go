@@ -1,6 +1,7 @@
 package child
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ import (
 )
 
 // A signal to a process that has not ended its exec arrives after the exec, and the start does not hang. A process
-// that is killed there is not started again, and the next process is traced.
+// that is killed or stopped there is not started again, and the next process is traced.
 func TestSignalBeforeExec(t *testing.T) {
 	const asked = "MILLRACE_SIGNAL_BEFORE_EXEC"
 	if os.Getenv(asked) == "" { // in a process without other children, because a failed test hangs
@@ -43,7 +44,10 @@ func TestSignalBeforeExec(t *testing.T) {
 		unix.SIGURG:  "", // a traced process stops, although the program ignores the signal
 		unix.SIGTERM: script + ": ended by signal 15 (terminated)",
 		unix.SIGKILL: "child: start " + script + ": " + script + ": ended by signal 9 (killed)",
+		unix.SIGSTOP: "child: start " + script + ": another process has stopped the program before its start: try again",
+		unix.SIGTRAP: "child: start " + script + ": another process has stopped the program before its start: try again",
 	} {
+		stops := signal == unix.SIGSTOP || signal == unix.SIGTRAP
 		f, err := os.Open(script)
 		if err != nil {
 			t.Fatal(err)
@@ -84,10 +88,10 @@ func TestSignalBeforeExec(t *testing.T) {
 		}
 		for {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
-			if err != nil || pending(t, text, signal) { // ended, or waits with the signal
+			if err != nil || !stops && pending(t, text, signal) { // ended, or waits with the signal
 				break
 			}
-			if strings.Contains(string(text), "(tracing stop)") {
+			if strings.Contains(string(text), "(tracing stop)") && !stops {
 				_ = unix.Kill(pids[0], unix.SIGKILL)
 				t.Fatalf("%v: the process has stopped before its exec", signal)
 			}
@@ -107,6 +111,14 @@ func TestSignalBeforeExec(t *testing.T) {
 			t.Fatalf("%v: later children are not traced", signal)
 		}
 		_ = f.Close()
+	}
+}
+
+// TestTooManyProcesses: the error of a start that a limit of processes refuses names the limits.
+func TestTooManyProcesses(t *testing.T) {
+	err := withHint(&os.PathError{Op: "fork/exec", Path: "/bin/true", Err: unix.EAGAIN})
+	if !errors.Is(err, unix.EAGAIN) || !strings.Contains(err.Error(), "ulimit -u") {
+		t.Error(err)
 	}
 }
 
