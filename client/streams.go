@@ -86,6 +86,8 @@ type StreamChange struct {
 	Window     *int         `json:"window,omitempty"`
 	Priority   *string      `json:"priority,omitempty"`
 
+	Rules *rules.Rules `json:"rules,omitempty"` // all lines and zones; empty rules remove all
+
 	// Models are changes of single models: a model missing in the stream is added.
 	Models []StreamModelChange `json:"models,omitempty"`
 	// Settings are further settings by their names in the configuration, for example fps.
@@ -134,6 +136,7 @@ type ServerStream struct {
 	FPS         float64                  `json:"fps,omitempty"`          // of the source, by its metadata, and at most its setting fps
 	Measured    float64                  `json:"measured_fps"`           // frames per second that were read in the last ten seconds
 	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and keyframes
+	Rules       *rules.Rules             `json:"rules,omitempty"`        // lines and zones
 	Restarts    uint64                   `json:"restarts"`               // of the source
 	Frames      uint64                   `json:"frames"`                 // read from the source
 	Results     uint64                   `json:"results"`                // of these frames

@@ -15,6 +15,7 @@ import (
 	"millrace/internal/httpd"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 func (a *Adapter) routes(app fiber.Router) {
@@ -177,6 +178,7 @@ type report struct {
 	FPS         float64                  `json:"fps,omitempty"`          // declared by the source, and at most the setting fps
 	Measured    float64                  `json:"measured_fps"`           // frames per second that were read in the last ten seconds
 	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and keyframes
+	Rules       *rules.Rules             `json:"rules,omitempty"`        // lines and zones
 	Restarts    uint64                   `json:"restarts"`
 	Frames      uint64                   `json:"frames"`
 	Results     uint64                   `json:"results"`
@@ -239,6 +241,9 @@ func (f *runner) report() report {
 		Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost},
 		Sinks: t.Sinks, Paused: now.Paused,
+	}
+	if !now.Rules.Empty() {
+		r.Rules = now.rules()
 	}
 	for _, c := range f.consumers {
 		var m ModelStats

@@ -87,12 +87,16 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: %d %s", body, code, text)
 		}
 	}
-	r.want(200, "PATCH", "/v2/streams/gate",
-		`{"rules":{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}}`)
+	const left = `"rules":{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`
+	if state := r.want(200, "PATCH", "/v2/streams/gate", "{"+left+"}"); !strings.Contains(state, left) {
+		t.Errorf("the state has not the rules: %s", state)
+	}
 	if v := event(events.Enter); v.Rule != "left" {
 		t.Errorf("%+v", v)
 	}
-	r.want(200, "PATCH", "/v2/streams/gate", `{"rules":{}}`)
+	if state := r.want(200, "PATCH", "/v2/streams/gate", `{"rules":{}}`); strings.Contains(state, `"rules"`) {
+		t.Errorf("the state has rules: %s", state)
+	}
 	for without := false; !without; {
 		without = true
 		for _, o := range next().Outputs {

@@ -183,6 +183,7 @@ export interface ServerStream {
   fps?: number;
   /** The configured settings of the source, such as fps, width and keyframes. */
   settings?: Record<string, unknown>;
+  rules?: ServerStreamRules;
   restarts: number;
   frames: number;
   results: number;
@@ -192,6 +193,45 @@ export interface ServerStream {
   last?: string;
   watchers: number;
   sinks: Record<string, {sent: number; retries: number; lost: number; error?: string}>;
+}
+
+/** A position x, y in the picture, y down: shares of the picture, or pixels of the picture of the rules. */
+export type Point = readonly [number, number];
+
+/** Which objects a line or zone counts: docs/events.md. Durations are texts, such as `30s`. */
+export interface RuleFilter {
+  classes?: string[];
+  score?: number;
+  age?: string;
+  anchor?: string;
+}
+
+/** A line to cross. `in` is a move from the left to the right of the line, seen from `from` towards `to`. */
+export interface RuleLine extends RuleFilter {
+  name: string;
+  from: Point;
+  to: Point;
+}
+
+/** A zone to be in. */
+export interface RuleZone extends RuleFilter {
+  name: string;
+  polygon: readonly Point[];
+  dwell?: string;
+  count?: {over: number; for?: string};
+  appear?: boolean;
+  vanish?: boolean;
+}
+
+/** The rules of a stream over the objects of a model with tracks. */
+export interface ServerStreamRules {
+  width?: number;
+  height?: number;
+  margin?: number;
+  settle?: string;
+  inertia?: string;
+  lines?: RuleLine[];
+  zones?: RuleZone[];
 }
 
 /** The keys of a server stream, as in the configuration. */
@@ -225,6 +265,8 @@ export interface ServerStreamChange extends ServerStreamPolicyChange {
   poll?: string;
   /** '' removes a sink. */
   sinks?: {file?: string; max_size?: number | string; webhook?: string; webhook_secret?: string};
+  /** All lines and zones; {} removes all. */
+  rules?: ServerStreamRules;
 }
 
 export interface InferReply {
