@@ -83,8 +83,8 @@ func TestConsole(t *testing.T) {
 	write(t, filepath.Join(dir, "png.jpg"), read(t, filepath.Join(dir, "one.png")))
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
-	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "tasks.mjs",
-		"test.mjs", "views.mjs"} {
+	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "rules.mjs", "session.mjs",
+		"tasks.mjs", "test.mjs", "views.mjs"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
 	do(t, dir, testneeds.Program(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
@@ -196,6 +196,7 @@ func start(t *testing.T, addr, dir, model, clip string) running {
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(
 		"spotter="+digits,
+		"tracked="+digits+",output.track=true",
 		"late="+digits+",batching.kind=soft,batching.max_size=8,batching.max_delay=300ms", // newer frames supersede
 		fmt.Sprintf("tensors=%q", model), // takes no pictures
 		"motion=motion", "gone=motion", "spare=motion", "slow=delay,fixed=200ms"); err != nil {

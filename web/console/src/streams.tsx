@@ -4,6 +4,8 @@ import type {ServerStream} from '@millrace/client';
 import {useRef, useState} from 'preact/hooks';
 import {useAction, useManaged, usePolled} from './hooks';
 import {Elsewhere, Figure, State, View, number} from './parts';
+import {Picture} from './picture';
+import {Rules} from './rulesform';
 import {server} from './server';
 import {Add, Change} from './streamform';
 
@@ -91,20 +93,6 @@ function Removed({name, refresh}: {name: string; refresh: () => void}) {
   );
 }
 
-/** The newest picture with its results. The server sends frames as they are, whose pixels need not be square. */
-function Preview({of: s}: {of: ServerStream}) {
-  const ratio = s.width && s.height ? (s.width * (s.pixel_aspect || 1)) / s.height : undefined;
-  return (
-    <div class="preview">
-      <img
-        style={ratio ? {'--ratio': String(ratio)} : undefined}
-        src={server.url('v2', 'streams', s.name, 'video')}
-        alt={`Newest picture of ${s.name} with its results`}
-      />
-    </div>
-  );
-}
-
 function Card({
   of: s,
   fps,
@@ -119,12 +107,14 @@ function Card({
   removed: () => void;
 }) {
   const [shown, setShown] = useState(true),
-    [changing, setChanging] = useState(false);
+    [open, setOpen] = useState<'' | 'change' | 'rules'>('');
+  const changing = open === 'change',
+    ruling = open === 'rules';
   const {busy, error, act} = useAction(refresh);
   const drops = Object.entries(s.drops ?? {});
   const age = s.last ? (Date.now() - Date.parse(s.last)) / 1000 : NaN;
   return (
-    <article class={`card${changing ? ' whole' : ''}`} aria-label={`Stream ${s.name}`} data-stream={s.name}>
+    <article class={`card${open ? ' whole' : ''}`} aria-label={`Stream ${s.name}`} data-stream={s.name}>
       <div class="sides">
         <div>
           <div class="row">
@@ -133,7 +123,11 @@ function Card({
               {s.paused && <span class="badge warn">paused</span>} <State of={s.state} />
             </span>
           </div>
-          {shown && s.state === 'running' && <Preview of={s} />}
+          {shown && !ruling && s.state === 'running' && (
+            <div class="preview">
+              <Picture of={s} />
+            </div>
+          )}
           {s.models.length > 1 && <p class="soft">{s.models.map(m => m.model).join(', ')}</p>}
           {s.state === 'running' &&
             s.models
@@ -169,8 +163,13 @@ function Card({
               </button>
             )}
             {managed && (
-              <button type="button" aria-expanded={changing} onClick={() => setChanging(!changing)}>
+              <button type="button" aria-expanded={changing} onClick={() => setOpen(changing ? '' : 'change')}>
                 Change
+              </button>
+            )}
+            {managed && (
+              <button type="button" aria-expanded={ruling} onClick={() => setOpen(ruling ? '' : 'rules')}>
+                Lines and zones
               </button>
             )}
             <button type="button" aria-pressed={shown} onClick={() => setShown(!shown)}>
@@ -229,6 +228,7 @@ function Card({
           </details>
         </div>
         {changing && <Change of={s} refresh={refresh} />}
+        {ruling && <Rules of={s} refresh={refresh} />}
       </div>
     </article>
   );

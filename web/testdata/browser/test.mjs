@@ -8,6 +8,7 @@ import readline from 'node:readline';
 import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
 import {Console, TIMEOUT, Way, given} from './page.mjs';
+import {rules} from './rules.mjs';
 import {prepare, session} from './session.mjs';
 import {tasks} from './tasks.mjs';
 import {check, until, views} from './views.mjs';
@@ -118,6 +119,7 @@ async function smaller(browser, codec) {
 
 const withCamera = {
   ...views,
+  ...rules,
   ...tasks,
 
   async camera(browser) {

@@ -1,0 +1,153 @@
+// The cases of lines and zones.
+
+import assert from 'node:assert/strict';
+import {Console, given} from './page.mjs';
+import {check, until} from './views.mjs';
+
+const STREAM = `${given.url}/v2/streams/digits`;
+
+const state = async () => (await fetch(STREAM)).json();
+
+/** Waits until the stream has an event of the kind, and returns the event. */
+async function event(type, rule) {
+  const end = new AbortController(),
+    reply = await fetch(`${STREAM}/results`, {headers: {Accept: 'application/x-ndjson'}, signal: end.signal});
+  let text = '';
+  try {
+    for await (const part of reply.body.pipeThrough(new TextDecoderStream())) {
+      text += part;
+      const lines = text.split('\n');
+      text = lines.pop();
+      for (const line of lines.filter(Boolean)) {
+        const found = (JSON.parse(line).outputs ?? []).find(o => o.name === 'events');
+        const events = (found?.data ?? []).map(data => JSON.parse(data));
+        const match = events.find(e => e.type === type && e.rule === rule);
+        if (match) return match;
+      }
+    }
+  } finally {
+    end.abort();
+  }
+  throw new Error(`the results ended without ${type} of ${rule}`);
+}
+
+export const rules = {
+  // A line drawn with the mouse, a zone with a finger, and a zone by the keyboard count what crosses them.
+  async rules(browser) {
+    await fetch(STREAM, {method: 'PATCH', body: '{"model":"tracked"}'});
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits] img', hasTouch: true});
+    const card = c.page.locator('[data-stream=digits]');
+    await card.getByRole('button', {name: 'Lines and zones'}).click();
+    const form = c.page.getByRole('form', {name: 'Lines and zones of digits'}),
+      apply = form.getByRole('button', {name: 'Apply'}),
+      area = form.locator('[data-area]');
+    const field = (shape, label) => form.getByRole('group', {name: shape}).getByLabel(label, {exact: true});
+    const point = async (x, y) => {
+      await area.scrollIntoViewIfNeeded();
+      const box = await area.boundingBox();
+      return {x: box.x + x * box.width, y: box.y + y * box.height};
+    };
+    const close = (points, want) =>
+      assert.ok(
+        points.length === want.length && points.flat().every((v, i) => Math.abs(v - want.flat()[i]) < 0.005),
+        JSON.stringify(points),
+      );
+    const applied = async look => {
+      await apply.click();
+      await until('the page says so', async () => {
+        assert.deepEqual(await form.getByRole('alert').allTextContents(), []);
+        return (await form.getByRole('status').textContent()) === 'Changed.';
+      });
+      look((await state()).rules ?? {});
+      assert.equal(await apply.isDisabled(), true, 'what was sent can be sent again');
+    };
+    assert.equal(await apply.isDisabled(), true, 'there is nothing to send yet');
+
+    await form.getByRole('button', {name: 'Add a line'}).click();
+    const [from, to] = [await point(0.5, 0.02), await point(0.5, 0.98)];
+    await c.page.mouse.move(from.x, from.y);
+    await c.page.mouse.down();
+    await c.page.mouse.move(to.x - 30, to.y - 30, {steps: 3});
+    await c.page.mouse.move(to.x, to.y);
+    await c.page.mouse.up();
+    await field('Line line-1', 'Name').fill('door');
+    await applied(({lines: [line]}) => {
+      assert.equal(line.name, 'door');
+      close(
+        [line.from, line.to],
+        [
+          [0.5, 0.02],
+          [0.5, 0.98],
+        ],
+      );
+    });
+    const crossed = await event('cross', 'door');
+    assert.match(crossed.direction, /^(in|out)$/);
+
+    await form.getByRole('button', {name: 'Add a zone'}).tap();
+    const touch = await c.page.context().newCDPSession(c.page),
+      [a, b] = [await point(0.02, 0.02), await point(0.4, 0.98)];
+    const send = (type, ...touchPoints) => touch.send('Input.dispatchTouchEvent', {type, touchPoints});
+    await send('touchStart', a);
+    await send('touchMove', {x: (a.x + b.x) / 2, y: (a.y + b.y) / 2});
+    await send('touchMove', b);
+    await send('touchEnd');
+    await field('Zone zone-1', 'Event after a stay of').fill('ever');
+    await apply.click();
+    const dwell = field('Zone zone-1', 'Event after a stay of');
+    await until('a refusal', () => dwell.getAttribute('aria-invalid'));
+    assert.equal(await dwell.evaluate(e => e === document.activeElement), true, 'the field has not the focus');
+    c.forgive();
+    await dwell.fill('100ms');
+    await field('Zone zone-1', 'Classes').fill('0, 1,2');
+
+    await form.getByRole('button', {name: 'Add a zone'}).press('Enter');
+    const corner = n => form.getByRole('button', {name: new RegExp(`^zone-2, corner ${n}:`)});
+    await corner(1).focus();
+    await c.page.keyboard.press('ArrowLeft');
+    await c.page.keyboard.press('Shift+ArrowUp');
+    await form.getByRole('button', {name: 'zone-2: add a corner behind corner 4'}).press('Enter');
+    await corner(3).press('Delete');
+    await check(c, 'rules');
+    await applied(({zones: [one, two]}) => {
+      close(one.polygon, [
+        [0.02, 0.02],
+        [0.4, 0.02],
+        [0.4, 0.98],
+        [0.02, 0.98],
+      ]);
+      assert.deepEqual([one.dwell, one.classes], ['100ms', ['0', '1', '2']]);
+      assert.deepEqual(two.polygon, [
+        [0.24, 0.249],
+        [0.75, 0.25],
+        [0.25, 0.75],
+        [0.245, 0.4995],
+      ]);
+    });
+
+    // A corner moved over another side: the reason is at the zone.
+    await corner(4).focus();
+    for (let i = 0; i < 50; i++) await c.page.keyboard.press('ArrowRight');
+    await apply.click();
+    await form.getByRole('group', {name: 'Zone zone-2'}).getByRole('alert').waitFor();
+    c.forgive();
+    await form.getByRole('button', {name: 'Remove zone-2'}).click();
+    await form.getByRole('button', {name: 'Remove zone-1'}).click();
+    await form.getByRole('button', {name: 'Swap in and out'}).click();
+    await applied(({lines: [line], zones}) => {
+      close(
+        [line.from, line.to],
+        [
+          [0.5, 0.98],
+          [0.5, 0.02],
+        ],
+      );
+      assert.equal(zones, undefined);
+    });
+    await form.getByRole('button', {name: 'Remove door'}).click();
+    await applied(rules => assert.deepEqual(rules, {}));
+    await fetch(`${STREAM}/reset`, {method: 'POST'});
+    await c.close();
+    return {crossed};
+  },
+};
