@@ -305,7 +305,7 @@ func TestKilledBuild(t *testing.T) {
 		killed := func(programs func()) {
 			var ended sync.WaitGroup
 			ended.Go(func() {
-				_ = guard.Run(opened.Root, filepath.Join(Folder, Control), func() error {
+				_ = guard.Run(opened.Root, filepath.Join(Folder, Control), nil, func() error {
 					programs()
 					runtime.Goexit() // as after SIGKILL
 					return nil
@@ -362,7 +362,7 @@ func TestKilledBuild(t *testing.T) {
 	}
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		_ = guard.Run(root, filepath.Join(Folder, Control), func() error {
+		_ = guard.Run(root, filepath.Join(Folder, Control), nil, func() error {
 			runtime.Goexit()
 			return nil
 		})

@@ -44,7 +44,7 @@ type Options struct {
 	Sources       modelsource.Options // of files at addresses
 	OnLine        func(step, line string)
 	OnSystem      func(missing []string) // called before Debian packages are installed
-	OnNote        func(note string)      // called with notes about killed builds, also before an error
+	OnNote        func(note string)      // called with notes about .git folders, also before an error
 }
 
 // LimitName is the flag of Options.Limit.
@@ -75,6 +75,7 @@ type job struct {
 	locked string // digest of the lock file
 	pinned []byte // requirements of a variant, from the lock file
 	wheels string // digest
+	noted  []string
 }
 
 // Build makes the environment of an application, unless an earlier call made the environment from equal requirements,
@@ -104,10 +105,8 @@ func Build(ctx context.Context, app *apps.App, needs *apps.Needs, o Options) (*R
 		return nil, err
 	}
 	notes, err := guard.Settle(app.Root)
-	for _, note := range notes { // Settle does not repeat a note
-		if j.OnNote != nil {
-			j.OnNote(note)
-		}
+	for _, note := range notes {
+		j.note(note)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("an earlier build was killed: %w", err)
@@ -182,6 +181,14 @@ func (j *job) line(step string) func(string) {
 	return func(line string) { j.OnLine(step, line) }
 }
 
+// note passes a note on, once.
+func (j *job) note(text string) {
+	if j.OnNote != nil && !slices.Contains(j.noted, text) {
+		j.noted = append(j.noted, text)
+		j.OnNote(text)
+	}
+}
+
 // setup runs the setup commands, and returns the names of those that ran. In a clone, commands run once.
 func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 	ran := []string{}
@@ -200,7 +207,7 @@ func (j *job) setup(ctx context.Context, env *Environment) ([]string, error) {
 	if err == nil && string(old) == digest && !j.Rebuild && j.app.Cloned() {
 		return ran, nil
 	}
-	err = guard.Run(j.app.Root, control, func() error {
+	err = guard.Run(j.app.Root, control, j.note, func() error {
 		for _, c := range j.needs.Setup {
 			p := Program(c, j.app, env)
 			p.Write = append(p.Write, j.app.Root)

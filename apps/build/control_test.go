@@ -80,7 +80,7 @@ func TestNotes(t *testing.T) {
 	}
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		_ = guard.Run(other, control, func() error {
+		_ = guard.Run(other, control, nil, func() error {
 			runtime.Goexit() // as after SIGKILL
 			return nil
 		})

@@ -45,7 +45,7 @@ func (j *job) run(ctx context.Context, p *program.Program) (out string, err erro
 	if !slices.Contains(p.Write, j.app.Root) {
 		return p.Run(ctx)
 	}
-	err = guard.Run(j.app.Root, control, func() error {
+	err = guard.Run(j.app.Root, control, j.note, func() error {
 		out, err = p.Run(ctx)
 		return err
 	})

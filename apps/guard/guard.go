@@ -52,8 +52,8 @@ var ErrRunning = errors.New("another build is running")
 
 // Run runs code of an application that may write in the folder root, but not in the .git folders there. The state of
 // the .git folders is on the disk meanwhile. control is the end of the path of folders that the code may not make,
-// such as .repo/.millrace. Errors: ErrRunning.
-func Run(root, control string, run func() error) error {
+// such as .repo/.millrace. note is called with what Run does not see. Errors: ErrRunning.
+func Run(root, control string, note func(string), run func() error) error {
 	k, err := newKeeper(root)
 	if err != nil {
 		return fmt.Errorf("before programs of the application run: %w", err)
@@ -69,6 +69,9 @@ func Run(root, control string, run func() error) error {
 	}
 	if err := k.write(s); err != nil {
 		return err
+	}
+	if len(s.Closed) > 0 {
+		note(s.closedNote())
 	}
 	failed := run()
 	return errors.Join(failed, s.restore(k.file(), false))
@@ -96,6 +99,11 @@ func (s *saved) save() error {
 		return err
 	}
 	return s.addTargets(&total)
+}
+
+func (s *saved) closedNote() string {
+	return fmt.Sprintf("%s has folders of other users, which cannot be read: changes of a .git there are not seen: %s",
+		s.Root, quoted(s.Closed))
 }
 
 func (s *saved) isControl(path string) bool {

@@ -45,7 +45,7 @@ func (p *place) write(name, text string) {
 
 // run runs a command of the application.
 func (p *place) run(line string) error {
-	return Run(p.root, control, func() error {
+	return Run(p.root, control, nil, func() error {
 		c := &program.Program{Args: []string{"sh", "-c", line}, Dir: p.root, Read: program.Installation("python3"),
 			Write: []string{p.root}, Limit: time.Minute}
 		_, err := c.Run(p.t.Context())
@@ -164,7 +164,7 @@ func (p *place) left(want ...string) (files []string) {
 func (p *place) killed() {
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		_ = Run(p.root, control, func() error {
+		_ = Run(p.root, control, nil, func() error {
 			for name, text := range map[string]string{".git/config": "evil", "new/.git/config": "evil",
 				".git/hooks/x": "evil", ".git/refs/heads/main": "2\n", ".git/refs/heads/new": "2\n"} {
 				p.write(name, text)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"millrace/apps"
+	"millrace/apps/build"
 	"millrace/apps/image"
 	"millrace/apps/source"
 	"millrace/config"
@@ -141,12 +143,57 @@ func (p *appPackaging) run(c *appCall) (*appPackageResult, error) {
 		img.Notes = append(img.Notes, fmt.Sprintf("the image has local changes, which its commit %s lacks: %s. Commit "+
 			"them to the repository, so that the image can be made again", app.Commit, apps.Names(changes)))
 	}
+	img.Notes = append(img.Notes, syntaxNotes(c, app, o)...)
 	for _, note := range img.Notes {
 		_, _ = fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
 	}
 	c.print("packed %s as %s: %s, %s", name, output, units.BytesSize(float64(size)), img.Digest)
 	return &appPackageResult{"package", name, output, img.Digest, size, append([]string{}, changes...),
 		append([]string{}, img.Notes...)}, nil
+}
+
+// syntaxNotes returns notes on packed Python files with errors of syntax.
+func syntaxNotes(c *appCall, app *apps.App, o image.Options) []string {
+	interpreter, environment := o.Python, ""
+	if o.Environment != "" {
+		environment, _ = filepath.Abs(o.Environment)
+		interpreter = filepath.Join(environment, "bin/python3")
+	}
+	if interpreter == "" {
+		return nil
+	}
+	var files []string
+	err := filepath.WalkDir(app.Root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || file == app.Root {
+			return err
+		}
+		name, err := filepath.Rel(app.Root, file)
+		if err != nil {
+			return err
+		}
+		asked := filepath.ToSlash(name)
+		if d.IsDir() {
+			if asked += "/"; d.Name() == ".git" || o.Exclude(asked) || file == environment {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if d.Type().IsRegular() && filepath.Ext(name) == ".py" && !o.Exclude(asked) {
+			files = append(files, name)
+		}
+		return nil
+	})
+	var wrong []string
+	if err == nil {
+		wrong, err = build.SyntaxErrors(c.Context(), interpreter, app.Root, files)
+	}
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("the syntax of Python files was not checked: %v", err)}
+	case len(wrong) > 0:
+		return []string{"Python files of the image have errors: " + strings.Join(wrong, "; ")}
+	}
+	return nil
 }
 
 // packedChanges returns the local changes of a clone, without those of files that the image lacks.

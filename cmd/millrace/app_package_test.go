@@ -19,12 +19,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/spf13/cobra"
 
 	"millrace/apps"
 	"millrace/apps/image"
+	"millrace/apps/program"
 	"millrace/apps/source"
 	"millrace/internal/gittest"
 	"millrace/internal/ociimage"
+	"millrace/internal/testneeds"
 )
 
 // TestAppPackage packs a clone, and pushes the image to go-containerregistry's own registry.
@@ -162,6 +165,35 @@ func TestAppForeignImage(t *testing.T) {
 				t.Errorf("%s of %s with %v: %d %s; want %s", step[0], c.config, c.labels, code, stderr, c.want)
 			}
 		}
+	}
+}
+
+// Python files of an image that do not compile are named, without the files that are left out.
+func TestSyntaxNotes(t *testing.T) {
+	python, dir := testneeds.Python(t), t.TempDir()
+	if err := program.Check(); err != nil {
+		t.Skip(err)
+	}
+	for _, name := range []string{"a b.py", "good.py", "left.py", ".git/x.py", "data.txt"} {
+		text := "def f(:\n"
+		if name == "good.py" {
+			text = "raise SystemExit(7)\n"
+		}
+		name = filepath.Join(dir, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &appCall{Command: &cobra.Command{}}
+	c.SetContext(t.Context())
+	o := image.Options{Python: python, Exclude: func(name string) bool { return name == "left.py" }}
+	want := []string{"Python files of the image have errors: 'a b.py', line 1: invalid syntax"}
+	if got := syntaxNotes(c, &apps.App{Root: dir}, o); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if o.Python = ""; len(syntaxNotes(c, &apps.App{Root: dir}, o)) > 0 {
+		t.Error("an image without Python has notes")
 	}
 }
 
