@@ -28,11 +28,13 @@ import (
 
 const (
 	markName   = "_MILLRACE_CHILD="
-	endLimit   = 5 * time.Second        // for the end of the descendants of an ended child
 	endPause   = 100 * time.Microsecond // between two looks at the descendants
 	reapPause  = 50 * time.Millisecond  // at least, between two looks for ended orphans
 	maxEnviron = 4 << 20                // most bytes read of a process's variables
 )
+
+// endLimit is the time for the end of the descendants of an ended child. Tests on a busy machine take longer.
+var endLimit = 5 * time.Second
 
 // children are the children of this process started by Start.
 var children = struct {

@@ -63,6 +63,7 @@ func inAdopter(t *testing.T) bool {
 		}
 		return false
 	}
+	child.SetEndLimit(time.Minute) // other tests may use all processors
 	if err := child.Adopt(t.Context()); err != nil {
 		t.Skip(err)
 	}
@@ -403,6 +404,7 @@ time.sleep(1000)`
 // KillOrphans ends processes left by a contained child of a killed process that start a process and end, in turn.
 func TestKillOrphansInTurn(t *testing.T) {
 	needSandbox(t)
+	child.SetEndLimit(time.Minute) // other tests may use all processors
 	program := compileForks(t, t.TempDir())
 	for _, mode := range []string{"0", "3"} {
 		held := hold(t)
