@@ -408,7 +408,8 @@ func (k *killer) visitNewest() (found int) {
 	return found
 }
 
-// stopNew stops a process before the slow isLeft, because the process may live for microseconds.
+// stopNew stops a process before the slow isLeft, because the process may live for microseconds. A process whose parent
+// descends from a child, or starts contained children, is no orphan, and is not stopped.
 func (k *killer) stopNew(pid int) bool {
 	if !k.contained(pid) {
 		return false
@@ -419,7 +420,11 @@ func (k *killer) stopNew(pid int) bool {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	st, err := readStat(pid)
-	if err != nil || strings.IndexByte("ZTt", st.state) >= 0 || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
+	if err != nil || strings.IndexByte("ZTt", st.state) >= 0 {
+		return false
+	}
+	soft, hard, err := locksOf(strconv.Itoa(st.parent))
+	if hard < k.own.locks || err == nil && soft < hard || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
 		return false
 	}
 	if ofThisUser(pid) && k.isLeft(pid) {
