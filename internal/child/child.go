@@ -219,6 +219,9 @@ func withHint(err error) error {
 
 // start starts the child from a thread of onOwnThread.
 func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
+	if err := markParent(); err != nil {
+		return err
+	}
 	if spec.Contained {
 		holder, err := contain(mark, attr.Sys)
 		if err != nil {

@@ -44,6 +44,12 @@ func TestMain(m *testing.M) {
 		}
 		_, _ = io.Copy(os.Stdout, p.Stdout)
 		return
+	case "killer":
+		if _, err := child.KillOrphans(context.Background()); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		return
 	case "hidden program's parent": // prints the output of its child
 		if err := child.Adopt(context.Background()); err != nil {
 			fmt.Println("error", err)

@@ -46,9 +46,6 @@ var canContain = sync.OnceValue(func() bool {
 // contain lets the next child of the calling thread (of onOwnThread) lead a session, so that no descendant can join the
 // group of this process, and run in new namespaces, if this process may make namespaces.
 func contain(mark string, of *syscall.SysProcAttr) (holder *os.Process, err error) {
-	if err := markContaining(); err != nil {
-		return nil, err
-	}
 	of.Setpgid, of.Setsid = false, true
 	if !canContain() {
 		return nil, nil

@@ -198,7 +198,7 @@ func orphans() (pids []int) {
 
 // traits are what all children get at the start, and no descendant without rights can remove: root's unconfined
 // programs can. The limit of file locks, which Linux does not use, is less than the limit of this process: by 1, and
-// by 2 or more for contained children.
+// by 2 for contained children. Children of a child, if the child uses this package, have still less.
 type traits struct {
 	locks      uint64 // the hard limit
 	noNewPrivs bool
@@ -248,9 +248,9 @@ func noNewPrivs(pid string) bool {
 	return bytes.Contains(text, []byte("\nNoNewPrivs:\t1\n"))
 }
 
-// markContaining marks this process as the parent of contained children, for hasContaining in other processes: the
-// soft limit of file locks is less than the hard limit.
-var markContaining = sync.OnceValue(func() error {
+// markParent marks this process as the parent of children, for hasParent in other processes: the soft limit of file
+// locks is less than the hard limit.
+var markParent = sync.OnceValue(func() error {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_LOCKS, &own); err != nil {
 		return fmt.Errorf("limit of locks: %w", err)
@@ -264,9 +264,9 @@ var markContaining = sync.OnceValue(func() error {
 	return nil
 })
 
-// hasContaining reports whether an ancestor of a process starts contained children, or is unknown. Programs cannot
-// pretend to be such an ancestor, because no program has the hard limit of this process.
-func hasContaining(pid int, own traits) bool {
+// hasParent reports whether an ancestor of a process starts children, as markParent says, or is unknown. Programs
+// cannot pretend to be such an ancestor, because no program has the hard limit of this process.
+func hasParent(pid int, own traits) bool {
 	for {
 		st, err := readStat(pid)
 		if err != nil || st.parent == 0 || st.parent == os.Getpid() {
@@ -409,7 +409,7 @@ func (k *killer) visitNewest() (found int) {
 }
 
 // stopNew stops a process before the slow isLeft, because the process may live for microseconds. A process whose parent
-// descends from a child, or starts contained children, is no orphan, and is not stopped.
+// descends from a child, or starts children, is no orphan, and is not stopped.
 func (k *killer) stopNew(pid int) bool {
 	if !k.contained(pid) {
 		return false
@@ -465,7 +465,7 @@ func (k *killer) visit(pid int, send unix.Signal) (bool, error) {
 // isLeft reports whether a process descends from a child of an ended process. Descendants of contained children may
 // have any variables.
 func (k *killer) isLeft(pid int) bool {
-	if k.contained(pid) && noNewPrivs(strconv.Itoa(pid)) && !hasContaining(pid, k.own) {
+	if k.contained(pid) && noNewPrivs(strconv.Itoa(pid)) && !hasParent(pid, k.own) {
 		return true
 	}
 	mark := markOf(pid)

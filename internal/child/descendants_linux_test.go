@@ -313,8 +313,23 @@ func TestDescendants(t *testing.T) {
 	}
 }
 
-// KillOrphans kills the processes left by a killed process, and none of a living process.
+// KillOrphans kills the processes left by a killed process, and none of a living process, which may be a child.
 func TestKillOrphans(t *testing.T) {
+	parent, err := child.Start(t.Context(), child.Spec{Path: os.Args[0],
+		Env: append(os.Environ(), "CHILD_TEST_ROLE=parent")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = parent.Stop(0) }()
+	inner := pids(t, parent, 1)
+	killer := exec.CommandContext(t.Context(), os.Args[0])
+	killer.Env = append(os.Environ(), "CHILD_TEST_ROLE=killer")
+	if out, err := killer.CombinedOutput(); err != nil {
+		t.Errorf("%s %v", out, err)
+	}
+	if !there(inner[0]) {
+		t.Error("a child of a child was killed")
+	}
 	own := pids(t, sh(t, t.Context(), double+"exec sleep 300"), 1)
 	defer func() { _ = syscall.Kill(own[0], syscall.SIGKILL) }()
 	c := exec.CommandContext(t.Context(), os.Args[0])
