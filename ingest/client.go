@@ -67,7 +67,7 @@ func (c *Client) CheckRights(n access.Need) error {
 	case c.principal == nil:
 		return nil
 	}
-	if err := c.valid(); err != nil {
+	if err := c.valid(c.now()); err != nil {
 		return err
 	}
 	return c.principal.Authorize(n)
@@ -152,19 +152,24 @@ func (c *Client) Err() error {
 // checkInterval is the longest time that a client may use models without a check of the client's credentials.
 const checkInterval = time.Second
 
-// valid returns nil if the credentials of the client were valid less than checkInterval ago. An adapter that keeps a
-// client, and forgets Call and OnEnd, thus has a client of no use soon after the credentials have ended.
-func (c *Client) valid() error {
-	if c.principal == nil || c.trusted {
-		return nil
+// now returns the time for valid; 0 for a client without credentials. A reading of the clock costs more than the
+// other steps of a charge.
+func (c *Client) now() stream.Instant {
+	if c == nil || c.principal == nil || c.trusted {
+		return 0
 	}
-	now := int64(stream.Now())
-	if now-c.checked.Load() < int64(checkInterval) {
+	return stream.Now()
+}
+
+// valid returns nil if the credentials of the client were valid less than checkInterval before now. An adapter that
+// keeps a client, and forgets Call and OnEnd, thus has a client of no use soon after the credentials have ended.
+func (c *Client) valid(now stream.Instant) error {
+	if c.principal == nil || c.trusted || int64(now)-c.checked.Load() < int64(checkInterval) {
 		return nil
 	}
 	err := c.Err()
 	if err == nil {
-		c.checked.Store(now)
+		c.checked.Store(int64(now))
 	}
 	return err
 }
@@ -233,14 +238,15 @@ func (c *Client) Known() bool { return c.entered() == nil && !c.open }
 // Charge charges a frame for a model to the account of the client. OneShot and Sequences call Charge.
 // Errors: PermissionDenied; FlowControl, for the client's quotas.
 func (c *Client) Charge(model string, f *stream.Frame) error {
-	if err := c.models().may(model); err != nil {
+	now := c.now()
+	if err := c.models().mayAt(model, now); err != nil {
 		return err
 	}
 	if c.owner {
 		return nil
 	}
 	f.Account = c.Core()
-	return f.Account.TakeFrame(f, 0)
+	return f.Account.TakeFrame(f, now)
 }
 
 // Hold takes a place of the client's quotas.streams, for a call that opens several streams with OpenHeld.
@@ -332,22 +338,27 @@ func (c *Client) State() State {
 type models Client
 
 // all returns the repository of the server, or an error if the client entered no gate.
-func (m *models) all() (Repository, error) {
+func (m *models) all() (Repository, error) { return m.allAt((*Client)(m).now()) }
+
+func (m *models) allAt(now stream.Instant) (Repository, error) {
 	switch err := (*Client)(m).entered(); {
 	case err != nil:
 		return nil, err
 	case m.open:
 		return nil, access.ErrUnknownClient
 	}
-	if err := (*Client)(m).valid(); err != nil {
+	if err := (*Client)(m).valid(now); err != nil {
 		return nil, err
 	}
 	return m.gate.backend.Models(), nil
 }
 
 // may returns nil if the client may use a model.
-func (m *models) may(name string) error {
-	if _, err := m.all(); err != nil {
+func (m *models) may(name string) error { return m.mayAt(name, (*Client)(m).now()) }
+
+// mayAt is may at a time of Client.now.
+func (m *models) mayAt(name string, now stream.Instant) error {
+	if _, err := m.allAt(now); err != nil {
 		return err
 	}
 	if m.program != "" && strings.HasPrefix(name, m.program+".") {

@@ -42,17 +42,20 @@ func (g *Gate) Enter(ctx context.Context, c access.Credentials, n access.Need) (
 		return g.open, nil
 	}
 	var p *access.Principal
+	var at stream.Instant
 	if g.access.Required() {
+		now := time.Now() // the only reading of the clock here
+		at = stream.InstantOf(now)
 		var err error
-		if p, err = g.access.Identify(ctx, c); err != nil {
+		if p, err = g.access.IdentifyAt(ctx, c, now); err != nil {
 			return nil, err
 		}
 	}
-	return g.admit(p, c, n)
+	return g.admit(p, c, n, at)
 }
 
-// admit is Enter of an identified client.
-func (g *Gate) admit(p *access.Principal, c access.Credentials, n access.Need) (*Client, error) {
+// admit is Enter of a client identified at a time; 0 = the clock was not read.
+func (g *Gate) admit(p *access.Principal, c access.Credentials, n access.Need, at stream.Instant) (*Client, error) {
 	if err := g.authorize(p, n); err != nil {
 		return &Client{refused: p}, err
 	}
@@ -60,7 +63,7 @@ func (g *Gate) admit(p *access.Principal, c access.Credentials, n access.Need) (
 	if n.Role == role.Open {
 		return client, nil
 	}
-	return client, client.account.Core().Take(stream.QuotaRequests, 1, 0)
+	return client, client.account.Core().Take(stream.QuotaRequests, 1, at)
 }
 
 // authorize returns nil if a principal may make a call, and counts the call.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/utils"
 
 	"millrace/ingest/access"
 	"millrace/ingest/rest"
@@ -211,13 +212,32 @@ func (s *Server) enter(c *fiber.Ctx, n access.Need) (answered bool, err error) {
 	return true, err
 }
 
+// keyHeader is access.KeyName as fasthttp writes the names of headers.
+const keyHeader = "Api_key"
+
 // credentialsOf returns the credentials of a request. query says that the key may be in the query, where proxies and
 // histories keep it.
 func (s *Server) credentialsOf(c *fiber.Ctx, query bool) access.Credentials {
 	of := access.Credentials{Conn: c.Context().Conn()}
-	of.Key(c.Get(access.KeyName))
-	of.Key(access.Bearer(c.Get(fiber.HeaderAuthorization)))
-	if c.Get(fiber.HeaderCookie) != "" {
+	var key, bearer []byte
+	cookies := false
+	c.Request().Header.VisitAll(func(name, value []byte) { // once: each search by name costs as much
+		switch string(name) {
+		case keyHeader:
+			if key == nil {
+				key = value
+			}
+		case fiber.HeaderAuthorization:
+			if bearer == nil {
+				bearer = value
+			}
+		case fiber.HeaderCookie:
+			cookies = true
+		}
+	})
+	of.Key(utils.UnsafeString(key))
+	of.Key(access.Bearer(utils.UnsafeString(bearer)))
+	if cookies {
 		of.Key(c.Cookies(access.KeyName))
 		of.Session = c.Cookies(sessionName)
 	}

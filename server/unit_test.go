@@ -25,7 +25,7 @@ import (
 )
 
 // silent returns a server without listeners that does not run.
-func silent(t *testing.T, cfg Config) *Server {
+func silent(t testing.TB, cfg Config) *Server {
 	t.Helper()
 	cfg.HTTP, cfg.GRPC = Off, Off
 	s, err := New(cfg)

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"millrace/internal/accept"
 )
@@ -47,10 +48,36 @@ func AddressText(a netip.Addr) string {
 	return a.String()
 }
 
-// onConnection is the account of a connection without credentials.
+// onConnection is what the server keeps of the clients of a connection. An onConnection does not change.
 type onConnection struct {
-	account *Account
-	proxy   bool // the connection may come from a proxy, and its requests name other addresses
+	account *Account  // of clients without credentials, or nil
+	proxy   bool      // the connection may come from a proxy, and its requests name other addresses
+	key     string    // a key that was accepted, to find the key again without hashing; "" = none
+	entry   *keyEntry // of the key; nil = the server's own key
+}
+
+// keptOn returns what the server keeps of the clients of a connection, or nil, and where; nil = nowhere.
+func keptOn(c net.Conn) (*onConnection, *atomic.Value) {
+	if c == nil {
+		return nil, nil
+	}
+	place := accept.ValueOf(c)
+	if place == nil {
+		return nil, nil
+	}
+	kept, _ := place.Load().(*onConnection)
+	return kept, place
+}
+
+// keepKey keeps an accepted key at its connection. With several keys on a connection, for example of a proxy, a kept
+// key stays while the key is valid.
+func keepKey(place *atomic.Value, kept *onConnection, text string, e *keyEntry) {
+	now := onConnection{}
+	if kept != nil {
+		now = *kept
+	}
+	now.key, now.entry = strings.Clone(text), e
+	place.Store(&now)
 }
 
 // AccountAt returns the account of clients without credentials at a connection, or at the address in forwarded behind
@@ -59,16 +86,19 @@ func (x *Access) AccountAt(c net.Conn, forwarded string) *Account {
 	if c == nil || x.limit == nil {
 		return x.accounts.OfAddress(netip.Addr{})
 	}
-	kept := accept.ValueOf(c)
-	if kept != nil {
-		if k, _ := kept.Load().(*onConnection); k != nil && k.account.Live() && (forwarded == "" || !k.proxy) {
-			return k.account
-		}
+	kept, place := keptOn(c)
+	if kept != nil && kept.account.Live() && (forwarded == "" || !kept.proxy) {
+		return kept.account
 	}
 	remote := c.RemoteAddr()
 	a := x.accounts.OfAddress(x.Address(remote, forwarded))
-	if proxy := x.IsProxy(remote); kept != nil && (forwarded == "" || !proxy) {
-		kept.Store(&onConnection{a, proxy})
+	if proxy := x.IsProxy(remote); place != nil && (forwarded == "" || !proxy) {
+		now := onConnection{}
+		if kept != nil {
+			now = *kept
+		}
+		now.account, now.proxy = a, proxy
+		place.Store(&now)
 	}
 	return a
 }

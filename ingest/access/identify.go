@@ -12,11 +12,16 @@ import (
 
 // Identify returns the principal of credentials. Errors: Unauthenticated, which Identify counts.
 func (a *Access) Identify(ctx context.Context, c Credentials) (*Principal, error) {
+	return a.IdentifyAt(ctx, c, time.Now())
+}
+
+// IdentifyAt is Identify at a time.
+func (a *Access) IdentifyAt(ctx context.Context, c Credentials, now time.Time) (*Principal, error) {
 	if a == nil || a.sessions == nil {
 		return nil, stream.Errorf(stream.Unauthenticated, "",
 			"this server knows no credentials: the server was not set up (access.New)")
 	}
-	p, o, err := a.identify(ctx, c)
+	p, o, err := a.identify(ctx, c, now)
 	if err != nil {
 		a.Count(o)
 	}
@@ -24,21 +29,38 @@ func (a *Access) Identify(ctx context.Context, c Credentials) (*Principal, error
 }
 
 // identify returns the principal of credentials, or the outcome to count.
-func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outcome, error) {
-	now := time.Now()
+func (a *Access) identify(ctx context.Context, c Credentials, now time.Time) (*Principal, Outcome, error) {
 	some, late := false, ""
+	kept, place := keptOn(c.Conn)
 	for _, key := range c.Keys {
 		if key == "" {
 			continue
 		}
 		some = true
+		stale := kept == nil || kept.key == ""
+		if !stale && secret.Same(key, kept.key) {
+			if kept.entry == nil {
+				return a.owner, Allowed, nil
+			}
+			if a.keys.entry(key, now) == kept.entry && !kept.entry.expired(now) {
+				return kept.entry.principal, Allowed, nil
+			}
+			stale = true // the file was read again
+		}
+		stale = stale && place != nil
 		if a.key != "" && secret.Equal(key, a.key) {
+			if stale {
+				keepKey(place, kept, key, nil)
+			}
 			return a.owner, Allowed, nil
 		}
 		if a.keys != nil {
-			p, old := a.keys.Authenticate(key, now)
-			if p != nil {
-				return p, Allowed, nil
+			e, old := a.keys.authenticate(key, now)
+			if e != nil {
+				if stale {
+					keepKey(place, kept, key, e)
+				}
+				return e.principal, Allowed, nil
 			}
 			if old {
 				late = KeyName

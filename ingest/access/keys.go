@@ -184,17 +184,31 @@ func (k *Keys) Recheck() { k.file.Recheck() }
 
 // Authenticate returns the principal of a key; nil = the key is unknown or has expired.
 func (k *Keys) Authenticate(text string, now time.Time) (p *Principal, expired bool) {
-	if len(text) != keyLength || text[:len(keyPrefix)] != keyPrefix || text[idEnd] != '_' {
-		return nil, false
+	e, expired := k.authenticate(text, now)
+	if e == nil {
+		return nil, expired
 	}
-	e := k.file.Get(now)[text[len(keyPrefix):idEnd]]
+	return e.principal, false
+}
+
+// authenticate is Authenticate with the entry of the file.
+func (k *Keys) authenticate(text string, now time.Time) (e *keyEntry, expired bool) {
+	e = k.entry(text, now)
 	if e == nil || !secret.HasDigest(text[idEnd+1:], &e.sum) {
 		return nil, false
 	}
 	if e.expired(now) {
 		return nil, true
 	}
-	return e.principal, false
+	return e, false
+}
+
+// entry returns the present entry with the id in a key, or nil. Each reading of a changed file makes new entries.
+func (k *Keys) entry(text string, now time.Time) *keyEntry {
+	if len(text) != keyLength || text[:len(keyPrefix)] != keyPrefix || text[idEnd] != '_' {
+		return nil
+	}
+	return k.file.Get(now)[text[len(keyPrefix):idEnd]]
 }
 
 // Current returns the present principal of the file with the identity of p, or nil.

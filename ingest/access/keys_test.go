@@ -2,11 +2,15 @@ package access
 
 import (
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/accept"
 
 	"millrace/internal/role"
 )
@@ -164,4 +168,64 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestKeptKey: a connection keeps an accepted key, and only while the file has the key as accepted.
+func TestKeptKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	now := time.Now()
+	kept, text := NewKey("cam", Grant{Roles: []string{"infer"}, Expires: now.Add(time.Hour)})
+	other, otherText := NewKey("door", Grant{Roles: []string{"infer"}})
+	if err := WriteKeys(path, []Key{kept, other}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Options{Keys: path, Key: "the server's own key", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	ln, err := new(accept.Limit).Listen("http", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	peer, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	check := func(key, want string, at time.Time) {
+		t.Helper()
+		p, _ := a.IdentifyAt(t.Context(), Credentials{Keys: []string{key}, Conn: conn}, at)
+		name := ""
+		if p != nil {
+			name = p.Name + p.Key[:3]
+		}
+		if name != want {
+			t.Errorf("%s is %q, want %q", key, name, want)
+		}
+	}
+	for range 2 {
+		check(text, "camkey", now)
+		if k, _ := keptOn(conn); k == nil || k.key != text {
+			t.Fatalf("kept %+v", k)
+		}
+		check(text[:len(text)-1]+"!", "", now)
+		check(otherText, "doorkey", now)
+		check("the server's own key", "api", now)
+	}
+	check(text, "", now.Add(2*time.Hour)) // expired
+	check(text, "camkey", now)
+	if err := WriteKeys(path, []Key{other}); err != nil {
+		t.Fatal(err)
+	}
+	a.Recheck()
+	check(text, "", now.Add(time.Second))
+	check(otherText, "doorkey", now.Add(time.Second))
+	check(text, "", now.Add(time.Second))
 }

@@ -6,6 +6,7 @@ package secret
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +19,22 @@ import (
 func Equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// Same is Equal without digests, and faster. The time depends on the lengths, and on whether the lengths are equal.
+func Same(a, b string) bool {
+	const most = 64 // bytes at once
+	differ := uint64(0)
+	for len(a) == len(b) && len(a) > 0 {
+		var x, y, z [most]byte
+		n := copy(x[:], a)
+		a, b = a[n:], b[copy(y[:], b):]
+		subtle.XORBytes(z[:], x[:], y[:]) // many bytes with each instruction
+		for i := 0; i < most; i += 8 {
+			differ |= binary.LittleEndian.Uint64(z[i:])
+		}
+	}
+	return len(a) == len(b) && differ == 0
 }
 
 // HasDigest reports whether sum is the SHA-256 of a secret, in constant time.

@@ -23,9 +23,15 @@ func TestEqual(t *testing.T) {
 	}{
 		{"", "", true}, {"secret", "secret", true}, {"secret", "Secret", false}, {"secret", "secret ", false},
 		{"secret", "", false}, {"", "x", false},
+		{strings.Repeat("x", 100), strings.Repeat("x", 100), true},
+		{strings.Repeat("x", 100), strings.Repeat("x", 99) + "y", false},
+		{"y" + strings.Repeat("x", 99), strings.Repeat("x", 100), false},
 	} {
 		if got := secret.Equal(c.a, c.b); got != c.want {
 			t.Errorf("Equal(%q, %q) = %t", c.a, c.b, got)
+		}
+		if got := secret.Same(c.a, c.b); got != c.want {
+			t.Errorf("Same(%q, %q) = %t", c.a, c.b, got)
 		}
 	}
 }
