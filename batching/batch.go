@@ -197,7 +197,8 @@ func (b *Batch) FailAll(err error) {
 	}
 }
 
-func (b *Batch) pending() bool {
+// Pending reports whether a request has no ending.
+func (b *Batch) Pending() bool {
 	for _, r := range b.Requests {
 		if r.Outcome() == stream.Pending {
 			return true
@@ -209,7 +210,7 @@ func (b *Batch) pending() bool {
 // Split answers the unfinished requests with their rows of Outputs. All fail if an output's first dimension is not
 // the number of input rows.
 func (b *Batch) Split() {
-	if !b.pending() {
+	if !b.Pending() {
 		return
 	}
 	if b.Outputs == nil {

@@ -51,35 +51,45 @@ func (s *Stream) submit(f *Frame, now Instant, by *Caller, keep bool) error {
 			s.endLocked(r, Failed, "", Errorf(Internal, "", "the frame could not be prepared for its model"))
 		}
 	}()
-	if err := s.refusal(f.Must); err != nil {
-		return s.refused(&r.Frame, err)
+	// One return: with many, each defer would be a record at run time.
+	err := s.refusal(f.Must)
+	if err != nil {
+		err = s.refused(&r.Frame, err)
+	} else {
+		s.accept(r, now)
+		accepted = true
+		wrong := s.prepare(r)
+		if wrong == nil && (r.QueueTimeout != 0 || s.model.Queue.Timeout != 0) {
+			wrong = s.setQueueTimeout(r)
+		}
+		prepared = true
+		s.queueOrEnd(r, now, wrong)
 	}
-	s.accept(r, now)
-	accepted = true
-	err := s.prepare(r)
-	if err == nil && (r.QueueTimeout != 0 || s.model.Queue.Timeout != 0) {
-		err = s.setQueueTimeout(r)
-	}
-	prepared = true
+	return err
+}
+
+// queueOrEnd lets an accepted request wait for a worker, or ends the request; err says why the model does not take the
+// request.
+func (s *Stream) queueOrEnd(r *Request, now Instant, err error) {
 	r.Deadline = s.deadline(r, now)
 	switch {
 	case err != nil && errors.Is(err, buf.ErrBudget):
 		s.endLocked(r, Dropped, Memory, nil)
-		return nil
+		return
 	case err != nil:
 		s.endLocked(r, Failed, "", err)
-		return nil
+		return
 	case r.Rows == 0:
 		s.endLocked(r, Answered, "", nil)
-		return nil
+		return
 	case s.tooSoon(r, now):
 		s.endLocked(r, Dropped, RateLimit, nil)
-		return nil
+		return
 	case s.opts.Account != nil && s.opts.Account.TakeFrame(&r.Frame, now) != nil:
 		s.endLocked(r, Dropped, OverQuota, nil)
-		return nil
+		return
 	case r.result.key != nil && s.fromCache(r):
-		return nil
+		return
 	}
 	inPlace := s.policy.Mode == Latest && s.supersede()
 	s.waiting = append(s.waiting, r)
@@ -89,7 +99,7 @@ func (s *Stream) submit(f *Frame, now Instant, by *Caller, keep bool) error {
 		s.waiting[last], s.waiting = nil, s.waiting[:last]
 		s.waitingCount.Add(-weight(r))
 		s.endLocked(r, Failed, "", err)
-		return nil
+		return
 	}
 	if s.token == notQueued && !s.paused {
 		s.requeue()
@@ -97,7 +107,6 @@ func (s *Stream) submit(f *Frame, now Instant, by *Caller, keep bool) error {
 	if r.Deadline != 0 || r.QueueTimeout != 0 {
 		s.watchExpiry(s.expiresAt(r))
 	}
-	return nil
 }
 
 // refusal returns the reason why the stream does not accept a frame now, or nil.

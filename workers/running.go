@@ -165,6 +165,18 @@ func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panic
 			}
 		}
 	}
+	t.ended, t.err = t.ran, err
+	if err != nil || b.Pending() { // otherwise the worker has answered all requests: this avoids a clock read
+		g.answerPending(r, b, err, panicked)
+		t.ended = stream.Now()
+	}
+	r.lastEnded.Store(int64(t.ran))
+	g.done(r, b, t)
+	r.warm.Store(true)
+}
+
+// answerPending answers the requests that a run has left without an ending.
+func (g *Group) answerPending(r *runner, b *batching.Batch, err error, panicked bool) {
 	switch {
 	case err != nil:
 		if panicked {
@@ -180,10 +192,6 @@ func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panic
 		}
 		answer(b, stages)
 	}
-	t.ended, t.err = stream.Now(), err
-	r.lastEnded.Store(int64(t.ran))
-	g.done(r, b, t)
-	r.warm.Store(true)
 }
 
 // giveBack lets another worker run a batch that the instance has not begun. When no worker is left, the requests end

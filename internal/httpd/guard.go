@@ -44,6 +44,12 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 			c.Response.Header.Set(fasthttp.HeaderStrictTransportSecurity, s.hsts)
 		}
 	}()
+	s.serveRequest(c, conn)
+}
+
+// serveRequest is handle without the steps after the reply. Its many returns are not in handle, where each return
+// would make each defer dearer.
+func (s *Server) serveRequest(c *fasthttp.RequestCtx, conn *conn) {
 	if err := strict(&c.Request.Header); err != nil {
 		s.refuse(c, err)
 		c.SetConnectionClose()
