@@ -49,6 +49,7 @@ type Config struct {
 	Handover    string        `yaml:"handover" form:"socket" unset:"off" example:"unix:/var/lib/millrace/handover.sock" advanced:"yes" help:"a unix socket by which a server with the same setting replaces this server without losing a connection: the new server loads its models, takes the listening sockets, and this server ends when its clients have left, within drain (docs/operations.md)"`
 	Sources     Sources       `yaml:"sources"`
 	Sinks       Sinks         `yaml:"sinks"`
+	Clips       Clips         `yaml:"clips"`
 	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" advanced:"yes" help:"confine ffmpeg to its own files and connections: auto = where the kernel has Landlock (Linux 5.13), require = do not start without Landlock"`
 	Confine     Confine       `yaml:"confine"`
 
@@ -265,6 +266,22 @@ type Sinks struct {
 	ClientBytes int64  `yaml:"client_bytes" unit:"bytes" default:"1GiB" min:"16KiB" advanced:"yes" help:"most bytes of a client's files in sinks.folder; a file being written counts 4 times max_size"`
 }
 
+// Clips configures the folder of the clips of streams.
+type Clips struct {
+	Folder   string        `yaml:"folder" path:"folder" example:"clips" unset:"clips in data" advanced:"yes" help:"the folder of the clips of streams (docs/events.md#clips); without this setting and data, streams can have no clips"`
+	MaxAge   time.Duration `yaml:"max_age" default:"720h" min:"1m" max:"87840h" advanced:"yes" help:"clips are removed after this time, unless they are favourites"`
+	MaxBytes int64         `yaml:"max_bytes" default:"16GiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"most bytes of clips; beyond, the oldest are removed, unless they are favourites"`
+	Memory   int64         `yaml:"memory" default:"32MiB" min:"1MiB" max:"1GiB" unit:"bytes" advanced:"yes" help:"most bytes of compressed video that a stream with clips keeps in memory for the time before an event; part of memory.budget"`
+}
+
+// ClipsFolder returns the folder of clips; "" for none. Servers that share data share no clips.
+func (c *Config) ClipsFolder() string {
+	if c.Clips.Folder == "" && c.Data != "" && len(c.NATS.Servers) == 0 {
+		return filepath.Join(c.Data, "clips")
+	}
+	return c.Clips.Folder
+}
+
 // Tasks configures the inferences whose answers are kept in the folder of data.
 type Tasks struct {
 	Sync      string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before the server acknowledges the task; interval = within a minute, so that a power failure loses the newest tasks"`
@@ -446,6 +463,11 @@ func (c Config) Validate() error {
 		c.validateHandover(), err)
 	if c.HTTP == Off && c.Data != "" {
 		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
+	}
+	for i, s := range c.Streams {
+		if s.Clips.Enabled() && c.ClipsFolder() == "" {
+			bad(fmt.Sprintf("streams[%d].clips", i), "need a folder: set clips.folder, or data")
+		}
 	}
 	if c.Containers.Host != "" && len(c.NATS.Servers) > 0 {
 		bad("containers.host", "and nats exclude each other: models of the kind container need a folder data of the "+

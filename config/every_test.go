@@ -106,7 +106,7 @@ func TestEveryStreamSetting(t *testing.T) {
 		if strings.HasPrefix(keys[0], "models: ") {
 			head = ""
 		}
-		return config.Parse(fmt.Appendf(nil, "streams: [{name: a, source: %q, %s%s}]", source, head,
+		return config.Parse(fmt.Appendf(nil, "clips: {folder: c}\nstreams: [{name: a, source: %q, %s%s}]", source, head,
 			strings.Join(keys, ", ")), "f")
 	}
 	// possible says whether a value of a setting is possible, and makes a difference.
@@ -144,6 +144,9 @@ func TestEveryStreamSetting(t *testing.T) {
 				continue
 			}
 		}
+		if key, of := strings.CutPrefix(s.Path, "clips."); of {
+			set, unset = clip(key)
+		}
 		ok := possible(s, set, unset)
 		for _, key := range sinkKeys(s.Path) { // the setting may need its sink
 			ok = ok || possible(s, func(value string) string {
@@ -155,6 +158,15 @@ func TestEveryStreamSetting(t *testing.T) {
 				s.Path)
 		}
 	}
+}
+
+// clip returns clips with a value of a setting of the clips, and without the setting.
+func clip(key string) (set func(value string) string, unset string) {
+	const rules = "rules: {lines: [{name: l, from: [0, 0], to: [1, 1]}]}"
+	if key == "on" {
+		return func(v string) string { return rules + ", clips: {on: [" + v + "]}" }, rules
+	}
+	return func(v string) string { return "clips: {on: [always], " + key + ": " + v + "}" }, "clips: {on: [always]}"
 }
 
 // rule returns rules with a value of a setting of the rules, and the rules without the setting; nil for a setting that

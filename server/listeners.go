@@ -11,6 +11,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/apps"
+	"millrace/ingest/clips"
 	"millrace/ingest/grpc"
 	"millrace/ingest/native"
 	"millrace/ingest/rest"
@@ -184,12 +185,26 @@ func openStreams(s *Server) (ingest.Interface, error) {
 			return nil, err
 		}
 	}
+	kept, err := s.openClips()
+	if err != nil {
+		return nil, err
+	}
 	hardware, sandboxed := s.children.decoding()
 	return streams.New(s.http, streams.Options{
-		Streams: s.cfg.Streams, Store: store, Files: files, Limits: s.cfg.Limits,
+		Streams: s.cfg.Streams, Store: store, Clips: kept, Files: files, Limits: s.cfg.Limits,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: hardware, Sandbox: sandboxed, Programs: s.children.programs,
 		Log: s.log,
 	}), nil
+}
+
+// openClips opens the folder of clips; nil without a folder.
+func (s *Server) openClips() (*clips.Store, error) {
+	c, folder := s.cfg.Clips, s.cfg.ClipsFolder()
+	if folder == "" {
+		return nil, nil
+	}
+	return clips.Open(clips.Options{Folder: folder, MaxAge: c.MaxAge, MaxBytes: c.MaxBytes, Memory: c.Memory,
+		Log: s.log})
 }
 
 // DataOptions returns the options for the folder data of a configuration, which must be valid.

@@ -36,7 +36,8 @@ type Hub struct {
 	programs *confine.Programs
 	limit    openLimit
 
-	reading atomic.Int64 // sources that are open, or being opened
+	openings atomic.Uint64
+	reading  atomic.Int64 // sources that are open, or being opened
 
 	mu   sync.Mutex
 	open map[string]*entry // by Input.key
@@ -61,16 +62,18 @@ func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardwa
 }
 
 // Subscribe returns a subscription, idle until Run. Of o, the subscription uses only Paced and the callbacks Frame,
-// Unreadable, Lost, Opened and Failed. The callbacks of a shared source must return at once, as in Options.Frame.
+// Unreadable, Lost, Opened, Failed and Packet. The callbacks of a shared source must return at once, as in
+// Options.Frame.
 // The frames of a shared source have a shared payload: the payload must not be written to.
 func (h *Hub) Subscribe(in Input, o Options) *Subscription {
 	return &Subscription{hub: h, in: in, o: o, private: make(chan struct{}), broken: make(chan struct{}),
 		status: Status{State: Connecting, Since: time.Now()}, picker: newPicker(in.FPS)}
 }
 
-// options returns the options of an input's source. At each opening, fps returns the rate and needs the sizes of the
-// frames.
-func (h *Hub) options(i *Input, fps func() float64, needs func() []video.TargetSize, paced bool) Options {
+// options returns the options of an input's source. At each opening, fps returns the rate, needs the sizes of the
+// frames, and packets who receives packets.
+func (h *Hub) options(i *Input, fps func() float64, needs func() []video.TargetSize, packets func() func(Fragment),
+	paced bool) Options {
 	return Options{
 		Address: i.Address,
 		reading: &h.reading,
@@ -81,6 +84,17 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.TargetS
 				Hardware: h.device, Sandbox: h.sandbox, Programs: h.programs}
 			// Several threads are of use to one file while processors are idle.
 			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(processors.Count()) }
+			if to := packets(); to != nil {
+				n := h.openings.Add(1)
+				env.Packets = func(p video.Fragment) {
+					defer func() {
+						if v := recover(); v != nil {
+							h.tasks.Recovered("packets", v)
+						}
+					}()
+					to(Fragment{p, n})
+				}
+			}
 			if i.PublicOnly {
 				env.Allow = Public
 			}

@@ -55,6 +55,7 @@ type Env struct {
 	Sandbox   bool                   // confines ffmpeg, as for video.Options
 	Upload    bool                   // the file comes from a client, as for video.Options
 	Programs  *confine.Programs      // confines programs of exec sources; nil = not
+	Packets   func(video.Fragment)   // as for video.Options; nil = not wanted
 	MaxPixels int                    // largest width times height of a video; 0 = no limit
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
 }

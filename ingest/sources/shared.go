@@ -35,13 +35,14 @@ type shared struct {
 	subs  []*Subscription
 	info  *Info         // of the present opening; nil before the first opening
 	fps   float64       // of the last opening
+	packs bool          // the last opening has packets
 	owner *Subscription // of a source with an end; nil for none
 }
 
 // newShared returns a shared source for an input. cancel ends the source.
 func newShared(h *Hub, in Input, cancel context.CancelFunc) *shared {
 	sh := &shared{cancel: cancel, recovered: h.tasks.Recovered, ended: make(chan struct{})}
-	o := h.options(&in, sh.rate, func() []video.TargetSize { return sh.source.Needs() }, false)
+	o := h.options(&in, sh.rate, func() []video.TargetSize { return sh.source.Needs() }, sh.packets, false)
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed = sh.frame, sh.unreadable, sh.lost, sh.opened, sh.failed
 	sh.source = New(o)
 	sh.sizes = newSizes(sh.source)
@@ -54,7 +55,7 @@ func (sh *shared) end(err error) {
 	close(sh.ended)
 }
 
-// add adds a subscription, and reopens the source for a subscription with a higher rate.
+// add adds a subscription, and reopens the source for a subscription with a higher rate, or for the first with packets.
 func (sh *shared) add(s *Subscription) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -74,9 +75,9 @@ func (sh *shared) add(s *Subscription) {
 	}
 }
 
-// reopen reopens the source when the subscriptions need a higher rate. mu is held.
+// reopen reopens the source when the subscriptions need a higher rate or packets. mu is held.
 func (sh *shared) reopen() {
-	if len(sh.subs) > 0 && sh.tooSlow(sh.need()) {
+	if len(sh.subs) > 0 && (sh.tooSlow(sh.need()) || !sh.packs && sh.wantsPackets()) {
 		sh.source.Reopen()
 	}
 }
@@ -103,6 +104,27 @@ func (sh *shared) rate() float64 {
 	defer sh.mu.Unlock()
 	sh.fps = sh.need()
 	return sh.fps
+}
+
+// packets returns who receives the packets of an opening of the source, or nil.
+func (sh *shared) packets() func(Fragment) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.packs = sh.wantsPackets(); !sh.packs {
+		return nil
+	}
+	return func(p Fragment) {
+		sh.each(func(s *Subscription) {
+			if s.o.Packet != nil {
+				s.o.Packet(p)
+			}
+		})
+	}
+}
+
+// wantsPackets reports whether a subscription has use for packets. mu is held.
+func (sh *shared) wantsPackets() bool {
+	return slices.ContainsFunc(sh.subs, func(s *Subscription) bool { return s.o.Packet != nil })
 }
 
 // need returns the frame rate for all subscriptions, 0 = all frames. mu is held.
@@ -137,7 +159,7 @@ func (sh *shared) opened(i Info) {
 // choose chooses the owner of a source with an end. mu is held.
 func (sh *shared) choose() {
 	for _, s := range sh.subs {
-		if sh.owner == nil && !sh.tooSlow(s.in.FPS) {
+		if sh.owner == nil && !sh.tooSlow(s.in.FPS) && (sh.packs || s.o.Packet == nil) {
 			sh.owner = s
 			continue
 		}

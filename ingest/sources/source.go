@@ -35,6 +35,9 @@ type Options struct {
 	Unreadable func(f stream.Frame, err error)
 	// Lost is called for a frame lost for lack of memory, without payload; or nil.
 	Lost func(stream.Frame)
+	// Packet is called with each compressed picture of a video, from another goroutine than the other callbacks, and
+	// must return at once; nil = not wanted.
+	Packet func(Fragment)
 	// Allow is called before each opening and may refuse the opening. A refusal counts as a failure; PermissionDenied
 	// and InvalidArgument are final. nil allows every opening.
 	Allow func(context.Context) error
@@ -51,6 +54,13 @@ type Options struct {
 
 	reading                *atomic.Int64 // counts open sources and sources being opened; or nil
 	frames, lost, restarts uint64        // first values of the counts of Status
+}
+
+// Fragment is a compressed picture of an opening of a source. A source that is opened anew has larger numbers, another
+// header and other times. Packets of two openings may alternate for a short time.
+type Fragment struct {
+	video.Fragment
+	Opening uint64
 }
 
 // Source keeps one source open. Run may be called once; any goroutine may call Status at any time.

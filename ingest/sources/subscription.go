@@ -90,7 +90,8 @@ func (s *Subscription) breakOff() { close(s.broken) }
 func (s *Subscription) runAlone(ctx context.Context) error {
 	var source *Source
 	o := s.hub.options(&s.in, func() float64 { return s.in.FPS },
-		func() []video.TargetSize { return source.Needs() }, s.o.Paced != nil && s.o.Paced())
+		func() []video.TargetSize { return source.Needs() }, func() func(Fragment) { return s.o.Packet },
+		s.o.Paced != nil && s.o.Paced())
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed, o.Paced = s.o.Frame, s.o.Unreadable, s.o.Lost, s.o.Opened,
 		s.o.Failed, s.o.Paced
 	s.mu.Lock()

@@ -87,7 +87,8 @@ func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{
 		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
 		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox,
-		Upload: e.Upload, Programs: e.Programs, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
+		Upload: e.Upload, Programs: e.Programs, Packets: e.Packets, StartTimeout: startTimeout,
+		StallTimeout: video.DefaultStallTimeout,
 	}
 	if o.KeyFrames {
 		o.StallTimeout = startTimeout

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/confine"
@@ -27,6 +28,7 @@ type Options struct {
 	Streams       []Config     // streams of the configuration, already validated
 	Store         *Store       // keeps the streams that requests add; nil = these streams end with the server
 	AllowPrivate  bool         // requests may name private addresses (sources.allow_private)
+	Clips         *clips.Store // keeps clips; nil = streams can have no clips
 	Files         *sinks.Files // the folder for files of requests (sinks.folder); nil = requests may name no file
 
 	Hardware *video.Hardware   // hardware decoding (sources.hwaccel); nil = software
@@ -106,6 +108,9 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		if err := a.add(*c, "request", c); err != nil {
 			a.opts.Log.Error("a stream of streams_file does not start", "stream", c.Name, "error", err)
 		}
+	}
+	if a.opts.Clips != nil {
+		a.run("clips", func() { a.tidyClips(ctx) })
 	}
 	close(a.serving)
 	<-ctx.Done()

@@ -73,6 +73,9 @@ func (a *Adapter) mayChange(f *runner, before, next Config, object map[string]an
 			return err
 		}
 	}
+	if err := a.checkClips(next); err != nil {
+		return err
+	}
 	had := before.models()
 	for _, m := range next.models() {
 		if slices.ContainsFunc(had, func(o ModelConfig) bool { return o.Model == m.Model && o.Version == m.Version }) {
@@ -189,7 +192,8 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	defer f.mu.Unlock()
 	before := f.now
 	source := before.Source != next.Source || !reflect.DeepEqual(before.Settings, next.Settings)
-	again := source || before.FPS != next.FPS || before.Loop != next.Loop
+	packets := before.Clips.Enabled() != next.Clips.Enabled() && f.clips != nil
+	again := source || before.FPS != next.FPS || before.Loop != next.Loop || packets
 	if f.over && (again || !sameModels(before, next) || !reflect.DeepEqual(before.Sinks, next.Sinks)) {
 		return errOver
 	}
@@ -199,6 +203,7 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	f.public.source = f.publicSource(next, byRequest)
 	f.now = next
 	f.applyRules(before, next)
+	f.clips.Set(next.Clips, next.modelList())
 	f.applyModels(next.models())
 	f.applySinks(next.Sinks, f.a.sinkOrigin(byRequest))
 	if again {

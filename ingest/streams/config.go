@@ -3,6 +3,7 @@ package streams
 import (
 	"slices"
 
+	"millrace/ingest/clips"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/setting"
@@ -23,7 +24,8 @@ type Config struct {
 	Loop    bool          `json:"loop" request:"any" advanced:"yes" help:"start again at the end of a video or folder"`
 	Paused  bool          `json:"paused" request:"any" advanced:"yes" help:"run no frame until the stream is resumed"`
 
-	Rules rules.Rules `json:"rules" request:"any" advanced:"yes"`
+	Rules rules.Rules    `json:"rules" request:"any" advanced:"yes"`
+	Clips clips.Settings `json:"clips" request:"any" advanced:"yes"`
 
 	// Settings are the settings of the source's kind; nil when none is set.
 	Settings sources.Settings `json:"-"`
@@ -62,6 +64,9 @@ func (c Config) Validate() error {
 	}
 	for _, err := range setting.Split(c.Rules.Validate()) {
 		errs = append(errs, coded.PrefixField("rules", err))
+	}
+	if err := c.Clips.Validate(!c.Rules.Empty()); err != nil {
+		errs = append(errs, coded.PrefixField("clips", err))
 	}
 	for i, k := range c.Sinks {
 		errs = append(errs, k.Validate())

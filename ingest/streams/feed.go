@@ -102,6 +102,7 @@ func (o *modelFeed) settle() { o.wait(1) }
 // Push implements stream.Sink.
 func (o *modelFeed) Push(r *stream.Result) {
 	if r.Outcome == stream.Dropped {
+		o.f.dropPicture(r.Seq)
 		o.c.count(r, nil)
 		r.Release()
 		o.done()
@@ -145,6 +146,7 @@ func (o *modelFeed) free(r *stream.Result) {
 
 // drop counts a frame that the stream did not accept.
 func (o *modelFeed) drop(seq uint64, why stream.Reason) {
+	o.f.dropPicture(seq)
 	o.stream.Refuse(&stream.Frame{Seq: seq}, why, nil)
 	o.c.count(&stream.Result{Outcome: stream.Dropped, Reason: why}, nil)
 }

@@ -291,8 +291,8 @@ func (r *rig) over(name, state string) shown {
 	return s
 }
 
-// clips are the videos of clip by its arguments.
-var clips struct {
+// videos are the videos of clip by its arguments.
+var videos struct {
 	sync.Mutex
 	made map[string][]byte
 }
@@ -302,9 +302,9 @@ var clips struct {
 func clip(t *testing.T, seconds int, options ...string) string {
 	t.Helper()
 	path, key := filepath.Join(t.TempDir(), "clip.mp4"), fmt.Sprintf("%d %q", seconds, options)
-	clips.Lock()
-	defer clips.Unlock()
-	if made := clips.made[key]; made != nil {
+	videos.Lock()
+	defer videos.Unlock()
+	if made := videos.made[key]; made != nil {
 		if err := os.WriteFile(path, made, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -321,10 +321,10 @@ func clip(t *testing.T, seconds int, options ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if clips.made == nil {
-		clips.made = map[string][]byte{}
+	if videos.made == nil {
+		videos.made = map[string][]byte{}
 	}
-	clips.made[key] = made
+	videos.made[key] = made
 	return path
 }
 

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"millrace/ingest/clips"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
 )
@@ -45,4 +46,33 @@ var Routes = []openapi.Route{
 		Summary: "The pictures of a stream with its results drawn over them",
 		Query:   modelQuery, Answer: openapi.Raw{MediaType: "multipart/x-mixed-replace", Doc: "JPEG pictures"},
 	},
+	{
+		Method: "GET", Path: clipsRoot, Role: role.Watch, Tag: tagStreams, Limited: true,
+		Summary: "List the clips of streams, the newest first",
+		Query: []openapi.Param{
+			{Name: "stream", Type: "string", Doc: "of this stream"},
+			{Name: "from", Type: "string", Doc: "begun at this time (RFC 3339) or later"},
+			{Name: "to", Type: "string", Doc: "begun before this time"},
+			{Name: "limit", Type: "integer", Doc: "1 to 1000 clips; default 100"},
+			{Name: "before", Type: "string", Doc: "next of the page before"},
+		},
+		Answer: clipList{},
+	},
+	{Method: "GET", Path: clipsRoot + "/:id", Role: role.Watch, Tag: tagStreams, Limited: true,
+		Summary: "A clip with its events", Answer: clips.Clip{}},
+	{Method: "GET", Path: clipsRoot + "/:id/video", Role: role.Watch, Tag: tagStreams, Limited: true,
+		Summary: "The video of a clip, also while it is being written",
+		Doc:     "With the header Range, a part of the video (status 206).",
+		Answer:  openapi.Raw{MediaType: "video/mp4", Doc: "the video"}},
+	{Method: "GET", Path: clipsRoot + "/:id/objects", Role: role.Watch, Tag: tagStreams, Limited: true,
+		Summary: "The objects in the frames of a clip, a line of JSON for each frame with objects",
+		Answer:  openapi.Raw{MediaType: "application/x-ndjson", Doc: "lines"}},
+	{Method: "GET", Path: clipsRoot + "/:id/pictures/:picture", Role: role.Watch, Tag: tagStreams, Limited: true,
+		Summary: "The picture of an event of a clip",
+		Query:   []openapi.Param{{Name: "boxes", Type: "boolean", Doc: "with its objects drawn; default false"}},
+		Answer:  openapi.Raw{MediaType: "image/jpeg", Doc: "the picture"}},
+	{Method: "PATCH", Path: clipsRoot + "/:id", Role: role.Manage, Tag: tagStreams, Limited: true,
+		Summary: "Keep a clip whatever its age: favourite", Body: openapi.AnyObject, Answer: clips.Clip{}},
+	{Method: "DELETE", Path: clipsRoot + "/:id", Role: role.Manage, Tag: tagStreams, Limited: true,
+		Summary: "Remove a clip and its pictures", Status: 204},
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"millrace/internal/codec"
-	"millrace/internal/oip"
 	"millrace/internal/overlay"
 	"millrace/stream"
 )
@@ -280,11 +279,7 @@ func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, err
 	scale := 1 / float64(shrink)
 	var all []overlay.Result
 	for _, r := range results {
-		outputs := make([]oip.Tensor, len(r.Outputs))
-		for i, t := range r.Outputs {
-			outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
-		}
-		if items, err := overlay.ReadResult(outputs); err == nil && !items.Empty() {
+		if items, err := overlay.ReadResult(tensors(r)); err == nil && !items.Empty() {
 			all = append(all, items.Scale(scale, scale))
 		}
 	}

@@ -27,6 +27,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Post("/v2/streams/:name/reset", a.resetStream)
 	app.Get("/v2/streams/:name/results", a.watchResults)
 	app.Get("/v2/streams/:name/video", a.watchVideo)
+	a.clipRoutes(app)
 }
 
 func (a *Adapter) create(c *fiber.Ctx) error {
@@ -43,6 +44,9 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	}
 	if err == nil && a.ready() {
 		err = a.checkRules(cfg)
+	}
+	if err == nil {
+		err = a.checkClips(cfg)
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/ingest/clips"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/routines"
@@ -30,8 +31,12 @@ type runner struct {
 	results fanout        // lines
 	preview preview       // of all models
 
+	clips    *clips.Recorder // nil without a folder of clips
+	pictures pictureFrames
+
 	models   *routines.Group // goroutines of the models and the subscriptions
 	delivery *routines.Group // goroutines of the sinks
+	writers  *routines.Group // of clips
 
 	resultsLost atomic.Uint64
 
@@ -66,6 +71,7 @@ type runner struct {
 	readCtx      context.Context // of subscription and next
 	idle         *sources.Status
 	restarts     uint64 // of ended subscriptions
+	subscribed   uint64 // subscriptions with packets so far
 
 	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
 	leaving []*consumer // have been removed, and wait for their last results
@@ -105,13 +111,14 @@ func newRunner(a *Adapter, c Config, origin string, by origins, refused error) *
 	f := &runner{
 		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()}, logged: map[string]string{},
-		models: routines.New(a.panicked), delivery: routines.New(a.panicked),
+		models: routines.New(a.panicked), delivery: routines.New(a.panicked), writers: routines.New(a.panicked),
 		public: publicParts{source: by.publicSource},
 	}
 	f.queue = newEndings(queueLen(len(c.models())))
 	f.feeds.Store(new([]*modelFeed))
 	f.ctx, f.cancel = context.WithCancel(a.ctx)
 	f.startPreview(&f.preview)
+	f.startClips()
 	for _, m := range c.models() {
 		f.consumers = append(f.consumers, f.newConsumer(m))
 	}
@@ -199,6 +206,7 @@ func (f *runner) run() {
 	f.queue.close() // all streams have finished, so nothing is pushed any more
 	f.delivery.Stop()
 	f.delivery.Wait()
+	f.endClips() // after a panic
 	f.mu.Lock()
 	f.setIdle(last)
 	f.mu.Unlock()
@@ -289,6 +297,7 @@ func (f *runner) previews() []*preview {
 }
 
 func (f *runner) closePreviews() {
+	f.pictures.clear()
 	for _, p := range f.previews() {
 		p.close()
 	}
@@ -445,6 +454,7 @@ func (f *runner) write() {
 			e.r.Release()
 			e.o.free(e.r)
 		}
+		f.endClips() // before the end of the sinks, for their lines about the clips
 		f.writing.Lock()
 		defer f.writing.Unlock()
 		for _, s := range f.openSinks() {
@@ -454,6 +464,7 @@ func (f *runner) write() {
 	var enc sinks.Encoder
 	for e, more := f.queue.pop(); more; e, more = f.queue.pop() {
 		f.deliver(&enc, e)
+		f.record(e)
 		partial := e.r.Partial
 		f.show(e.o.c, e.r) // releases e.r
 		if !partial {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/ingest/clips"
 	"millrace/ingest/sources"
 	"millrace/stream"
 )
@@ -30,9 +31,18 @@ func (f *runner) newSubscription() *subscription {
 	c := &f.now
 	in := sources.Input{Address: c.Source, Settings: c.settings(), FPS: c.FPS, Loop: c.Loop,
 		MaxPixels: f.a.opts.MaxPixels, PublicOnly: f.public.source}
-	g.src = f.a.hub.Subscribe(in, sources.Options{
+	o := sources.Options{
 		Frame: g.frame, Unreadable: g.unreadable, Lost: g.lost, Opened: g.opened, Failed: g.failed, Paced: f.paced,
-	})
+	}
+	if f.clips.Enabled() {
+		f.subscribed++
+		n := f.subscribed << 32
+		o.Packet = func(p sources.Fragment) {
+			p.Opening |= n // another camera may have been opened earlier
+			f.clips.Packet(p)
+		}
+	}
+	g.src = f.a.hub.Subscribe(in, o)
 	return g
 }
 
@@ -89,6 +99,11 @@ func (f *runner) finish(g *subscription, over bool) bool {
 	defer f.mu.Unlock()
 	if f.next != nil || f.subscription != g {
 		return false
+	}
+	if over {
+		f.clips.Lost(clips.CutStopped)
+	} else {
+		f.clips.Lost(clips.CutReconnected)
 	}
 	f.over = f.over || over // a change of the source begins anew from here on
 	f.restarts += g.src.Status().Restarts
@@ -174,6 +189,7 @@ func (f *runner) number() uint64 {
 // The goroutine that reads the source calls opened and the following methods.
 func (g *subscription) opened(i sources.Info) {
 	g.finite, g.fresh = i.Ends, true
+	g.f.clips.Opened(i.Ends)
 }
 
 // failed reports a failure. A source that fails to open also replaces the previous source, so that the stream shows
@@ -181,6 +197,7 @@ func (g *subscription) opened(i sources.Info) {
 func (g *subscription) failed(err error) {
 	g.replacePrevious()
 	if g.f.current.Load() == g {
+		g.f.clips.Lost(clips.CutReconnected)
 		g.f.failed("", err)
 	}
 }
@@ -199,6 +216,9 @@ func (g *subscription) frame(fr stream.Frame) {
 	}
 	feeds := *f.feeds.Load()
 	f.preview.add(fr)
+	if f.clips.Enabled() {
+		f.pictures.add(fr)
+	}
 	for _, c := range f.list() {
 		c.preview.add(fr)
 	}

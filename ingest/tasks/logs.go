@@ -39,7 +39,7 @@ func (a *Adapter) followLogs(c *fiber.Ctx, by *ingest.Client, id string) error {
 	if err := by.Core().Hold(stream.QuotaWatchers); err != nil {
 		return err
 	}
-	forbidScripts(c)
+	httpd.ForbidScripts(c)
 	release := func() { by.Core().Release(stream.QuotaWatchers) }
 	a.http.GoLive(c, a.ctx, a.run, "logs", func(l *httpd.Live) {
 		defer release()

@@ -119,6 +119,9 @@ type Options struct {
 	// InputArgs are pairs of input arguments of ffmpeg and ffprobe, such as "-rtsp_transport", "udp". InputArgs must
 	// not come from a request.
 	InputArgs []string
+	// Packets, if set, receives each compressed picture of the source as the source sent it, from a goroutine of the
+	// Reader and before Close returns. Packets must return at once. A source whose codec MP4 lacks has no packets.
+	Packets func(Fragment)
 	// Log, if set, gets each line of ffmpeg's messages, without secrets. Log must not block.
 	Log func(line string)
 	// FFmpeg and FFprobe are the programs; "" means the name in PATH. A Reader needs FFprobe only for files.

@@ -54,7 +54,8 @@ type Reader struct {
 	said    *messages
 	nut     *nutReader
 	waiting *waiting
-	size    int // bytes of a raw frame of full size; 0 for JPEG
+	packets *packets // nil without Options.Packets
+	size    int      // bytes of a raw frame of full size; 0 for JPEG
 	scale   resizer
 	unsized bool   // ffmpeg was started without a size
 	rebuilt uint32 // of messages, when the resizer was last told the size of the source
@@ -232,8 +233,15 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 	}
 	r.said = newMessages(o.Log, r.src.red)
 	r.said.script = r.from.secret && r.rtsp() || r.from.arrival()
+	args := o.ffmpegArgs(r.from, r.hardware, w, h)
+	if o.Packets != nil {
+		if r.packets, err = newPackets(o.Packets, o.Log); err != nil {
+			return full, first, err
+		}
+		args = append(args, packetArgs(r.from.nextDescriptor())...)
+	}
 	spec := child.Spec{
-		Path: o.FFmpeg, Args: o.ffmpegArgs(r.from, r.hardware, w, h), Stdin: o.commands(),
+		Path: o.FFmpeg, Args: args, Stdin: o.commands(),
 		PipeSize: pipeSize(o, w, h),
 		OnStderr: r.said.line,
 	}
@@ -241,11 +249,17 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 		spec.Limits = ffmpegLimits(o.MaxPixels, r.hardware)
 	}
 	spec.Limits.Nice = o.Nice
+	if r.packets != nil {
+		spec.ExtraFiles = []*os.File{r.packets.out}
+	}
 	p, err := r.from.start(r.ctx, o, r.src, spec, o.Sandbox && r.hardware == "") // drivers of devices need more
 	if err != nil {
 		return full, first, err
 	}
 	r.ffmpeg, r.waiting = p, newWaiting(p, o.MaxTime, o.FPS, o.Used)
+	if r.packets != nil {
+		r.packets.start()
+	}
 	r.nut = newNutReader(r.waiting)
 	r.waiting.start = startTime(r.scheme, o.StartTimeout)
 	r.scale.format, r.scale.grow = o.Format, func(bytes int) { p.GrowPipe(pipeFor(bytes)) }
@@ -404,6 +418,7 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 		// The first frames may have no certain times, see route.startArgs: their distances are assumed.
 		if r.index == 0 {
 			r.origin, r.rateAt = pts, uncertainFrames
+			r.packets.began(pts)
 		}
 		pts -= r.origin
 	}
@@ -483,6 +498,9 @@ func (r *Reader) fill(dst []byte) error {
 		return r.src.fail(EndedEarly, "ffmpeg wrote an incomplete JPEG", nil)
 	}
 	r.measure(r.pts)
+	if r.fresh != nil { // otherwise frames and packets are read as fast as possible, each through its own pipe
+		r.packets.follow(r.pts)
+	}
 	r.index++
 	r.lastPTS = r.pts
 	r.late = r.fresh != nil && r.fresh.late(r.pts, time.Since(r.opened))
@@ -518,6 +536,7 @@ func (r *Reader) Close() error {
 		if r.program != nil {
 			_ = r.program.Stop(stopGrace)
 		}
+		r.packets.close()
 		r.from.close()
 		r.cancel(nil)
 	})

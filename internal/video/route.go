@@ -86,7 +86,7 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 		spec.Sandbox = r.sandbox(spec.Path)
 	}
 	if r.feed != nil {
-		spec.ExtraFiles = []*os.File{r.feed.file}
+		spec.ExtraFiles = append([]*os.File{r.feed.file}, spec.ExtraFiles...)
 		defer r.feed.started()
 	} else if r.secret {
 		script, err := r.script(o)
@@ -94,7 +94,7 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 			return nil, fmt.Errorf("video: %w", err)
 		}
 		defer script.Close()
-		spec.ExtraFiles = []*os.File{script}
+		spec.ExtraFiles = append([]*os.File{script}, spec.ExtraFiles...)
 	}
 	p, err := child.Start(ctx, spec)
 	switch {
@@ -107,6 +107,14 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 		r.dialer.start(p.Pid())
 	}
 	return p, nil
+}
+
+// nextDescriptor returns the descriptor of the first of Spec.ExtraFiles given to start.
+func (r *route) nextDescriptor() int {
+	if r.feed != nil || r.secret {
+		return 4
+	}
+	return 3
 }
 
 // script returns a pipe with the ffconcat script, always shorter than the pipe's memory.

@@ -1,0 +1,266 @@
+package clips
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/ingest/sources"
+	"millrace/internal/testneeds"
+	"millrace/internal/video"
+	"millrace/stream/buf"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fragments are the fragments of a video of 8 s, 10 pictures a second and a key frame each second, made once.
+var fragments = sync.OnceValues(func() (list []video.Fragment, err error) {
+	dir, err := os.MkdirTemp("", "clips")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	return read(filepath.Join(dir, "a.mp4"))
+})
+
+// rig is a recorder of the stream "a/..".
+type rig struct {
+	*Recorder
+	t      *testing.T
+	store  *Store
+	folder string
+	memory *buf.Pool
+	made   chan *Clip
+	list   []video.Fragment
+	writes sync.WaitGroup
+}
+
+func newRig(t *testing.T, o Options, s Settings) *rig {
+	t.Helper()
+	testneeds.Program(t, "ffmpeg")
+	list, err := fragments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, folder: filepath.Join(t.TempDir(), "kept"), memory: buf.NewPool(64 << 20), list: list,
+		made: make(chan *Clip, 100)}
+	o.Folder, o.Log = r.folder, slog.New(slog.DiscardHandler)
+	if o.Memory == 0 {
+		o.Memory = 8 << 20
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 1 << 30
+	}
+	if r.store, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	r.Recorder = NewRecorder(Env{Store: r.store, Stream: "a/..", Memory: r.memory, Log: o.Log,
+		Start: func(write func()) bool { r.writes.Go(write); return true }, Ready: func(c *Clip) { r.made <- c }})
+	r.Set(s, []string{"m"})
+	t.Cleanup(func() {
+		r.Close()
+		r.writes.Wait()
+		if n := r.memory.Stats().Leases; n != 0 {
+			t.Errorf("%d leases left", n)
+		}
+	})
+	return r
+}
+
+// play passes pictures from a number on, of an opening, with their results.
+func (r *rig) play(opening uint64, from, to int) {
+	for i := from; i < to; i++ {
+		r.Packet(sources.Fragment{Fragment: r.list[i], Opening: opening})
+		r.Result(r.list[i].PTS, fmt.Appendf(nil, `"objects":[%d]}`, i))
+	}
+}
+
+// event passes an event at a picture.
+func (r *rig) event(kind string, i int) {
+	text, err := json.Marshal(event{ID: fmt.Sprint("e", i), Type: kind, End: int64(i) * 100_000})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Events([]json.RawMessage{text}, nil)
+}
+
+// clip returns the next clip, which must have pictures by their first number and their number.
+func (r *rig) clip(first, frames int, cut Cut) *Clip {
+	r.t.Helper()
+	r.writes.Wait()
+	select {
+	case c := <-r.made:
+		if got := int(c.StartUS / 100_000); got != first || c.Frames != frames || c.Cut != cut {
+			r.t.Errorf("%d pictures from %d on, %q; want %d from %d, %q", c.Frames, got, c.Cut, frames, first, cut)
+		}
+		return c
+	default:
+		r.t.Fatal("no clip")
+		return nil
+	}
+}
+
+func seconds(n float64) *time.Duration {
+	d := time.Duration(n * float64(time.Second))
+	return &d
+}
+
+// A clip lasts from the key frame before its first event to the end of its last.
+func TestRecorder(t *testing.T) {
+	r := newRig(t, Options{}, Settings{On: []string{"cross"}, Before: seconds(1.5), After: seconds(1)})
+	r.play(1, 0, 35)
+	r.event("enter", 20)
+	r.event("cross", 32)
+	r.play(1, 35, 38)
+	r.event("cross", 37) // lengthens the clip
+	r.play(1, 38, 60)
+	c := r.clip(10, 38, "")
+	if len(c.Events) != 2 || c.Events[1].AtUS != 2_700_000 || c.Short || c.Seconds != 3.8 {
+		t.Errorf("%+v", c)
+	}
+	if !strings.HasPrefix(c.path, c.Begin.Format(time.DateOnly)+"/a%2F../") {
+		t.Error(c.path)
+	}
+	text, err := os.ReadFile(filepath.Join(r.folder, c.path+".boxes.jsonl"))
+	if lines := bytes.Count(text, []byte("\n")); err != nil || lines < 38 ||
+		!bytes.HasPrefix(text, []byte(`{"at_us":0,"objects":[10]}`)) {
+		t.Errorf("%v: %d lines: %s", err, lines, text)
+	}
+	r.event("cross", 75) // before its packets
+	r.play(1, 60, 80)
+	r.Close()
+	if c := r.clip(60, 20, CutStopped); len(c.Events) != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A clip ends cleanly, and names the reason, when its packets do not continue.
+func TestCuts(t *testing.T) {
+	cross := Settings{On: []string{"cross"}, Before: seconds(0), After: seconds(5)}
+	start := func(t *testing.T, o Options) *rig {
+		r := newRig(t, o, cross)
+		r.play(2, 0, 15)
+		r.event("cross", 12)
+		return r
+	}
+	t.Run("failure of the source", func(t *testing.T) {
+		r := start(t, Options{})
+		r.Lost(CutReconnected)
+		r.clip(10, 5, CutReconnected)
+	})
+	t.Run("opened again", func(t *testing.T) {
+		r := start(t, Options{})
+		r.play(1, 60, 70) // of the opening before
+		again := *r.list[0].Header
+		for i := range 5 {
+			f := r.list[i]
+			f.Header = &again
+			r.Packet(sources.Fragment{Fragment: f, Opening: 3})
+		}
+		r.clip(10, 5, CutReconnected)
+	})
+	t.Run("another codec", func(t *testing.T) {
+		r := start(t, Options{})
+		f := r.list[0]
+		f.Header = &video.MP4Header{Codec: "hvc1"}
+		r.Packet(sources.Fragment{Fragment: f, Opening: 3})
+		r.clip(10, 5, CutCodec)
+	})
+	t.Run("the clock goes back", func(t *testing.T) {
+		r := start(t, Options{})
+		r.play(2, 0, 1)
+		r.clip(10, 5, CutClock)
+	})
+	t.Run("no more clips", func(t *testing.T) {
+		r := start(t, Options{})
+		r.Set(Settings{}, nil)
+		r.clip(10, 5, CutChanged)
+	})
+	t.Run("the folder vanishes", func(t *testing.T) {
+		r := start(t, Options{})
+		r.Lost(CutReconnected)
+		r.clip(10, 5, CutReconnected)
+		if err := os.RemoveAll(r.folder); err != nil {
+			t.Fatal(err)
+		}
+		r.play(2, 20, 35)
+		r.event("cross", 32) // the folder is made again
+		r.Lost(CutReconnected)
+		r.clip(30, 5, CutReconnected)
+	})
+}
+
+// A recording without an end is split at key frames, and no picture is lost.
+func TestAlways(t *testing.T) {
+	r := newRig(t, Options{}, Settings{On: []string{Always}, Length: 2500 * time.Millisecond})
+	r.play(1, 0, 72)
+	r.event("enter", 71)
+	r.Close()
+	r.writes.Wait()
+	total := 0
+	for range 3 {
+		c := <-r.made
+		total += c.Frames
+		if c.Frames > 30 || c.StartUS%1_000_000 != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if total != 72 || len(r.made) != 0 {
+		t.Errorf("%d pictures in three clips, and %d further ones", total, len(r.made))
+	}
+}
+
+// Old clips go, and favourites stay.
+func TestTidy(t *testing.T) {
+	now := time.Now()
+	r := newRig(t, Options{MaxAge: time.Hour, Now: func() time.Time { return now }}, Settings{On: []string{Always},
+		Length: time.Second})
+	r.play(1, 0, 30)
+	r.Close()
+	r.writes.Wait()
+	if st := r.store.Stats(); st.Clips != 3 || st.Bytes == 0 || st.Written != 3 || st.Cuts[CutStopped] != 1 {
+		t.Fatalf("%+v", st)
+	}
+	c := <-r.made
+	if _, err := r.store.SetFavourite(c.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * time.Hour)
+	r.store.Tidy()
+	if list, _ := r.store.List(Query{Limit: 9, Keep: func(*Clip) bool { return true }}); len(list) != 1 ||
+		list[0].ID != c.ID {
+		t.Errorf("%v", list)
+	}
+}
+
+// The memory of packets is bounded; the event has a shorter clip.
+func TestRingIsBounded(t *testing.T) {
+	r := newRig(t, Options{Memory: 30 << 10}, Settings{On: []string{"cross"}, Before: seconds(6), After: seconds(0)})
+	r.play(1, 0, 72)
+	if r.ring.bytes > 30<<10 || len(r.ring.packets) == 0 || !r.ring.packets[0].key {
+		t.Errorf("%d bytes", r.ring.bytes)
+	}
+	r.event("cross", 70)
+	r.play(1, 72, 75)
+	if c := <-r.made; !c.Short {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestEscape(t *testing.T) {
+	for name, want := range map[string]string{"gate": "gate", "../../etc": "%2E.%2F..%2Fetc", "": "%", "..": "%2E.",
+		"a/b\x00": "a%2Fb%00"} {
+		if got := escape(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package clips
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/stream/coded"
+)
+
+// Settings are the clips of one stream. The zero value has none.
+type Settings struct {
+	On     []string       `json:"on" unset:"no clips" example:"cross, dwell" advanced:"yes" help:"types of events that make a clip of the video (docs/events.md); always = record all the time"`
+	Before *time.Duration `json:"before" default:"5s" min:"0s" max:"5m" advanced:"yes" help:"time of the video before an event in its clip"`
+	After  *time.Duration `json:"after" default:"5s" min:"0s" max:"1h" advanced:"yes" help:"time of the video after an event in its clip; events in this time lengthen the clip"`
+	Length time.Duration  `json:"length" default:"10m" min:"1s" max:"24h" advanced:"yes" help:"longest clip: the video goes on in another clip"`
+}
+
+// Always is the word in Settings.On for a recording all the time.
+const Always = "always"
+
+// types are the types of events; see workers/results/events.
+var types = []string{"cross", "enter", "leave", "dwell", "count", "appear", "vanish"}
+
+// Enabled reports whether there are clips.
+func (s *Settings) Enabled() bool { return len(s.On) > 0 }
+
+// OnEvents reports whether an event can make a clip.
+func (s *Settings) OnEvents() bool { return s.Enabled() && !s.always() }
+
+func (s *Settings) always() bool { return slices.Contains(s.On, Always) }
+
+// Validate makes the checks beyond the tags. rules says that the stream has rules.
+func (s *Settings) Validate(rules bool) error {
+	for _, t := range s.On {
+		if t != Always && !slices.Contains(types, t) {
+			return coded.Errorf(coded.InvalidArgument, "on", "%.140q is no type of event: want some of %s, or %s", t,
+				strings.Join(types, ", "), Always)
+		}
+	}
+	switch {
+	case !s.Enabled() && (s.Before != nil || s.After != nil || s.Length != 0):
+		return coded.Errorf(coded.InvalidArgument, "on",
+			"is missing: want the types of the events of clips, such as cross, or %s", Always)
+	case s.OnEvents() && !rules:
+		return coded.Errorf(coded.InvalidArgument, "on",
+			"names events, and the stream has no rules that make events: give rules, or %s", Always)
+	}
+	return nil
+}

@@ -1,0 +1,413 @@
+package clips
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/stream"
+)
+
+// Options are the settings of a Store.
+type Options struct {
+	Folder   string
+	MaxAge   time.Duration // clips are removed after this time; 0 = never
+	MaxBytes int64         // of all clips; beyond, the oldest are removed
+	Memory   int64         // bytes of packets before events, of each stream
+	Log      *slog.Logger
+	Now      func() time.Time // nil = time.Now
+}
+
+// State is the state of a clip.
+type State string
+
+// The states.
+const (
+	Recording State = "recording"
+	Ready     State = "ready"
+)
+
+// Clip describes a clip.
+type Clip struct {
+	ID         string    `json:"id"`
+	Stream     string    `json:"stream"`
+	Models     []string  `json:"models"` // of the stream; who may use none of them does not see the clip
+	State      State     `json:"state"`
+	Begin      time.Time `json:"begin"`    // of the first picture
+	StartUS    int64     `json:"start_us"` // of the first picture, on the clock of the events
+	Seconds    float64   `json:"seconds"`
+	Frames     int       `json:"frames"`
+	Codec      string    `json:"codec"` // by MP4's name, such as avc1
+	Bytes      int64     `json:"bytes"` // of all files
+	Pictures   int       `json:"pictures"`
+	Events     []Event   `json:"events"`
+	MoreEvents int       `json:"more_events,omitempty"` // that are not listed
+	Cut        Cut       `json:"cut,omitempty"`         // why the clip ended early
+	Short      bool      `json:"short,omitempty"`       // packets of the asked time before the event were missing
+	Favourite  bool      `json:"favourite,omitempty"`   // kept whatever its age
+
+	path string // of its files, without extension
+}
+
+// Event is an event of a clip.
+type Event struct {
+	Event   json.RawMessage `json:"event"`
+	AtUS    int64           `json:"at_us"`             // in the clip
+	Picture int             `json:"picture,omitempty"` // number of its picture; 0 = none
+}
+
+// Store has the clips of a folder. A Store is safe for concurrent use.
+type Store struct {
+	o      Options
+	missed atomic.Uint64
+
+	mu    sync.Mutex
+	ids   []string // sorted, and so by time
+	clips map[string]*Clip
+	bytes int64
+	cuts  map[Cut]uint64
+	count uint64 // clips written
+}
+
+// Open opens a folder, and reads the descriptions of its clips. A missing folder is made.
+func Open(o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Store{o: o, clips: map[string]*Clip{}, cuts: map[Cut]uint64{}}
+	root, err := s.root()
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "clips.folder", "%w", err)
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Ext(name) != ".json" {
+			return err
+		}
+		c := &Clip{path: strings.TrimSuffix(name, ".json")}
+		text, err := root.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if json.Unmarshal(text, c) != nil || c.ID == "" || s.clips[c.ID] != nil {
+			o.Log.Warn("a file in the folder of clips describes no clip", "file", name)
+			return nil
+		}
+		if c.State != Ready {
+			c.State, c.Cut = Ready, CutInterrupted
+			if i, err := root.Stat(c.path + ".mp4"); err == nil {
+				c.Bytes = i.Size()
+			}
+			if err := s.describe(root, c); err != nil {
+				return err
+			}
+		}
+		s.add(c)
+		return nil
+	})
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "clips.folder", "%w", err)
+	}
+	s.Tidy()
+	return s, nil
+}
+
+// root opens the folder, which may have been removed since.
+func (s *Store) root() (*os.Root, error) {
+	if err := os.MkdirAll(s.o.Folder, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(s.o.Folder)
+}
+
+// add adds a clip. mu is held, or the store is not shared yet.
+func (s *Store) add(c *Clip) {
+	i := sort.SearchStrings(s.ids, c.ID)
+	s.ids = slices.Insert(s.ids, i, c.ID)
+	s.clips[c.ID] = c
+	s.bytes += c.Bytes
+}
+
+// escape returns a name as the name of a folder.
+func escape(name string) string {
+	e := url.PathEscape(name)
+	if strings.HasPrefix(e, ".") {
+		e = "%2E" + e[1:]
+	}
+	if len(e) > 120 {
+		e = e[:120]
+	}
+	if e == "" {
+		e = "%"
+	}
+	return e
+}
+
+// create makes the files of a clip.
+func (s *Store) create(c *recording) (f *output, err error) {
+	begun := c.begun.UTC()
+	clip := &Clip{ID: begun.Format("20060102-150405") + "-" + rand.Text()[:10], Stream: c.env.Stream, Models: c.models,
+		State: Recording, Begin: begun, StartUS: c.first.pts.Microseconds(), Codec: c.header.Codec}
+	dir := begun.Format(time.DateOnly) + "/" + escape(clip.Stream)
+	clip.path = dir + "/" + strings.TrimPrefix(clip.ID, begun.Format("20060102")+"-")
+	root, err := s.root()
+	if err != nil {
+		return nil, err
+	}
+	f = &output{s: s, clip: clip, root: root}
+	if err = root.MkdirAll(dir, 0o755); err == nil {
+		if f.video, err = root.OpenFile(clip.path+".mp4", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
+			err = s.describe(root, clip)
+		}
+	}
+	if err != nil {
+		if f.video != nil {
+			_ = f.video.Close()
+			_ = root.Remove(clip.path + ".mp4")
+		}
+		_ = root.Close()
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shown := *clip
+	s.add(&shown)
+	return f, nil
+}
+
+// describe writes the description of a clip, whole or not at all.
+func (s *Store) describe(root *os.Root, c *Clip) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(c); err != nil {
+		return err
+	}
+	name := c.path + ".json.new"
+	if err := root.WriteFile(name, text.Bytes(), 0o644); err != nil {
+		_ = root.Remove(name)
+		return err
+	}
+	return root.Rename(name, c.path+".json")
+}
+
+// grown shows the size and the length of a clip that is being written.
+func (s *Store) grown(c *Clip, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shown := s.clips[c.ID]; shown != nil {
+		s.bytes += size - shown.Bytes
+		shown.Bytes, shown.Seconds, shown.Frames, shown.Pictures = size, c.Seconds, c.Frames, c.Pictures
+	}
+}
+
+// favourite reports whether a clip that is being written is a favourite.
+func (s *Store) favourite(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clips[id] != nil && s.clips[id].Favourite
+}
+
+// ended shows a clip that has ended, and returns its description.
+func (s *Store) ended(c *Clip) *Clip {
+	s.mu.Lock()
+	s.count++
+	if c.Cut != "" {
+		s.cuts[c.Cut]++
+	}
+	if shown := s.clips[c.ID]; shown != nil {
+		s.bytes += c.Bytes - shown.Bytes
+		s.clips[c.ID] = c
+	}
+	s.mu.Unlock()
+	s.Tidy()
+	own := *c
+	return &own
+}
+
+// Tidy removes the clips that are too old or too many. Favourites and clips that are being written stay.
+func (s *Store) Tidy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest := s.o.Now().Add(-s.o.MaxAge)
+	for _, id := range slices.Clone(s.ids) {
+		c := s.clips[id]
+		old := s.o.MaxAge > 0 && c.Begin.Before(oldest)
+		if !old && s.bytes <= s.o.MaxBytes {
+			return
+		}
+		if c.Favourite || c.State != Ready {
+			continue
+		}
+		if err := s.remove(c); err != nil {
+			s.o.Log.Error("an old clip cannot be removed", "clip", id, "error", err)
+			return
+		}
+		s.o.Log.Info("an old clip was removed", "clip", id, "stream", c.Stream)
+	}
+}
+
+// remove removes a clip and its files. mu is held.
+func (s *Store) remove(c *Clip) error {
+	root, err := s.root()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	names := []string{c.path + ".mp4", c.path + ".boxes.jsonl"}
+	for i := range c.Pictures {
+		names = append(names, fmt.Sprintf("%s.%d.jpg", c.path, i+1), fmt.Sprintf("%s.%d.boxes.jpg", c.path, i+1))
+	}
+	// The description goes last: without it the other files would stay for ever.
+	for _, n := range append(names, c.path+".json") {
+		if err := root.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	_ = root.Remove(path.Dir(c.path)) // unless there are other clips
+	_ = root.Remove(path.Dir(path.Dir(c.path)))
+	s.bytes -= c.Bytes
+	delete(s.clips, c.ID)
+	if i, found := slices.BinarySearch(s.ids, c.ID); found {
+		s.ids = slices.Delete(s.ids, i, i+1)
+	}
+	return nil
+}
+
+// missing is the error for a clip that does not exist, or that the client may not see.
+func missing(id string) error {
+	return stream.Errorf(stream.NotFound, "", "no clip has the id %.80q: GET /v2/clips lists them", id)
+}
+
+// Get returns a clip.
+func (s *Store) Get(id string) (*Clip, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clips[id]
+	if c == nil {
+		return nil, missing(id)
+	}
+	own := *c
+	return &own, nil
+}
+
+// Query selects clips.
+type Query struct {
+	Stream   string    // "" = all
+	From, To time.Time // of Clip.Begin; zero = no bound
+	Before   string    // id of a clip: earlier ones only
+	Limit    int
+	Keep     func(*Clip) bool // further conditions
+}
+
+// List returns clips, the newest first. more says that there are further ones.
+func (s *Store) List(q Query) (list []*Clip, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range slices.Backward(s.ids) {
+		c := s.clips[id]
+		switch {
+		case q.Before != "" && id >= q.Before, q.Stream != "" && c.Stream != q.Stream,
+			!q.To.IsZero() && !c.Begin.Before(q.To), !q.From.IsZero() && c.Begin.Before(q.From), !q.Keep(c):
+			continue
+		case len(list) == q.Limit:
+			return list, true
+		}
+		own := *c
+		list = append(list, &own)
+	}
+	return list, false
+}
+
+// Delete removes a clip that has ended.
+func (s *Store) Delete(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clips[id]
+	switch {
+	case c == nil:
+		return missing(id)
+	case c.State != Ready:
+		return stream.Errorf(stream.Conflict, "", "the clip %s is being written: delete it when it has ended", id)
+	}
+	if err := s.remove(c); err != nil {
+		return stream.Errorf(stream.Unavailable, "clips.folder", "%w", err)
+	}
+	return nil
+}
+
+// SetFavourite keeps a clip whatever its age, or no longer.
+func (s *Store) SetFavourite(id string, favourite bool) (*Clip, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clips[id]
+	if c == nil {
+		return nil, missing(id)
+	}
+	own := *c
+	own.Favourite = favourite
+	if c.State == Ready {
+		root, err := s.root()
+		if err == nil {
+			err = s.describe(root, &own)
+			_ = root.Close()
+		}
+		if err != nil {
+			return nil, stream.Errorf(stream.Unavailable, "clips.folder", "%w", err)
+		}
+	}
+	s.clips[id] = &own
+	shown := own
+	return &shown, nil
+}
+
+// File opens a file of a clip: the video, the lines about its objects, or a picture.
+func (s *Store) File(c *Clip, suffix string) (*os.File, error) {
+	root, err := s.root()
+	if err != nil {
+		return nil, stream.Errorf(stream.Unavailable, "clips.folder", "%w", err)
+	}
+	defer root.Close()
+	f, err := root.Open(c.path + suffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, stream.Errorf(stream.NotFound, "", "the clip %s has no file %s", c.ID, suffix)
+	}
+	if err != nil {
+		return nil, stream.Errorf(stream.Unavailable, "clips.folder", "%w", err)
+	}
+	return f, nil
+}
+
+// Stats are the counters of a store.
+type Stats struct {
+	Clips   int
+	Bytes   int64
+	Written uint64
+	Missed  uint64 // events without a clip
+	Cuts    map[Cut]uint64
+}
+
+// Stats reads the counters.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Stats{Clips: len(s.ids), Bytes: s.bytes, Written: s.count, Missed: s.missed.Load(), Cuts: map[Cut]uint64{}}
+	for k, n := range s.cuts {
+		st.Cuts[k] = n
+	}
+	return st
+}

@@ -1,0 +1,265 @@
+package streams
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"millrace/ingest/clips"
+	"millrace/internal/codec"
+	"millrace/internal/oip"
+	"millrace/internal/overlay"
+	"millrace/stream"
+)
+
+// eventsOutput is the output with the events of a frame: one JSON object for each. See docs/events.md.
+const eventsOutput = "events"
+
+// checkClips returns an error for clips without a folder.
+func (a *Adapter) checkClips(c Config) error {
+	if c.Clips.Enabled() && a.opts.Clips == nil {
+		return stream.Errorf(stream.InvalidArgument, "clips",
+			"need a folder: set clips.folder or data of the server, or leave the clips out")
+	}
+	return nil
+}
+
+// modelList returns the names of the stream's models.
+func (c *Config) modelList() (names []string) {
+	for _, m := range c.models() {
+		names = append(names, m.Model)
+	}
+	return names
+}
+
+func (f *runner) startClips() {
+	if f.a.opts.Clips == nil {
+		return
+	}
+	f.pictures.limits, f.pictures.memory = f.a.opts.Pictures(), f.a.backend.Memory()
+	f.clips = clips.NewRecorder(clips.Env{Store: f.a.opts.Clips, Stream: f.name, Memory: f.a.backend.Memory(),
+		Start: func(write func()) bool { return f.writers.Go("clip", write, nil) },
+		Ready: f.clipReady, Log: f.a.opts.Log})
+	f.clips.Set(f.now.Clips, f.now.modelList())
+}
+
+// record passes the events and the objects of a result to the clips.
+func (f *runner) record(e ending) {
+	switch {
+	case f.clips == nil:
+		return
+	case !f.clips.Enabled():
+		f.pictures.clear()
+		return
+	case e.r.Partial:
+		return
+	}
+	var list []json.RawMessage
+	var picture stream.Frame
+	for i := range e.r.Outputs {
+		if t := &e.r.Outputs[i]; t.Name == eventsOutput && t.Datatype == stream.Bytes {
+			list = appendEvents(list, t.Data)
+			picture = f.pictures.take(e.r.Seq)
+		}
+	}
+	defer picture.Lease.Release()
+	if len(list) > 0 {
+		f.clips.Events(list, f.pictures.picture(picture, e.r))
+	}
+	f.clips.Result(time.Duration(e.r.CaptureUS)*time.Microsecond, objectLine(e.r))
+}
+
+// endClips ends the present clip, and waits until all are written.
+func (f *runner) endClips() {
+	f.clips.Close()
+	f.writers.Stop()
+	f.writers.Wait()
+}
+
+// appendEvents appends the elements of a tensor of BYTES, copied.
+func appendEvents(list []json.RawMessage, data []byte) []json.RawMessage {
+	for len(data) >= 4 {
+		n := int(binary.LittleEndian.Uint32(data))
+		if n > len(data)-4 {
+			break
+		}
+		list = append(list, append(json.RawMessage(nil), data[4:4+n]...))
+		data = data[4+n:]
+	}
+	return list
+}
+
+// tensors returns the outputs of a result as the overlay reads them.
+func tensors(r *stream.Result) []oip.Tensor {
+	out := make([]oip.Tensor, len(r.Outputs))
+	for i, t := range r.Outputs {
+		out[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+	}
+	return out
+}
+
+// objectLine returns the end of a line about the boxes of a result; nil without boxes. See clips.Recorder.Result.
+func objectLine(r *stream.Result) []byte {
+	all, err := overlay.ReadResult(tensors(r))
+	if err != nil || len(all.Boxes) == 0 {
+		return nil
+	}
+	line := []byte(`"objects":[`)
+	for i, b := range all.Boxes {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = append(line, `{"box":[`...)
+		for k, v := range []float64{b.X1, b.Y1, b.X2, b.Y2} {
+			if k > 0 {
+				line = append(line, ',')
+			}
+			line = strconv.AppendFloat(line, math.Round(v*10)/10, 'f', -1, 64)
+		}
+		line = append(line, ']')
+		if b.ID != 0 {
+			line = strconv.AppendInt(append(line, `,"track":`...), b.ID, 10)
+		}
+		if b.Label != "" {
+			line = oip.AppendString(append(line, `,"class":`...), b.Label)
+		} else if b.Number >= 0 {
+			line = strconv.AppendInt(append(line, `,"class":`...), int64(b.Number), 10)
+		}
+		if !math.IsNaN(b.Score) {
+			line = strconv.AppendFloat(append(line, `,"score":`...), math.Round(b.Score*1000)/1000, 'f', -1, 64)
+		}
+		line = append(line, '}')
+	}
+	return append(line, ']', '}')
+}
+
+// clipReady writes a line about a clip, as an event, to the watchers and the sinks.
+func (f *runner) clipReady(c *clips.Clip) {
+	ids := []string{}
+	for _, e := range c.Events {
+		var own struct {
+			ID string `json:"id"`
+		}
+		if json.Unmarshal(e.Event, &own) == nil {
+			ids = append(ids, own.ID)
+		}
+	}
+	line, err := json.Marshal(struct {
+		Stream string   `json:"stream"`
+		Type   string   `json:"type"` // distinguishes the line from a result
+		ID     string   `json:"id"`
+		Clip   string   `json:"clip"`
+		Events []string `json:"events"`
+		Start  int64    `json:"start"`
+		End    int64    `json:"end"`
+		Cut    string   `json:"cut,omitempty"`
+	}{f.name, "clip", "clip-" + c.ID, c.ID, ids, c.StartUS, c.StartUS + int64(c.Seconds*1e6), string(c.Cut)})
+	if err != nil {
+		return
+	}
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	f.results.send(line, "")
+	for _, s := range f.openSinks() {
+		s.Write(line)
+	}
+}
+
+// pictureFrames keeps the frames of a stream with clips until their results, for the pictures of events.
+type pictureFrames struct {
+	limits codec.Limits
+	memory codec.Memory
+
+	mu     sync.Mutex
+	frames []stream.Frame // each holds its lease
+}
+
+// maxPictureFrames bounds the frames of a stream with several models, whose dropped frames stay until a result.
+const maxPictureFrames = 64
+
+// dropPicture drops a frame without a result, unless another model may have a result.
+func (f *runner) dropPicture(seq uint64) {
+	if f.clips != nil && len(*f.feeds.Load()) == 1 {
+		f.pictures.drop(seq)
+	}
+}
+
+func (p *pictureFrames) drop(seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.IndexFunc(p.frames, func(f stream.Frame) bool { return f.Seq == seq }); i >= 0 {
+		p.frames[i].Lease.Release()
+		p.frames = slices.Delete(p.frames, i, i+1)
+	}
+}
+
+// add keeps a frame.
+func (p *pictureFrames) add(f stream.Frame) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.frames) == maxPictureFrames {
+		p.dropOldest()
+	}
+	f.Lease.Retain()
+	p.frames = append(p.frames, f)
+}
+
+func (p *pictureFrames) dropOldest() {
+	p.frames[0].Lease.Release()
+	n := copy(p.frames, p.frames[1:])
+	p.frames[n] = stream.Frame{}
+	p.frames = p.frames[:n]
+}
+
+// take returns the frame of a result, with a reference for the caller, and drops older frames. A frame without a lease
+// was not kept.
+func (p *pictureFrames) take(seq uint64) stream.Frame {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.frames) > 0 && p.frames[0].Seq < seq {
+		p.dropOldest()
+	}
+	if len(p.frames) == 0 || p.frames[0].Seq != seq {
+		return stream.Frame{}
+	}
+	f := p.frames[0]
+	f.Lease.Retain()
+	return f
+}
+
+// clear drops all frames.
+func (p *pictureFrames) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.frames) > 0 {
+		p.dropOldest()
+	}
+}
+
+// picture returns the picture of a frame with events; nil when the frame was not kept.
+func (p *pictureFrames) picture(f stream.Frame, r *stream.Result) *clips.Picture {
+	if f.Lease == nil {
+		return nil
+	}
+	f.Lease.Retain()
+	r = shared(r)
+	return &clips.Picture{
+		Draw: func() (plain, drawn []byte, err error) {
+			canvas := renderer{decoder: codec.Decoder{Limits: p.limits, Memory: p.memory}}
+			own := f
+			if plain, err = canvas.draw(&own); err == nil {
+				own = f
+				drawn, err = canvas.draw(&own, r)
+			}
+			return plain, drawn, err
+		},
+		Release: func() {
+			f.Lease.Release()
+			r.Release()
+		},
+	}
+}

@@ -1,0 +1,213 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/ingest/clips"
+	"millrace/internal/ctxio"
+	"millrace/internal/httpd"
+	"millrace/stream"
+)
+
+// clipsRoot is the path of the routes of clips.
+const clipsRoot = "/v2/clips"
+
+// maxClips bounds a list of clips.
+const maxClips = 1000
+
+func (a *Adapter) clipRoutes(app fiber.Router) {
+	app.Get(clipsRoot, a.listClips)
+	app.Get(clipsRoot+"/:id", a.showClip)
+	app.Get(clipsRoot+"/:id/video", a.clipFile(".mp4", "video/mp4"))
+	app.Get(clipsRoot+"/:id/objects", a.clipFile(".boxes.jsonl", "application/x-ndjson"))
+	app.Get(clipsRoot+"/:id/pictures/:picture", a.clipPicture)
+	app.Patch(clipsRoot+"/:id", a.changeClip)
+	app.Delete(clipsRoot+"/:id", a.deleteClip)
+}
+
+// maySee reports whether a client may use all models of the stream of a clip, and so see the clip.
+func maySee(by *ingest.Client, c *clips.Clip) bool {
+	for _, m := range c.Models {
+		if by.Principal().AllowsModel(m) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// clip returns the clip of a request. A clip that the client may not see does not exist.
+func (a *Adapter) clip(c *fiber.Ctx) (*clips.Clip, error) {
+	id := strings.Clone(c.Params("id"))
+	none := stream.Errorf(stream.NotFound, "", "no clip has the id %.80q: GET %s lists them", id, clipsRoot)
+	if a.opts.Clips == nil {
+		return nil, none
+	}
+	found, err := a.opts.Clips.Get(id)
+	if err == nil && !maySee(ingest.ClientOf(httpd.ClientOf(c)), found) {
+		return nil, none
+	}
+	return found, err
+}
+
+// clipList is the answer of a list.
+type clipList struct {
+	Clips []*clips.Clip `json:"clips"`
+	Next  string        `json:"next,omitempty"` // before of the next page; "" = this is the last page
+}
+
+func (a *Adapter) listClips(c *fiber.Ctx) error {
+	by := ingest.ClientOf(httpd.ClientOf(c))
+	q := clips.Query{Limit: 100, Keep: func(k *clips.Clip) bool { return maySee(by, k) }}
+	var err error
+	bad := func(name, format string, args ...any) {
+		if err == nil {
+			err = stream.Errorf(stream.InvalidArgument, name, format, args...)
+		}
+	}
+	c.Context().QueryArgs().VisitAll(func(k, v []byte) {
+		switch name, value := string(k), string(v); name {
+		case "stream":
+			q.Stream = value
+		case "before":
+			q.Before = value
+		case "from", "to":
+			t, e := time.Parse(time.RFC3339, value)
+			if e != nil {
+				bad(name, "%.40q is no time: want one such as 2026-11-30T18:00:00Z", value)
+			}
+			if name == "from" {
+				q.From = t
+			} else {
+				q.To = t
+			}
+		case "limit":
+			n, e := strconv.Atoi(value)
+			if e != nil || n < 1 || n > maxClips {
+				bad(name, "%.40q: want a number from 1 to %d", value, maxClips)
+			}
+			q.Limit = n
+		default:
+			bad(name, "is no option of %s", clipsRoot)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	out := clipList{Clips: []*clips.Clip{}}
+	if a.opts.Clips != nil {
+		list, more := a.opts.Clips.List(q)
+		out.Clips = append(out.Clips, list...)
+		if more {
+			out.Next = list[len(list)-1].ID
+		}
+	}
+	return c.JSON(out)
+}
+
+func (a *Adapter) showClip(c *fiber.Ctx) error {
+	found, err := a.clip(c)
+	if err != nil {
+		return err
+	}
+	return c.JSON(found)
+}
+
+func (a *Adapter) clipPicture(c *fiber.Ctx) error {
+	text := strings.Clone(c.Params("picture"))
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return stream.Errorf(stream.NotFound, "", "%.40q is no number of a picture", text)
+	}
+	suffix := fmt.Sprintf(".%d.jpg", n)
+	switch boxes := c.Query("boxes"); boxes {
+	case "", "false":
+	case "true":
+		suffix = fmt.Sprintf(".%d.boxes.jpg", n)
+	default:
+		return stream.Errorf(stream.InvalidArgument, "boxes", "%.40q: want true or false", boxes)
+	}
+	return a.clipFile(suffix, "image/jpeg")(c)
+}
+
+// clipFile sends a file of a clip, or the part that the client asks for.
+func (a *Adapter) clipFile(suffix, mime string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		found, err := a.clip(c)
+		if err != nil {
+			return err
+		}
+		f, err := a.opts.Clips.File(found, suffix)
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			_ = f.Close()
+			return err
+		}
+		h := &c.Response().Header
+		h.SetContentType(mime)
+		h.Set(fiber.HeaderAcceptRanges, "bytes")
+		h.Set(fiber.HeaderCacheControl, "private, no-cache")
+		from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), info.Size())
+		switch {
+		case !ok:
+			_ = f.Close()
+			h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", info.Size()))
+			return c.SendStatus(http.StatusRequestedRangeNotSatisfiable)
+		case from > 0 || to < info.Size():
+			c.Status(http.StatusPartialContent)
+			h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, info.Size()))
+		}
+		return httpd.Send(c, ingest.ClientOf(httpd.ClientOf(c)).OnEnd, struct {
+			io.Reader
+			io.Closer
+		}{io.NewSectionReader(f, from, to-from), f}, int(to-from))
+	}
+}
+
+func (a *Adapter) changeClip(c *fiber.Ctx) error {
+	object, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	favourite, ok := object["favourite"].(bool)
+	if !ok || len(object) != 1 {
+		return stream.Errorf(stream.InvalidArgument, "favourite", `want {"favourite": true} or false`)
+	}
+	found, err := a.clip(c)
+	if err == nil {
+		found, err = a.opts.Clips.SetFavourite(found.ID, favourite)
+	}
+	if err != nil {
+		return err
+	}
+	return c.JSON(found)
+}
+
+func (a *Adapter) deleteClip(c *fiber.Ctx) error {
+	found, err := a.clip(c)
+	if err == nil {
+		err = a.opts.Clips.Delete(found.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// tidyClips removes old clips, also while no clip ends.
+func (a *Adapter) tidyClips(ctx context.Context) {
+	for ctxio.Sleep(ctx, 10*time.Minute) {
+		a.opts.Clips.Tidy()
+	}
+}

@@ -1,0 +1,184 @@
+package streams_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/ingest/clips"
+	"millrace/ingest/streams"
+	"millrace/internal/codec"
+	"millrace/internal/setting"
+	"millrace/internal/testneeds"
+	"millrace/workers/results/events"
+)
+
+// store opens a new folder of clips.
+func store(t *testing.T) (s *clips.Store, folder string) {
+	t.Helper()
+	folder = filepath.Join(t.TempDir(), "clips")
+	s, err := clips.Open(clips.Options{Folder: folder, MaxBytes: 1 << 30, Memory: 8 << 20,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, folder
+}
+
+// walk is a video of toAndFro at 10 pictures a second, with a key frame each half second.
+func walk(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "walk.mp4")
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-framerate", "10", "-i",
+		filepath.Join(toAndFro(t), "%d.jpg"), "-c:v", "libx264", "-g", "5", "-bf", "2", "-sc_threshold", "0",
+		"-pix_fmt", "yuv420p", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// gate is a stream with a line and more settings.
+func gate(t *testing.T, source, more string) streams.Config {
+	t.Helper()
+	d := streams.NewDraft()
+	if err := d.Table().SetJSON([]byte(`{"name":"gate","model":"people","policy":"every",
+		"rules":{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]},`+more+`}`), setting.Field.SetAny); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Table().Set("source", source); err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ready waits for the next clips.
+func (r *rig) ready(n int) (list []clips.Clip) {
+	r.t.Helper()
+	for limit := time.Now().Add(patience); len(list) < n; {
+		var all struct{ Clips []clips.Clip }
+		if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/clips", "")), &all); err != nil {
+			r.t.Fatal(err)
+		}
+		list = nil
+		for _, c := range all.Clips {
+			if c.State == clips.Ready {
+				list = append(list, c)
+			}
+		}
+		if time.Now().After(limit) {
+			r.t.Fatalf("%d clips: %+v", n, all)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	return list
+}
+
+// probe has ffmpeg decode a file without an error, and returns the times of its pictures and which are key frames.
+func probe(t *testing.T, video string) (times []float64, keys []bool) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	if err := os.WriteFile(path, []byte(video), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "warning", "-xerror", "-i", path, "-f", "null",
+		"-").CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err = exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-show_entries",
+		"packet=pts_time,flags", "-of", "csv=p=0", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Fields(string(out)) {
+		var at float64
+		var flags string
+		if _, err := fmt.Sscanf(strings.ReplaceAll(line, ",", " "), "%f %s", &at, &flags); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		times, keys = append(times, at), append(keys, flags[0] == 'K')
+	}
+	return times, keys
+}
+
+// A camera that crosses a line has a clip from a key frame at most a group of pictures before the asked time on.
+func TestClips(t *testing.T) {
+	kept, folder := store(t)
+	r := start(t, streams.Options{AllowPrivate: true, Clips: kept})
+	r.load(people)
+	r.streams.Add(t, gate(t, walk(t), `"loop":true,"clips":{"on":["cross"],"before":"500ms","after":"300ms"}`))
+	list := r.ready(3)
+	r.want(204, "DELETE", "/v2/streams/gate", "")
+	for _, c := range list {
+		if len(c.Events) != 1 || c.Cut != "" || c.Stream != "gate" || c.Models[0] != "people" || c.Codec != "avc1" {
+			t.Fatalf("%+v", c)
+		}
+		var e events.Event
+		if err := json.Unmarshal(c.Events[0].Event, &e); err != nil || e.Type != events.Cross {
+			t.Fatal(err, e)
+		}
+		at := float64(c.Events[0].AtUS) / 1e6
+		if want := float64(e.End-c.StartUS) / 1e6; at != want {
+			t.Errorf("the event is at %v, want %v", at, want)
+		}
+		times, keys := probe(t, r.want(200, "GET", "/v2/clips/"+c.ID+"/video", ""))
+		if !keys[0] || len(times) != c.Frames || c.Seconds < at+.3 || c.Seconds > at+.6+.001 {
+			t.Errorf("%v: %v %+v", at, times, c)
+		}
+		// The first clip may begin with the video.
+		if at > .5+.5+.001 || at < .5-.001 && !c.Short {
+			t.Errorf("the event is %v s behind the first key frame", at)
+		}
+	}
+	c := list[0]
+	for _, name := range []string{"1", "1?boxes=true"} {
+		picture := r.want(200, "GET", "/v2/clips/"+c.ID+"/pictures/"+name, "")
+		if i, err := (codec.Limits{}).Header([]byte(picture)); err != nil || i.Width != 64 || i.Height != 48 {
+			t.Errorf("%s: %v %v", name, i, err)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(r.want(200, "GET", "/v2/clips/"+c.ID+"/objects", "")), "\n")
+	var line struct {
+		AtUS    int64 `json:"at_us"`
+		Objects []struct {
+			Box   []float64
+			Track int64
+		}
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil || len(line.Objects) != 1 ||
+		line.Objects[0].Track == 0 || len(line.Objects[0].Box) != 4 || line.AtUS == 0 {
+		t.Errorf("%v: %s", err, lines)
+	}
+	if part := r.want(206, "GET", "/v2/clips/"+c.ID+"/video", "", "Range", "bytes=4-7"); part != "ftyp" {
+		t.Errorf("%q", part)
+	}
+	r.want(200, "PATCH", "/v2/clips/"+c.ID, `{"favourite":true}`)
+	// Another server reads the folder.
+	again, err := clips.Open(clips.Options{Folder: folder, MaxBytes: 1, Memory: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := again.Get(c.ID); err != nil || !found.Favourite || found.Seconds != c.Seconds {
+		t.Errorf("%+v %v", found, err)
+	}
+	if st := again.Stats(); st.Clips != 1 {
+		t.Errorf("beyond max_bytes only the favourite stays: %+v", st)
+	}
+	r.want(204, "DELETE", "/v2/clips/"+c.ID, "")
+	r.want(404, "GET", "/v2/clips/"+c.ID+"/video", "")
+	left, err := os.ReadDir(folder)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the folder: %v %v", left, err)
+	}
+}
