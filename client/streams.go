@@ -28,6 +28,7 @@ type StreamConfig struct {
 	Loop       bool        `json:"loop,omitempty"`     // start a video again at its end
 
 	Rules  *rules.Rules `json:"rules,omitempty"` // lines and zones
+	Clips  *StreamClips `json:"clips,omitempty"`
 	Paused bool         `json:"paused,omitempty"`
 
 	// Models are the models of a stream with several models. Unset policy fields of a model take the policy of the
@@ -73,6 +74,15 @@ func withSettings(v any, settings map[string]any) ([]byte, error) {
 	return json.Marshal(all)
 }
 
+// StreamClips are the clips of a server stream. Times are texts such as 5s; "" stands for the default, in a change for
+// the present time.
+type StreamClips struct {
+	On     []string `json:"on"` // types of events, or always; none turns clips off
+	Before string   `json:"before,omitempty"`
+	After  string   `json:"after,omitempty"`
+	Length string   `json:"length,omitempty"` // of the longest clip
+}
+
 // StreamChange holds changes of a running server stream. A nil field changes nothing, 0 and "" stand for the default
 // of the server or the model.
 type StreamChange struct {
@@ -87,6 +97,7 @@ type StreamChange struct {
 	Priority   *string      `json:"priority,omitempty"`
 
 	Rules *rules.Rules `json:"rules,omitempty"` // all lines and zones; empty rules remove all
+	Clips *StreamClips `json:"clips,omitempty"`
 
 	// Models are changes of single models: a model missing in the stream is added.
 	Models []StreamModelChange `json:"models,omitempty"`

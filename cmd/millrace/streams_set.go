@@ -51,7 +51,7 @@ model. rules=JSON replaces all lines and zones. Results continue: a new model re
 // changeOf reads KEY=VALUE arguments. Errors begin with the key.
 func changeOf(args []string) (change client.StreamChange, err error) {
 	table := streams.NewDraft().Table()
-	given, sinks := map[string]any{}, map[string]any{}
+	given, sinks, clips := map[string]any{}, map[string]any{}, map[string]any{}
 	var models []any // changes of each model, in the order of their first keys
 	of := map[string]map[string]any{}
 	var errs []error
@@ -72,6 +72,9 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 		f, known := changeable(table, key)
 		if strings.HasPrefix(f.Path, "sinks.") {
 			into, key = sinks, strings.TrimPrefix(f.Path, "sinks.")
+		}
+		if own, of := strings.CutPrefix(f.Path, "clips."); of {
+			into, key = clips, own
 		}
 		_, twice := into[key]
 		switch {
@@ -103,6 +106,9 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 	}
 	if len(sinks) > 0 {
 		given["sinks"] = sinks
+	}
+	if len(clips) > 0 {
+		given["clips"] = clips
 	}
 	return client.StreamChange{Settings: given}, setting.Join(errs...)
 }

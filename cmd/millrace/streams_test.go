@@ -177,13 +177,19 @@ func TestClientHasTheSettings(t *testing.T) {
 	}
 	table := streams.NewDraft().Table()
 	for _, name := range append(names(client.StreamConfig{}), names(client.StreamChange{})...) {
-		if f, ok := table.Find(name); name != "models" && name != "rules" && (!ok || f.Request == "") {
+		if f, ok := table.Find(name); !slices.Contains([]string{"models", "rules", "clips"}, name) && (!ok || f.Request == "") {
 			t.Errorf("client.StreamConfig has %s, which is not a setting that a request may set", name)
 		}
 	}
 	for _, f := range setting.TableOf("", new(streams.Config)).Fields() {
 		if isRule(f) {
 			f.Path = "rules"
+		}
+		if key, of := strings.CutPrefix(f.Path, "clips."); of {
+			if !slices.Contains(names(client.StreamClips{}), key) {
+				t.Errorf("client.StreamClips has no %s", key)
+			}
+			f.Path = "clips"
 		}
 		if !slices.Contains(names(client.StreamConfig{}), f.Path) {
 			t.Errorf("client.StreamConfig has no %s", f.Path)
@@ -241,6 +247,11 @@ func TestModelsOfAStream(t *testing.T) {
 	text, _ = json.Marshal(change)
 	if want := `{"rules":{"lines":[{"from":[0.5,0],"name":"door","to":[0.5,1]}]}}`; err != nil ||
 		string(text) != want {
+		t.Errorf("%s, want %s: %v", text, want, err)
+	}
+	change, err = changeOf([]string{"clips.on=cross", "clips.before=3s"})
+	text, _ = json.Marshal(change)
+	if want := `{"clips":{"before":"3s","on":["cross"]}}`; err != nil || string(text) != want {
 		t.Errorf("%s, want %s: %v", text, want, err)
 	}
 	change, err = changeOf([]string{"rules="})

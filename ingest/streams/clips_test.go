@@ -119,6 +119,9 @@ func TestClips(t *testing.T) {
 	r.load(people)
 	r.streams.Add(t, gate(t, walk(t), `"loop":true,"clips":{"on":["cross"],"before":"500ms","after":"300ms"}`))
 	list := r.ready(3)
+	r.want(200, "PATCH", "/v2/streams/gate", `{"clips":{"before":"1s"}}`)
+	r.want(400, "PATCH", "/v2/streams/gate", `{"clips":{"on":["jump"]}}`)
+	r.want(200, "PATCH", "/v2/streams/gate", `{"clips":{"on":[]}}`)
 	r.want(204, "DELETE", "/v2/streams/gate", "")
 	for _, c := range list {
 		if len(c.Events) != 1 || c.Cut != "" || c.Stream != "gate" || c.Models[0] != "people" || c.Codec != "avc1" {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"millrace/ingest/clips"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/setting"
@@ -205,6 +206,9 @@ func (c Config) changed(object map[string]any) (Config, error) {
 	}
 	if err != nil {
 		return c, err
+	}
+	if own["clips"] != nil && !d.config.Clips.Enabled() { // the change turns clips off
+		d.config.Clips = clips.Settings{}
 	}
 	next, err := d.Config()
 	if err == nil {
