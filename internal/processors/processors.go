@@ -11,6 +11,7 @@ func Count() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) }
 
 // Double doubles GOMAXPROCS until the returned function is called. The operating system then divides the real
 // processors among all threads, much sooner than Go divides the processors of Go among goroutines.
+// With few requests at once, more threads look for work, and use processor time (docs/adr/011-processors.md).
 //
 // Double changes nothing when the variable GOMAXPROCS is set, when GOMAXPROCS is above the number of processors, as
 // after another Double, and when GOMAXPROCS is below this number, as in a container with a limit of processor time:
