@@ -15,7 +15,6 @@ import (
 	"millrace/stream"
 	"millrace/stream/rules"
 	"millrace/workers"
-	"millrace/workers/results/events"
 	"millrace/workers/results/gate"
 	"millrace/workers/results/postprocess"
 	"millrace/workers/results/tracking"
@@ -89,11 +88,11 @@ func walk(t *testing.T, r rig, s *stream.Stream, a *replies, from, to int) (said
 		if x.outcome != stream.Answered {
 			t.Fatalf("frame %d: %+v", seq, x)
 		}
-		shape, data, _ := strings.Cut(x.outputs[events.Output], "]")
+		shape, data, _ := strings.Cut(x.outputs[rules.Output], "]")
 		n := 0
 		for ; len(data) > 0; n++ {
 			size := 4 + int(binary.LittleEndian.Uint32([]byte(data)))
-			var v events.Event
+			var v rules.Event
 			if err := json.Unmarshal([]byte(data[4:size]), &v); err != nil {
 				t.Fatal(err)
 			}
@@ -173,11 +172,10 @@ func TestRulesOfAStream(t *testing.T) {
 	handle.Set(nil)
 	said, _ = walk(t, r, s, a, 10, 250)
 	want(said)
-	handle.Use(func(state any) any {
-		if state != nil {
-			t.Errorf("without rules: %v", state)
+	handle.Use(func(live *rules.Live) {
+		if live.Engine != nil || len(live.Tally.Rules) != 0 {
+			t.Errorf("without rules: %+v", live)
 		}
-		return state
 	})
 	s.Close(stream.ByClient)
 	awaitEnd(t, s)
@@ -285,8 +283,8 @@ func TestRulesGoOnForTheAgeOfTracks(t *testing.T) {
 	if said, _ := walk(t, r, s, a, 60, 60); !slices.Equal(said, []string{" enter left  0"}) {
 		t.Errorf("events %q", said)
 	}
-	if x := show(t, r, s, a, 68, 250); x.outputs[events.Output] != "[1 0]" { // after two seconds
-		t.Errorf("the object has vanished: %q", x.outputs[events.Output])
+	if x := show(t, r, s, a, 68, 250); x.outputs[rules.Output] != "[1 0]" { // after two seconds
+		t.Errorf("the object has vanished: %q", x.outputs[rules.Output])
 	}
 	s.Close(stream.ByClient)
 	awaitEnd(t, s)

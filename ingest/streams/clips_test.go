@@ -16,7 +16,7 @@ import (
 	"millrace/internal/codec"
 	"millrace/internal/setting"
 	"millrace/internal/testneeds"
-	"millrace/workers/results/events"
+	"millrace/stream/rules"
 )
 
 // store opens a new folder of clips.
@@ -127,8 +127,8 @@ func TestClips(t *testing.T) {
 		if len(c.Events) != 1 || c.Cut != "" || c.Stream != "gate" || c.Models[0] != "people" || c.Codec != "avc1" {
 			t.Fatalf("%+v", c)
 		}
-		var e events.Event
-		if err := json.Unmarshal(c.Events[0].Event, &e); err != nil || e.Type != events.Cross {
+		var e rules.Event
+		if err := json.Unmarshal(c.Events[0].Event, &e); err != nil || e.Type != rules.CrossEvent {
 			t.Fatal(err, e)
 		}
 		at := float64(c.Events[0].AtUS) / 1e6

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/codec"
 	"millrace/internal/setting"
 	"millrace/internal/walkertest"
+	"millrace/stream/rules"
 	"millrace/workers"
-	"millrace/workers/results/events"
 )
 
 var people = walkertest.Register()
@@ -55,11 +55,11 @@ func TestRules(t *testing.T) {
 	r.streams.Add(t, c)
 	next := r.following("gate")
 	// event returns the next event of a type.
-	event := func(kind events.Type) (v events.Event) {
+	event := func(kind rules.EventType) (v rules.Event) {
 		t.Helper()
 		for {
 			for _, o := range next().Outputs {
-				if o.Name != events.Output {
+				if o.Name != rules.Output {
 					continue
 				}
 				for _, text := range o.Data {
@@ -73,7 +73,7 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	first, second := event(events.Cross), event(events.Cross)
+	first, second := event(rules.CrossEvent), event(rules.CrossEvent)
 	if first.Direction != "in" || first.Stream != "gate" || first.Rule != "door" || first.ID == second.ID ||
 		second.Direction != "out" {
 		t.Errorf("%+v, then %+v", first, second)
@@ -91,7 +91,7 @@ func TestRules(t *testing.T) {
 	if state := r.want(200, "PATCH", "/v2/streams/gate", "{"+left+"}"); !strings.Contains(state, left) {
 		t.Errorf("the state has not the rules: %s", state)
 	}
-	if v := event(events.Enter); v.Rule != "left" {
+	if v := event(rules.EnterEvent); v.Rule != "left" {
 		t.Errorf("%+v", v)
 	}
 	if state := r.want(200, "PATCH", "/v2/streams/gate", `{"rules":{}}`); strings.Contains(state, `"rules"`) {
@@ -100,7 +100,7 @@ func TestRules(t *testing.T) {
 	for without := false; !without; {
 		without = true
 		for _, o := range next().Outputs {
-			without = without && o.Name != events.Output
+			without = without && o.Name != rules.Output
 		}
 	}
 	const door = `"rules":{"lines":[{"name":"door","from":[0,0],"to":[1,1]}]}`
@@ -110,7 +110,7 @@ func TestRules(t *testing.T) {
 	}
 	// With several models, the rules are for the models with tracks.
 	r.want(200, "PATCH", "/v2/streams/gate", `{"models":[{"model":"eyes"}],`+door+`}`)
-	if v := event(events.Cross); v.Rule != "door" {
+	if v := event(rules.CrossEvent); v.Rule != "door" {
 		t.Errorf("%+v", v)
 	}
 	// The configuration gives rules to a stream whose model has no tracks.

@@ -1,8 +1,12 @@
 package rules
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Handle connects the owner of a stream to the stage that applies its rules: the owner may change the rules while the
@@ -11,7 +15,21 @@ type Handle struct {
 	rules atomic.Pointer[Rules]
 
 	using sync.Mutex
-	state any // under using
+	live  Live // under using
+}
+
+// Live is the state of the rules of a stream.
+type Live struct {
+	Engine Engine // of the stage; nil at first
+	Tally  Tally  // of the events of the engine
+	// Events are events of an engine before, saved by another process, for the next frame.
+	Events []Event
+}
+
+// Engine has the objects of a stream.
+type Engine interface {
+	// Pending returns the events for the next frame, and the events if all objects vanished now.
+	Pending() (next, ending []Event)
 }
 
 // NewHandle returns a handle with rules, which must be valid; nil means none.
@@ -37,10 +55,84 @@ func (h *Handle) Set(r *Rules) {
 	h.rules.Store(r)
 }
 
-// Use calls f with the state of the rules, nil at first, and keeps the state that f returns. The calls of f run one
-// after another, also for frames of several workers or streams.
-func (h *Handle) Use(f func(state any) any) {
+// Use calls f with the state of the rules. The calls of f run one after another, also for frames of several workers or
+// streams.
+func (h *Handle) Use(f func(*Live)) {
 	h.using.Lock()
 	defer h.using.Unlock()
-	h.state = f(h.state)
+	f(&h.live)
+}
+
+// Counts returns the numbers at a time.
+func (h *Handle) Counts(at time.Time) Counts {
+	h.using.Lock()
+	defer h.using.Unlock()
+	return h.live.Tally.Counts(h.Rules(), at)
+}
+
+// Reset makes all counts 0. Objects stay in their zones.
+func (h *Handle) Reset(at time.Time) {
+	h.using.Lock()
+	defer h.using.Unlock()
+	h.live.Tally.Reset(at)
+}
+
+// stateVersion changes with the form of saved states.
+const stateVersion = 1
+
+// saved is a saved Live, without objects: the tracks of another process are other objects.
+type saved struct {
+	Version int     `json:"version"`
+	Tally   Tally   `json:"tally"`
+	Events  []Event `json:"events"`
+}
+
+// Save returns the counts and the events for the next frame, for Restore in another process. The objects have vanished
+// for the restored rules, so that no zone keeps an object for ever.
+func (h *Handle) Save(at time.Time) []byte {
+	h.using.Lock()
+	s := saved{Version: stateVersion, Tally: h.live.Tally.clone(), Events: slices.Clone(h.live.Events)}
+	if h.live.Engine != nil {
+		next, ending := h.live.Engine.Pending()
+		for i := range ending {
+			s.Tally.Add(&ending[i], at)
+		}
+		s.Events = slices.Concat(s.Events, next, ending)
+	}
+	h.using.Unlock()
+	s.Tally.empty() // of a state restored before a frame
+	text, err := json.Marshal(&s)
+	if err != nil {
+		panic(err) // the state has only numbers and texts
+	}
+	return text
+}
+
+// Restore continues from a saved state. Call Restore before the first frame. The next frame has the events of the
+// objects that have vanished.
+func (h *Handle) Restore(text []byte) error {
+	var s saved
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("the saved state of the rules: %w", err)
+	}
+	if s.Version != stateVersion {
+		return fmt.Errorf("the saved state of the rules has the version %d: want %d", s.Version, stateVersion)
+	}
+	for name, r := range s.Tally.Rules {
+		if r == nil {
+			return fmt.Errorf("the saved state of the rule %q is null", name)
+		}
+		if r.Classes == nil {
+			r.Classes = map[string]*classTally{}
+		}
+		for class, n := range r.Classes {
+			if n == nil {
+				return fmt.Errorf("the saved state of the rule %q has the class %q as null", name, class)
+			}
+		}
+	}
+	h.using.Lock()
+	defer h.using.Unlock()
+	h.live.Tally, h.live.Events = s.Tally, s.Events
+	return nil
 }

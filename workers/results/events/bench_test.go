@@ -48,7 +48,7 @@ func walk(f *Frame, i int, step float64) {
 func BenchmarkUpdateOf50Boxes(b *testing.B) {
 	for _, n := range []int{1, 4, 32} {
 		b.Run(fmt.Sprintf("lines=%d,zones=%d", n, n), func(b *testing.B) {
-			e, f, events := New(street(b, n, n), "camera"), Frame{}, 0
+			e, f, events := New(street(b, n, n), "camera", new(rules.Tally)), Frame{}, 0
 			for i := 0; b.Loop(); i++ {
 				walk(&f, i, 3)
 				found, err := e.Update(&f)
@@ -64,7 +64,7 @@ func BenchmarkUpdateOf50Boxes(b *testing.B) {
 
 // BenchmarkEvents moves each of 50 objects over a line in each frame.
 func BenchmarkEvents(b *testing.B) {
-	e, f, events := New(street(b, 1, 0), "camera"), Frame{Width: 1280, Height: 720}, 0
+	e, f, events := New(street(b, 1, 0), "camera", new(rules.Tally)), Frame{Width: 1280, Height: 720}, 0
 	for i := 0; b.Loop(); i++ {
 		f.Time, f.Objects = time.Duration(i)*time.Second/30, f.Objects[:0]
 		for k := range 50 {
@@ -80,7 +80,7 @@ func BenchmarkEvents(b *testing.B) {
 }
 
 func TestFramesWithoutEventsAllocateNothing(t *testing.T) {
-	e, f, i := New(street(t, 4, 4), "camera"), Frame{}, 0
+	e, f, i := New(street(t, 4, 4), "camera", new(rules.Tally)), Frame{}, 0
 	if n := testing.AllocsPerRun(200, func() {
 		walk(&f, i, 0)
 		if _, err := e.Update(&f); err != nil {

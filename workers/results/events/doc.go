@@ -1,5 +1,5 @@
 // Package events applies the rules of a stream to its tracked objects: objects that cross lines, and that enter, stay
-// in, crowd and leave zones, become events and counts.
+// in, crowd and leave zones, become events.
 //
 // The engine knows no clock but the times of frames, so the same frames give the same events, with other ids. An
 // object's path is the straight moves of its anchor from frame to frame. Package internal/plane decides exactly

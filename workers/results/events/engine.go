@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"millrace/internal/plane"
@@ -24,6 +25,7 @@ type Object struct {
 type Frame struct {
 	Time          time.Duration // of the source's clock, or since 1970 for a source without times
 	Received      time.Duration // by the server's clock, for times that do not advance
+	Wall          time.Time     // of the receipt, for counts
 	Width, Height int           // pixels of the picture
 	Objects       []Object
 }
@@ -37,6 +39,7 @@ type Engine struct {
 	stream  string // name of the stream, or ""
 	run     string // random, the begin of ids
 	names   map[int32]string
+	tally   *rules.Tally // counts the events
 	rules   *rules.Rules
 	margin  float64
 	settle  time.Duration
@@ -51,6 +54,7 @@ type Engine struct {
 	behind  int           // frames in a row that were not later than highest
 	ahead   time.Duration // steps of the clock for these frames
 	got     time.Duration // receipt of the last frame
+	wall    time.Time     // of the receipt of the last frame
 	frame   uint64
 	objects []*object // in the order of their first boxes
 	byTrack map[int64]*object
@@ -61,20 +65,28 @@ type Engine struct {
 	events  []Event // of this frame
 }
 
-// New returns the engine of a stream. The rules must be valid. stream is a name, or "".
-func New(r *rules.Rules, stream string) *Engine {
-	e := &Engine{stream: stream, run: rand.Text()[:13], names: map[int32]string{}, byTrack: map[int64]*object{}}
+// New returns the engine of a stream. The rules must be valid. stream is a name, or "". tally counts the events.
+func New(r *rules.Rules, stream string, tally *rules.Tally) *Engine {
+	e := &Engine{stream: stream, tally: tally, run: rand.Text()[:13], names: map[int32]string{},
+		byTrack: map[int64]*object{}}
 	e.Change(r)
 	return e
 }
 
-// maxNames bounds the names of classes.
-const maxNames = 4096
+// Continue returns the engine that continues with the counts and the saved events of a stream.
+func Continue(r *rules.Rules, stream string, live *rules.Live) *Engine {
+	e := New(r, stream, &live.Tally)
+	e.queued, live.Events, live.Engine = live.Events, nil, e
+	return e
+}
+
+// maxNames bounds the names of classes, and maxName the bytes of a name.
+const maxNames, maxName = 4096, 128
 
 // Name names a class. The name may come with each box: later names of a class are ignored.
 func (e *Engine) Name(class int32, name []byte) {
 	if _, known := e.names[class]; !known && len(name) > 0 && len(e.names) < maxNames {
-		e.names[class] = string(name)
+		e.names[class] = string(name[:min(len(name), maxName)])
 	}
 }
 
@@ -83,7 +95,7 @@ func (e *Engine) label(class int32) string {
 	if name, known := e.names[class]; known {
 		return name
 	}
-	return number(class)
+	return strconv.Itoa(int(class))
 }
 
 // Rules returns the rules.
@@ -99,6 +111,8 @@ func (e *Engine) Update(f *Frame) ([]Event, error) {
 		return nil, coded.Errorf(coded.InvalidArgument, "rules", "need frames with a width and a height in pixels")
 	}
 	e.advance(f.Time, f.Received)
+	e.wall = f.Wall
+	e.tally.Begin(f.Wall)
 	e.resize(plane.Scale{Width: float64(f.Width), Height: float64(f.Height)})
 	e.events = append(e.events[:0], e.queued...)
 	e.queued = nil
@@ -301,16 +315,13 @@ func (e *Engine) Change(r *rules.Rules) {
 	for i := range lines {
 		lines[i] = newLine(r, &r.Lines[i])
 		fromLine[i] = slices.IndexFunc(e.lines, func(l line) bool { return l.name == lines[i].name })
-		if j := fromLine[i]; j >= 0 {
-			lines[i].counts = e.lines[j].counts
-		}
 	}
 	for i := range zones {
 		zones[i] = newZone(r, &r.Zones[i])
 		fromZone[i] = slices.IndexFunc(e.zones, func(z zone) bool { return z.name == zones[i].name })
 		if j := fromZone[i]; j >= 0 {
 			z, from := &zones[i], &e.zones[j]
-			z.counts, z.now, z.many, z.since, z.told = from.counts, from.now, from.many, from.since, from.told
+			z.now, z.many, z.since, z.told = from.now, from.many, from.since, from.told
 		}
 	}
 	e.between(func() {
@@ -346,6 +357,7 @@ func (e *Engine) Change(r *rules.Rules) {
 	}
 	e.spare = nil
 	e.lines, e.zones = lines, zones
+	e.tally.Keep(r)
 	e.scale = plane.Scale{}
 }
 

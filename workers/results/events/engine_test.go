@@ -21,6 +21,9 @@ func mustParse(t testing.TB, text string) *rules.Rules {
 	return r
 }
 
+// counted returns the counts of an engine.
+func counted(e *Engine) rules.Counts { return e.tally.Counts(e.rules, e.wall) }
+
 // box returns an object of 20 x 40 pixels with its bottom centre at x, y.
 func box(track int64, x, y float32) Object {
 	return Object{Track: track, Class: 1, Score: 0.9, X1: x - 10, Y1: y - 40, X2: x + 10, Y2: y}
@@ -35,7 +38,7 @@ type film struct {
 }
 
 func newFilm(t testing.TB, text string) *film {
-	return &film{t: t, engine: New(mustParse(t, text), "")}
+	return &film{t: t, engine: New(mustParse(t, text), "", new(rules.Tally))}
 }
 
 func (f *film) frame(objects ...Object) {
@@ -96,7 +99,7 @@ func TestInIsFromTheLeftOfALineToItsRight(t *testing.T) {
 	f.want("cross door in [1] 900-900")
 	f.move(1, 160, 240, 480, 240, 16)
 	f.want("cross door out [1] 2400-2500")
-	counts := f.engine.Counts().Lines[0].Classes
+	counts := counted(f.engine).Lines[0].Classes
 	if got := counts["1"]; got.In != 1 || got.Out != 1 || len(counts) != 1 {
 		t.Errorf("counts: %+v", counts)
 	}
@@ -250,7 +253,7 @@ func TestFiltersOfRules(t *testing.T) {
 		{"name":"sure","from":[0.5,0],"to":[0.5,1],"score":0.8},
 		{"name":"top","from":[0,0.5],"to":[1,0.5],"anchor":"top_center"},
 		{"name":"old","from":[0.5,0],"to":[0.5,1],"age":"300ms"}]}`)
-	e := New(r, "gate")
+	e := New(r, "gate", new(rules.Tally))
 	e.Name(1, []byte("person"))
 	e.Name(2, []byte("car"))
 	e.Name(2, []byte("truck"))
@@ -319,7 +322,8 @@ func TestTheClassOfALongSeenObjectCanChange(t *testing.T) {
 	f.empty(12)
 	f.want("enter all [1] 100-100", fmt.Sprintf("leave all [1] 100-%d00", 3*maxVotes+1))
 	// leaves count for the class of the enter, so that the numbers of each class agree
-	if got := f.engine.Counts().Zones[0].Classes; len(got) != 1 || got["1"] != (Visits{Enter: 1, Leave: 1}) {
+	if got := counted(f.engine).Zones[0].Classes; len(got) != 1 ||
+		got["1"].Visits != (rules.Visits{Enter: 1, Leave: 1}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -347,10 +351,12 @@ func TestCountsOfManyClasses(t *testing.T) {
 	late := box(1<<20, 320, 240)
 	late.Class = 1 << 20
 	f.frame(late)
-	const more = maxKnown + 100 - maxClasses
-	got := f.engine.Counts().Zones[1].Classes
-	if want := (Visits{Enter: more + 1, Leave: more, Now: 1}); len(got) != maxClasses+1 || got[Other] != want {
-		t.Errorf("%d classes, others %+v, want %+v", len(got), got[Other], want)
+	const more = maxKnown + 100 - rules.MaxCounted
+	got := counted(f.engine).Zones[1].Classes
+	other := got[rules.Other]
+	if want := (rules.Visits{Enter: more + 1, Leave: more}); len(got) != rules.MaxCounted+1 || other.Visits != want ||
+		other.Now != 1 {
+		t.Errorf("%d classes, others %+v, want %+v", len(got), other, want)
 	}
 }
 
@@ -371,14 +377,14 @@ func TestClocksThatStandStillOrJump(t *testing.T) {
 		"is zero":      func(int) time.Duration { return 0 },
 		"is negative":  func(i int) time.Duration { return -time.Hour + time.Duration(i)*time.Second/30 },
 	} {
-		e, dwells := New(r, ""), 0
+		e, dwells := New(r, "", new(rules.Tally)), 0
 		for i := range 60 {
 			found, err := e.Update(&Frame{Time: clock(i), Width: 640, Height: 480, Objects: []Object{box(1, 9, 9)}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, v := range found {
-				if v.Type == Dwell {
+				if v.Type == rules.DwellEvent {
 					dwells++
 					if i < 28 || i > 31 {
 						t.Errorf("the clock %s: dwell in frame %d", name, i)
@@ -390,7 +396,7 @@ func TestClocksThatStandStillOrJump(t *testing.T) {
 			t.Errorf("the clock %s: %d dwells", name, dwells)
 		}
 	}
-	e := New(r, "")
+	e := New(r, "", new(rules.Tally))
 	for _, at := range []time.Duration{math.MinInt64, math.MaxInt64, 0, math.MaxInt64, math.MinInt64} {
 		if _, err := e.Update(&Frame{Time: at, Width: 640, Height: 480, Objects: []Object{box(1, 9, 9)}}); err != nil ||
 			e.now.clock < 0 {
@@ -413,7 +419,7 @@ func TestClocksThatGoBackAndForth(t *testing.T) {
 			return time.Hour - time.Duration(i/150)*time.Hour
 		},
 	} {
-		e := New(mustParse(t, door), "")
+		e := New(mustParse(t, door), "", new(rules.Tally))
 		for i := range 300 {
 			received := 7*time.Hour + time.Duration(i)*frame
 			if _, err := e.Update(&Frame{Time: clock(i), Received: received, Width: 640, Height: 480}); err != nil {
@@ -429,7 +435,7 @@ func TestClocksThatGoBackAndForth(t *testing.T) {
 
 // A file that is read faster than it plays, and begins again, keeps its own clock.
 func TestAFileThatBeginsAgainKeepsItsClock(t *testing.T) {
-	e, before := New(mustParse(t, door), ""), time.Duration(0)
+	e, before := New(mustParse(t, door), "", new(rules.Tally)), time.Duration(0)
 	for i := range 300 {
 		at := time.Duration(i%100) * 100 * time.Millisecond
 		if _, err := e.Update(&Frame{Time: at, Width: 640, Height: 480}); err != nil {
@@ -444,7 +450,7 @@ func TestAFileThatBeginsAgainKeepsItsClock(t *testing.T) {
 
 // The events of a result that did not arrive come again, with their ids and before later events.
 func TestEventsComeAgain(t *testing.T) {
-	e := New(mustParse(t, yard), "")
+	e := New(mustParse(t, yard), "", new(rules.Tally))
 	update := func(objects ...Object) (ids []string) {
 		found, err := e.Update(&Frame{Time: e.now.at + time.Second, Width: 640, Height: 480, Objects: objects})
 		if err != nil {
@@ -477,7 +483,8 @@ func TestEventsComeAgain(t *testing.T) {
 }
 
 func TestAnotherModelNamesClassesAgain(t *testing.T) {
-	e := New(mustParse(t, `{"zones":[{"name":"all","classes":["car"],"polygon":[[0,0],[1,0],[1,1],[0,1]]}]}`), "")
+	e := New(mustParse(t, `{"zones":[{"name":"all","classes":["car"],"polygon":[[0,0],[1,0],[1,1],[0,1]]}]}`), "",
+		new(rules.Tally))
 	for i, name := range []string{"person", "car"} {
 		e.Begin(0)
 		e.Name(1, []byte(name))
@@ -500,7 +507,8 @@ func TestTimesOfSources(t *testing.T) {
 		{stream.Frame{Captured: true}, 0},
 	} {
 		s, r := stage{}, stream.Request{Frame: test.frame, Timing: stream.Timing{Received: now}}
-		if err := s.read(&r, nil, New(mustParse(t, door), "")); err != nil || s.frame.Time != test.want ||
+		e := New(mustParse(t, door), "", new(rules.Tally))
+		if err := s.read(&r, nil, e); err != nil || s.frame.Time != test.want ||
 			s.frame.Received != time.Duration(now) {
 			t.Errorf("%+v: %v, want the time %v: %v", test.frame, s.frame, test.want, err)
 		}
@@ -555,13 +563,6 @@ func TestObjectsAreBounded(t *testing.T) {
 	if len(f.engine.objects) != 0 || len(f.engine.byTrack) != 0 {
 		t.Errorf("%d objects after their end", len(f.engine.objects))
 	}
-	var c counts
-	for class := range int32(1000) {
-		c.add(class, 0)
-	}
-	if len(c.Classes) != maxClasses || c.Other[0] != 1000-maxClasses {
-		t.Errorf("%d classes, others %d", len(c.Classes), c.Other[0])
-	}
 }
 
 func TestBoxesThatAreNoBoxes(t *testing.T) {
@@ -574,34 +575,50 @@ func TestBoxesThatAreNoBoxes(t *testing.T) {
 	f.want("cross door in [1] 400-400")
 }
 
+// The rules of a stream go on in another process, where its objects have vanished.
 func TestARestoredEngineGoesOn(t *testing.T) {
-	run := func(save int) (said []string, counts Counts) {
-		r := mustParse(t, `{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}],"zones":[{"name":"left","vanish":true,"polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`)
-		e := New(r, "gate")
+	at := time.Date(2026, 12, 1, 9, 30, 0, 0, time.UTC)
+	r := mustParse(t, `{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}],"zones":[{"name":"left","vanish":true,
+		"polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`)
+	run := func(save int) (said []string, counts rules.Counts) {
+		h, ids := rules.NewHandle(r), map[string]bool{}
 		for i := range 30 {
 			if i == save {
-				saved := e.Save()
-				if again := e.Save(); string(again) != string(saved) {
+				saved := h.Save(at)
+				if again := h.Save(at); string(again) != string(saved) {
 					t.Errorf("%s, then %s", saved, again)
 				}
-				e = New(r, "gate")
-				if err := e.Restore(saved); err != nil {
+				h = rules.NewHandle(r)
+				if err := h.Restore(saved); err != nil {
 					t.Fatal(err)
 				}
+				if again := h.Save(at); string(again) != string(saved) { // before a frame
+					t.Errorf("%s, restored: %s", saved, again)
+				}
 			}
-			f := Frame{Time: time.Duration(i) * 100 * time.Millisecond, Width: 640, Height: 480}
+			f := Frame{Time: time.Duration(i) * 100 * time.Millisecond, Wall: at, Width: 640, Height: 480}
 			if i < 10 {
 				f.Objects = []Object{box(1, 500-40*float32(i), 240), box(2, 318, 240)}
 			}
-			found, err := e.Update(&f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range found {
-				said = append(said, describe(&found[i]))
-			}
+			h.Use(func(live *rules.Live) {
+				e, _ := live.Engine.(*Engine)
+				if e == nil {
+					e = Continue(r, "gate", live)
+				}
+				found, err := e.Update(&f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range found {
+					said = append(said, describe(&found[i]))
+					if ids[found[i].ID] {
+						t.Errorf("the id %s comes again", found[i].ID)
+					}
+					ids[found[i].ID] = true
+				}
+			})
 		}
-		return said, e.Counts()
+		return said, h.Counts(at)
 	}
 	want, counts := run(-1)
 	if len(want) != 7 {
@@ -611,22 +628,8 @@ func TestARestoredEngineGoesOn(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("events:\n%q\nof an engine that was saved:\n%q", want, got)
 	}
-	if fmt.Sprint(restored) != fmt.Sprint(counts) || restored.Zones[0].Classes["1"] != (Visits{Enter: 2, Leave: 2}) {
+	if fmt.Sprint(restored) != fmt.Sprint(counts) || restored.Zones[0].Day != (rules.Visits{Enter: 2, Leave: 2}) {
 		t.Errorf("counts %+v, of an engine that was saved %+v", counts, restored)
-	}
-	e := New(mustParse(t, yard), "")
-	saved := `{"version":1,"events":[{"id":"7-5","type":"leave","rule":"yard","tracks":[1],"start":7,"end":7}]}`
-	if err := e.Restore([]byte(saved)); err != nil {
-		t.Fatal(err)
-	}
-	again := string(e.Save()) // before a frame
-	if !strings.Contains(again, `"id":"7-5"`) {
-		t.Errorf("saved again: %s", again)
-	}
-	for _, wrong := range []string{"", "{}", `{"version":2}`, "[1]"} {
-		if e.Restore([]byte(wrong)) == nil {
-			t.Errorf("%q was restored", wrong)
-		}
 	}
 }
 
@@ -639,14 +642,14 @@ func TestChangedRulesKeepCounts(t *testing.T) {
 		{"name":"new","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}],"lines":[{"name":"door","from":[0.2,0],"to":[0.2,1]}]}`))
 	f.move(1, 160, 240, 100, 240, 2)
 	f.want("leave all [1] 100-800", "leave left [1] 500-900", "enter new [1] 900-900", "cross door in [1] 1000-1000")
-	counts := f.engine.Counts()
-	if counts.Lines[0].Classes["1"].In != 2 || counts.Zones[0].Classes["1"] != (Visits{1, 1, 0}) ||
-		counts.Zones[1].Classes["1"] != (Visits{1, 0, 1}) {
+	counts := counted(f.engine)
+	if counts.Lines[0].Classes["1"].In != 2 || counts.Zones[0].Visits != (rules.Visits{Enter: 1, Leave: 1}) ||
+		counts.Zones[1].Visits != (rules.Visits{Enter: 1}) || counts.Zones[1].Now != 1 {
 		t.Errorf("%+v", counts)
 	}
-	f.engine.Reset()
-	counts = f.engine.Counts()
-	if len(counts.Lines[0].Classes) != 0 || counts.Zones[1].Classes["1"] != (Visits{0, 0, 1}) {
+	f.engine.tally.Reset(time.Time{})
+	counts = counted(f.engine)
+	if len(counts.Lines[0].Classes) != 0 || counts.Zones[1].Classes["1"] != (rules.Stays{Now: 1}) {
 		t.Errorf("after a reset: %+v", counts)
 	}
 }

@@ -11,7 +11,6 @@ type line struct {
 	from, to plane.Point
 	filter
 	left, right float64 // room beside the line, in pixels
-	counts      counts  // in and out
 }
 
 // lineState is what a line knows of an object.
@@ -59,10 +58,9 @@ func (l *line) end(e *Engine, k *object, st *lineState) {
 }
 
 func (l *line) cross(e *Engine, k *object, st *lineState, end moment) {
-	direction, column := In, 0
+	direction := rules.In
 	if st.net < 0 {
-		direction, column = Out, 1
+		direction = rules.Out
 	}
-	l.counts.add(k.class, column)
-	e.emit(Cross, l.name, direction, k.class, k.track, st.since, end)
+	e.emit(rules.CrossEvent, l.name, direction, k.class, k.track, st.since, end)
 }

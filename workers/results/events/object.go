@@ -2,6 +2,7 @@ package events
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"millrace/internal/plane"
@@ -119,5 +120,5 @@ func (f *filter) allows(e *Engine, k *object) bool {
 
 // names reports whether the label or the number of a class is in the list.
 func (f *filter) names(e *Engine, class int32) bool {
-	return slices.Contains(f.classes, e.label(class)) || slices.Contains(f.classes, number(class))
+	return slices.Contains(f.classes, e.label(class)) || slices.Contains(f.classes, strconv.Itoa(int(class)))
 }

@@ -184,7 +184,7 @@ func (x *expectation) reaches(distance, margin float64) bool {
 	return distance >= margin
 }
 
-func (x *expectation) say(kind Type, rule, direction string, track int64, start, end time.Duration) {
+func (x *expectation) say(kind rules.EventType, rule, direction string, track int64, start, end time.Duration) {
 	x.events = append(x.events, fmt.Sprint(kind, " ", rule, " ", direction, " ", track, " ", start.Microseconds(), " ",
 		end.Microseconds()))
 }
@@ -212,7 +212,7 @@ func (x *expectation) counts(z *rules.Zone, film *randomFilm) {
 		}
 		if !told && x.clocks[i]-x.clocks[since] >= z.Count.For {
 			told = true
-			x.say(Count, z.Name, fmt.Sprint(n), 0, film.frames[since].Time, film.frames[i].Time)
+			x.say(rules.CountEvent, z.Name, fmt.Sprint(n), 0, film.frames[since].Time, film.frames[i].Time)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (x *expectation) line(r *rules.Rules, l *rules.Line, track int64, life []si
 	}
 	net, start := 0, time.Duration(0)
 	tell := func(end time.Duration) {
-		x.say(Cross, l.Name, map[int]string{1: In, -1: Out}[net], track, start, end)
+		x.say(rules.CrossEvent, l.Name, map[int]string{1: rules.In, -1: rules.Out}[net], track, start, end)
 		net = 0
 	}
 	for i, s := range life {
@@ -281,18 +281,18 @@ func (x *expectation) zone(r *rules.Rules, z *rules.Zone, track int64, life []si
 		case state == odd || !settled && !x.reaches(least, margin):
 		case odd:
 			state, dwelt, entered, begun = true, false, run, s.frame
-			x.say(Enter, z.Name, "", track, life[run].at, s.at)
+			x.say(rules.EnterEvent, z.Name, "", track, life[run].at, s.at)
 		default:
 			state = false
 			x.stay(z.Name, begun, s.frame)
-			x.say(Leave, z.Name, "", track, life[entered].at, life[run].at)
+			x.say(rules.LeaveEvent, z.Name, "", track, life[entered].at, life[run].at)
 		}
 		if i == 0 && odd && z.Appear {
-			x.say(Appear, z.Name, "", track, s.at, s.at)
+			x.say(rules.AppearEvent, z.Name, "", track, s.at, s.at)
 		}
 		if state && odd && z.Dwell > 0 && !dwelt && s.clock-life[entered].clock >= z.Dwell {
 			dwelt = true
-			x.say(Dwell, z.Name, "", track, life[entered].at, s.at)
+			x.say(rules.DwellEvent, z.Name, "", track, life[entered].at, s.at)
 		}
 	}
 	if !ended {
@@ -310,16 +310,16 @@ func (x *expectation) zone(r *rules.Rules, z *rules.Zone, track int64, life []si
 		x.stay(z.Name, begun, end)
 	}
 	if inside[len(life)-1] && z.Vanish {
-		x.say(Vanish, z.Name, "", track, life[0].at, last.at)
+		x.say(rules.VanishEvent, z.Name, "", track, life[0].at, last.at)
 	}
 	if !state && inside[len(life)-1] {
 		entered = run
-		x.say(Enter, z.Name, "", track, life[run].at, last.at)
-		x.say(Leave, z.Name, "", track, life[run].at, last.at)
+		x.say(rules.EnterEvent, z.Name, "", track, life[run].at, last.at)
+		x.say(rules.LeaveEvent, z.Name, "", track, life[run].at, last.at)
 	} else if state && inside[len(life)-1] {
-		x.say(Leave, z.Name, "", track, life[entered].at, last.at)
+		x.say(rules.LeaveEvent, z.Name, "", track, life[entered].at, last.at)
 	} else if state {
-		x.say(Leave, z.Name, "", track, life[entered].at, life[run].at)
+		x.say(rules.LeaveEvent, z.Name, "", track, life[entered].at, life[run].at)
 	}
 }
 
@@ -388,20 +388,20 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 			continue
 		}
 		var got expectation
-		e, balance := New(r, ""), map[string]int{}
+		e, balance := New(r, "", new(rules.Tally)), map[string]int{}
 		for i := range film.frames {
 			found, err := e.Update(&film.frames[i])
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, v := range found {
-				if v.Type == Count {
+				if v.Type == rules.CountEvent {
 					v.Direction, v.Tracks = fmt.Sprint(len(v.Tracks)), []int64{0}
 				}
 				got.say(v.Type, v.Rule, v.Direction, v.Tracks[0], time.Duration(v.Start)*time.Microsecond,
 					time.Duration(v.End)*time.Microsecond)
 				seen[strings.TrimRight(string(v.Type)+v.Direction, "0123456789")]++
-				balance[v.Rule] += map[Type]int{Enter: 1, Leave: -1}[v.Type]
+				balance[v.Rule] += map[rules.EventType]int{rules.EnterEvent: 1, rules.LeaveEvent: -1}[v.Type]
 			}
 		}
 		slices.Sort(got.events)
@@ -410,7 +410,7 @@ func TestEventsEqualTheEventsOfWholePaths(t *testing.T) {
 			text, _ := json.Marshal(r)
 			t.Fatalf("seed %d: rules %s\nevents %q\nwant   %q", seed, text, got.events, want.events)
 		}
-		for _, z := range e.Counts().Zones {
+		for _, z := range counted(e).Zones {
 			now := 0
 			for _, v := range z.Classes {
 				now += v.Now

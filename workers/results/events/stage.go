@@ -14,9 +14,6 @@ import (
 
 func init() { results.RegisterPlain(results.Add, "events", newStage) }
 
-// Output is the name of the output with a frame's events: one JSON object for each Event.
-const Output = "events"
-
 // stage applies rules in one worker. The stage is part of each model that tracks objects, and does nothing for streams
 // without rules.
 type stage struct {
@@ -32,9 +29,9 @@ type stage struct {
 // are other objects.
 type source struct{ _ byte }
 
-// applied is the state of a handle.
+// applied is the engine of a handle.
 type applied struct {
-	engine *Engine
+	*Engine
 	source *source         // of the engine's objects
 	last   *stream.Request // with the events of the last Update, or nil
 }
@@ -62,22 +59,21 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 		return given, err
 	}
 	from := s.source(r)
-	handle.Use(func(state any) any {
+	handle.Use(func(live *rules.Live) {
 		now := handle.Rules()
-		if now == nil {
+		a, _ := live.Engine.(*applied)
+		switch {
+		case now == nil:
+			out, *live = given, rules.Live{}
+			return
+		case r.Outcome() != stream.Pending: // a later frame may have come before, after a hang of this frame's run
 			out = given
-			return nil
-		}
-		a, _ := state.(*applied)
-		if r.Outcome() != stream.Pending { // a later frame may have come before, after a hang of this frame's run
-			out = given
-			return state
-		}
-		if a == nil {
-			a = &applied{engine: New(now, r.Stream.Options().Name)}
+			return
+		case a == nil:
+			a = &applied{Engine: Continue(now, r.Stream.Options().Name, live)}
+			live.Engine = a
 		}
 		out, err = s.apply(a, now, from, r, given)
-		return a
 	})
 	return out, err
 }
@@ -95,7 +91,7 @@ func (s *stage) source(r *stream.Request) *source {
 // apply applies the rules to the objects of a frame. Events of a frame without an answer come again with this frame.
 func (s *stage) apply(a *applied, now *rules.Rules, from *source, r *stream.Request, given []stream.Tensor) (
 	[]stream.Tensor, error) {
-	e := a.engine
+	e := a.Engine
 	if a.last != nil && a.last.Outcome() != stream.Answered {
 		e.Repeat()
 	}
@@ -129,8 +125,8 @@ func (s *stage) apply(a *applied, now *rules.Rules, from *source, r *stream.Requ
 	if len(s.shape) == 0 || s.shape[1] != len(found) {
 		s.shape = []int{1, len(found)}
 	}
-	s.out = append(append(s.out[:0], given...), stream.Tensor{Name: Output, Datatype: stream.Bytes, Shape: s.shape,
-		Data: s.data})
+	s.out = append(append(s.out[:0], given...), stream.Tensor{Name: rules.Output, Datatype: stream.Bytes,
+		Shape: s.shape, Data: s.data})
 	return s.out, nil
 }
 
@@ -158,8 +154,9 @@ func (s *stage) read(r *stream.Request, given []stream.Tensor, e *Engine) error 
 			"number", n)
 	}
 	s.frame.Time, s.frame.Received = r.Time(), time.Duration(r.Timing.Received)
+	s.frame.Wall = r.Timing.Received.Wall()
 	if !r.Timed() {
-		s.frame.Time = time.Duration(r.Timing.Received.Wall().UnixNano())
+		s.frame.Time = time.Duration(s.frame.Wall.UnixNano())
 	}
 	s.frame.Width, s.frame.Height = r.SentWidth, r.SentHeight
 	s.frame.Objects = s.frame.Objects[:0]

@@ -20,11 +20,10 @@ type zone struct {
 	appear, vanish bool
 	breadth        float64 // see plane.Scale.Breadth
 
-	counts counts // enters and leaves
-	now    int    // objects inside
-	many   bool   // more than over
-	since  moment // of many
-	told   bool   // many has become an event
+	now   int    // objects inside
+	many  bool   // more than over
+	since moment // of many
+	told  bool   // many has become an event
 }
 
 // zoneState is what a zone knows of an object.
@@ -72,7 +71,7 @@ func (z *zone) see(e *Engine, k *object, st *zoneState) {
 	allowed := z.allows(e, k)
 	if st.new && allowed {
 		st.new = false
-		e.emit(Appear, z.name, "", k.class, k.track, k.first, e.now)
+		e.emit(rules.AppearEvent, z.name, "", k.class, k.track, k.first, e.now)
 	}
 	switch {
 	case st.inside && !allowed:
@@ -86,7 +85,7 @@ func (z *zone) see(e *Engine, k *object, st *zoneState) {
 	}
 	if st.inside && st.in && z.dwell > 0 && !st.dwelt && e.now.clock-st.entered.clock >= z.dwell {
 		st.dwelt = true
-		e.emit(Dwell, z.name, "", k.class, k.track, st.entered, e.now)
+		e.emit(rules.DwellEvent, z.name, "", k.class, k.track, st.entered, e.now)
 	}
 }
 
@@ -105,15 +104,13 @@ func (z *zone) certain(e *Engine, k *object, st *zoneState, at plane.Point) bool
 func (z *zone) enter(e *Engine, k *object, st *zoneState, end moment) {
 	st.inside, st.entered, st.class, st.dwelt = true, st.since, k.class, false
 	z.now++
-	z.counts.add(k.class, 0)
-	e.emit(Enter, z.name, "", k.class, k.track, st.since, end)
+	e.emit(rules.EnterEvent, z.name, "", k.class, k.track, st.since, end)
 }
 
 func (z *zone) leave(e *Engine, k *object, st *zoneState, end moment) {
 	st.inside = false
 	z.now--
-	z.counts.add(st.class, 1)
-	e.emit(Leave, z.name, "", st.class, k.track, st.entered, end)
+	e.emit(rules.LeaveEvent, z.name, "", st.class, k.track, st.entered, end)
 }
 
 func (z *zone) end(e *Engine, k *object, last *zoneState) {
@@ -128,7 +125,7 @@ func (z *zone) end(e *Engine, k *object, last *zoneState) {
 		z.leave(e, k, &st, st.since)
 	}
 	if z.vanish && last.in && allowed {
-		e.emit(Vanish, z.name, "", k.class, k.track, k.first, k.seen)
+		e.emit(rules.VanishEvent, z.name, "", k.class, k.track, k.first, k.seen)
 	}
 }
 
@@ -146,7 +143,7 @@ func (e *Engine) crowd(i int) {
 		return
 	}
 	z.told = true
-	v := Event{Type: Count, Rule: z.name}
+	v := Event{Type: rules.CountEvent, Rule: z.name}
 	for _, k := range e.objects {
 		st := &k.zones[i]
 		if !st.inside {
