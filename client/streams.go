@@ -251,6 +251,36 @@ func (c *Client) ResetServerStream(ctx context.Context, name string) (s ServerSt
 	return s, err
 }
 
+// StreamCounts are the counts of the rules of a server stream.
+type StreamCounts struct {
+	Stream string        `json:"stream"`
+	Models []ModelCounts `json:"models"` // with tracks
+}
+
+// ModelCounts are the counts of the objects of a model.
+type ModelCounts struct {
+	Model string `json:"model"`
+	rules.Counts
+}
+
+// StreamCounts returns the counts of the rules of a server stream.
+func (c *Client) StreamCounts(ctx context.Context, name string) (s StreamCounts, err error) {
+	if name == "" {
+		return s, errNoName()
+	}
+	err = c.doJSON(ctx, http.MethodGet, c.url(nil, "v2", "streams", name, "counts"), nil, &s)
+	return s, err
+}
+
+// ResetStreamCounts makes the counts of a server stream 0. Objects stay in their zones.
+func (c *Client) ResetStreamCounts(ctx context.Context, name string) (s StreamCounts, err error) {
+	if name == "" {
+		return s, errNoName()
+	}
+	err = c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "streams", name, "counts", "reset"), nil, &s)
+	return s, err
+}
+
 // streams sends a request about the server stream called name, or about all streams, and decodes the reply into to
 // unless to is nil.
 func (c *Client) streams(ctx context.Context, method, name string, body, to any) error {

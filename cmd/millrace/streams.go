@@ -31,6 +31,7 @@ const streamsExamples = `  millrace streams
   millrace streams set door max_age_ms=400 priority=high
   millrace streams set door model=motion
   millrace streams set yard faces.max_fps=5
+  millrace streams counts door
   millrace streams pause door yard
   millrace streams resume door yard
   millrace streams remove yard
@@ -42,7 +43,7 @@ func streamsCommand() *cobra.Command {
 	c.Long = `List the server streams of a running server: cameras and videos that the server reads itself, with their models and the
 endings of their frames. It lists those of the configuration and those that were added while the server runs.`
 	c.Example = streamsExamples
-	c.AddCommand(listStreams("list"), showStream(), addStream(), setStream(),
+	c.AddCommand(listStreams("list"), showStream(), showCounts(), addStream(), setStream(),
 		eachStream("pause", "Pause streams: their sources stay open, but no frame is analysed", setPaused(true)),
 		eachStream("resume", "Resume paused streams", setPaused(false)),
 		eachStream("reset", "Make streams of the configuration what they are there, also removed ones", resetStream),

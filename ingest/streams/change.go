@@ -281,7 +281,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 		by := added[len(added)-1]
 		if i := slices.IndexFunc(added, func(c *consumer) bool { return c.Model == o.Model }); i >= 0 {
 			by = added[i]
-			by.preview = o.preview // keeps the watchers
+			by.preview, by.rules = o.preview, o.rules // keeps the watchers and the counts
 		}
 		by.replaces = append(append(by.replaces, o), o.replaces...)
 		o.replaces = nil

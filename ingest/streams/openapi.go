@@ -33,6 +33,11 @@ var Routes = []openapi.Route{
 	{Method: "DELETE", Path: "/v2/streams/:name", Role: role.Manage, Tag: tagStreams,
 		Summary: "End a stream and remove it", Doc: "A stream of the configuration returns by `reset`, when the " +
 			"server reads its configuration again, or when the server starts again.", Status: 204},
+	{Method: "GET", Path: "/v2/streams/:name/counts", Role: role.Watch, Tag: tagStreams,
+		Summary: "The counts of a stream's rules, by class, of the present minute, hour and day too",
+		Answer:  reportCounts{}},
+	{Method: "POST", Path: "/v2/streams/:name/counts/reset", Role: role.Manage, Tag: tagStreams,
+		Summary: "Make the counts of a stream's rules 0", Answer: reportCounts{}},
 	{
 		Method: "GET", Path: "/v2/streams/:name/results", Role: role.Watch, Tag: tagStreams,
 		Summary: "The results of a stream as they come",

@@ -25,6 +25,8 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Patch("/v2/streams/:name", a.patch)
 	app.Delete("/v2/streams/:name", a.delete)
 	app.Post("/v2/streams/:name/reset", a.resetStream)
+	app.Get("/v2/streams/:name/counts", a.showCounts)
+	app.Post("/v2/streams/:name/counts/reset", a.resetCounts)
 	app.Get("/v2/streams/:name/results", a.watchResults)
 	app.Get("/v2/streams/:name/video", a.watchVideo)
 	a.clipRoutes(app)

@@ -78,6 +78,27 @@ func TestRules(t *testing.T) {
 		second.Direction != "out" {
 		t.Errorf("%+v, then %+v", first, second)
 	}
+	counts := func(method, path string) (c struct {
+		Stream string
+		Models []struct {
+			Model string
+			rules.Counts
+		}
+	}) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(r.want(200, method, path, "")), &c); err != nil || len(c.Models) != 1 {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		return c
+	}
+	if c := counts("GET", "/v2/streams/gate/counts"); c.Stream != "gate" || c.Models[0].Model != "people" ||
+		c.Models[0].Lines[0].Classes["0"].In == 0 || c.Models[0].Lines[0].Out == 0 {
+		t.Errorf("%+v", c)
+	}
+	if c := counts("POST", "/v2/streams/gate/counts/reset"); c.Models[0].Lines[0].In != 0 {
+		t.Errorf("after a reset: %+v", c)
+	}
+	r.want(404, "GET", "/v2/streams/none/counts", "")
 	for body, want := range map[string]string{
 		`{"rules":{"lines":[{"name":"door","from":[0,0]}]}}`:                     "rules.lines[0].to",
 		`{"rules":{"zones":[{"name":"a","polygon":[[0,0],[1,1],[1,0],[0,1]]}]}}`: "rules.zones[0].polygon",
@@ -112,6 +133,14 @@ func TestRules(t *testing.T) {
 	r.want(200, "PATCH", "/v2/streams/gate", `{"models":[{"model":"eyes"}],`+door+`}`)
 	if v := event(rules.CrossEvent); v.Rule != "door" {
 		t.Errorf("%+v", v)
+	}
+	// A model that begins again keeps the counts.
+	before := counts("GET", "/v2/streams/gate/counts").Models[0]
+	r.want(200, "PATCH", "/v2/streams/gate", `{"models":[{"model":"people","version":"1"}]}`)
+	event(rules.CrossEvent)
+	if now := counts("GET", "/v2/streams/gate/counts").Models[0]; !now.Since.Equal(before.Since) ||
+		now.Lines[0].In+now.Lines[0].Out <= before.Lines[0].In+before.Lines[0].Out {
+		t.Errorf("%+v, before the change %+v", now, before)
 	}
 	// The configuration gives rules to a stream whose model has no tracks.
 	dark := streams.Config{Name: "dark", Model: "dark", Source: c.Source, FPS: 100, Loop: true}

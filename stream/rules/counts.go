@@ -67,6 +67,8 @@ type Visits struct {
 type Tally struct {
 	Since time.Time             `json:"since"`
 	Rules map[string]*ruleTally `json:"rules"` // by name
+
+	changes uint64
 }
 
 // ruleTally has the numbers of a rule: in and out of a line, enters and leaves of a zone.
@@ -100,6 +102,7 @@ func beginsOf(t time.Time) (out [periods]int64) {
 func (t *Tally) Begin(at time.Time) {
 	if t.Since.IsZero() {
 		t.Since = at
+		t.changes++
 	}
 }
 
@@ -124,6 +127,7 @@ func (t *Tally) Add(v *Event, at time.Time) {
 		}
 		t.Rules[v.Rule] = r
 	}
+	t.changes++
 	begins := beginsOf(at)
 	for i := range begins {
 		if begins[i] == r.Begins[i] {
@@ -182,6 +186,7 @@ func (t *Tally) Keep(r *Rules) {
 // Reset makes all numbers 0. Objects stay in their zones.
 func (t *Tally) Reset(at time.Time) {
 	t.Since = at
+	t.changes++
 	for _, r := range t.Rules {
 		maps.DeleteFunc(r.Classes, func(_ string, n *classTally) bool {
 			*n = classTally{Now: n.Now}

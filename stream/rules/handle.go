@@ -77,6 +77,13 @@ func (h *Handle) Reset(at time.Time) {
 	h.live.Tally.Reset(at)
 }
 
+// Changes counts the changes of the counts.
+func (h *Handle) Changes() uint64 {
+	h.using.Lock()
+	defer h.using.Unlock()
+	return h.live.Tally.changes
+}
+
 // stateVersion changes with the form of saved states.
 const stateVersion = 1
 
@@ -134,5 +141,6 @@ func (h *Handle) Restore(text []byte) error {
 	h.using.Lock()
 	defer h.using.Unlock()
 	h.live.Tally, h.live.Events = s.Tally, s.Events
+	h.live.Tally.changes++
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"millrace/stream"
@@ -27,7 +28,9 @@ type stage struct {
 
 // source is the state of a stream. A stream that has lost its state has lost its tracker, too: the ids of a new tracker
 // are other objects.
-type source struct{ _ byte }
+type source struct{ number uint64 } // rises
+
+var newestSource atomic.Uint64
 
 // applied is the engine of a handle.
 type applied struct {
@@ -66,8 +69,8 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 		case now == nil:
 			out, *live = given, rules.Live{}
 			return
-		case r.Outcome() != stream.Pending: // a later frame may have come before, after a hang of this frame's run
-			out = given
+		case r.Outcome() != stream.Pending || a != nil && from.number < a.source.number:
+			out = given // a later frame may have come before: after a hang of this frame's run, or of another stream
 			return
 		case a == nil:
 			a = &applied{Engine: Continue(now, r.Stream.Options().Name, live)}
@@ -82,7 +85,7 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 func (s *stage) source(r *stream.Request) *source {
 	from, _ := s.sources.Get(r).(*source)
 	if from == nil {
-		from = &source{}
+		from = &source{newestSource.Add(1)}
 		s.sources.Set(r, from, nil)
 	}
 	return from
