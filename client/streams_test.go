@@ -38,6 +38,14 @@ func TestServerStreams(t *testing.T) {
 	if list, err := c.ServerStreams(ctx); err != nil || len(list) != 1 || list[0].Name != "door" {
 		t.Errorf("%+v, %v", list, err)
 	}
+	for _, ask := range []func(context.Context, string) (client.StreamCounts, error){c.StreamCounts,
+		c.ResetStreamCounts} {
+		if counts, err := ask(ctx, "door"); err != nil || counts.Stream != "door" || len(counts.Models) != 0 {
+			t.Errorf("%+v, %v", counts, err)
+		}
+		_, err = ask(ctx, "")
+		wantCode(t, err, stream.InvalidArgument)
+	}
 	if err := c.RemoveServerStream(ctx, "door"); err != nil {
 		t.Error(err)
 	}

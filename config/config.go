@@ -41,9 +41,10 @@ type Config struct {
 	Log         Log           `yaml:"log"`
 	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included. SIGHUP reopens the file"`
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`
-	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md). One server at a time may use the folder, unless nats is set. Without the folder there are no tasks"`
+	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md), events and counts (docs/events.md). One server at a time may use the folder, unless nats is set. Without the folder there are no tasks and no history of events"`
 	NATS        NATS          `yaml:",inline"`
 	Tasks       Tasks         `yaml:"tasks"`
+	Events      Events        `yaml:"events"`
 	Containers  Containers    `yaml:"containers"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"time for frames in flight when the server shuts down"`
 	Handover    string        `yaml:"handover" form:"socket" unset:"off" example:"unix:/var/lib/millrace/handover.sock" advanced:"yes" help:"a unix socket by which a server with the same setting replaces this server without losing a connection: the new server loads its models, takes the listening sockets, and this server ends when its clients have left, within drain (docs/operations.md)"`
@@ -301,6 +302,24 @@ type Tasks struct {
 
 	Webhooks      string `yaml:"webhooks" default:"off" words:"off on" advanced:"yes" help:"on: a submission may name an address that is told of the end of the task; a private address only with sources.allow_private"`
 	WebhookSecret string `yaml:"webhook_secret" secret:"yes" example:"file:/run/secrets/webhook" advanced:"yes" help:"key of the signature of messages to webhooks (docs/tasks.md), or file:PATH"`
+}
+
+// Events configures the history of events.
+type Events struct {
+	Folder    string        `yaml:"folder" path:"file" unset:"the folder events in data; with nats no history" advanced:"yes" help:"the folder for the history of events and the counts of rules, for this server alone (docs/events.md)"`
+	Retention time.Duration `yaml:"retention" default:"720h" min:"1m" max:"87840h" advanced:"yes" help:"time from an event to its removal from the history"`
+	MaxBytes  int64         `yaml:"max_bytes" default:"1GiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"size of the history beyond which the oldest events are removed"`
+}
+
+// HistoryFolder returns the folder for the history of events, or "".
+func (c *Config) HistoryFolder() string {
+	switch {
+	case c.Events.Folder != "":
+		return c.Events.Folder
+	case c.Data == "" || len(c.NATS.Servers) > 0: // a folder of several servers
+		return ""
+	}
+	return filepath.Join(c.Data, "events")
 }
 
 // Containers configures the engine that runs the models of the kind container.

@@ -534,6 +534,7 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_TASKS_CONSUME": "off", "MILLRACE_TASKS_SLOTS": "3", "MILLRACE_TASKS_RETENTION": "5s",
 		"MILLRACE_TASKS_MAX_INPUT":   "9KiB",
 		"MILLRACE_TASKS_MAX_WAITING": "77", "MILLRACE_TASKS_LEASE": "9s", "MILLRACE_TASKS_MAX_BYTES": "11KiB",
+		"MILLRACE_EVENTS_FOLDER": "seen", "MILLRACE_EVENTS_RETENTION": "6m", "MILLRACE_EVENTS_MAX_BYTES": "2MiB",
 		"MILLRACE_LIMITS_MAX_STREAMS":  "10",
 		"MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false",
 		"MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s",
@@ -610,6 +611,7 @@ func TestEnv(t *testing.T) {
 				Cache: "acme", Directory: "https://d", DirectoryCA: "d.pem"}},
 		ONNX:        config.ONNX{Library: "/x.so", Memory: 32 << 20, Isolate: true, Program: "/millrace"},
 		StreamsFile: "kept.json", Audit: "acts.log", Data: "kept",
+		Events: config.Events{Folder: "seen", Retention: 6 * time.Minute, MaxBytes: 2 << 20},
 		Tasks: config.Tasks{Sync: "interval", Consume: "off", Slots: 3, Retention: 5 * time.Second,
 			MaxInput: 9 << 10, MaxWaiting: 77, MaxBytes: 11 << 10, Lease: 9 * time.Second, Webhooks: "on",
 			WebhookSecret: "s", UploadExpiry: 7 * time.Minute, Blobs: "s3://bucket/p", S3: config.S3{AccessKey: "a",
@@ -771,4 +773,20 @@ func FuzzParseModel(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The history is in the folder of the data, which several servers with NATS share.
+func TestHistoryFolder(t *testing.T) {
+	for _, c := range []struct {
+		data, folder, nats, want string
+	}{{"", "", "", ""}, {"d", "", "", "d/events"}, {"d", "e", "", "e"}, {"", "e", "", "e"}, {"d", "", "nats://a", ""},
+		{"d", "e", "nats://a", "e"}} {
+		cfg := config.Config{Data: c.data, Events: config.Events{Folder: c.folder}}
+		if c.nats != "" {
+			cfg.NATS.Servers = []string{c.nats}
+		}
+		if got := cfg.HistoryFolder(); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"millrace/ingest/apps"
 	"millrace/ingest/clips"
 	"millrace/ingest/grpc"
+	"millrace/ingest/history"
 	"millrace/ingest/native"
 	"millrace/ingest/rest"
 	"millrace/ingest/sinks"
@@ -191,7 +192,8 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	}
 	hardware, sandboxed := s.children.decoding()
 	return streams.New(s.http, streams.Options{
-		Streams: s.cfg.Streams, Store: store, Clips: kept, Files: files, Limits: s.cfg.Limits,
+		Streams: s.cfg.Streams, Store: store, Clips: kept, History: s.openHistory(), Files: files,
+		Limits:       s.cfg.Limits,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: hardware, Sandbox: sandboxed, Programs: s.children.programs,
 		Log: s.log,
 	}), nil
@@ -205,6 +207,16 @@ func (s *Server) openClips() (*clips.Store, error) {
 	}
 	return clips.Open(clips.Options{Folder: folder, MaxAge: c.MaxAge, MaxBytes: c.MaxBytes, Memory: c.Memory,
 		Log: s.log})
+}
+
+// openHistory returns the history of events, or nil. The adapter opens the database.
+func (s *Server) openHistory() *history.History {
+	folder := s.cfg.HistoryFolder()
+	if folder == "" {
+		return nil
+	}
+	return history.New(history.Options{Folder: folder, Retention: s.cfg.Events.Retention,
+		MaxBytes: s.cfg.Events.MaxBytes, Log: s.log})
 }
 
 // DataOptions returns the options for the folder data of a configuration, which must be valid.

@@ -119,7 +119,7 @@ func (c *collector) readStreams() streamsScrape {
 	c.mu.Lock() // before reading: of two scrapes, the later must have the later counts
 	defer c.mu.Unlock()
 	st := c.o.Streams()
-	out := streamsScrape{on: true, panics: st.Panics, states: map[sources.State]int{}}
+	out := streamsScrape{on: true, panics: st.Panics, history: st.History, states: map[sources.State]int{}}
 	for i := range st.Streams {
 		out.states[st.Streams[i].State]++
 	}
@@ -186,7 +186,7 @@ func (s *streamSeries) end(last *streams.StreamStats) {
 // newSum returns a sum of streams with one nameless model for the models of all streams.
 func newSum() streams.StreamStats {
 	return streams.StreamStats{Models: make([]streams.ModelStats, 1), Drops: map[stream.Reason]uint64{},
-		Sinks: map[string]sinks.Stats{}}
+		Sinks: map[string]sinks.Stats{}, Events: map[streams.EventKind]uint64{}}
 }
 
 func addStream(to, s *streams.StreamStats) {
@@ -199,6 +199,9 @@ func addStream(to, s *streams.StreamStats) {
 	to.Age += s.Age
 	to.Models[0] = streams.ModelStats{Answered: to.Answered, Failed: to.Failed, Drops: to.Drops, Aged: to.Aged,
 		Age: to.Age}
+	for kind, n := range s.Events {
+		to.Events[streams.EventKind{Type: kind.Type}] += n
+	}
 	to.Watchers += s.Watchers
 	to.Frames += s.Frames
 	to.Lost += s.Lost

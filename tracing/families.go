@@ -487,6 +487,38 @@ var families = []section{
 					put(float64(m.Last.UnixMilli()) / float64(time.Second/time.Millisecond))
 				}
 			}), nil},
+		{counter, "millrace_events_total", "Events of lines and zones; at most 512 kinds a stream.",
+			ofStream.and("rule", "name of the line or zone; absent beyond 512 kinds, and in the sum").
+				and("type", "cross, enter, leave, dwell, count, appear, vanish").
+				and("class", "label or number; other beyond 256 kinds"),
+			func(r *scrape, put put) {
+				for i := range r.streams.listed {
+					for kind, n := range r.streams.listed[i].Events {
+						put(float64(n), r.streams.listed[i].Name, kind.Rule, kind.Type, kind.Class)
+					}
+				}
+			}, nil},
+		{gauge, "millrace_zone_occupancy", "Objects in the zone now.", ofStreamModel.and("rule", "name of the zone"),
+			func(r *scrape, put put) {
+				for i := range r.streams.listed {
+					for _, z := range r.streams.listed[i].Zones {
+						put(float64(z.Now), r.streams.listed[i].Name, z.Model, z.Rule)
+					}
+				}
+			}, nil},
+		{counter, "millrace_history_events_total", "Events for the history.",
+			labels{{"outcome", "written, lost"}}, func(r *scrape, put put) {
+				if h := r.streams.history; h != nil {
+					put(float64(h.Written), "written")
+					put(float64(h.Lost), "lost")
+				}
+			}, nil},
+		{gauge, "millrace_history_events_waiting", "Events that wait for the database of the history.", nil,
+			func(r *scrape, put put) {
+				if h := r.streams.history; h != nil {
+					put(float64(h.Waiting))
+				}
+			}, nil},
 		{counter, "millrace_stream_panics_total",
 			"Panicked goroutines of all server streams.", nil, func(r *scrape, put put) {
 				if r.streams.on {

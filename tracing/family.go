@@ -8,6 +8,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/history"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
@@ -114,6 +115,8 @@ type streamsScrape struct {
 	listed []streams.StreamStats
 	states map[sources.State]int // of all
 	panics uint64
+
+	history *history.Stats // nil = off
 }
 
 // byPrincipal is the label for usage by clients.

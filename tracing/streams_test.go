@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/ingest/history"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
@@ -13,8 +14,11 @@ import (
 )
 
 func TestSeriesOfServerStreams(t *testing.T) {
-	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
-		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2,
+	st := streams.Stats{Panics: 1, History: &history.Stats{Written: 16, Lost: 17, Waiting: 18}}
+	st.Streams = []streams.StreamStats{{
+		Events: map[streams.EventKind]uint64{{Rule: "line", Type: "cross", Class: "person"}: 19},
+		Zones:  []streams.ZoneStats{{Model: "faces", Rule: "yard", Now: 20}},
+		Name:   "door", State: sources.Waiting, Paused: true, Watchers: 2,
 		Models: []streams.ModelStats{
 			{Model: "faces", Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4,
 				stream.RateLimit: 5}, Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250)},
@@ -23,7 +27,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
 		Sinks: map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14},
 			"socket": {Sent: 15}},
-	}, {Name: "yard", ID: 1, State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}}
+	}, {Name: "yard", ID: 1, State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}
 	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
 	for _, c := range []struct {
@@ -61,6 +65,11 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		want(t, all, c.v, "millrace_stream_"+c.name, append(c.labels, "stream", "door")...)
 	}
 	want(t, all, 1, "millrace_stream_panics_total")
+	want(t, all, 16, "millrace_history_events_total", "outcome", "written")
+	want(t, all, 17, "millrace_history_events_total", "outcome", "lost")
+	want(t, all, 18, "millrace_history_events_waiting")
+	want(t, all, 19, "millrace_events_total", "stream", "door", "rule", "line", "type", "cross", "class", "person")
+	want(t, all, 20, "millrace_zone_occupancy", "stream", "door", "model", "faces", "rule", "yard")
 	want(t, all, 1, "millrace_stream_state", "stream", "yard", "state", "connecting")
 	for _, of := range [][]string{{"stream", "yard", "model", "faces"}, {"stream", "door", "model", "motion"}} {
 		if _, ok := value(all, "millrace_stream_last_result_timestamp_seconds", of...); ok {
@@ -80,6 +89,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 	one := func(name string, frames uint64) streams.StreamStats {
 		return streams.StreamStats{
 			Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1,
+			Events:   map[streams.EventKind]uint64{{Rule: name, Type: "cross", Class: "0"}: 1},
 			Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second,
 			Models: []streams.ModelStats{{Model: "m", Answered: frames,
 				Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1)}},
@@ -101,6 +111,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 	want(t, all, 2, "millrace_stream_dropped_frames_total", "stream", "", "model", "", "reason", "stale")
 	want(t, all, 10, "millrace_stream_sink_results_total", "stream", "", "sink", "file")
 	want(t, all, 2, "millrace_stream_delivered_age_seconds_total", "stream", "", "model", "")
+	want(t, all, 2, "millrace_events_total", "stream", "", "rule", "", "type", "cross", "class", "")
 	want(t, all, 3, "millrace_server_streams", "state", "running")
 	for _, name := range []string{"millrace_stream_state", "millrace_stream_paused",
 		"millrace_stream_last_result_timestamp_seconds"} {

@@ -95,6 +95,7 @@ func newRoot() *cobra.Command {
 		appCommand(),
 		streamCommand(),
 		streamsCommand(),
+		eventsCommand(),
 		tasksCommand(),
 		dataCommand(),
 		workCommand(),

@@ -95,6 +95,7 @@ status is 1 when the server refuses the key.`,
 func withoutClients(cfg server.Config) server.Config {
 	cfg.HTTP, cfg.GRPC, cfg.Inside = server.Off, server.Off, true
 	cfg.APIKey, cfg.Audit, cfg.Data, cfg.StreamsFile, cfg.Streams = "", "", "", "", nil
+	cfg.Events.Folder = ""
 	cfg.Auth, cfg.TLS, cfg.Management, cfg.Apps = config.Auth{}, config.TLS{}, config.Management{}, config.Apps{}
 	cfg.Programs.Root, cfg.NATS = "", config.NATS{}
 	return cfg

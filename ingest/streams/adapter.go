@@ -11,6 +11,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/clips"
+	"millrace/ingest/history"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/confine"
@@ -24,12 +25,13 @@ import (
 
 // Options are the adapter's settings. Zero fields take their defaults.
 type Options struct {
-	ingest.Limits              // of clients
-	Streams       []Config     // streams of the configuration, already validated
-	Store         *Store       // keeps the streams that requests add; nil = these streams end with the server
-	AllowPrivate  bool         // requests may name private addresses (sources.allow_private)
-	Clips         *clips.Store // keeps clips; nil = streams can have no clips
-	Files         *sinks.Files // the folder for files of requests (sinks.folder); nil = requests may name no file
+	ingest.Limits                  // of clients
+	Streams       []Config         // streams of the configuration, already validated
+	Store         *Store           // keeps the streams that requests add; nil = these streams end with the server
+	History       *history.History // of events; nil = events and counts end with the server
+	AllowPrivate  bool             // requests may name private addresses (sources.allow_private)
+	Clips         *clips.Store     // keeps clips; nil = streams can have no clips
+	Files         *sinks.Files     // the folder for files of requests (sinks.folder); nil = requests may name no file
 
 	Hardware *video.Hardware   // hardware decoding (sources.hwaccel); nil = software
 	Sandbox  bool              // confines ffmpeg (sandbox)
@@ -99,6 +101,10 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.mu.Lock()
 	a.ctx, a.backend = ctx, gate.Owner()
 	a.mu.Unlock()
+	a.opts.History.Open() // before the streams, for their counts
+	var keeping sync.WaitGroup
+	keeping.Go(a.opts.History.Run)
+	keeping.Go(func() { a.keepCounts(ctx) })
 	for _, c := range a.configured() {
 		if err := a.add(c, "config", nil); err != nil {
 			a.opts.Log.Error("a stream of the configuration does not start", "stream", c.Name, "error", err)
@@ -119,6 +125,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.mu.Unlock()
 	a.tasks.Stop()
 	a.tasks.Wait()
+	a.opts.History.Close()
+	keeping.Wait()
 	a.opts.Files.Close()
 	return nil
 }
@@ -182,6 +190,7 @@ func (a *Adapter) remove(f *runner) {
 func (a *Adapter) removed(f *runner) {
 	f.results.close()
 	f.closePreviews()
+	f.keepCounts()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.runners, f.name)

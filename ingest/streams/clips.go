@@ -14,10 +14,8 @@ import (
 	"millrace/internal/oip"
 	"millrace/internal/overlay"
 	"millrace/stream"
+	"millrace/stream/rules"
 )
-
-// eventsOutput is the output with the events of a frame: one JSON object for each. See docs/events.md.
-const eventsOutput = "events"
 
 // checkClips returns an error for clips without a folder.
 func (a *Adapter) checkClips(c Config) error {
@@ -61,7 +59,7 @@ func (f *runner) record(e ending) {
 	var list []json.RawMessage
 	var picture stream.Frame
 	for i := range e.r.Outputs {
-		if t := &e.r.Outputs[i]; t.Name == eventsOutput && t.Datatype == stream.Bytes {
+		if t := &e.r.Outputs[i]; t.Name == rules.Output && t.Datatype == stream.Bytes {
 			list = appendEvents(list, t.Data)
 			picture = f.pictures.take(e.r.Seq)
 		}

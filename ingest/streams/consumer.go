@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"millrace/ingest"
@@ -23,6 +24,7 @@ type consumer struct {
 	preview *preview // of this model's results only
 	every   bool     // Policy.Mode
 	rules   *rules.Handle
+	kept    atomic.Uint64 // changes of the counts that are in the history
 
 	ctx    context.Context // ends the consumer
 	cancel context.CancelFunc

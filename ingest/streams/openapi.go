@@ -24,6 +24,19 @@ var Routes = []openapi.Route{
 		Answer: struct {
 			Streams []report `json:"streams"`
 		}{}},
+	{Method: "GET", Path: "/v2/events", Role: role.Watch, Tag: tagStreams,
+		Summary: "The events of the rules of all streams, the newest first", Answer: eventPage{},
+		Query: []openapi.Param{
+			{Name: "camera", Type: "string", Doc: "the name of a stream"},
+			{Name: "type", Type: "string", Doc: "cross, enter, leave, dwell, count, appear or vanish"},
+			{Name: "rule", Type: "string", Doc: "the name of a line or zone"},
+			{Name: "class", Type: "string", Doc: "the label or number of a class"},
+			{Name: "from", Type: "string", Doc: "the earliest time, or a duration before now"},
+			{Name: "to", Type: "string", Doc: "the time that the events are before, or a duration before now"},
+			{Name: "order", Type: "string", Doc: "oldest or newest (the default) first"},
+			{Name: "limit", Type: "integer", Doc: "100, at most 1000"},
+			{Name: "after", Type: "string", Doc: "the `next` of the page before"},
+		}},
 	{Method: "GET", Path: "/v2/streams/:name", Role: role.Watch, Tag: tagStreams,
 		Summary: "The state and the counters of a stream", Answer: report{}},
 	{Method: "PATCH", Path: "/v2/streams/:name", Role: role.Manage, Tag: tagStreams,

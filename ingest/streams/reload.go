@@ -29,6 +29,7 @@ func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 		}
 		if f, err := a.find(c.Name); err == nil && f.origin == "config" {
 			a.remove(f)
+			a.opts.History.Forget(f.name)
 			did.Removed = append(did.Removed, c.Name)
 		}
 	}

@@ -25,6 +25,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Patch("/v2/streams/:name", a.patch)
 	app.Delete("/v2/streams/:name", a.delete)
 	app.Post("/v2/streams/:name/reset", a.resetStream)
+	app.Get("/v2/events", a.listEvents)
 	app.Get("/v2/streams/:name/counts", a.showCounts)
 	app.Post("/v2/streams/:name/counts/reset", a.resetCounts)
 	app.Get("/v2/streams/:name/results", a.watchResults)
@@ -98,6 +99,7 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 	}
 	err = a.opts.Store.remove(f.stored)
 	a.remove(f)
+	a.opts.History.Forget(f.name)
 	if err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)
 	}

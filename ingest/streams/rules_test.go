@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/ingest/history"
 	"millrace/ingest/streams"
 	"millrace/internal/codec"
 	"millrace/internal/setting"
@@ -151,4 +152,93 @@ func TestRules(t *testing.T) {
 	r.until("dark", "the error names the rules", func(s shown) bool {
 		return s.Error != nil && strings.Contains(s.Error.Message, "rules: need objects")
 	})
+}
+
+// The events of streams are in the history, and the counts go on after a restart, until the stream is removed.
+func TestEventsAndCountsSurviveARestart(t *testing.T) {
+	folder, pictures := t.TempDir(), toAndFro(t)
+	d := streams.NewDraft()
+	if err := d.Table().SetJSON([]byte(`{"name":"gate","model":"people","fps":100,"loop":true,"policy":"every",
+		"rules":{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]}}`), setting.Field.SetAny); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Table().Set("source", "folder:"+pictures); err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r *rig
+	list := func(query string) (page struct{ Events []streams.Event }) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/events?"+query, "")), &page); err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	counts := func() (now rules.Counts) {
+		t.Helper()
+		var c struct{ Models []rules.Counts }
+		if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/streams/gate/counts", "")), &c); err != nil ||
+			len(c.Models) != 1 {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		return c.Models[0]
+	}
+	begin := func() {
+		r = start(t, streams.Options{AllowPrivate: true, History: history.New(history.Options{Folder: folder})})
+		r.load(people)
+		r.streams.Add(t, c)
+	}
+	begin()
+	next := r.following("gate")
+	crossed := map[string]bool{} // delivered to a watcher, by id
+	for len(crossed) < 5 {
+		for _, o := range next().Outputs {
+			for _, text := range o.Data {
+				var v rules.Event
+				if o.Name == rules.Output && json.Unmarshal([]byte(text.(string)), &v) == nil {
+					crossed[v.ID] = true
+				}
+			}
+		}
+	}
+	before := counts()
+	r.stop()
+	begin()
+	after := counts()
+	if !after.Since.Equal(before.Since) ||
+		after.Lines[0].In+after.Lines[0].Out < before.Lines[0].In+before.Lines[0].Out {
+		t.Errorf("%+v, before the restart %+v", after, before)
+	}
+	for _, e := range list("camera=gate&rule=door&type=cross&class=0&from=1h&to=0s&order=oldest&limit=1000").Events {
+		delete(crossed, e.ID)
+		if e.Stream != "gate" || e.Model != "people" || e.Time.IsZero() || len(e.Tracks) != 1 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if len(crossed) > 0 {
+		t.Errorf("missing in the history: %v", crossed)
+	}
+	if n := len(list("camera=other").Events); n != 0 {
+		t.Errorf("%d events of another stream", n)
+	}
+	for query, want := range map[string]string{"type=bad": "type", "from=yesterday": "from", "to=-1h": "to",
+		"limit=0": "limit", "order=up": "order", "after=x": "after", "kamera=gate": "kamera"} {
+		if code, text := r.call("GET", "/v2/events?"+query, ""); code != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", query, code, text)
+		}
+	}
+	r.want(204, "DELETE", "/v2/streams/gate", "")
+	r.streams.Add(t, c)
+	if again := counts(); again.Since.Equal(before.Since) {
+		t.Errorf("a removed stream has kept its counts: %+v", again)
+	}
+	r.stop()
+
+	r = start(t, streams.Options{})
+	if code, text := r.call("GET", "/v2/events", ""); code != 400 || !strings.Contains(text, "--data") {
+		t.Errorf("without a history: %d %s", code, text)
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"millrace/internal/routines"
 	"millrace/internal/video"
 	"millrace/stream"
-	"millrace/stream/rules"
 )
 
 // runner runs one server stream: a source and the models for the source's frames. While no model is loaded, the
@@ -76,6 +75,7 @@ type runner struct {
 	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
 	leaving []*consumer // have been removed, and wait for their last results
 	gone    counts      // of models that have left
+	events  eventCounts
 }
 
 // ending is a result in flight to the sinks, with its feed.
@@ -147,7 +147,7 @@ func (f *runner) newConsumer(m ModelConfig) *consumer {
 	f.opened++
 	c := &consumer{f: f, id: f.opened, ModelConfig: m, state: sources.Connecting, since: time.Now(),
 		retire: make(chan struct{}), every: m.Policy.Mode == stream.Every, preview: new(preview),
-		rules: rules.NewHandle(f.now.rules())}
+		rules: f.newRules(m.Model)}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	f.startPreview(c.preview)
 	return c
@@ -478,6 +478,7 @@ func (f *runner) write() {
 func (f *runner) deliver(enc *sinks.Encoder, e ending) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
+	f.keepEvents(e)
 	to := f.openSinks()
 	if len(to) == 0 && f.results.size() == 0 {
 		e.o.c.countDelivered(e.r, nil)

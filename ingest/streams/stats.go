@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"millrace/ingest/history"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/stream"
@@ -14,6 +15,7 @@ type Stats struct {
 	Streams  []StreamStats // by name
 	Watchers int           // of results and video, over all streams
 	Panics   uint64
+	History  *history.Stats // nil = off
 }
 
 // StreamStats are the statistics of one stream.
@@ -34,6 +36,8 @@ type StreamStats struct {
 	Last     time.Time     // time of the newest result passed to the sinks; zero = none
 
 	Totals
+	Events map[EventKind]uint64 // by kind
+	Zones  []ZoneStats
 	Models []ModelStats           // in the order of the configuration
 	Sinks  map[string]sinks.Stats // by the names of their kinds
 }
@@ -66,6 +70,9 @@ type Totals struct {
 // Stats reads the counters. Stats is safe for concurrent use.
 func (a *Adapter) Stats() Stats {
 	st := Stats{Watchers: int(a.watchers.Load()), Panics: a.panics.Load()}
+	if a.opts.History != nil {
+		st.History = new(a.opts.History.Stats())
+	}
 	for _, f := range a.list() {
 		st.Streams = append(st.Streams, f.stats())
 	}
@@ -94,6 +101,7 @@ func (f *runner) stats() StreamStats {
 	f.countMu.Unlock()
 	s.Answered, s.Failed, s.Aged, s.Age, s.Last = all.answered, all.errors, all.aged, all.age, all.last
 	maps.Copy(s.Drops, all.drops)
+	f.eventStats(&s)
 	s.Totals = f.totals() // after the endings, so that Frames is at least the number of endings
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -43,7 +43,7 @@ var floor = map[string]int{
 // alone. The value lists the shared subfolders, which every plugin may import.
 var plugins = map[string][]string{
 	"compat":  {"style"},
-	"ingest":  {"sources", "sinks", "clips", "decoders", "frames", "inference", "shm"},
+	"ingest":  {"sources", "sinks", "decoders", "clips", "frames", "history", "inference", "shm"},
 	"workers": {"results", "process", "remote"},
 }
 

@@ -114,6 +114,17 @@ var dashboards = []dashboard{
 				graph("Watchers", "", "Clients that receive results or pictures.",
 					query{"sum by (stream) (millrace_stream_watchers" + ofStream + ")", "{{stream}}"}),
 			}},
+			{"Lines and zones", []panel{
+				graph("Events", events, "By line or zone, and type.",
+					query{rate("millrace_events_total"+ofStream, "stream", "rule", "type"),
+						"{{stream}} {{rule}} {{type}}"}),
+				graph("Objects in zones", "", "Now.",
+					query{"sum by (stream, rule) (millrace_zone_occupancy" + ofStream + ")", "{{stream}} {{rule}}"}),
+				graph("Events of the history", events, "Written and lost.",
+					query{rate("millrace_history_events_total", "outcome"), "{{outcome}}"}),
+				graph("Events that wait for the history", "", "",
+					query{"sum(millrace_history_events_waiting)", "waiting"}),
+			}},
 		},
 	},
 	{

@@ -28,7 +28,9 @@ import (
 
 	"millrace/client/load"
 	"millrace/config"
+	"millrace/internal/codec"
 	"millrace/internal/testneeds"
+	"millrace/internal/walkertest"
 	"millrace/internal/yamltext"
 	"millrace/server"
 )
@@ -38,6 +40,8 @@ var (
 		"Prometheus")
 	minutes = flag.Float64("minutes", 0, "how long to run the load before the pictures are drawn")
 )
+
+var _ = walkertest.Register() // for the model people
 
 const prometheusYML = "../../deploy/prometheus/prometheus.yml"
 
@@ -163,8 +167,21 @@ func startServer(t *testing.T, dir string) *server.Server {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Mkdir(filepath.Join(dir, "walk"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 24 { // seen as a walk to the left and back
+		picture, err := codec.EncodeJPEG(nil, bytes.Repeat([]byte{byte(20 + 20*max(11-i, i-12))}, 3*64*48), 64, 48, 90)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "walk", fmt.Sprintf("%d.jpg", i)), picture, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	path := filepath.Join(dir, "millrace.yaml")
 	text := `
+events: {folder: events}
 http: 127.0.0.1:0
 grpc: off
 log: {level: error}
@@ -173,8 +190,16 @@ models:
   - {name: echo, source: identity}
   - {name: slow, source: delay, fixed: 20ms, batching: {max_size: 4}}
   - {name: find, source: motion}
+  - {name: people, source: walker, output: {boxes: {boxes: b, scores: s}, track: true}}
 streams:
   - {name: door, model: find, source: "folder:pictures", loop: true, fps: 10, sinks: {file: results.jsonl}}
+  - name: gate
+    model: people
+    source: folder:walk
+    loop: true
+    fps: 30
+    policy: every
+    rules: {zones: [{name: left, polygon: [[0, 0], [0.5, 0], [0.5, 1], [0, 1]]}]}
   - {name: yard, model: find, source: "rtsp://127.0.0.1:9/none"}
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

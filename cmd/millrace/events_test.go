@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/client"
+	"millrace/ingest/history"
+	"millrace/stream/rules"
+)
+
+// A server has the events of its data folder, and the program lists and exports the events.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	h := history.New(history.Options{Folder: filepath.Join(data, "events")})
+	const all = 1203 // more than a page
+	for i := range all {
+		v := rules.Event{ID: fmt.Sprintf("K-%d", i), Stream: "gate", Type: rules.CrossEvent, Rule: "door",
+			Direction: rules.In, Class: "person", Tracks: []int64{int64(i), 7}, Start: 5, End: 6}
+		if i == 0 {
+			v.Stream, v.Type, v.Direction = "back", rules.EnterEvent, ""
+		}
+		text, err := json.Marshal(&v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Add("people", &v, text)
+	}
+	h.Close()
+	h.Run()
+	_, addr := serve(t, "--data", data, "--model", "eyes=motion")
+	want := func(code int, words string, args ...string) string {
+		t.Helper()
+		out, stderr, got := millrace(t, append(append([]string{"events"}, args...), "--addr", addr)...)
+		if got != code || !strings.Contains(out+stderr, words) {
+			t.Fatalf("%v: exit status %d, want %d and %q\n%s%s", args, got, code, words, out, stderr)
+		}
+		return out
+	}
+	if out := want(0, "1202 7", "--limit", "2"); strings.Count(out, "\n") != 3 || !strings.HasPrefix(out, "TIME") {
+		t.Error(out)
+	}
+	lines := strings.Split(strings.TrimSpace(want(0, "", "list", "--json", "--limit", "5000", "--from", "1h")), "\n")
+	var newest client.Event
+	if err := json.Unmarshal([]byte(lines[0]), &newest); err != nil || len(lines) != all || newest.ID != "K-1202" ||
+		newest.Direction != "in" || newest.Time.IsZero() {
+		t.Errorf("%d lines, the first %s (%v)", len(lines), lines[0], err)
+	}
+	if out := want(0, "", "list", "--camera", "back", "--type", "enter", "--json"); strings.Count(out, "\n") != 1 {
+		t.Error(out)
+	}
+	rows, err := csv.NewReader(strings.NewReader(want(0, "", "export"))).ReadAll()
+	if err != nil || len(rows) != all+1 || rows[1][1] != "K-0" || rows[all][8] != "1202 7" || rows[0][8] != "tracks" {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+	if out := want(0, "", "export", "--json", "--camera", "gate", "--to", "1h"); out != "" {
+		t.Errorf("before an hour: %s", out)
+	}
+	want(2, "--from", "list", "--from", "yesterday")
+	want(1, "type", "list", "--type", "bad")
+	_, none := serve(t, "--model", "eyes=motion")
+	if out, stderr, code := millrace(t, "events", "--addr", none); code != 1 || !strings.Contains(stderr, "--data") {
+		t.Errorf("%d %s%s", code, out, stderr)
+	}
+}
+
+func TestRowsOfCounts(t *testing.T) {
+	c := client.StreamCounts{Stream: "gate", Models: []client.ModelCounts{{Model: "people", Counts: rules.Counts{
+		Lines: []rules.LineCounts{{Name: "door",
+			Crossings: rules.Crossings{Directions: rules.Directions{In: 3, Out: 1}},
+			Classes:   map[string]rules.Crossings{"car": {Minute: rules.Directions{In: 2}}}}},
+		Zones: []rules.ZoneCounts{{Name: "yard", Stays: rules.Stays{Now: 4}}},
+	}}}}
+	var rows []string
+	for _, row := range countRows(&c) {
+		rows = append(rows, strings.Join(row, " "))
+	}
+	want := []string{"MODEL RULE CLASS COUNT TOTAL MINUTE HOUR DAY", "people door all in 3 0 0 0",
+		"people door all out 1 0 0 0", "people door car in 0 2 0 0", "people door car out 0 0 0 0",
+		"people yard all now 4   ", "people yard all enter 0 0 0 0", "people yard all leave 0 0 0 0"}
+	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s", strings.Join(rows, "\n"))
+	}
+}

@@ -1,0 +1,320 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"millrace/internal/filelock"
+	"millrace/stream"
+)
+
+const (
+	fileName = "events.db"
+	lockName = "lock"
+)
+
+// form is the version of the database's tables. A database of a later form is refused.
+const form = 1
+
+const schema = `
+CREATE TABLE events(
+	seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at INTEGER NOT NULL, stream TEXT NOT NULL,
+	model TEXT NOT NULL, type TEXT NOT NULL, rule TEXT NOT NULL, class TEXT NOT NULL, event BLOB NOT NULL);
+CREATE INDEX events_at ON events(at);
+CREATE INDEX events_stream ON events(stream, at);
+CREATE TABLE states(stream TEXT NOT NULL, model TEXT NOT NULL, state BLOB NOT NULL, PRIMARY KEY(stream, model));
+PRAGMA user_version = 1;`
+
+// database is an open database, for this process alone.
+type database struct {
+	path    string
+	lock    *os.File
+	info    fs.FileInfo // of the file, to notice its removal
+	db      *sql.DB
+	readers sync.WaitGroup // of db
+}
+
+// openDatabase opens the database of a folder. A database that is damaged, or that the caller knows as damaged, is
+// renamed.
+func openDatabase(o Options, damaged bool) (*database, error) {
+	if err := os.MkdirAll(o.Folder, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(o.Folder, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := filelock.TryLock(lock); err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("another process uses the folder (%w)", err)
+	}
+	d := &database{path: filepath.Join(o.Folder, fileName), lock: lock}
+	if damaged {
+		err = errDamaged
+	} else {
+		err = d.open()
+	}
+	if isDamage(err) {
+		aside := fmt.Sprintf("%s.damaged-%d", d.path, time.Now().UnixMilli())
+		if err := os.Rename(d.path, aside); err != nil {
+			d.close()
+			return nil, err
+		}
+		for _, end := range []string{"-wal", "-shm"} {
+			_ = os.Remove(d.path + end) // of the damaged file
+		}
+		o.Log.Error("the database of events is damaged, and a new one begins: earlier events and counts are missing",
+			"renamed", aside, "error", err)
+		err = d.open()
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *database) open() (err error) {
+	if d.db != nil {
+		_ = d.db.Close()
+	}
+	file := url.URL{Scheme: "file", OmitHost: true, Path: d.path}
+	file.RawQuery = "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)" +
+		"&_pragma=cache_size(-4096)&_pragma=journal_size_limit(16777216)&_pragma=trusted_schema(OFF)"
+	if d.db, err = sql.Open("sqlite", file.String()); err != nil {
+		return err
+	}
+	d.db.SetMaxOpenConns(4)
+	f, err := os.OpenFile(d.path, os.O_CREATE|os.O_RDWR, 0o600) // only the owner may read
+	if err != nil {
+		return err
+	}
+	d.info, err = f.Stat()
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	var version int
+	if err := d.db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	switch {
+	case version > form:
+		return fmt.Errorf("%s was written by a later version of Millrace (form %d, this version knows %d)", d.path,
+			version, form)
+	case version == form:
+		return nil
+	}
+	if _, err := d.db.Exec("PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
+		return err
+	}
+	_, err = d.db.Exec("BEGIN;" + schema + "COMMIT")
+	return err
+}
+
+// errDamaged is the error of a file known as damaged.
+var errDamaged = errors.New("the file was damaged when it was used")
+
+// isDamage reports whether an error says that the file is no intact database.
+func isDamage(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return errors.Is(err, errDamaged)
+	}
+	code := e.Code() & 0xff
+	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
+}
+
+// present returns an error if the file was removed or replaced: SQLite would go on with a file without a name.
+func (d *database) present(folder string) error {
+	now, err := os.Stat(d.path)
+	if err == nil && !os.SameFile(now, d.info) {
+		err = fmt.Errorf("%s is another file than before", d.path)
+	}
+	if err != nil {
+		return fmt.Errorf("the folder %s was changed: %w", folder, err)
+	}
+	return nil
+}
+
+// close closes the database after the queries of others.
+func (d *database) close() {
+	d.readers.Wait()
+	if d.db != nil {
+		_ = d.db.Close() // everything that was written is committed
+	}
+	_ = filelock.Close(d.lock)
+}
+
+// write writes events and states in one transaction. An event that is in the database already changes nothing.
+func (d *database) write(events []waiting, states map[stateKey][]byte) error {
+	tx, err := d.db.Begin()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // without effect after the commit
+	if len(events) > 0 {
+		insert, err := tx.Prepare("INSERT INTO events(id,at,stream,model,type,rule,class,event) " +
+			"VALUES(?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")
+		if err != nil {
+			return err
+		}
+		defer insert.Close()
+		for i := range events {
+			w := &events[i]
+			if _, err := insert.Exec(w.event.ID, w.at, w.event.Stream, w.model, string(w.event.Type), w.event.Rule,
+				w.event.Class, w.text); err != nil {
+				return err
+			}
+		}
+	}
+	for _, removal := range []bool{true, false} { // a stream may be removed and added again
+		for k, text := range states {
+			switch {
+			case removal != (text == nil):
+				continue
+			case k.model == "":
+				_, err = tx.Exec("DELETE FROM states WHERE stream=?", k.stream)
+			case removal:
+				_, err = tx.Exec("DELETE FROM states WHERE stream=? AND model=?", k.stream, k.model)
+			default:
+				_, err = tx.Exec("INSERT OR REPLACE INTO states VALUES(?,?,?)", k.stream, k.model, text)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return tx.Commit()
+}
+
+// state returns a saved state, or nil.
+func (d *database) state(name, model string) (text []byte, err error) {
+	err = d.db.QueryRow("SELECT state FROM states WHERE stream=? AND model=?", name, model).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// removeStep is the number of events that one transaction removes.
+const removeStep = 5000
+
+// remove removes events before a time, and the oldest events beyond a size. remove returns the size of the database.
+func (d *database) remove(before time.Time, most int64) (size int64, err error) {
+	for {
+		res, err := d.db.Exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at<? ORDER BY at LIMIT ?)",
+			before.UnixMicro(), removeStep)
+		if err != nil {
+			return size, err
+		}
+		if n, err := res.RowsAffected(); err != nil || n < removeStep {
+			break
+		}
+	}
+	for {
+		var pages, free, page int64
+		if err := d.db.QueryRow("SELECT page_count,freelist_count,page_size FROM pragma_page_count,"+
+			"pragma_freelist_count,pragma_page_size").Scan(&pages, &free, &page); err != nil {
+			return size, err
+		}
+		if size = (pages - free) * page; size <= most {
+			_, err = d.db.Exec("PRAGMA incremental_vacuum")
+			return size, err
+		}
+		res, err := d.db.Exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY at,seq LIMIT ?)",
+			removeStep)
+		if err != nil {
+			return size, err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return size, err
+		}
+	}
+}
+
+// events returns a page.
+func (d *database) events(ctx context.Context, q Query) (list []Entry, next string, err error) {
+	var where []string
+	var args []any
+	add := func(text string, values ...any) {
+		where = append(where, text)
+		args = append(args, values...)
+	}
+	for column, value := range map[string]string{"stream": q.Stream, "type": q.Type, "rule": q.Rule, "class": q.Class} {
+		if value != "" {
+			add(column+"=?", value)
+		}
+	}
+	if !q.From.IsZero() {
+		add("at>=?", q.From.UnixMicro())
+	}
+	if !q.To.IsZero() {
+		add("at<?", q.To.UnixMicro())
+	}
+	compare, order := "<", "DESC"
+	if q.Oldest {
+		compare, order = ">", "ASC"
+	}
+	if q.After != "" {
+		at, seq, err := parsePlace(q.After)
+		if err != nil {
+			return nil, "", err
+		}
+		add("(at,seq)"+compare+"(?,?)", at, seq)
+	}
+	text := "SELECT seq,at,model,event FROM events"
+	if len(where) > 0 {
+		text += " WHERE " + strings.Join(where, " AND ")
+	}
+	text += fmt.Sprintf(" ORDER BY at %s,seq %s LIMIT %d", order, order, q.Limit+1)
+	rows, err := d.db.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, "", err
+	}
+	defer rows.Close()
+	list, next = []Entry{}, ""
+	place := q.After
+	for rows.Next() {
+		if len(list) == q.Limit {
+			next = place
+			break
+		}
+		e, seq, err := decode(rows)
+		if err != nil {
+			return nil, "", err
+		}
+		list, place = append(list, e), fmt.Sprintf("%d-%d", e.Time.UnixMicro(), seq)
+	}
+	if q.Oldest {
+		next = place
+	}
+	return list, next, rows.Err()
+}
+
+// parsePlace reads a place: the time and the number of an event.
+func parsePlace(text string) (at, seq int64, err error) {
+	i := strings.LastIndexByte(text, '-')
+	if i > 0 {
+		at, err = strconv.ParseInt(text[:i], 10, 64)
+		if err == nil {
+			seq, err = strconv.ParseInt(text[i+1:], 10, 64)
+		}
+	}
+	if i <= 0 || err != nil {
+		return 0, 0, stream.Errorf(stream.InvalidArgument, "after", "%.40q is not the next of a page", text)
+	}
+	return at, seq, nil
+}

@@ -1,0 +1,411 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"millrace/stream"
+	"millrace/stream/rules"
+)
+
+// Options configure a History. Zero fields take their defaults.
+type Options struct {
+	Folder    string        // of the database; created when missing
+	Retention time.Duration // events older than this are removed; default 30 days
+	MaxBytes  int64         // the oldest events are removed beyond this size of the database; default 1 GiB
+	Log       *slog.Logger
+}
+
+// Bounds of the events that wait for the database.
+const (
+	maxWaiting      = 100_000
+	maxWaitingBytes = 32 << 20
+)
+
+const (
+	batchSize  = 1000            // events of a transaction
+	batchTime  = time.Second     // longest time that an event waits for others
+	retryTime  = 5 * time.Second // between attempts to open the database
+	removeTime = time.Minute     // between removals of old events
+)
+
+// Entry is an event in the history.
+type Entry struct {
+	Time  time.Time // by the server's clock
+	Model string
+	rules.Event
+}
+
+// waiting is an event that is not in the database.
+type waiting struct {
+	at    int64 // Unix microseconds
+	model string
+	event rules.Event
+	text  []byte // of event, as JSON
+}
+
+// stateKey names the saved state of the rules of a model's stream.
+type stateKey struct{ stream, model string }
+
+// History is a database of events. A nil History keeps nothing. All methods are safe for concurrent use.
+type History struct {
+	o    Options
+	wake chan struct{} // one slot: a batch is full, or Close was called
+
+	mu     sync.Mutex
+	queue  []waiting
+	bytes  int                 // of the texts in queue
+	states map[stateKey][]byte // to be written; nil = to be removed
+	stats  Stats
+	db     *database // nil = not open
+	err    error     // why db is nil
+	closed bool
+
+	last    time.Time // of the newest event
+	damaged bool      // the database has to be renamed
+	now     func() time.Time
+}
+
+// Stats are the counters of a History.
+type Stats struct {
+	Written uint64 // events in the database, repeated events included
+	Lost    uint64 // events that did not reach the database
+	Waiting int
+	Bytes   int64 // of the database
+	Err     error // why the database cannot be written now
+}
+
+// New returns a History. Open opens the database.
+func New(o Options) *History {
+	o.Retention = cmp.Or(o.Retention, 30*24*time.Hour)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &History{o: o, wake: make(chan struct{}, 1), states: map[stateKey][]byte{}, err: errNotOpen,
+		now: time.Now}
+}
+
+var errNotOpen = stream.Errorf(stream.Unavailable, "", "the history of events is not open yet")
+
+// Open opens the database. Without success, Run tries again.
+func (h *History) Open() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	damaged := h.damaged
+	h.damaged = false
+	h.mu.Unlock()
+	db, err := openDatabase(h.o, damaged)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		err = stream.Errorf(stream.Unavailable, "data", "the history of events in %s cannot be used: %w", h.o.Folder,
+			err)
+	}
+	h.setError(err)
+	h.db = db
+}
+
+// setError keeps and logs an error, nil for none. h.mu is held.
+func (h *History) setError(err error) {
+	switch {
+	case err != nil && (h.err == nil || h.err.Error() != err.Error()):
+		h.o.Log.Error("the history of events does not work: events wait, and may be lost", "error", err)
+	case err == nil && h.err != nil && h.err != errNotOpen:
+		h.o.Log.Info("the history of events works again", "lost", h.stats.Lost)
+	}
+	h.err = err
+}
+
+// maxStep is the largest step back of the clock that the times of events do not follow, so that events added later come
+// later.
+const maxStep = time.Minute
+
+// Add adds an event of a model's stream without waiting for the disk. text is the event as JSON. The event is lost, and
+// counted, when too many events wait.
+func (h *History) Add(model string, v *rules.Event, text []byte) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.queue) >= maxWaiting || h.bytes+len(text) > maxWaitingBytes {
+		h.stats.Lost++
+		return
+	}
+	if now := h.now(); now.After(h.last) || h.last.Sub(now) > maxStep {
+		h.last = now
+	}
+	h.queue = append(h.queue, waiting{h.last.UnixMicro(), model, *v, text})
+	h.bytes += len(text)
+	if len(h.queue) >= batchSize {
+		h.signal()
+	}
+}
+
+// SetState keeps the state of the rules of a model's stream for the next start; nil removes the state.
+func (h *History) SetState(name, model string, state []byte) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.states[stateKey{name, model}] = state
+}
+
+// Forget removes the states of a stream.
+func (h *History) Forget(name string) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.states, func(k stateKey, _ []byte) bool { return k.stream == name })
+	h.states[stateKey{stream: name}] = nil
+}
+
+// State returns the state that SetState has kept, or nil.
+func (h *History) State(name, model string) ([]byte, error) {
+	if h == nil {
+		return nil, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if text, newer := h.states[stateKey{name, model}]; newer {
+		return text, nil
+	}
+	if _, forgotten := h.states[stateKey{stream: name}]; forgotten {
+		return nil, nil
+	}
+	if h.db == nil {
+		return nil, h.err
+	}
+	return h.db.state(name, model)
+}
+
+// signal wakes Run.
+func (h *History) signal() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close makes Run write what waits, and return.
+func (h *History) Close() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.signal()
+}
+
+// Run writes events and states until Close.
+func (h *History) Run() {
+	if h == nil {
+		return
+	}
+	tick := time.NewTicker(batchTime)
+	defer tick.Stop()
+	var removed, tried time.Time
+	for {
+		select {
+		case <-h.wake:
+		case <-tick.C:
+		}
+		h.mu.Lock()
+		open, closed := h.db != nil, h.closed
+		h.mu.Unlock()
+		now := time.Now()
+		if !open && (closed || now.Sub(tried) >= retryTime) {
+			tried = now
+			h.Open()
+		}
+		for h.write() {
+		}
+		if now.Sub(removed) >= removeTime {
+			removed = now
+			h.remove(now)
+		}
+		if closed {
+			h.end()
+			return
+		}
+	}
+}
+
+// write writes a batch, and reports whether more events wait.
+func (h *History) write() bool {
+	h.mu.Lock()
+	db := h.db
+	batch, states := h.queue[:min(len(h.queue), batchSize)], h.states
+	if db == nil || len(batch)+len(states) == 0 {
+		h.mu.Unlock()
+		return false
+	}
+	h.states = map[stateKey][]byte{}
+	h.mu.Unlock()
+	err := db.write(batch, states)
+	if err == nil {
+		err = db.present(h.o.Folder)
+	}
+	h.mu.Lock()
+	if err != nil {
+		defer h.failed(db, err)
+		for k, text := range states { // unless a newer state has come
+			if _, newer := h.states[k]; !newer {
+				h.states[k] = text
+			}
+		}
+		h.mu.Unlock()
+		return false
+	}
+	defer h.mu.Unlock()
+	for i := range batch {
+		h.bytes -= len(batch[i].text)
+	}
+	h.stats.Written += uint64(len(batch))
+	h.queue = h.queue[len(batch):]
+	if len(h.queue) == 0 {
+		h.queue = nil
+	}
+	return len(h.queue) >= batchSize || h.closed && len(h.queue) > 0
+}
+
+// failed closes the database after an error, when its readers have ended: Run opens the database again.
+func (h *History) failed(db *database, err error) {
+	h.mu.Lock()
+	h.setError(stream.Errorf(stream.Unavailable, "data", "the history of events in %s does not work: %w", h.o.Folder,
+		err))
+	h.damaged = h.damaged || isDamage(err)
+	own := h.db == db
+	if own {
+		h.db = nil
+	}
+	h.mu.Unlock()
+	if own {
+		db.close()
+	}
+}
+
+// remove removes old events.
+func (h *History) remove(now time.Time) {
+	h.mu.Lock()
+	db := h.db
+	h.mu.Unlock()
+	if db == nil {
+		return
+	}
+	size, err := db.remove(now.Add(-h.o.Retention), h.o.MaxBytes)
+	if err != nil {
+		h.failed(db, err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stats.Bytes = size
+}
+
+// end closes the database, and counts what is left as lost.
+func (h *History) end() {
+	h.mu.Lock()
+	if n := len(h.queue); n > 0 {
+		h.stats.Lost += uint64(n)
+		h.o.Log.Error("events are not in the history", "events", n, "error", h.err)
+	}
+	h.queue, h.bytes = nil, 0
+	db := h.db
+	h.db, h.err = nil, errNotOpen
+	h.mu.Unlock()
+	if db != nil {
+		db.close()
+	}
+}
+
+// Stats reads the counters.
+func (h *History) Stats() Stats {
+	if h == nil {
+		return Stats{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.stats
+	s.Waiting = len(h.queue)
+	if s.Err = h.err; s.Err == errNotOpen {
+		s.Err = nil
+	}
+	return s
+}
+
+// Query selects events. Empty fields select all.
+type Query struct {
+	Stream, Type, Rule, Class string
+	From, To                  time.Time // of the receipt: From <= time < To
+	Oldest                    bool      // the oldest first; otherwise the newest first
+	After                     string    // Next of the page before
+	Limit                     int
+}
+
+// MaxLimit is the largest page.
+const MaxLimit = 1000
+
+// queryTime bounds the search for a page.
+const queryTime = 10 * time.Second
+
+// Events returns a page of events, and the place of the next page, "" at the end. With q.Oldest, next is also set at
+// the end when there are events: later events come after it.
+func (h *History) Events(ctx context.Context, q Query) (events []Entry, next string, err error) {
+	if h == nil {
+		return nil, "", stream.Errorf(stream.Unsupported, "data",
+			"is not set, so the server keeps no events: start the server with --data FOLDER (events.folder with "+
+				"nats). Events are also in the results of the streams")
+	}
+	h.mu.Lock()
+	db, err := h.db, h.err
+	if db != nil {
+		db.readers.Add(1)
+	}
+	h.mu.Unlock()
+	if db == nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, queryTime, errSlow)
+	defer cancel()
+	events, next, err = db.events(ctx, q)
+	db.readers.Done()
+	if isDamage(err) {
+		h.failed(db, err)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+		err = errSlow
+	}
+	if named := (*stream.Error)(nil); err != nil && !errors.As(err, &named) {
+		err = stream.Errorf(stream.Unavailable, "data", "the history of events cannot be read: %w", err)
+	}
+	return events, next, err
+}
+
+var errSlow = stream.Errorf(stream.Timeout, "from",
+	"the search takes longer than %s: name a camera, or a shorter time by from and to", queryTime)
+
+// decode reads the row of an event.
+func decode(rows *sql.Rows) (e Entry, seq int64, err error) {
+	var at int64
+	var text []byte
+	if err = rows.Scan(&seq, &at, &e.Model, &text); err == nil {
+		err = json.Unmarshal(text, &e.Event)
+	}
+	e.Time = time.UnixMicro(at).UTC()
+	return e, seq, err
+}

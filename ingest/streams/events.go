@@ -1,0 +1,231 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest/history"
+	"millrace/stream"
+	"millrace/stream/rules"
+)
+
+// EventKind is a kind of events for counters.
+type EventKind struct{ Rule, Type, Class string }
+
+// maxEventKinds bounds the kinds of a stream's events. Events of further kinds have the class rules.Other, and beyond
+// twice the number no rule either.
+const maxEventKinds = 256
+
+// eventCounts count the events of a stream by kind. A count never falls.
+type eventCounts map[EventKind]uint64
+
+func (n eventCounts) add(v *rules.Event) {
+	kind := EventKind{v.Rule, string(v.Type), v.Class}
+	if _, known := n[kind]; !known && len(n) >= maxEventKinds {
+		kind.Class = rules.Other
+		if _, known := n[kind]; !known && len(n) >= 2*maxEventKinds {
+			kind.Rule = ""
+		}
+	}
+	n[kind]++
+}
+
+// keepEvents counts the events of a result, and puts the events into the history.
+func (f *runner) keepEvents(e ending) {
+	if e.r.Outcome != stream.Answered || !e.r.Model.AppliesRules {
+		return
+	}
+	for i := range e.r.Outputs {
+		o := &e.r.Outputs[i]
+		if o.Name != rules.Output || o.Datatype != stream.Bytes {
+			continue
+		}
+		for _, text := range appendEvents(nil, o.Data) {
+			var v rules.Event
+			if json.Unmarshal(text, &v) != nil { // an output of this name from elsewhere
+				continue
+			}
+			f.countMu.Lock()
+			if f.events == nil {
+				f.events = eventCounts{}
+			}
+			f.events.add(&v)
+			f.countMu.Unlock()
+			f.a.opts.History.Add(e.o.c.Model, &v, text)
+		}
+	}
+}
+
+// newRules returns the rules for a model, with the counts that the history has.
+func (f *runner) newRules(model string) *rules.Handle {
+	h := rules.NewHandle(f.now.rules())
+	if f.now.Rules.Empty() {
+		return h
+	}
+	state, err := f.a.opts.History.State(f.name, model)
+	if err == nil && state != nil {
+		err = h.Restore(state)
+	}
+	if err != nil {
+		f.a.opts.Log.Error("the counts of a stream begin anew", "stream", f.name, "model", model, "error", err)
+	}
+	return h
+}
+
+// keepTime is the time between two copies of counts into the history.
+const keepTime = 5 * time.Second
+
+// keepCounts copies changed counts into the history until ctx ends.
+func (a *Adapter) keepCounts(ctx context.Context) {
+	if a.opts.History == nil {
+		return
+	}
+	tick := time.NewTicker(keepTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, f := range a.list() {
+			f.keepCounts()
+		}
+	}
+}
+
+// keepCounts copies the stream's changed counts into the history.
+func (f *runner) keepCounts() {
+	if f.a.opts.History == nil {
+		return
+	}
+	for _, c := range f.list() {
+		if n := c.rules.Changes(); n != c.kept.Swap(n) {
+			f.a.opts.History.SetState(f.name, c.Model, c.rules.Save(time.Now()))
+		}
+	}
+}
+
+// Event is an event in the replies of GET /v2/events.
+type Event struct {
+	rules.Event
+	Model string    `json:"model"`
+	Time  time.Time `json:"time"` // by the server's clock
+}
+
+type eventPage struct {
+	Events []Event `json:"events"`
+	Next   string  `json:"next,omitempty"`
+}
+
+// defaultEvents is the length of a page unless a request gives another.
+const defaultEvents = 100
+
+// listEvents answers with a page of the history.
+func (a *Adapter) listEvents(c *fiber.Ctx) error {
+	q, err := eventQuery(c.Queries(), time.Now())
+	if err != nil {
+		return err
+	}
+	list, next, err := a.opts.History.Events(c.UserContext(), q)
+	if err != nil {
+		return err
+	}
+	page := eventPage{Events: make([]Event, len(list)), Next: next}
+	for i := range list {
+		page.Events[i] = Event{list[i].Event, list[i].Model, list[i].Time}
+	}
+	return c.JSON(page)
+}
+
+// eventQuery reads the options of a request.
+func eventQuery(options map[string]string, now time.Time) (q history.Query, err error) {
+	q.Limit = defaultEvents
+	for name, value := range options {
+		value = strings.Clone(value)
+		switch name {
+		case "camera", "stream":
+			q.Stream = value
+		case "type":
+			q.Type = value
+			if !knownType(value) {
+				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no type of events: want one of %v", value,
+					rules.EventTypes)
+			}
+		case "rule":
+			q.Rule = value
+		case "class":
+			q.Class = value
+		case "from":
+			q.From, err = pastTime(name, value, now)
+		case "to":
+			q.To, err = pastTime(name, value, now)
+		case "after":
+			q.After = value
+		case "order":
+			q.Oldest = value == "oldest"
+			if value != "oldest" && value != "newest" {
+				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is not oldest or newest", value)
+			}
+		case "limit":
+			q.Limit, err = strconv.Atoi(value)
+			if err != nil || q.Limit < 1 || q.Limit > history.MaxLimit {
+				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is not a number from 1 to %d", value,
+					history.MaxLimit)
+			}
+		default:
+			err = stream.Errorf(stream.InvalidArgument, "", "%.40q is not an option of events: want camera, type, "+
+				"rule, class, from, to, order, limit or after", name)
+		}
+		if err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+func knownType(text string) bool {
+	for _, t := range rules.EventTypes {
+		if string(t) == text {
+			return true
+		}
+	}
+	return false
+}
+
+// pastTime reads a time, or a duration before now.
+func pastTime(name, text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return now, stream.Errorf(stream.InvalidArgument, name, "%.60q is not a time, such as 2026-12-24T18:00:00Z, "+
+			"or a duration before now, such as 1h30m", text)
+	}
+	return now.Add(-d), nil
+}
+
+// eventStats returns copies of the counts of events, and the objects in the zones now.
+func (f *runner) eventStats(s *StreamStats) {
+	f.countMu.Lock()
+	s.Events = maps.Clone(f.events)
+	f.countMu.Unlock()
+	for _, c := range f.counting() {
+		for _, z := range c.rules.Counts(time.Now()).Zones {
+			s.Zones = append(s.Zones, ZoneStats{c.Model, z.Name, z.Now})
+		}
+	}
+}
+
+// ZoneStats are the objects in a zone.
+type ZoneStats struct {
+	Model, Rule string
+	Now         int
+}
