@@ -197,8 +197,8 @@ func orphans() (pids []int) {
 }
 
 // traits are what all children get at the start, and no descendant without rights can remove: root's unconfined
-// programs can. The limit of file locks, which Linux does not use, is less than the limit of this process: by 1, and
-// by 2 for contained children. Children of a child, if the child uses this package, have still less.
+// programs can. The limit of file locks, which Linux does not use, is less than the limit of this process: 0 for
+// contained children, because no program can change 0, and otherwise less by 1.
 type traits struct {
 	locks      uint64 // the hard limit
 	noNewPrivs bool
@@ -264,9 +264,9 @@ var markParent = sync.OnceValue(func() error {
 	return nil
 })
 
-// hasParent reports whether an ancestor of a process starts children, as markParent says, or is unknown. Programs
-// cannot pretend to be such an ancestor, because no program has the hard limit of this process.
-func hasParent(pid int, own traits) bool {
+// hasParent reports whether an ancestor of a process starts children, as markParent says, or is unknown. Contained
+// programs cannot pretend to be such an ancestor: the soft limit is not below the hard limit 0.
+func hasParent(pid int) bool {
 	for {
 		st, err := readStat(pid)
 		if err != nil || st.parent == 0 || st.parent == os.Getpid() {
@@ -274,7 +274,7 @@ func hasParent(pid int, own traits) bool {
 		}
 		soft, hard, err := locksOf(strconv.Itoa(st.parent))
 		switch {
-		case err == nil && soft < hard && hard >= own.locks:
+		case err == nil && soft < hard:
 			return true
 		case st.parent == 1: // may be unreadable
 			return false
@@ -340,14 +340,18 @@ func KillOrphans(ctx context.Context) (killed []string, err error) {
 		send unix.Signal
 		by   time.Time
 	}{{unix.SIGSTOP, began.Add(endLimit / 2)}, {unix.SIGKILL, began.Add(endLimit)}} {
-		for left = 1; left > 0 && err == nil && time.Now().Before(phase.by); {
-			if left, err = k.visitAll(ctx, phase.send); left > 0 && err == nil {
+		// Stopped processes must not stay, so that a failure and the end of ctx skip no phase.
+		for left = 1; left > 0 && time.Now().Before(phase.by); {
+			if left, err = k.visitAll(ctx, phase.send, phase.by); left > 0 {
 				time.Sleep(endPause)
 			}
 		}
 	}
 	if left > 0 && err == nil {
 		err = fmt.Errorf("%d processes of killed programs could not be ended", left)
+	}
+	if err == nil {
+		err = ctx.Err()
 	}
 	for _, pid := range slices.Sorted(maps.Keys(k.names)) {
 		killed = append(killed, fmt.Sprintf("%s (%d)", k.names[pid], pid))
@@ -361,8 +365,9 @@ type killer struct {
 	names map[int]string // of killed processes, by process id
 }
 
-// visitAll sends SIGSTOP or SIGKILL to all left processes. The result is the number of processes that got the signal.
-func (k *killer) visitAll(ctx context.Context, send unix.Signal) (found int, err error) {
+// visitAll sends SIGSTOP or SIGKILL to all left processes, until a time. The result is the number of processes that got
+// the signal. After the end of ctx, no further process is stopped.
+func (k *killer) visitAll(ctx context.Context, send unix.Signal, by time.Time) (found int, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return 0, err
@@ -374,8 +379,8 @@ func (k *killer) visitAll(ctx context.Context, send unix.Signal) (found int, err
 		if wrong != nil || pid == os.Getpid() {
 			continue
 		}
-		if ctx.Err() != nil {
-			return found, ctx.Err()
+		if send == unix.SIGSTOP && ctx.Err() != nil {
+			return 0, nil
 		}
 		got, wrong := k.visit(pid, send)
 		if wrong != nil {
@@ -384,14 +389,15 @@ func (k *killer) visitAll(ctx context.Context, send unix.Signal) (found int, err
 			found++
 		}
 	}
-	return found + k.visitNewest(), err
+	return found + k.visitNewest(ctx, by), err
 }
 
-// visitNewest stops the newest processes of contained children until no such process is left, and returns the number of
-// processes: a program that starts processes in turn, each of which ends, is not in a list of processes.
-func (k *killer) visitNewest() (found int) {
+// visitNewest stops the newest processes of contained children until no such process is left, or until a time, and
+// returns the number of processes: a program that starts processes in turn, each of which ends, is not in a list of
+// processes.
+func (k *killer) visitNewest(ctx context.Context, by time.Time) (found int) {
 	const around, looks = 6, 100
-	for look := 0; look < looks; look++ {
+	for look := 0; look < looks && ctx.Err() == nil && time.Now().Before(by); look++ {
 		text, err := os.ReadFile("/proc/loadavg")
 		f := bytes.Fields(text)
 		if err != nil || len(f) < 5 {
@@ -419,6 +425,9 @@ func (k *killer) stopNew(pid int) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
+	if !ofThisUser(pid) {
+		return false
+	}
 	st, err := readStat(pid)
 	if err != nil || strings.IndexByte("ZTt", st.state) >= 0 {
 		return false
@@ -427,7 +436,7 @@ func (k *killer) stopNew(pid int) bool {
 	if hard < k.own.locks || err == nil && soft < hard || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
 		return false
 	}
-	if ofThisUser(pid) && k.isLeft(pid) {
+	if k.isLeft(pid) {
 		return true
 	}
 	_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
@@ -465,7 +474,7 @@ func (k *killer) visit(pid int, send unix.Signal) (bool, error) {
 // isLeft reports whether a process descends from a child of an ended process. Descendants of contained children may
 // have any variables.
 func (k *killer) isLeft(pid int) bool {
-	if k.contained(pid) && noNewPrivs(strconv.Itoa(pid)) && !hasParent(pid, k.own) {
+	if k.contained(pid) && noNewPrivs(strconv.Itoa(pid)) && !hasParent(pid) {
 		return true
 	}
 	mark := markOf(pid)
@@ -474,8 +483,8 @@ func (k *killer) isLeft(pid int) bool {
 
 // contained reports whether a process has the limit of locks of a contained child.
 func (k *killer) contained(pid int) bool {
-	_, locks, _ := locksOf(strconv.Itoa(pid))
-	return k.own.locks > 1 && locks <= k.own.locks-2
+	_, locks, err := locksOf(strconv.Itoa(pid))
+	return k.own.locks > 1 && locks == 0 && err == nil
 }
 
 // ofThisUser reports whether a process belongs to the user of this process. The owner of the files in /proc is root for

@@ -332,6 +332,17 @@ func TestKillOrphans(t *testing.T) {
 	}
 	own := pids(t, sh(t, t.Context(), double+"exec sleep 300"), 1)
 	defer func() { _ = syscall.Kill(own[0], syscall.SIGKILL) }()
+	// An orphan with a limit of locks from elsewhere, as in a container.
+	foreign, err := exec.CommandContext(t.Context(), testneeds.Program(t, "prlimit"), "--locks=100:100", "sh", "-c",
+		"setpriv --no-new-privs sleep 300 >&- & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := strconv.Atoi(strings.TrimSpace(string(foreign)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(stranger, syscall.SIGKILL) }()
 	c := exec.CommandContext(t.Context(), os.Args[0])
 	c.Env = append(os.Environ(), "CHILD_TEST_ROLE=leaving parent")
 	out, err := c.StdoutPipe()
@@ -366,6 +377,9 @@ func TestKillOrphans(t *testing.T) {
 	waitGone(t, left)
 	if !there(own[0]) {
 		t.Error("a process of this process was killed")
+	}
+	if !there(stranger) {
+		t.Error("a process of another program was killed")
 	}
 }
 

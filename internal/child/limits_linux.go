@@ -53,11 +53,11 @@ func (l Limits) set(pid int, contained bool) error {
 		err = most(unix.RLIMIT_CORE, "core dumps", 1)
 	}
 	if _, own, _ := locksOf("self"); err == nil && own > 1 { // see traits
-		less := uint64(1)
+		locks := own - 1
 		if contained {
-			less = 2
+			locks = 0
 		}
-		err = most(unix.RLIMIT_LOCKS, "locks", own-less)
+		err = most(unix.RLIMIT_LOCKS, "locks", locks)
 	}
 	if err == nil && l.CPU > 0 {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)
