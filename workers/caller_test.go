@@ -97,6 +97,7 @@ func TestCallerRunsItsBatch(t *testing.T) {
 					t.Errorf("%s: %+v, called in goroutine %s", batcher, x, here)
 				}
 			}
+			synctest.Wait() // the worker's goroutine has put its batch back
 			if st := g.Stats(); st.Batches != 3 || st.Busy != 0 || st.BuffersFree != st.Buffers {
 				t.Errorf("%s: %+v", batcher, st)
 			}
