@@ -42,9 +42,10 @@ PRAGMA user_version = 1;`
 type database struct {
 	path    string
 	lock    *os.File
-	info    fs.FileInfo // of the file, to notice its removal
-	db      *sql.DB
-	readers sync.WaitGroup // of db
+	info    fs.FileInfo    // of the file, to notice its removal
+	db      *sql.DB        // one connection, to write and to read states: pages of events never hold up a write
+	reads   *sql.DB        // for pages of events
+	readers sync.WaitGroup // of both
 }
 
 // openDatabase opens the database of a folder. A database that is damaged, or that the caller knows as damaged, is
@@ -88,16 +89,21 @@ func openDatabase(o Options, damaged bool) (*database, error) {
 }
 
 func (d *database) open() (err error) {
-	if d.db != nil {
-		_ = d.db.Close()
-	}
+	d.closeFiles()
 	file := url.URL{Scheme: "file", OmitHost: true, Path: d.path}
-	file.RawQuery = "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)" +
-		"&_pragma=cache_size(-4096)&_pragma=journal_size_limit(16777216)&_pragma=trusted_schema(OFF)"
+	const all = "_pragma=busy_timeout(5000)&_pragma=cache_size(-4096)&_pragma=trusted_schema(OFF)"
+	// auto_vacuum has an effect only before the first page is written.
+	file.RawQuery = all + "&_pragma=auto_vacuum(2)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)" +
+		fmt.Sprintf("&_pragma=journal_size_limit(%d)", maxJournal)
 	if d.db, err = sql.Open("sqlite", file.String()); err != nil {
 		return err
 	}
-	d.db.SetMaxOpenConns(4)
+	d.db.SetMaxOpenConns(1)
+	file.RawQuery = all + "&_pragma=query_only(1)"
+	if d.reads, err = sql.Open("sqlite", file.String()); err != nil {
+		return err
+	}
+	d.reads.SetMaxOpenConns(maxReads)
 	f, err := os.OpenFile(d.path, os.O_CREATE|os.O_RDWR, 0o600) // only the owner may read
 	if err != nil {
 		return err
@@ -116,9 +122,6 @@ func (d *database) open() (err error) {
 			version, form)
 	case version == form:
 		return nil
-	}
-	if _, err := d.db.Exec("PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
-		return err
 	}
 	_, err = d.db.Exec("BEGIN;" + schema + "COMMIT")
 	return err
@@ -152,10 +155,16 @@ func (d *database) present(folder string) error {
 // close closes the database after the queries of others.
 func (d *database) close() {
 	d.readers.Wait()
-	if d.db != nil {
-		_ = d.db.Close() // everything that was written is committed
-	}
+	d.closeFiles()
 	_ = filelock.Close(d.lock)
+}
+
+func (d *database) closeFiles() {
+	for _, db := range []*sql.DB{d.reads, d.db} {
+		if db != nil {
+			_ = db.Close() // everything that was written is committed
+		}
+	}
 }
 
 // write writes events and states in one transaction. An event that is in the database already changes nothing.
@@ -201,48 +210,82 @@ func (d *database) write(events []waiting, states map[stateKey][]byte) error {
 }
 
 // state returns a saved state, or nil.
-func (d *database) state(name, model string) (text []byte, err error) {
-	err = d.db.QueryRow("SELECT state FROM states WHERE stream=? AND model=?", name, model).Scan(&text)
+func (d *database) state(ctx context.Context, name, model string) (text []byte, err error) {
+	err = d.db.QueryRowContext(ctx, "SELECT state FROM states WHERE stream=? AND model=?", name, model).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	return text, err
 }
 
-// removeStep is the number of events that one transaction removes.
+// removeStep is the largest number of events that one transaction removes.
 const removeStep = 5000
 
-// remove removes events before a time, and the oldest events beyond a size. remove returns the size of the database.
-func (d *database) remove(before time.Time, most int64) (size int64, err error) {
-	for {
-		res, err := d.db.Exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at<? ORDER BY at LIMIT ?)",
-			before.UnixMicro(), removeStep)
+// maxJournal is the size of the journal (the -wal file) that a removal shortens even if reads have to end before.
+const maxJournal = 16 << 20
+
+// remove removes some of the events before a time, and some of the oldest events beyond a size. remove returns the size
+// of the files, and whether events are left to be removed.
+func (d *database) remove(before time.Time, most int64) (size int64, more bool, err error) {
+	old, err := d.exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at<? ORDER BY at LIMIT ?)",
+		before.UnixMicro(), removeStep)
+	if err != nil {
+		return 0, false, err
+	}
+	var used, rows int64
+	if err := d.db.QueryRow("SELECT (page_count-freelist_count)*page_size,"+
+		"ifnull((SELECT max(seq) FROM events)-(SELECT min(seq) FROM events)+1,0) FROM pragma_page_count,"+
+		"pragma_freelist_count,pragma_page_size").Scan(&used, &rows); err != nil {
+		return 0, false, err
+	}
+	more = old == removeStep
+	if used > most && !more && rows > 0 {
+		// In proportion, and a little more, so that few removals come below the size.
+		step := min(removeStep, int64(float64(rows)*float64(used-most)/float64(used))+rows/200+1)
+		n, err := d.exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY at,seq LIMIT ?)", step)
 		if err != nil {
-			return size, err
+			return 0, false, err
 		}
-		if n, err := res.RowsAffected(); err != nil || n < removeStep {
-			break
+		more = n > 0
+	}
+	if err := d.shorten(!more); err != nil {
+		return 0, false, err
+	}
+	for _, end := range []string{"", "-wal"} {
+		if info, err := os.Stat(d.path + end); err == nil {
+			size += info.Size()
 		}
 	}
-	for {
-		var pages, free, page int64
-		if err := d.db.QueryRow("SELECT page_count,freelist_count,page_size FROM pragma_page_count,"+
-			"pragma_freelist_count,pragma_page_size").Scan(&pages, &free, &page); err != nil {
-			return size, err
-		}
-		if size = (pages - free) * page; size <= most {
-			_, err = d.db.Exec("PRAGMA incremental_vacuum")
-			return size, err
-		}
-		res, err := d.db.Exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY at,seq LIMIT ?)",
-			removeStep)
-		if err != nil {
-			return size, err
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return size, err
-		}
+	return size, more, nil
+}
+
+func (d *database) exec(text string, args ...any) (rows int64, err error) {
+	res, err := d.db.Exec(text, args...)
+	if err != nil {
+		return 0, err
 	}
+	return res.RowsAffected()
+}
+
+// shorten gives free pages back to the disk: with whole, also of the journal.
+func (d *database) shorten(whole bool) error {
+	rows, err := d.db.Query("PRAGMA incremental_vacuum")
+	if err != nil {
+		return err
+	}
+	for rows.Next() { // each row is a page
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || !whole {
+		return err
+	}
+	if info, err := os.Stat(d.path + "-wal"); err == nil && info.Size() <= maxJournal {
+		if _, err := d.db.Exec("PRAGMA busy_timeout = 0"); err != nil { // a later removal finds no reads
+			return err
+		}
+		defer func() { _, _ = d.db.Exec("PRAGMA busy_timeout = 5000") }()
+	}
+	_, err = d.db.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+	return err
 }
 
 // events returns a page.
@@ -280,7 +323,7 @@ func (d *database) events(ctx context.Context, q Query) (list []Entry, next stri
 		text += " WHERE " + strings.Join(where, " AND ")
 	}
 	text += fmt.Sprintf(" ORDER BY at %s,seq %s LIMIT %d", order, order, q.Limit+1)
-	rows, err := d.db.QueryContext(ctx, text, args...)
+	rows, err := d.reads.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, "", err
 	}

@@ -56,13 +56,15 @@ type stateKey struct{ stream, model string }
 
 // History is a database of events. A nil History keeps nothing. All methods are safe for concurrent use.
 type History struct {
-	o    Options
-	wake chan struct{} // one slot: a batch is full, or Close was called
+	o     Options
+	wake  chan struct{} // one slot: a batch is full, more is to be removed, or Close was called
+	reads chan struct{} // has the reads of now
 
 	mu     sync.Mutex
 	queue  []waiting
 	bytes  int                 // of the texts in queue
 	states map[stateKey][]byte // to be written; nil = to be removed
+	taken  map[stateKey][]byte // of states, being written now
 	stats  Stats
 	db     *database // nil = not open
 	err    error     // why db is nil
@@ -71,6 +73,8 @@ type History struct {
 	last    time.Time // of the newest event
 	damaged bool      // the database has to be renamed
 	now     func() time.Time
+
+	stateTime time.Duration // bounds the wait of State, whose caller may hold up a stream and can ask again
 }
 
 // Stats are the counters of a History.
@@ -89,8 +93,8 @@ func New(o Options) *History {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &History{o: o, wake: make(chan struct{}, 1), states: map[stateKey][]byte{}, err: errNotOpen,
-		now: time.Now}
+	return &History{o: o, wake: make(chan struct{}, 1), reads: make(chan struct{}, maxReads),
+		states: map[stateKey][]byte{}, err: errNotOpen, now: time.Now, stateTime: time.Second}
 }
 
 var errNotOpen = stream.Errorf(stream.Unavailable, "", "the history of events is not open yet")
@@ -111,8 +115,11 @@ func (h *History) Open() {
 		err = stream.Errorf(stream.Unavailable, "data", "the history of events in %s cannot be used: %w", h.o.Folder,
 			err)
 	}
-	h.setError(err)
 	h.db = db
+	if err != nil || h.err == errNotOpen || len(h.queue)+len(h.states) == 0 {
+		h.setError(err)
+	}
+	// Otherwise the next write tells whether the history works again.
 }
 
 // setError keeps and logs an error, nil for none. h.mu is held.
@@ -173,23 +180,42 @@ func (h *History) Forget(name string) {
 	h.states[stateKey{stream: name}] = nil
 }
 
-// State returns the state that SetState has kept, or nil.
+// State returns the state that SetState has kept, or nil. After an error the state may still be there.
 func (h *History) State(name, model string) ([]byte, error) {
 	if h == nil {
 		return nil, nil
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if text, newer := h.states[stateKey{name, model}]; newer {
-		return text, nil
+	for _, waiting := range []map[stateKey][]byte{h.states, h.taken} {
+		text, newer := waiting[stateKey{name, model}]
+		_, forgotten := waiting[stateKey{stream: name}]
+		if newer || forgotten {
+			h.mu.Unlock()
+			return text, nil
+		}
 	}
-	if _, forgotten := h.states[stateKey{stream: name}]; forgotten {
-		return nil, nil
+	db, err := h.reading()
+	h.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.stateTime)
+	defer cancel()
+	text, err := db.state(ctx, name, model)
+	db.readers.Done()
+	if isDamage(err) {
+		h.failed(db, err)
+	}
+	return text, err
+}
+
+// reading returns the database for a read, with the read counted in readers. h.mu is held.
+func (h *History) reading() (*database, error) {
 	if h.db == nil {
 		return nil, h.err
 	}
-	return h.db.state(name, model)
+	h.db.readers.Add(1)
+	return h.db, nil
 }
 
 // signal wakes Run.
@@ -231,12 +257,12 @@ func (h *History) Run() {
 		if !open && (closed || now.Sub(tried) >= retryTime) {
 			tried = now
 			h.Open()
+			h.remove(now) // makes room before the events that wait
 		}
 		for h.write() {
 		}
-		if now.Sub(removed) >= removeTime {
+		if !closed && now.Sub(removed) >= removeTime && !h.remove(now) {
 			removed = now
-			h.remove(now)
 		}
 		if closed {
 			h.end()
@@ -254,17 +280,19 @@ func (h *History) write() bool {
 		h.mu.Unlock()
 		return false
 	}
-	h.states = map[stateKey][]byte{}
+	h.states, h.taken = map[stateKey][]byte{}, states
 	h.mu.Unlock()
 	err := db.write(batch, states)
 	if err == nil {
 		err = db.present(h.o.Folder)
 	}
 	h.mu.Lock()
+	h.taken = nil
 	if err != nil {
 		defer h.failed(db, err)
-		for k, text := range states { // unless a newer state has come
-			if _, newer := h.states[k]; !newer {
+		for k, text := range states { // unless a newer state or a removal of the stream has come
+			_, newer := h.states[k]
+			if _, forgotten := h.states[stateKey{stream: k.stream}]; !newer && !forgotten {
 				h.states[k] = text
 			}
 		}
@@ -272,6 +300,7 @@ func (h *History) write() bool {
 		return false
 	}
 	defer h.mu.Unlock()
+	h.setError(nil)
 	for i := range batch {
 		h.bytes -= len(batch[i].text)
 	}
@@ -299,22 +328,27 @@ func (h *History) failed(db *database, err error) {
 	}
 }
 
-// remove removes old events.
-func (h *History) remove(now time.Time) {
+// remove removes some old events, and reports whether more are left. The rest waits for the next round of Run, so that
+// neither writes nor Close wait for the removal of many events.
+func (h *History) remove(now time.Time) (more bool) {
 	h.mu.Lock()
 	db := h.db
 	h.mu.Unlock()
 	if db == nil {
-		return
+		return false
 	}
-	size, err := db.remove(now.Add(-h.o.Retention), h.o.MaxBytes)
+	size, more, err := db.remove(now.Add(-h.o.Retention), h.o.MaxBytes)
 	if err != nil {
 		h.failed(db, err)
-		return
+		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stats.Bytes = size
+	if more {
+		h.signal()
+	}
+	return more
 }
 
 // end closes the database, and counts what is left as lost.
@@ -360,6 +394,12 @@ type Query struct {
 // MaxLimit is the largest page.
 const MaxLimit = 1000
 
+// maxReads is the largest number of pages that are read at once.
+const maxReads = 4
+
+var errBusy = stream.Errorf(stream.Unavailable, "", "%d searches of events run already: try again in a moment, and "+
+	"name a camera or a short time in searches, so that they end soon", maxReads)
+
 // queryTime bounds the search for a page.
 const queryTime = 10 * time.Second
 
@@ -371,13 +411,16 @@ func (h *History) Events(ctx context.Context, q Query) (events []Entry, next str
 			"is not set, so the server keeps no events: start the server with --data FOLDER (events.folder with "+
 				"nats). Events are also in the results of the streams")
 	}
-	h.mu.Lock()
-	db, err := h.db, h.err
-	if db != nil {
-		db.readers.Add(1)
+	select {
+	case h.reads <- struct{}{}:
+		defer func() { <-h.reads }()
+	default:
+		return nil, "", errBusy
 	}
+	h.mu.Lock()
+	db, err := h.reading()
 	h.mu.Unlock()
-	if db == nil {
+	if err != nil {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, queryTime, errSlow)

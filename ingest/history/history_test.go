@@ -2,11 +2,14 @@ package history
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -168,18 +171,162 @@ func TestRetention(t *testing.T) {
 	if got := ids(t, h, Query{Limit: 9}); got != "new" {
 		t.Errorf("after an hour: %q", got)
 	}
-	for i := range 3 * removeStep {
+	for i := range removeStep {
 		put(t, h, fmt.Sprintf("n%d gate cross door person", i))
 	}
 	h.writeAll()
-	h.remove(begun)
+	h.o.Retention = 1000 * time.Hour
+	size := func() int64 {
+		t.Helper()
+		info, err := os.Stat(filepath.Join(h.o.Folder, fileName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	steps := 1
+	for h.remove(begun) {
+		steps++
+	}
 	got := strings.Fields(ids(t, h, Query{Limit: MaxLimit}))
-	if n := len(got); n == 0 || n > 2*removeStep || got[0] != fmt.Sprintf("n%d", 3*removeStep-1) {
+	if n := len(got); n < removeStep/2 || n == removeStep || got[0] != fmt.Sprintf("n%d", removeStep-1) {
 		t.Errorf("%d events, the newest %v", n, got[:1])
 	}
-	info, err := os.Stat(filepath.Join(h.o.Folder, fileName))
-	if st := h.Stats(); err != nil || st.Bytes > 1<<20 || st.Bytes == 0 {
-		t.Errorf("%d bytes, in the file %v (%v)", st.Bytes, info, err)
+	if n := h.Stats().Bytes; steps > 9 || n > 1<<20 || n < 1<<19 || n != size() {
+		t.Errorf("%d bytes after %d steps, in the file %d", n, steps, size())
+	}
+	h.o.MaxBytes = 1 << 18 // lowered
+	for h.remove(begun) {
+	}
+	if n := size(); n > 1<<18 || n < 1<<17 {
+		t.Errorf("%d bytes in the file after the size was lowered", n)
+	}
+}
+
+// A round of removals is short: writes and the end of the server come between.
+func TestRemovalsBySteps(t *testing.T) {
+	h := open(t, Options{Folder: t.TempDir()})
+	for i := range removeStep + 1 {
+		put(t, h, fmt.Sprintf("n%d gate cross door person", i))
+	}
+	h.writeAll()
+	h.write() // the last
+	later := begun.Add(1000 * time.Hour)
+	if more := h.remove(later); !more || ids(t, h, Query{Limit: 9}) != fmt.Sprintf("n%d", removeStep) {
+		t.Errorf("more %v, %q", more, ids(t, h, Query{Limit: 9}))
+	}
+	if more := h.remove(later); more || ids(t, h, Query{Limit: 9}) != "" {
+		t.Errorf("more %v, %q", more, ids(t, h, Query{Limit: 9}))
+	}
+}
+
+// Reads hold up no event, no state and no write, and reads beyond a bound are refused.
+func TestReadsHoldUpNothing(t *testing.T) {
+	h := open(t, Options{Folder: t.TempDir()})
+	put(t, h, "a gate cross door person")
+	h.SetState("gate", "people", []byte("1"))
+	h.writeAll()
+	for range maxReads {
+		rows, err := h.db.reads.Query("SELECT 1 FROM events")
+		if err != nil || !rows.Next() {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		h.reads <- struct{}{}
+	}
+	put(t, h, "b gate cross door person")
+	h.writeAll()
+	if got, err := h.State("gate", "people"); string(got) != "1" || err != nil || h.Stats().Written != 2 {
+		t.Errorf("%q, %v, %+v", got, err, h.Stats())
+	}
+	if _, _, err := h.Events(t.Context(), Query{Limit: 1}); err != errBusy {
+		t.Error(err)
+	}
+	<-h.reads
+	h.db.reads.SetMaxOpenConns(maxReads + 1)
+	if got := ids(t, h, Query{Limit: 9}); got != "b a" {
+		t.Error(got)
+	}
+}
+
+// A state waits for a slow writer within a bound, and a page does not wait.
+func TestASlowWriter(t *testing.T) {
+	h := open(t, Options{Folder: t.TempDir()})
+	h.stateTime = 10 * time.Millisecond
+	tx, err := h.db.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if got, err := h.State("gate", "people"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%q, %v", got, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, _, err := h.Events(ctx, Query{Limit: 1}); err != nil {
+		t.Errorf("a read waits for the writer: %v", err)
+	}
+}
+
+// A removal of a stream during a failed write stays in force, and states being written are found.
+func TestStatesOfAFailedWrite(t *testing.T) {
+	h := open(t, Options{Folder: t.TempDir()})
+	h.SetState("gate", "people", []byte("old"))
+	h.SetState("back", "people", []byte("kept"))
+	tx, err := h.db.db.Begin() // the write waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("CREATE TRIGGER no BEFORE INSERT ON states BEGIN SELECT RAISE(ABORT, 'no'); END"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); h.write() }()
+	for taken := false; !taken; runtime.Gosched() {
+		h.mu.Lock()
+		taken = h.taken != nil
+		h.mu.Unlock()
+	}
+	if got, err := h.State("gate", "people"); string(got) != "old" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	h.Forget("gate")
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	h.Open()
+	if _, err := h.db.db.Exec("DROP TRIGGER no"); err != nil {
+		t.Fatal(err)
+	}
+	h.writeAll()
+	for name, want := range map[string]string{"gate": "", "back": "kept"} {
+		if got, err := h.State(name, "people"); string(got) != want || err != nil {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// The log has one line for the beginning of a failure, and a line for the end.
+func TestAFullDiskInTheLog(t *testing.T) {
+	log := new(bytes.Buffer)
+	h := open(t, Options{Folder: t.TempDir(), Log: slog.New(slog.NewTextHandler(log, nil))})
+	for i := range 500 {
+		put(t, h, fmt.Sprintf("a%d gate cross door person", i))
+	}
+	for range 3 {
+		if _, err := h.db.db.Exec("PRAGMA max_page_count = 8"); err != nil {
+			t.Fatal(err)
+		}
+		h.writeAll()
+		h.Open()
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines: %s", n, log)
+	}
+	h.writeAll()
+	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "works again") {
+		t.Errorf("%d lines: %s", n, log)
 	}
 }
 
@@ -233,7 +380,6 @@ func TestAFullDiskAndARemovedFolder(t *testing.T) {
 	if _, err := h.db.db.Exec("PRAGMA max_page_count = 8"); err != nil {
 		t.Fatal(err)
 	}
-	h.db.db.SetMaxOpenConns(1) // the connection with the limit
 	for i := range 500 {
 		put(t, h, fmt.Sprintf("a%d gate cross door person", i))
 	}
