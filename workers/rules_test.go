@@ -167,8 +167,12 @@ func TestRulesOfAStream(t *testing.T) {
 		t.Errorf("after a stream: ids %q", ids)
 	}
 	handle.Set(mustRules(t, `{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`))
+	if err := handle.Restore([]byte(`{"version":1,"events":[{"stream":"gate","type":"leave",
+		"rule":"yard"}]}`)); err != nil { // while there is an engine
+		t.Fatal(err)
+	}
 	said, _ = walk(t, r, s, a, 250, 10)
-	want(said, "gate enter left  0")
+	want(said, "gate leave yard  ", "gate enter left  0")
 	handle.Set(nil)
 	said, _ = walk(t, r, s, a, 10, 250)
 	want(said)

@@ -190,9 +190,12 @@ func (a *Adapter) remove(f *runner) {
 func (a *Adapter) removed(f *runner) {
 	f.results.close()
 	f.closePreviews()
-	f.keepCounts()
+	f.keepCounts(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if f.forget.Load() {
+		a.opts.History.Forget(f.name) // before a new stream of the name asks for counts
+	}
 	delete(a.runners, f.name)
 	close(f.done)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"millrace/ingest"
@@ -23,8 +22,7 @@ type consumer struct {
 	ModelConfig
 	preview *preview // of this model's results only
 	every   bool     // Policy.Mode
-	rules   *rules.Handle
-	kept    atomic.Uint64 // changes of the counts that are in the history
+	rules   *keptRules
 
 	ctx    context.Context // ends the consumer
 	cancel context.CancelFunc
@@ -109,6 +107,7 @@ func (c *consumer) addCounts() {
 	if !c.retired() {
 		return
 	}
+	c.rules.keep(c.f, c.Model, false) // the stream no longer lists the model
 	c.f.countMu.Lock()
 	defer c.f.countMu.Unlock()
 	if !slices.ContainsFunc(c.f.consumers, func(o *consumer) bool { return o.preview == c.preview }) {
@@ -255,14 +254,14 @@ func (c *consumer) openUntilClosed(ctx context.Context) (opened bool, err error)
 // with tracks; without such a model, each model gets the rules, and refuses the rules.
 func (c *consumer) rulesFor(model *stream.Model) *rules.Handle {
 	if model.AppliesRules {
-		return c.rules
+		return c.rules.Handle
 	}
 	for _, o := range c.f.list() {
 		if m, _, err := c.f.a.backend.Models().Model(o.Model, o.Version); err == nil && m.AppliesRules {
 			return nil
 		}
 	}
-	return c.rules
+	return c.rules.Handle
 }
 
 // count counts the ending of a frame. failed is the error of encoding the result; receivers then get this error.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -62,20 +63,46 @@ func (f *runner) keepEvents(e ending) {
 	}
 }
 
+// keptRules are the rules for a model. The counts are kept in the history.
+type keptRules struct {
+	*rules.Handle
+
+	mu       sync.Mutex // held while the state is read from the history, or copied into the history
+	restored bool       // the state in the history is part of the counts
+	kept     uint64     // changes of the counts that are in the history
+	ended    bool       // the last state is in the history
+}
+
 // newRules returns the rules for a model, with the counts that the history has.
-func (f *runner) newRules(model string) *rules.Handle {
-	h := rules.NewHandle(f.now.rules())
-	if f.now.Rules.Empty() {
-		return h
+func (f *runner) newRules(model string) *keptRules {
+	k := &keptRules{Handle: rules.NewHandle(f.now.rules()), restored: f.now.Rules.Empty()}
+	if !k.restored {
+		if err := k.restore(f, model); err != nil {
+			f.a.opts.Log.Warn("the earlier counts of a stream cannot be read yet", "stream", f.name, "model", model,
+				"error", err)
+		}
+	}
+	return k
+}
+
+// restore adds the state in the history to the counts, once. k.mu is held, or k is not shared yet. While the history
+// cannot be read, the state in the history is neither lost nor replaced.
+func (k *keptRules) restore(f *runner, model string) error {
+	if k.restored {
+		return nil
 	}
 	state, err := f.a.opts.History.State(f.name, model)
-	if err == nil && state != nil {
-		err = h.Restore(state)
+	if err != nil {
+		return err
+	}
+	k.restored = true
+	if state != nil {
+		err = k.Restore(state)
 	}
 	if err != nil {
 		f.a.opts.Log.Error("the counts of a stream begin anew", "stream", f.name, "model", model, "error", err)
 	}
-	return h
+	return nil
 }
 
 // keepTime is the time between two copies of counts into the history.
@@ -95,20 +122,40 @@ func (a *Adapter) keepCounts(ctx context.Context) {
 			return
 		}
 		for _, f := range a.list() {
-			f.keepCounts()
+			f.keepCounts(false)
 		}
 	}
 }
 
-// keepCounts copies the stream's changed counts into the history.
-func (f *runner) keepCounts() {
+// keepCounts copies the stream's changed counts into the history; with last, all counts, for the last time.
+func (f *runner) keepCounts(last bool) {
 	if f.a.opts.History == nil {
 		return
 	}
 	for _, c := range f.list() {
-		if n := c.rules.Changes(); n != c.kept.Swap(n) {
-			f.a.opts.History.SetState(f.name, c.Model, c.rules.Save(time.Now()))
+		c.rules.keep(f, c.Model, last)
+	}
+}
+
+// keep copies the counts into the history, and with last for the last time.
+func (k *keptRules) keep(f *runner, model string, last bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := k.Changes()
+	if k.ended || n == 0 && k.Rules() == nil {
+		return
+	}
+	k.ended = last
+	if err := k.restore(f, model); err != nil {
+		if last {
+			f.a.opts.Log.Error("the counts of a stream since its start are lost: the counts of before cannot be read",
+				"stream", f.name, "model", model, "error", err)
 		}
+		return
+	}
+	if n = k.Changes(); n != k.kept || last { // objects have ending events without a change, too
+		f.a.opts.History.SetState(f.name, model, k.Save(time.Now()))
+		k.kept = n
 	}
 }
 

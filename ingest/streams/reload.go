@@ -28,8 +28,8 @@ func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 			continue
 		}
 		if f, err := a.find(c.Name); err == nil && f.origin == "config" {
+			f.forget.Store(true)
 			a.remove(f)
-			a.opts.History.Forget(f.name)
 			did.Removed = append(did.Removed, c.Name)
 		}
 	}

@@ -98,8 +98,8 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 		return err
 	}
 	err = a.opts.Store.remove(f.stored)
+	f.forget.Store(true)
 	a.remove(f)
-	a.opts.History.Forget(f.name)
 	if err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)
 	}

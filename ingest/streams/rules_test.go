@@ -170,6 +170,7 @@ func TestEventsAndCountsSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r *rig
+	var kept *history.History
 	list := func(query string) (page struct{ Events []streams.Event }) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/events?"+query, "")), &page); err != nil {
@@ -187,7 +188,8 @@ func TestEventsAndCountsSurviveARestart(t *testing.T) {
 		return c.Models[0]
 	}
 	begin := func() {
-		r = start(t, streams.Options{AllowPrivate: true, History: history.New(history.Options{Folder: folder})})
+		kept = history.New(history.Options{Folder: folder})
+		r = start(t, streams.Options{AllowPrivate: true, History: kept})
 		r.load(people)
 		r.streams.Add(t, c)
 	}
@@ -205,6 +207,16 @@ func TestEventsAndCountsSurviveARestart(t *testing.T) {
 		}
 	}
 	before := counts()
+	r.stop()
+	other := history.New(history.Options{Folder: folder})
+	other.Open()
+	begin() // while another process uses the folder
+	if early := counts(); early.Since.Equal(before.Since) {
+		t.Errorf("%+v", early)
+	}
+	other.Close()
+	other.Run()
+	kept.Open()
 	r.stop()
 	begin()
 	after := counts()

@@ -38,6 +38,7 @@ type runner struct {
 	writers  *routines.Group // of clips
 
 	resultsLost atomic.Uint64
+	forget      atomic.Bool // the counts end with the stream
 
 	feeds   atomic.Pointer[[]*modelFeed] // of all open models
 	joined  chan struct{}                // one slot: a model was opened or failed to open

@@ -69,6 +69,7 @@ type Tally struct {
 	Rules map[string]*ruleTally `json:"rules"` // by name
 
 	changes uint64
+	reset   bool // earlier numbers no longer count
 }
 
 // ruleTally has the numbers of a rule: in and out of a line, enters and leaves of a zone.
@@ -185,7 +186,7 @@ func (t *Tally) Keep(r *Rules) {
 
 // Reset makes all numbers 0. Objects stay in their zones.
 func (t *Tally) Reset(at time.Time) {
-	t.Since = at
+	t.Since, t.reset = at, true
 	t.changes++
 	for _, r := range t.Rules {
 		maps.DeleteFunc(r.Classes, func(_ string, n *classTally) bool {
@@ -194,6 +195,55 @@ func (t *Tally) Reset(at time.Time) {
 		})
 		r.Other = classTally{Now: r.Other.Now}
 	}
+}
+
+// join adds earlier numbers of the same stream, without objects in zones.
+func (t *Tally) join(o *Tally) {
+	t.changes++
+	if t.reset {
+		return
+	}
+	if !o.Since.IsZero() && (t.Since.IsZero() || o.Since.Before(t.Since)) {
+		t.Since = o.Since
+	}
+	for name, from := range o.Rules {
+		to := t.Rules[name]
+		switch {
+		case to == nil && t.Rules == nil:
+			t.Rules = o.Rules
+			return
+		case to == nil:
+			t.Rules[name] = from
+		case to.Zone == from.Zone:
+			to.join(from)
+		}
+	}
+}
+
+func (r *ruleTally) join(o *ruleTally) {
+	for i := range r.Begins { // only numbers of the newest periods count
+		if o.Begins[i] == r.Begins[i] {
+			continue
+		}
+		older := r
+		if o.Begins[i] < r.Begins[i] {
+			older = o
+		}
+		older.each(func(_ string, n *classTally) { n.Periods[i] = [2]uint64{} })
+		r.Begins[i] = max(r.Begins[i], o.Begins[i])
+	}
+	o.each(func(class string, from *classTally) {
+		to := &r.Other
+		if from != &o.Other {
+			to = r.class(class, false)
+		}
+		for column := range from.All {
+			to.All[column] += from.All[column]
+			for i := range from.Periods {
+				to.Periods[i][column] += from.Periods[i][column]
+			}
+		}
+	})
 }
 
 // empty makes all objects leave their zones.

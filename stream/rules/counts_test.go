@@ -112,3 +112,42 @@ func TestRestoredStates(t *testing.T) {
 		}
 	}
 }
+
+// A state that is read late adds its numbers, unless the counts were reset meanwhile.
+func TestAStateReadLate(t *testing.T) {
+	at := time.Date(2026, 12, 1, 12, 59, 0, 0, time.UTC)
+	before := NewHandle(gate)
+	before.live.Tally.Begin(at)
+	add(&before.live.Tally, at, "cross door person in", "cross door car out", "enter yard person")
+	before.live.Events = []Event{{ID: "saved"}}
+	state := before.Save(at)
+
+	later := at.Add(time.Minute) // the next hour
+	h := NewHandle(gate)
+	h.live.Tally.Begin(later)
+	add(&h.live.Tally, later, "cross door person in", "enter yard person")
+	h.live.Events = []Event{{ID: "new"}}
+	changes := h.Changes()
+	if err := h.Restore(state); err != nil || h.Changes() == changes {
+		t.Error(err)
+	}
+	c := h.Counts(later)
+	if d := c.Lines[0]; !c.Since.Equal(at) || d.Directions != (Directions{In: 2, Out: 1}) ||
+		d.Hour != (Directions{In: 1}) || d.Day != d.Directions || d.Classes["person"].In != 2 {
+		t.Errorf("%+v", c)
+	}
+	if z := c.Zones[0]; z.Now != 1 || z.Visits != (Visits{Enter: 2, Leave: 1}) {
+		t.Errorf("%+v", z)
+	}
+	if v := h.live.Events; len(v) != 2 || v[0].ID != "saved" {
+		t.Errorf("%+v", v)
+	}
+	h = NewHandle(gate)
+	h.Reset(later)
+	if err := h.Restore(state); err != nil {
+		t.Error(err)
+	}
+	if c := h.Counts(later); !c.Since.Equal(later) || c.Lines[0].Crossings != (Crossings{}) {
+		t.Errorf("after a reset: %+v", c)
+	}
+}

@@ -22,7 +22,8 @@ type Handle struct {
 type Live struct {
 	Engine Engine // of the stage; nil at first
 	Tally  Tally  // of the events of the engine
-	// Events are events of an engine before, saved by another process, for the next frame.
+	// Events are events of an engine before, saved by another process, for the next frame. Restore may add events while
+	// there is an engine.
 	Events []Event
 }
 
@@ -115,7 +116,7 @@ func (h *Handle) Save(at time.Time) []byte {
 	return text
 }
 
-// Restore continues from a saved state. Call Restore before the first frame. The next frame has the events of the
+// Restore adds a saved state: counts continue, unless Reset was called before. The next frame has the events of the
 // objects that have vanished.
 func (h *Handle) Restore(text []byte) error {
 	var s saved
@@ -140,7 +141,7 @@ func (h *Handle) Restore(text []byte) error {
 	}
 	h.using.Lock()
 	defer h.using.Unlock()
-	h.live.Tally, h.live.Events = s.Tally, s.Events
-	h.live.Tally.changes++
+	h.live.Tally.join(&s.Tally)
+	h.live.Events = slices.Concat(s.Events, h.live.Events)
 	return nil
 }

@@ -76,8 +76,16 @@ func New(r *rules.Rules, stream string, tally *rules.Tally) *Engine {
 // Continue returns the engine that continues with the counts and the saved events of a stream.
 func Continue(r *rules.Rules, stream string, live *rules.Live) *Engine {
 	e := New(r, stream, &live.Tally)
-	e.queued, live.Events, live.Engine = live.Events, nil, e
+	live.Engine = e
+	e.Take(live)
 	return e
+}
+
+// Take puts the saved events of a stream before the events of the next frame.
+func (e *Engine) Take(live *rules.Live) {
+	if len(live.Events) > 0 {
+		e.queued, live.Events = append(live.Events, e.queued...), nil
+	}
 }
 
 // maxNames bounds the names of classes, and maxName the bytes of a name.

@@ -498,6 +498,9 @@ func TestAnotherModelNamesClassesAgain(t *testing.T) {
 // Frames without a capture time have the time of receipt by the wall clock, and a source may begin at 0.
 func TestTimesOfSources(t *testing.T) {
 	now := stream.Now()
+	ahead := time.Now().Add(1000 * time.Hour) // the clock was set
+	wallNow = func() time.Time { return ahead }
+	defer func() { wallNow = time.Now }()
 	for _, test := range []struct {
 		frame stream.Frame
 		want  time.Duration
@@ -509,7 +512,7 @@ func TestTimesOfSources(t *testing.T) {
 		s, r := stage{}, stream.Request{Frame: test.frame, Timing: stream.Timing{Received: now}}
 		e := New(mustParse(t, door), "", new(rules.Tally))
 		if err := s.read(&r, nil, e); err != nil || s.frame.Time != test.want ||
-			s.frame.Received != time.Duration(now) {
+			s.frame.Received != time.Duration(now) || s.frame.Wall.Before(ahead.Add(-time.Hour)) {
 			t.Errorf("%+v: %v, want the time %v: %v", test.frame, s.frame, test.want, err)
 		}
 	}

@@ -54,6 +54,8 @@ func newStage(env *results.Env) (s results.Stage, on bool, err error) {
 	return results.Stage{After: e.after}, true, nil
 }
 
+var wallNow = time.Now // replaced in tests
+
 // after adds the events of a frame.
 func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tensor, err error) {
 	given, err := in.Frame(r)
@@ -76,6 +78,7 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 			a = &applied{Engine: Continue(now, r.Stream.Options().Name, live)}
 			live.Engine = a
 		}
+		a.Take(live)
 		out, err = s.apply(a, now, from, r, given)
 	})
 	return out, err
@@ -157,9 +160,10 @@ func (s *stage) read(r *stream.Request, given []stream.Tensor, e *Engine) error 
 			"number", n)
 	}
 	s.frame.Time, s.frame.Received = r.Time(), time.Duration(r.Timing.Received)
-	s.frame.Wall = r.Timing.Received.Wall()
+	// Unlike Received.Wall, the time follows steps of the server's clock, as the readers of counts do.
+	s.frame.Wall = wallNow().Add(-stream.Now().Sub(r.Timing.Received))
 	if !r.Timed() {
-		s.frame.Time = time.Duration(s.frame.Wall.UnixNano())
+		s.frame.Time = time.Duration(r.Timing.Received.Wall().UnixNano())
 	}
 	s.frame.Width, s.frame.Height = r.SentWidth, r.SentHeight
 	s.frame.Objects = s.frame.Objects[:0]
