@@ -2,6 +2,7 @@ package video
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,6 +73,11 @@ type packets struct {
 	started bool
 	done    chan struct{}
 
+	// Times of packets are uncertain before began, which the first call of Next calls: the packets wait in early.
+	early      []Fragment
+	earlyBytes int
+	waits      atomic.Bool
+
 	shift atomic.Int64 // added to the times of packets
 	last  atomic.Int64 // PTS of the newest packet without shift
 	any   atomic.Bool
@@ -116,6 +122,29 @@ func (k *packets) close() {
 func (k *packets) began(origin time.Duration) {
 	if k != nil {
 		k.shift.Store(int64(-origin))
+		k.waits.Store(false)
+	}
+}
+
+// maxEarly bounds the packets that wait for the first frame. Beyond, the waiting packets are lost.
+const maxEarly = 8 << 20
+
+// give passes a packet on, after the packets that have waited for the first frame.
+func (k *packets) give(p Fragment) {
+	if k.waits.Load() {
+		if k.earlyBytes += len(p.Data); k.earlyBytes > maxEarly {
+			k.early, k.earlyBytes = nil, len(p.Data)
+		}
+		p.Data = bytes.Clone(p.Data)
+		k.early = append(k.early, p)
+		return
+	}
+	list := append(k.early, p)
+	k.early, k.earlyBytes = nil, 0
+	shift := time.Duration(k.shift.Load())
+	for _, p := range list {
+		p.PTS, p.DTS = p.PTS+shift, p.DTS+shift
+		k.to(p)
 	}
 }
 
@@ -162,9 +191,8 @@ func (k *packets) read(r *bufio.Reader) error {
 			at := h.Duration(pts) - packetOffset
 			k.last.Store(int64(at))
 			k.any.Store(true)
-			shift := time.Duration(k.shift.Load())
-			p.PTS, p.DTS = at+shift, h.Duration(p.Ticks)-packetOffset+shift
-			k.to(p)
+			p.PTS, p.DTS = at, h.Duration(p.Ticks)-packetOffset
+			k.give(p)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,31 @@ func TestPacketsFollowFrames(t *testing.T) {
 	k.follow(2 * time.Second)
 	if s := time.Duration(k.shift.Load()); s != -128*time.Second {
 		t.Error(s)
+	}
+}
+
+// Packets before the first frame of an RTSP source wait for the origin of its times.
+func TestPacketsWaitForOrigin(t *testing.T) {
+	var got []time.Duration
+	k := &packets{to: func(p Fragment) { got = append(got, p.DTS) }}
+	k.waits.Store(true)
+	for i := range 3 {
+		if i == 2 {
+			k.began(60 * time.Second)
+		}
+		data := []byte{byte(i)}
+		k.give(Fragment{DTS: time.Minute + time.Duration(i)*time.Second, Data: data})
+		data[0] = 9
+	}
+	if want := []time.Duration{0, time.Second, 2 * time.Second}; !slices.Equal(got, want) {
+		t.Error(got)
+	}
+	k.waits.Store(true)
+	for range 6 {
+		k.give(Fragment{Data: make([]byte, maxEarly/4)})
+	}
+	if n := len(k.early); n != 2 {
+		t.Errorf("%d packets wait, beyond the bound", n)
 	}
 }
 

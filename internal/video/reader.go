@@ -238,6 +238,7 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 		if r.packets, err = newPackets(o.Packets, o.Log); err != nil {
 			return full, first, err
 		}
+		r.packets.waits.Store(r.rtsp())
 		args = append(args, packetArgs(r.from.nextDescriptor())...)
 	}
 	spec := child.Spec{
