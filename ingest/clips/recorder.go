@@ -77,7 +77,8 @@ func NewRecorder(env Env) *Recorder {
 	return &Recorder{env: env, lag: maxLag, results: -never, ring: ring{memory: env.Memory, most: env.Store.o.Memory}}
 }
 
-// Set changes the settings, which must be valid, and the models that may see the stream.
+// Set changes the settings, which must be valid, and the models of the stream. A clip is of the same models from its
+// first to its last packet: who may see a clip depends on the models.
 func (r *Recorder) Set(s Settings, models []string) {
 	if r == nil {
 		return
@@ -85,13 +86,12 @@ func (r *Recorder) Set(s Settings, models []string) {
 	s = *setting.Filled(&s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.models = models
-	if !s.Enabled() {
+	if !s.Enabled() || !slices.Equal(models, r.models) {
 		r.forget(CutChanged)
 	} else if r.set.always() != s.always() {
 		r.end(CutChanged)
 	}
-	r.set = s
+	r.set, r.models = s, models
 }
 
 // Enabled reports whether the recorder has use for packets.
@@ -155,7 +155,7 @@ func (r *Recorder) Packet(p sources.Fragment) {
 	r.last = entry{pts: max(e.pts, r.last.pts), dts: e.dts, length: e.length}
 	if r.clip == nil && r.set.always() && p.Key {
 		r.until = never
-		r.begin(len(r.ring.packets)-1, r.models)
+		r.begin(len(r.ring.packets) - 1)
 	}
 	r.step()
 }
@@ -181,9 +181,8 @@ func (r *Recorder) give() {
 	for i := from; i < len(r.ring.packets) && r.ring.packets[i].dts <= r.until; i++ {
 		e := r.ring.packets[i]
 		if e.key && e.dts-r.clip.first.dts >= r.set.Length {
-			models := r.clip.models
 			r.end("")
-			if !r.begin(i, models) {
+			if !r.begin(i) {
 				return
 			}
 		}
@@ -224,10 +223,10 @@ func (r *Recorder) end(cut Cut) {
 }
 
 // begin begins a clip with the packets of the ring from a place on. mu is held.
-func (r *Recorder) begin(from int, models []string) bool {
+func (r *Recorder) begin(from int) bool {
 	first := r.ring.packets[from]
 	age := r.last.dts - first.dts + r.last.length
-	c := newRecording(r.env, r.header, first, models, time.Now().Add(-age))
+	c := newRecording(r.env, r.header, first, r.models, time.Now().Add(-age))
 	for _, e := range r.ring.text {
 		if e.pts >= first.pts {
 			c.add(e)
@@ -241,12 +240,12 @@ func (r *Recorder) begin(from int, models []string) bool {
 	return true
 }
 
-// Result takes the time of a frame whose result has come, after Events, and the objects of the frame: the end of a
-// line of JSON, behind the time and a comma, or nil.
-func (r *Recorder) Result(at time.Duration, line []byte) {
+// Result takes the time of a frame whose result from a model has come, after Events, and the objects of the frame: the
+// end of a line of JSON, behind the time and a comma, or nil. Result and Events ignore models that Set has not named.
+func (r *Recorder) Result(model string, at time.Duration, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || !r.set.Enabled() {
+	if r.closed || !r.set.Enabled() || !slices.Contains(r.models, model) {
 		return
 	}
 	r.results = max(r.results, at)
@@ -271,11 +270,14 @@ type Picture struct {
 	Release func()
 }
 
-// Events takes the events of a frame, in JSON, and the frame's picture, which may be nil. Events of a type of the
-// settings make or lengthen a clip.
-func (r *Recorder) Events(list []json.RawMessage, p *Picture) {
+// Events takes the events of a frame by a model, in JSON, and the frame's picture, which may be nil. Events of a type
+// of the settings make or lengthen a clip.
+func (r *Recorder) Events(model string, list []json.RawMessage, p *Picture) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !slices.Contains(r.models, model) {
+		list = nil
+	}
 	for _, text := range list {
 		var e event
 		if json.Unmarshal(text, &e) != nil || r.closed || !r.set.always() && !slices.Contains(r.set.On, e.Type) {
@@ -326,7 +328,7 @@ func (r *Recorder) happened(p *pending) {
 		r.end("")
 	}
 	if r.clip == nil {
-		if r.until = p.at + *r.set.After; !r.begin(r.ring.from(from), r.models) {
+		if r.until = p.at + *r.set.After; !r.begin(r.ring.from(from)) {
 			return
 		}
 		r.clip.short = r.clip.first.pts > from

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +81,7 @@ func newRig(t *testing.T, o Options, s Settings) *rig {
 func (r *rig) play(opening uint64, from, to int) {
 	for i := from; i < to; i++ {
 		r.Packet(sources.Fragment{Fragment: r.list[i], Opening: opening})
-		r.Result(r.list[i].PTS, fmt.Appendf(nil, `"objects":[%d]}`, i))
+		r.Result("m", r.list[i].PTS, fmt.Appendf(nil, `"objects":[%d]}`, i))
 	}
 }
 
@@ -90,7 +91,7 @@ func (r *rig) event(kind string, i int) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.Events([]json.RawMessage{text}, nil)
+	r.Events("m", []json.RawMessage{text}, nil)
 }
 
 // clip returns the next clip, which must have pictures by their first number and their number.
@@ -216,6 +217,37 @@ func TestAlways(t *testing.T) {
 	}
 	if total != 72 || len(r.made) != 0 {
 		t.Errorf("%d pictures in three clips, and %d further ones", total, len(r.made))
+	}
+}
+
+// A clip names all models of its boxes and events: a change of the models ends the clip, and what a removed model
+// gives afterwards is dropped.
+func TestModelsOfClips(t *testing.T) {
+	s := Settings{On: []string{Always}, Length: time.Second}
+	r := newRig(t, Options{}, s)
+	r.play(1, 0, 15)
+	r.Set(s, []string{"m", "secret"})
+	r.play(1, 15, 25)
+	r.Result("secret", r.list[24].PTS, []byte(`"objects":["secret"]}`))
+	r.Set(s, []string{"m"})
+	r.play(1, 25, 35)
+	r.Result("secret", r.list[34].PTS, []byte(`"objects":["secret"]}`))
+	r.Events("secret", []json.RawMessage{[]byte(`{"id":"secret","type":"cross","end":3400000}`)}, nil)
+	r.Close()
+	r.writes.Wait()
+	got := map[int64]string{}
+	for range 4 {
+		c := <-r.made
+		got[c.StartUS] = fmt.Sprint(c.Models, len(c.Events), c.Cut)
+		text, err := os.ReadFile(filepath.Join(r.folder, c.path+".boxes.jsonl"))
+		if err != nil || bytes.Contains(text, []byte("secret")) != (len(c.Models) == 2) {
+			t.Errorf("%v: %v %s", c.Models, err, text)
+		}
+	}
+	want := map[int64]string{0: "[m] 0", 1_000_000: "[m] 0changed", 2_000_000: "[m secret] 0changed",
+		3_000_000: "[m] 0stopped"}
+	if !maps.Equal(got, want) {
+		t.Error(got)
 	}
 }
 

@@ -66,9 +66,9 @@ func (f *runner) record(e ending) {
 	}
 	defer picture.Lease.Release()
 	if len(list) > 0 {
-		f.clips.Events(list, f.pictures.picture(picture, e.r))
+		f.clips.Events(e.o.c.Model, list, f.pictures.picture(picture, e.r))
 	}
-	f.clips.Result(time.Duration(e.r.CaptureUS)*time.Microsecond, objectLine(e.r))
+	f.clips.Result(e.o.c.Model, time.Duration(e.r.CaptureUS)*time.Microsecond, objectLine(e.r))
 }
 
 // endClips ends the present clip, and waits until all are written.
