@@ -251,6 +251,37 @@ func TestModelsOfClips(t *testing.T) {
 	}
 }
 
+// The events and pictures of a clip survive a kill of the server, and go with the clip.
+func TestKilled(t *testing.T) {
+	r := newRig(t, Options{}, Settings{On: []string{"cross"}, Before: seconds(2), After: seconds(60)})
+	r.play(1, 0, 15)
+	drawn := make(chan struct{})
+	text := json.RawMessage(`{"id":"e","type":"cross","end":1000000}`)
+	r.Events("m", []json.RawMessage{text}, &Picture{
+		Draw:    func() (plain, drawn []byte, err error) { return []byte("plain"), []byte("drawn"), nil },
+		Release: func() { close(drawn) }})
+	<-drawn // behind the description with the event
+	killed := t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(r.folder)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(Options{Folder: killed, MaxBytes: 1 << 30, Memory: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _ := s.List(Query{Limit: 9, Keep: func(*Clip) bool { return true }})
+	if len(list) != 1 || list[0].Cut != CutInterrupted || len(list[0].Events) != 1 ||
+		list[0].Pictures != 1 || list[0].Events[0].Picture != 1 || list[0].Bytes <= 10 {
+		t.Fatalf("%+v", list)
+	}
+	if err := s.Delete(list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(killed); err != nil || len(left) != 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+}
+
 // Old clips go, and favourites stay.
 func TestTidy(t *testing.T) {
 	now := time.Now()

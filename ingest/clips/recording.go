@@ -167,6 +167,11 @@ func (c *recording) write() {
 				f.draw(c, p)
 			}
 		}
+		if f != nil && err == nil && more {
+			if err = f.describe(c); err != nil {
+				c.fail(err)
+			}
+		}
 		release(list, pictures)
 	}
 	if f == nil {
@@ -208,6 +213,28 @@ type output struct {
 	seq   uint32
 	start int64 // ticks of the first packet
 	size  int64 // bytes of whole fragments
+
+	described float64 // length of the clip in its description
+}
+
+// describeEach is the length in seconds after which the description of a clip that grows is written again, for the
+// case that the server is killed.
+const describeEach = 10
+
+// describe writes the description of a clip that grows: each describeEach, and when the number of events has doubled.
+func (f *output) describe(c *recording) error {
+	c.mu.Lock()
+	n := len(c.events)
+	again := n > len(f.clip.Events) && n >= 2*len(f.clip.Events) || f.clip.Seconds >= f.described+describeEach
+	if again {
+		f.clip.Events = c.events[:n:n]
+	}
+	c.mu.Unlock()
+	if !again {
+		return nil
+	}
+	f.described = f.clip.Seconds
+	return f.s.describe(f.root, f.clip)
 }
 
 // write writes entries. After an error the file ends with a whole fragment.

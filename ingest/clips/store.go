@@ -108,9 +108,7 @@ func Open(o Options) (*Store, error) {
 		}
 		if c.State != Ready {
 			c.State, c.Cut = Ready, CutInterrupted
-			if i, err := root.Stat(c.path + ".mp4"); err == nil {
-				c.Bytes = i.Size()
-			}
+			s.measure(root, c)
 			if err := s.describe(root, c); err != nil {
 				return err
 			}
@@ -123,6 +121,27 @@ func Open(o Options) (*Store, error) {
 	}
 	s.Tidy()
 	return s, nil
+}
+
+// measure sets the size and the number of pictures of a clip whose description is older than its files.
+func (s *Store) measure(root *os.Root, c *Clip) {
+	c.Bytes, c.Pictures = 0, 0
+	for i, name := range c.files() {
+		if info, err := root.Stat(name); err == nil {
+			c.Bytes += info.Size()
+			c.Pictures = max(c.Pictures, i/2)
+		}
+	}
+}
+
+// files returns the names of all files that a clip can have beside its description: two of the video, and two of each
+// picture.
+func (c *Clip) files() []string {
+	names := []string{c.path + ".mp4", c.path + ".boxes.jsonl"}
+	for i := range maxPictures {
+		names = append(names, fmt.Sprintf("%s.%d.jpg", c.path, i+1), fmt.Sprintf("%s.%d.boxes.jpg", c.path, i+1))
+	}
+	return names
 }
 
 // root opens the folder, which may have been removed since.
@@ -268,12 +287,8 @@ func (s *Store) remove(c *Clip) error {
 		return err
 	}
 	defer root.Close()
-	names := []string{c.path + ".mp4", c.path + ".boxes.jsonl"}
-	for i := range c.Pictures {
-		names = append(names, fmt.Sprintf("%s.%d.jpg", c.path, i+1), fmt.Sprintf("%s.%d.boxes.jpg", c.path, i+1))
-	}
-	// The description goes last: without it the other files would stay for ever.
-	for _, n := range append(names, c.path+".json") {
+	// The description goes last: without a description the further files would stay for ever.
+	for _, n := range append(c.files(), c.path+".json.new", c.path+".json") {
 		if err := root.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
