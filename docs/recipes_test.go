@@ -28,7 +28,7 @@ func TestRecipes(t *testing.T) {
 		"Blur faces":                      checkBlur,
 		"Answer a picture file":           checkAnswer,
 		"Save pictures":                   checkSave,
-		"Count with a class":              checkCount,
+		"Count what crosses a line":       checkCount,
 		"Two machines behind nginx":       checkMachines,
 		"A language model behind a class": checkTokens,
 	}
@@ -66,7 +66,7 @@ func TestRecipes(t *testing.T) {
 			case "Answer a picture file":
 				writeSpot(t, r)
 			}
-			if title != "Count with a class" || r.long { // the detector takes seconds for the whole video
+			if title != "Count what crosses a line" || r.long { // the detector takes seconds for the whole video
 				r.play(t)
 			}
 			check(t, r)
