@@ -16,6 +16,7 @@ export {
   connect,
 } from './connection.js';
 export {type Code, MillraceError} from './errors.js';
+export * from './history.js';
 export {type FrameData, type SendOptions, type StreamOptions} from './options.js';
 export {type Picture} from './picture.js';
 export {type Policy} from './policy.js';

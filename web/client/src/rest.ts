@@ -2,6 +2,7 @@
 
 import {address, authorization, type Token} from './connection.js';
 import {type Code, MillraceError, aborted, ownText} from './errors.js';
+import type {EventQuery, StreamCounts, StreamEvent} from './history.js';
 import type {Task, TaskOptions, TaskQuery} from './tasks.js';
 import type {Params, Tensor} from './wire.js';
 
@@ -373,6 +374,23 @@ export class REST {
 
   async removeStream(name: string, signal?: AbortSignal): Promise<void> {
     await this.#json(['v2', 'streams', name], {method: 'DELETE', signal});
+  }
+
+  streamCounts(name: string, signal?: AbortSignal): Promise<StreamCounts> {
+    return this.#json(['v2', 'streams', name, 'counts'], {signal});
+  }
+
+  /** Makes the counts of a stream 0. */
+  resetStreamCounts(name: string, signal?: AbortSignal): Promise<StreamCounts> {
+    return this.#json(['v2', 'streams', name, 'counts', 'reset'], {method: 'POST', signal});
+  }
+
+  /** Events of server streams, and `after` of the next page; without `next`, this is the last page. */
+  events({signal, ...query}: EventQuery & {signal?: AbortSignal} = {}): Promise<{
+    events: StreamEvent[];
+    next?: string;
+  }> {
+    return this.#json(['v2', 'events'], {query: {...query}, signal});
   }
 
   /** Tasks, the newest first, and `after` of the next page; without `next`, this is the last page. */

@@ -3,6 +3,7 @@
 import './style.css';
 import {render} from 'preact';
 import {useEffect, useState} from 'preact/hooks';
+import {Events} from './events';
 import {Live} from './live/live';
 import {Metrics} from './metrics';
 import {Models} from './models';
@@ -15,6 +16,7 @@ import {Traces} from './traces';
 const VIEWS = {
   live: 'Live',
   streams: 'Streams',
+  events: 'Events',
   models: 'Models',
   tasks: 'Tasks',
   traces: 'Traces',
@@ -94,6 +96,7 @@ function Page() {
           {/* Live goes on while another view is open. */}
           <Live query={at.query} hidden={at.view !== 'live'} />
           {at.view === 'streams' && <Streams />}
+          {at.view === 'events' && <Events query={at.query} />}
           {at.view === 'models' && <Models />}
           {at.view === 'tasks' && <Tasks query={at.query} />}
           {at.view === 'traces' && <Traces query={at.query} />}

@@ -2,6 +2,7 @@
 
 import type {ServerStream} from '@millrace/client';
 import {useRef, useState} from 'preact/hooks';
+import {Counts} from './counts';
 import {useAction, useManaged, usePolled} from './hooks';
 import {Elsewhere, Figure, State, View, number} from './parts';
 import {Picture} from './picture';
@@ -152,6 +153,7 @@ function Card({
             <Figure name="dropped">{drops.reduce((sum, [, n]) => sum + n, 0)}</Figure>
             <Figure name="errors">{s.errors}</Figure>
           </dl>
+          {s.rules && <Counts of={s} managed={managed} />}
           <div class="row">
             {managed && (
               <button

@@ -1,6 +1,7 @@
 // The cases of lines and zones.
 
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import {Console, given} from './page.mjs';
 import {check, until} from './views.mjs';
 
@@ -83,6 +84,11 @@ export const rules = {
     });
     const crossed = await event('cross', 'door');
     assert.match(crossed.direction, /^(in|out)$/);
+    const counted = async () => {
+      const cells = await card.getByRole('row', {name: /^door/}).getByRole('cell').allTextContents();
+      return cells.slice(1, 3).reduce((sum, text) => sum + Number(text), 0);
+    };
+    await until('a count', async () => (await counted()) > 0);
 
     await form.getByRole('button', {name: 'Add a zone'}).tap();
     const touch = await c.page.context().newCDPSession(c.page),
@@ -144,10 +150,40 @@ export const rules = {
       );
       assert.equal(zones, undefined);
     });
+    c.page.on('dialog', d => d.accept());
+    const before = await counted();
+    await card.getByRole('button', {name: 'Reset counts'}).click();
+    await until('smaller counts', async () => (await counted()) < before);
     await form.getByRole('button', {name: 'Remove door'}).click();
     await applied(rules => assert.deepEqual(rules, {}));
     await fetch(`${STREAM}/reset`, {method: 'POST'});
     await c.close();
     return {crossed};
+  },
+
+  // The history of a line that was drawn before, filtered and downloaded.
+  async events(browser) {
+    const door = '{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]}';
+    await fetch(STREAM, {method: 'PATCH', body: `{"model":"tracked","rules":${door}}`});
+    await event('cross', 'door');
+    const c = await Console.open(browser, '/events?camera=digits', {wait: '[data-event=cross]'});
+    await c.page.getByRole('img', {name: /^\d+ events of digits$/}).waitFor();
+    assert.match(await c.page.locator('[data-event=cross]').first().textContent(), /\d crossed door, (in|out)/);
+    await check(c, 'events');
+    const [download] = await Promise.all([
+      c.page.waitForEvent('download'),
+      c.page.getByRole('button', {name: 'Download'}).click(),
+    ]);
+    const events = fs
+      .readFileSync(await download.path(), 'utf8')
+      .trim()
+      .split('\n')
+      .map(JSON.parse);
+    assert.ok(events.length > 0 && events.every(e => e.stream === 'digits' && e.id), JSON.stringify(events[0]));
+    await c.page.getByLabel('Type').selectOption('dwell');
+    await until('another address', () => /camera=digits&type=dwell/.test(c.page.url()));
+    await until('only stays', async () => (await c.page.locator('[data-event=cross]').count()) === 0);
+    await fetch(`${STREAM}/reset`, {method: 'POST'});
+    await c.close();
   },
 };
