@@ -3,7 +3,9 @@ package blob
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -126,7 +128,7 @@ func (f *Files) temporary(ctx context.Context) (*fileWriter, error) {
 	if err != nil {
 		return nil, f.full(err)
 	}
-	return &fileWriter{files: f, ctx: ctx, file: file, hash: newHasher()}, nil
+	return &fileWriter{files: f, ctx: ctx, file: file, hash: sha256.New()}, nil
 }
 
 // CreateFile returns a writer of a file outside of a Store. The file is visible before Commit, and is not synced.
@@ -135,7 +137,7 @@ func CreateFile(ctx context.Context, name string) (Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fileWriter{ctx: ctx, file: file, hash: newHasher()}, nil
+	return &fileWriter{ctx: ctx, file: file, hash: sha256.New()}, nil
 }
 
 // fileWriter writes one blob of Files, or one file outside.
@@ -144,42 +146,70 @@ type fileWriter struct {
 	ctx   context.Context
 	file  *os.File
 	key   string // of Files
-	hash  *hasher
+	hash  hash.Hash
 	size  int64
-	begun int64 // bytes that the system writes to the disk already
-	ended bool
+
+	pipeline *pipeline // of a large blob; nil = none, or ended
+	failed   error     // of the ended pipeline
+	written  int64
+	begun    int64 // bytes that the system writes to the disk already
+	ended    bool
 }
 
 // writeBack is the number of bytes after which the system begins to write a blob to the disk.
 const writeBack = 16 << 20
 
 // Write implements io.Writer.
-func (w *fileWriter) Write(b []byte) (int, error) {
+func (w *fileWriter) Write(b []byte) (n int, err error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}
-	n, err := w.file.Write(b)
-	_, _ = w.hash.Write(b[:n])
-	w.size += int64(n)
-	if w.files != nil && w.files.sync && w.size-w.begun >= writeBack {
-		startWriting(w.file, w.begun, w.size-w.begun)
-		w.begun = w.size
+	if w.pipeline == nil && w.size+int64(len(b)) >= largeBlob {
+		w.pipeline = newPipeline(w.write, w.hash)
 	}
+	if w.pipeline != nil {
+		n, err = w.pipeline.Write(b)
+	} else {
+		n, err = w.write(b)
+		w.hash.Write(b[:n])
+	}
+	w.size += int64(n)
 	return n, w.full(err)
+}
+
+// write writes bytes to the file.
+func (w *fileWriter) write(b []byte) (int, error) {
+	n, err := w.file.Write(b)
+	if w.written += int64(n); w.files != nil && w.files.sync && w.written-w.begun >= writeBack {
+		startWriting(w.file, w.begun, w.written-w.begun)
+		w.begun = w.written
+	}
+	return n, err
+}
+
+// endWrites waits until all bytes are in the file and in the digest.
+func (w *fileWriter) endWrites() error {
+	if w.pipeline != nil {
+		w.failed = errors.Join(w.failed, w.pipeline.end())
+		w.pipeline = nil
+	}
+	return w.full(w.failed)
 }
 
 // Fill implements Writer.
 func (w *fileWriter) Fill(fill func(path string, room func() error) error) error {
-	if err := fill(w.file.Name(), func() error { return nil }); err != nil {
-		return w.full(err)
+	err := w.endWrites()
+	if err == nil {
+		err = w.full(fill(w.file.Name(), func() error { return nil }))
 	}
-	if _, err := w.file.Seek(0, io.SeekStart); err != nil {
+	if err == nil {
+		_, err = w.file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
 		return err
 	}
-	w.hash.end()
 	w.hash.Reset()
-	var err error
-	w.size, err = io.Copy(w.hash.Hash, ctxio.Reader(w.ctx, w.file))
+	w.size, err = io.Copy(w.hash, ctxio.Reader(w.ctx, w.file))
 	return err
 }
 
@@ -189,6 +219,9 @@ func (w *fileWriter) Commit() (Info, error) {
 		return Info{}, os.ErrClosed
 	}
 	defer w.Discard()
+	if err := w.endWrites(); err != nil {
+		return Info{}, err
+	}
 	if w.files != nil && w.files.sync {
 		if err := w.file.Sync(); err != nil {
 			return Info{}, w.full(err)
@@ -220,7 +253,7 @@ func (w *fileWriter) Discard() {
 		return
 	}
 	w.ended = true
-	w.hash.end()
+	_ = w.endWrites()
 	_ = w.file.Close()
 	_ = os.Remove(w.file.Name())
 }

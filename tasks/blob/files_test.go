@@ -115,7 +115,7 @@ func TestDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(testseed.First(), 0))
-	for _, size := range []int{hashBeside - 1, hashBeside, 3*hashBeside + 7} {
+	for _, size := range []int{largeBlob - 1, largeBlob, 3*largeBlob + 7} {
 		want := make([]byte, size)
 		for i := range want {
 			want[i] = byte(r.Uint32())
@@ -124,7 +124,7 @@ func TestDigest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		piece := make([]byte, 3*hashPiece)
+		piece := make([]byte, 3*pieceSize)
 		for rest := want; len(rest) > 0; {
 			n := copy(piece, rest[:min(len(rest), 1+r.IntN(len(piece)))])
 			if _, err := w.Write(piece[:n]); err != nil {
@@ -138,13 +138,39 @@ func TestDigest(t *testing.T) {
 	}
 	w, err := f.Create(t.Context(), "7f/x/input")
 	if err == nil {
-		_, err = w.Write(make([]byte, 2*hashBeside))
+		_, err = w.Write(make([]byte, 2*largeBlob))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Discard()
 	goleak.VerifyNone(t, before)
+}
+
+// TestFailedWrite: a large blob whose bytes the disk does not take is refused, also when the last bytes fail.
+func TestFailedWrite(t *testing.T) {
+	f := openFiles(t, t.TempDir())
+	for _, size := range []int{largeBlob, 3*largeBlob + 1} {
+		w, err := f.temporary(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.key = "7f/x/input"
+		_ = w.file.Close()
+		if w.file, err = os.Open(w.file.Name()); err != nil { // refuses writes
+			t.Fatal(err)
+		}
+		if _, err = w.Write(make([]byte, size)); err == nil {
+			_, err = w.Commit()
+		}
+		if !errors.Is(err, syscall.EBADF) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		w.Discard()
+		if _, err := f.Open(t.Context(), w.key); coded.CodeOf(err) != coded.NotFound {
+			t.Errorf("%d bytes are stored: %v", size, err)
+		}
+	}
 }
 
 // TestUnfinished: what is not committed is not there, and leaves no file.

@@ -152,7 +152,11 @@ func (w *s3Writer) Commit() (Info, error) {
 	if w.ended {
 		return Info{}, os.ErrClosed
 	}
-	if err := w.s3.send(w.ctx, w.key, w.file, w.size); err != nil {
+	err := w.endWrites()
+	if err == nil {
+		err = w.s3.send(w.ctx, w.key, w.file, w.size)
+	}
+	if err != nil {
 		return Info{}, err
 	}
 	info := Info{w.size, hexDigest(w.hash)}

@@ -182,7 +182,11 @@ func (s *S3) Fetch(ctx context.Context, key string, want Info) (Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = want.Check(io.TeeReader(ctxio.Reader(ctx, in), w)); err == nil {
+	err = want.Check(io.TeeReader(ctxio.Reader(ctx, in), w))
+	if ended := w.endWrites(); err == nil {
+		err = ended
+	}
+	if err == nil {
 		_, err = w.file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
