@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -196,6 +198,40 @@ func (f *farm) left() (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// TestWorkProgress: a finished task has the progress of the end, however soon the end followed the begin.
+func TestWorkProgress(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.work("a", "20ms")
+	jpeg, err := os.ReadFile(picture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5
+	var archive bytes.Buffer
+	z := zip.NewWriter(&archive)
+	for i := range n {
+		w, err := z.Create(fmt.Sprintf("%d.jpg", i))
+		if err == nil {
+			_, err = w.Write(jpeg)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	task, err := f.cl.SubmitTask(t.Context(), client.TaskRequest{Model: "slow", Type: "application/zip",
+		Body: &archive, Size: int64(archive.Len())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := f.finished(task.ID).Progress; p.Done != n || p.Total != n {
+		t.Errorf("the progress: %+v", p)
+	}
 }
 
 // TestWork: two consumers share the tasks of models that the server does not know, end with SIGTERM, and leave no

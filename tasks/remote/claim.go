@@ -41,9 +41,12 @@ type claim struct {
 
 	log *logSender
 
+	sending sync.Mutex // held while a request with progress is on the way
+
 	mu        sync.Mutex
 	progress  tasks.Progress
-	reporting bool // sendProgress runs
+	sent      tasks.Progress // the newest progress that the server was told
+	reporting bool           // sendProgress runs
 }
 
 // newClaim returns the claim of an answer.
@@ -139,23 +142,34 @@ func (c *claim) Report(p tasks.Progress) error {
 
 // sendProgress sends the newest progress until no further progress was reported.
 func (c *claim) sendProgress() {
-	var sent tasks.Progress
 	for {
 		c.mu.Lock()
-		p := c.progress
-		if p == sent || c.ctx.Err() != nil {
+		if c.progress == c.sent || c.ctx.Err() != nil {
 			c.reporting = false
 			c.mu.Unlock()
 			return
 		}
 		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(c.ctx, replyTimeout)
-		if err := c.source.post(ctx, c.path+"/progress", p, nil); err != nil { // the next renewal sends the progress
-			c.source.opts.Log.Debug("the progress of a task cannot be sent", "task", c.task.ID, "error", err)
-		}
-		cancel()
-		sent = p
+		c.flushProgress()
 		ctxio.Sleep(c.ctx, sendPause)
+	}
+}
+
+// flushProgress sends progress that was not sent.
+func (c *claim) flushProgress() {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.mu.Lock()
+	p, sent := c.progress, c.sent
+	c.sent = p
+	c.mu.Unlock()
+	if p == sent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, replyTimeout)
+	defer cancel()
+	if err := c.source.post(ctx, c.path+"/progress", p, nil); err != nil { // the next renewal sends the progress
+		c.source.opts.Log.Debug("the progress of a task cannot be sent", "task", c.task.ID, "error", err)
 	}
 }
 
@@ -281,6 +295,7 @@ func (c *claim) sendFinal(send func(context.Context) error) error {
 		if err := context.Cause(c.ctx); err != nil {
 			return err
 		}
+		c.flushProgress()
 		err := c.log.flush(c.ctx)
 		if err == nil {
 			err = send(c.ctx)
