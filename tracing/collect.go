@@ -119,7 +119,8 @@ func (c *collector) readStreams() streamsScrape {
 	c.mu.Lock() // before reading: of two scrapes, the later must have the later counts
 	defer c.mu.Unlock()
 	st := c.o.Streams()
-	out := streamsScrape{on: true, panics: st.Panics, history: st.History, states: map[sources.State]int{}}
+	out := streamsScrape{on: true, panics: st.Panics, history: st.History, clips: st.Clips,
+		states: map[sources.State]int{}}
 	for i := range st.Streams {
 		out.states[st.Streams[i].State]++
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/stream"
@@ -525,6 +526,21 @@ var families = []section{
 					put(float64(r.streams.panics))
 				}
 			}, nil},
+		{gauge, "millrace_clips", "Clips.", nil, func(r *scrape, put put) {
+			put(float64(r.streams.clips.Clips))
+		}, nil},
+		{gauge, "millrace_clips_bytes", "Their files.", nil, func(r *scrape, put put) {
+			put(float64(r.streams.clips.Bytes))
+		}, nil},
+		{counter, "millrace_clips_cut_total", "Clips with an early end.", labels{{"reason", words(clips.Cuts)}},
+			func(r *scrape, put put) {
+				for _, why := range clips.Cuts {
+					put(float64(r.streams.clips.Cuts[why]), string(why))
+				}
+			}, nil},
+		{counter, "millrace_clips_missed_total", "Events without a clip.", nil, func(r *scrape, put put) {
+			put(float64(r.streams.clips.Missed))
+		}, nil},
 	}},
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/clips"
 	"millrace/ingest/history"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
@@ -117,6 +118,7 @@ type streamsScrape struct {
 	panics uint64
 
 	history *history.Stats // nil = off
+	clips   clips.Stats
 }
 
 // byPrincipal is the label for usage by clients.

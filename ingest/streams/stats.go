@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"millrace/ingest/clips"
 	"millrace/ingest/history"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
@@ -16,6 +17,7 @@ type Stats struct {
 	Watchers int           // of results and video, over all streams
 	Panics   uint64
 	History  *history.Stats // nil = off
+	Clips    clips.Stats    // zero without a folder of clips
 }
 
 // StreamStats are the statistics of one stream.
@@ -72,6 +74,9 @@ func (a *Adapter) Stats() Stats {
 	st := Stats{Watchers: int(a.watchers.Load()), Panics: a.panics.Load()}
 	if a.opts.History != nil {
 		st.History = new(a.opts.History.Stats())
+	}
+	if a.opts.Clips != nil {
+		st.Clips = a.opts.Clips.Stats()
 	}
 	for _, f := range a.list() {
 		st.Streams = append(st.Streams, f.stats())
