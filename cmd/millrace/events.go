@@ -241,9 +241,7 @@ func tailEvents() *cobra.Command {
 		if *asJSON {
 			to = eventLines{json.NewEncoder(c.OutOrStdout())}
 		}
-		newest := q // the place of the newest event, of any kind
-		newest.Limit = 1
-		last, _, err := cl.Events(c.Context(), newest)
+		last, _, err := cl.Events(c.Context(), client.EventQuery{Limit: 1}) // of any kind: found at once
 		if err != nil {
 			return err
 		}
@@ -257,6 +255,7 @@ func tailEvents() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			full := len(list) == largestPage
 			if len(seen) > 0 { // the first page begins with events that were there before
 				for i := range list {
 					if seen[list[i].ID] {
@@ -269,7 +268,10 @@ func tailEvents() *cobra.Command {
 			if err := to.write(list); err != nil {
 				return err
 			}
-			if q.After = next; len(list) == largestPage {
+			if q.After = next; next != "" {
+				q.From = time.Time{} // the clock may go back
+			}
+			if full {
 				continue
 			}
 			select {

@@ -292,6 +292,7 @@ func (d *database) shorten(whole bool) error {
 func (d *database) events(ctx context.Context, q Query) (list []Entry, next string, err error) {
 	var where []string
 	var args []any
+	var at, seq, newestAt, newest, last int64
 	add := func(text string, values ...any) {
 		where = append(where, text)
 		args = append(args, values...)
@@ -307,22 +308,38 @@ func (d *database) events(ctx context.Context, q Query) (list []Entry, next stri
 	if !q.To.IsZero() {
 		add("at<?", q.To.UnixMicro())
 	}
-	compare, order := "<", "DESC"
-	if q.Oldest {
-		compare, order = ">", "ASC"
-	}
 	if q.After != "" {
-		at, seq, err := parsePlace(q.After)
-		if err != nil {
+		if at, seq, err = parsePlace(q.After); err != nil {
 			return nil, "", err
 		}
-		add("(at,seq)"+compare+"(?,?)", at, seq)
+	}
+	order := "at DESC,seq DESC"
+	switch {
+	case q.Oldest: // by number: the times of later events may be earlier, after a step of the clock
+		order = "seq"
+		err := d.reads.QueryRowContext(ctx, "SELECT at,seq FROM events WHERE seq>? ORDER BY seq DESC LIMIT 1", seq).
+			Scan(&newestAt, &newest)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, "", err
+		}
+		if q.After == "" && q.Stream == "" && !q.From.IsZero() {
+			add("seq>=(SELECT min(seq) FROM events WHERE at>=?)", q.From.UnixMicro()) // reads the index only
+		}
+		if q.After != "" {
+			// Not by an index: few events are later, and their order is the order of the numbers.
+			for i := range where {
+				where[i] = "+" + where[i]
+			}
+			add("seq>?", seq)
+		}
+	case q.After != "":
+		add("(at,seq)<(?,?)", at, seq)
 	}
 	text := "SELECT seq,at,model,event FROM events"
 	if len(where) > 0 {
 		text += " WHERE " + strings.Join(where, " AND ")
 	}
-	text += fmt.Sprintf(" ORDER BY at %s,seq %s LIMIT %d", order, order, q.Limit+1)
+	text += fmt.Sprintf(" ORDER BY %s LIMIT %d", order, q.Limit+1)
 	rows, err := d.reads.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, "", err
@@ -339,10 +356,13 @@ func (d *database) events(ctx context.Context, q Query) (list []Entry, next stri
 		if err != nil {
 			return nil, "", err
 		}
+		last = seq
 		list, place = append(list, e), fmt.Sprintf("%d-%d", e.Time.UnixMicro(), seq)
 	}
-	if q.Oldest {
-		next = place
+	if q.Oldest && next == "" {
+		if next = place; newest > last { // none of the events up to the newest is for a later page
+			next = fmt.Sprintf("%d-%d", newestAt, newest)
+		}
 	}
 	return list, next, rows.Err()
 }

@@ -386,7 +386,7 @@ func (h *History) Stats() Stats {
 type Query struct {
 	Stream, Type, Rule, Class string
 	From, To                  time.Time // of the receipt: From <= time < To
-	Oldest                    bool      // the oldest first; otherwise the newest first
+	Oldest                    bool      // in the order of their addition; otherwise the newest first
 	After                     string    // Next of the page before
 	Limit                     int
 }

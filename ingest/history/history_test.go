@@ -117,14 +117,45 @@ func TestPagesAndFilters(t *testing.T) {
 
 // Events added later come later, also when the clock goes back: a reader that follows misses none.
 func TestAClockThatGoesBack(t *testing.T) {
-	h := open(t, Options{Folder: t.TempDir()})
+	o := Options{Folder: t.TempDir()}
+	h := open(t, o)
 	put(t, h, "a gate cross door person")
 	put(t, h, "b gate cross door person")
-	h.now = func() time.Time { return begun.Add(-30 * time.Second) }
-	put(t, h, "c gate cross door person")
 	h.writeAll()
-	if got := ids(t, h, Query{Oldest: true, Limit: 1}); got != "a b c" {
+	_, next, err := h.Events(t.Context(), Query{Oldest: true, Limit: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.end()
+	h = open(t, o)
+	for i, name := range []string{"c", "d"} { // by an hour each
+		h.now = func() time.Time { return begun.Add(time.Duration(-1-i) * time.Hour) }
+		put(t, h, name+" gate cross door person")
+	}
+	h.writeAll()
+	if got := ids(t, h, Query{Oldest: true, Limit: 1, Stream: "gate", After: next}); got != "c d" {
 		t.Error(got)
+	}
+	if got := ids(t, h, Query{Oldest: true, Limit: 3}); got != "a b c d" {
+		t.Error(got)
+	}
+}
+
+// A reader that follows rare events does not read the others again.
+func TestThePlaceAfterOtherEvents(t *testing.T) {
+	h := open(t, Options{Folder: t.TempDir()})
+	put(t, h, "a gate cross door person")
+	put(t, h, "b back cross door person")
+	h.writeAll()
+	_, all, _ := h.Events(t.Context(), Query{Oldest: true, Limit: 2})
+	for _, q := range []Query{{Stream: "gate"}, {Stream: "none"}, {Stream: "gate", From: begun.Add(time.Hour)}} {
+		q.Oldest, q.Limit = true, 2
+		if _, next, err := h.Events(t.Context(), q); next != all || all == "" || err != nil {
+			t.Errorf("%+v: %q, want %q, %v", q, next, all, err)
+		}
+	}
+	if _, next, err := h.Events(t.Context(), Query{Oldest: true, Limit: 2, After: all}); next != all || err != nil {
+		t.Errorf("at the end: %q, want %q, %v", next, all, err)
 	}
 }
 
