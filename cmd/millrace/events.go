@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"millrace/client"
+	"millrace/stream/coded"
 	"millrace/stream/rules"
 )
 
@@ -250,11 +251,25 @@ func tailEvents() *cobra.Command {
 		if len(last) > 0 {
 			q.From, seen[last[0].ID] = last[0].Time, true
 		}
+		failed := ""
 		for {
 			list, next, err := cl.Events(c.Context(), q)
-			if err != nil {
+			switch code := coded.CodeOf(err); {
+			case c.Context().Err() != nil:
+				return nil
+			case code == coded.Unavailable || code == coded.Draining || code == coded.Timeout: // a restart, for one
+				if failed != err.Error() {
+					failed = err.Error()
+					c.PrintErrln("events are late: " + failed)
+				}
+				if !pause(c.Context(), tailTime) {
+					return nil
+				}
+				continue
+			case err != nil:
 				return err
 			}
+			failed = ""
 			full := len(list) == largestPage
 			if len(seen) > 0 { // the first page begins with events that were there before
 				for i := range list {
@@ -274,14 +289,22 @@ func tailEvents() *cobra.Command {
 			if full {
 				continue
 			}
-			select {
-			case <-time.After(tailTime):
-			case <-c.Context().Done():
+			if !pause(c.Context(), tailTime) {
 				return nil
 			}
 		}
 	}
 	return c
+}
+
+// pause waits, and reports whether the context goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func exportEvents() *cobra.Command {

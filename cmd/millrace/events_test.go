@@ -4,14 +4,54 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"millrace/client"
 	"millrace/ingest/history"
 	"millrace/stream/rules"
 )
+
+// keep adds events of a camera to a data folder. The tracks are from first on.
+func keep(t *testing.T, data, camera string, first, n int) {
+	t.Helper()
+	h := history.New(history.Options{Folder: filepath.Join(data, "events")})
+	for i := first; i < first+n; i++ {
+		v := rules.Event{ID: fmt.Sprintf("K-%d", i), Stream: camera, Type: rules.CrossEvent, Rule: "door",
+			Direction: rules.In, Class: "person", Tracks: []int64{int64(i)}}
+		text, err := json.Marshal(&v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Add("people", &v, text)
+	}
+	h.Close()
+	h.Run()
+}
+
+// A tail prints the events after its start, also after a restart of the server.
+func TestTailOfEvents(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	keep(t, data, "gate", 100, 2)
+	keep(t, data, "back", 200, 1)
+	server, addr := serve(t, "--data", data, "--model", "eyes=motion")
+	tail := begin(t, command(t, "events", "tail", "--camera", "gate", "--addr", addr))
+	tail.until("TIME") // the first page was read
+	server.signal(syscall.SIGTERM)
+	keep(t, data, "back", 300, 1)
+	keep(t, data, "gate", 400, 1)
+	readyServer(t, command(t, "serve", "--http", addr, "--grpc", "off", "--data", data, "--model", "eyes=motion"))
+	if line, err := tail.lines.ReadString('\n'); err != nil || !strings.HasSuffix(line, " 400\n") {
+		t.Errorf("%q, %v\n%s", line, err, &tail.stderr)
+	}
+	if _, code := tail.signal(os.Interrupt); code != 0 {
+		t.Errorf("exit status %d\n%s", code, &tail.stderr)
+	}
+}
 
 // A server has the events of its data folder, and the program lists and exports the events.
 func TestEvents(t *testing.T) {

@@ -43,14 +43,15 @@ type database struct {
 	path    string
 	lock    *os.File
 	info    fs.FileInfo    // of the file, to notice its removal
+	fresh   bool           // the database was empty
 	db      *sql.DB        // one connection, to write and to read states: pages of events never hold up a write
 	reads   *sql.DB        // for pages of events
 	readers sync.WaitGroup // of both
 }
 
 // openDatabase opens the database of a folder. A database that is damaged, or that the caller knows as damaged, is
-// renamed.
-func openDatabase(o Options, damaged bool) (*database, error) {
+// renamed, and damaged becomes false. Only the newest damaged database is kept.
+func openDatabase(o Options, damaged *bool) (*database, error) {
 	if err := os.MkdirAll(o.Folder, 0o700); err != nil {
 		return nil, err
 	}
@@ -63,20 +64,28 @@ func openDatabase(o Options, damaged bool) (*database, error) {
 		return nil, fmt.Errorf("another process uses the folder (%w)", err)
 	}
 	d := &database{path: filepath.Join(o.Folder, fileName), lock: lock}
-	if damaged {
+	if *damaged {
 		err = errDamaged
 	} else {
 		err = d.open()
 	}
 	if isDamage(err) {
 		aside := fmt.Sprintf("%s.damaged-%d", d.path, time.Now().UnixMilli())
+		d.closeFiles()
+		earlier, _ := filepath.Glob(d.path + ".damaged-*")
 		if err := os.Rename(d.path, aside); err != nil {
 			d.close()
 			return nil, err
 		}
-		for _, end := range []string{"-wal", "-shm"} {
-			_ = os.Remove(d.path + end) // of the damaged file
+		for _, name := range earlier {
+			_ = os.Remove(name)
 		}
+		_ = os.Remove(d.path + "-shm")
+		// The journal may have the newest events. A new database must not begin with the journal.
+		if err := os.Rename(d.path+"-wal", aside+"-wal"); err != nil {
+			_ = os.Remove(d.path + "-wal")
+		}
+		*damaged = false
 		o.Log.Error("the database of events is damaged, and a new one begins: earlier events and counts are missing",
 			"renamed", aside, "error", err)
 		err = d.open()
@@ -124,6 +133,7 @@ func (d *database) open() (err error) {
 		return nil
 	}
 	_, err = d.db.Exec("BEGIN;" + schema + "COMMIT")
+	d.fresh = err == nil
 	return err
 }
 

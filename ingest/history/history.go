@@ -72,6 +72,7 @@ type History struct {
 
 	last    time.Time // of the newest event
 	damaged bool      // the database has to be renamed
+	begun   uint64    // empty databases
 	now     func() time.Time
 
 	stateTime time.Duration // bounds the wait of State, whose caller may hold up a stream and can ask again
@@ -106,11 +107,14 @@ func (h *History) Open() {
 	}
 	h.mu.Lock()
 	damaged := h.damaged
-	h.damaged = false
 	h.mu.Unlock()
-	db, err := openDatabase(h.o, damaged)
+	db, err := openDatabase(h.o, &damaged)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.damaged = damaged
+	if db != nil && db.fresh {
+		h.begun++
+	}
 	if err != nil {
 		err = stream.Errorf(stream.Unavailable, "data", "the history of events in %s cannot be used: %w", h.o.Folder,
 			err)
@@ -218,6 +222,16 @@ func (h *History) reading() (*database, error) {
 	return h.db, nil
 }
 
+// Begun counts the empty databases, which have no states: SetState has to keep all states again.
+func (h *History) Begun() uint64 {
+	if h == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.begun
+}
+
 // signal wakes Run.
 func (h *History) signal() {
 	select {
@@ -317,9 +331,9 @@ func (h *History) failed(db *database, err error) {
 	h.mu.Lock()
 	h.setError(stream.Errorf(stream.Unavailable, "data", "the history of events in %s does not work: %w", h.o.Folder,
 		err))
-	h.damaged = h.damaged || isDamage(err)
 	own := h.db == db
 	if own {
+		h.damaged = h.damaged || isDamage(err)
 		h.db = nil
 	}
 	h.mu.Unlock()

@@ -70,6 +70,7 @@ type keptRules struct {
 	mu       sync.Mutex // held while the state is read from the history, or copied into the history
 	restored bool       // the state in the history is part of the counts
 	kept     uint64     // changes of the counts that are in the history
+	begun    uint64     // databases of the history, up to the database that has the counts
 	ended    bool       // the last state is in the history
 }
 
@@ -141,8 +142,7 @@ func (f *runner) keepCounts(last bool) {
 func (k *keptRules) keep(f *runner, model string, last bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n := k.Changes()
-	if k.ended || n == 0 && k.Rules() == nil {
+	if k.ended || k.Changes() == 0 && k.Rules() == nil {
 		return
 	}
 	k.ended = last
@@ -153,9 +153,10 @@ func (k *keptRules) keep(f *runner, model string, last bool) {
 		}
 		return
 	}
-	if n = k.Changes(); n != k.kept || last { // objects have ending events without a change, too
+	n, begun := k.Changes(), f.a.opts.History.Begun()
+	if n != k.kept || begun != k.begun || last { // objects have ending events without a change, too
 		f.a.opts.History.SetState(f.name, model, k.Save(time.Now()))
-		k.kept = n
+		k.kept, k.begun = n, begun
 	}
 }
 
