@@ -157,6 +157,7 @@ func (h *History) Add(model string, v *rules.Event, text []byte) {
 		h.last = now
 	}
 	h.queue = append(h.queue, waiting{h.last.UnixMicro(), model, *v, text})
+	h.queue[len(h.queue)-1].event.Tracks = nil // are in the text
 	h.bytes += len(text)
 	if len(h.queue) >= batchSize {
 		h.signal()

@@ -199,7 +199,9 @@ func eventQuery(options map[string]string, now time.Time) (q history.Query, err 
 		value = strings.Clone(value)
 		switch name {
 		case "camera", "stream":
-			q.Stream = value
+			if q.Stream = value; options["camera"] != "" && options["stream"] != "" {
+				err = stream.Errorf(stream.InvalidArgument, "camera", "is the same option as stream: give one")
+			}
 		case "type":
 			q.Type = value
 			if !knownType(value) {

@@ -33,7 +33,7 @@ var Routes = []openapi.Route{
 			{Name: "class", Type: "string", Doc: "the label or number of a class"},
 			{Name: "from", Type: "string", Doc: "the earliest time, or a duration before now"},
 			{Name: "to", Type: "string", Doc: "the time that the events are before, or a duration before now"},
-			{Name: "order", Type: "string", Doc: "oldest or newest (the default) first"},
+			{Name: "order", Type: "string", Doc: "oldest, in the order of arrival, or newest (the default) first"},
 			{Name: "limit", Type: "integer", Doc: "100, at most 1000"},
 			{Name: "after", Type: "string", Doc: "the `next` of the page before"},
 		}},

@@ -237,7 +237,8 @@ func TestEventsAndCountsSurviveARestart(t *testing.T) {
 		t.Errorf("%d events of another stream", n)
 	}
 	for query, want := range map[string]string{"type=bad": "type", "from=yesterday": "from", "to=-1h": "to",
-		"limit=0": "limit", "order=up": "order", "after=x": "after", "kamera=gate": "kamera"} {
+		"limit=0": "limit", "order=up": "order", "after=x": "after", "kamera=gate": "kamera",
+		"camera=gate&stream=back": "camera"} {
 		if code, text := r.call("GET", "/v2/events?"+query, ""); code != 400 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", query, code, text)
 		}

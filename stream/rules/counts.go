@@ -149,6 +149,8 @@ func (t *Tally) Add(v *Event, at time.Time) {
 func (r *ruleTally) class(class string, leaves bool) *classTally {
 	n := r.Classes[class]
 	switch {
+	case class == Other: // a class of this name, too
+		n = &r.Other
 	case n != nil && (!leaves || n.Now > 0 || r.Other.Now == 0):
 	case n == nil && len(r.Classes) < MaxCounted && (!leaves || r.Other.Now == 0):
 		n = &classTally{}
