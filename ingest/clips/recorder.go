@@ -40,6 +40,9 @@ const never = time.Duration(1) << 62
 // maxGap is the longest time between two packets of a clip. After a longer time, the source's clock was set.
 const maxGap = 20 * time.Second
 
+// maxKeyGap is how long a clip beyond Settings.Length waits for a key frame to go on in another clip.
+const maxKeyGap = time.Minute
+
 // Recorder makes the clips of one stream. All methods may be called concurrently, and return at once. A nil Recorder
 // makes no clips.
 //
@@ -180,7 +183,12 @@ func (r *Recorder) give() {
 	}
 	for i := from; i < len(r.ring.packets) && r.ring.packets[i].dts <= r.until; i++ {
 		e := r.ring.packets[i]
-		if e.key && e.dts-r.clip.first.dts >= r.set.Length {
+		length, most := e.dts-r.clip.first.dts, r.env.Store.o.MaxBytes/4
+		if length > r.set.Length+maxKeyGap || r.clip.bytes > 2*most { // the source has too few key frames
+			r.end(CutLong)
+			return
+		}
+		if e.key && (length >= r.set.Length || r.clip.bytes > most) {
 			r.end("")
 			if !r.begin(i) {
 				return
@@ -245,8 +253,8 @@ func (r *Recorder) begin(from int) bool {
 func (r *Recorder) Result(model string, at time.Duration, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || !r.set.Enabled() || !slices.Contains(r.models, model) {
-		return
+	if r.closed || !r.set.Enabled() || !slices.Contains(r.models, model) || at > r.last.pts+r.lag/2 {
+		return // far ahead of the packets is a result of before the source's clock was set back
 	}
 	r.results = max(r.results, at)
 	if line != nil {

@@ -282,6 +282,78 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// A result of before the clock was set back is ignored, and old text goes whatever its order.
+func TestResultOfOldClock(t *testing.T) {
+	r := newRig(t, Options{}, Settings{On: []string{"cross"}, Before: seconds(1), After: seconds(0)})
+	r.play(1, 40, 60)
+	r.play(1, 0, 1)
+	r.Result("m", r.list[59].PTS, []byte(`"objects":[]}`))
+	r.play(1, 1, 20)
+	r.Result("m", r.list[30].PTS, []byte(`"objects":[]}`)) // ahead of its packet
+	r.play(1, 20, 78)
+	if first := r.ring.packets[0].dts; first < 4*time.Second || len(r.ring.text) > len(r.ring.packets) {
+		t.Errorf("%d packets from %v on, %d lines", len(r.ring.packets), first, len(r.ring.text))
+	}
+}
+
+// A clip goes on in another clip when the clip is large, and ends without a key frame when the clip is too large.
+func TestLargeClips(t *testing.T) {
+	r := newRig(t, Options{}, Settings{On: []string{Always}})
+	size := int64(0)
+	for _, f := range r.list[:10] {
+		size += int64(len(f.Data))
+	}
+	r.store.o.MaxBytes = 6 * size // a clip goes on after 15 pictures, and ends after 30
+	r.play(1, 0, 20)
+	for i := 20; i < 78; i++ {
+		f := r.list[i]
+		f.Key = false
+		r.Packet(sources.Fragment{Fragment: f, Opening: 1})
+	}
+	r.Close()
+	r.writes.Wait()
+	if c := <-r.made; len(r.made) != 0 || c.Cut != CutLong || c.Bytes > 4*size {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Files of others in the folder stay as they are.
+func TestForeignFiles(t *testing.T) {
+	const clip = `{"id":"20261130-101112-A","stream":"gate","state":"recording","begin":"2026-11-30T10:11:12Z"}`
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.json": `{"id":"camera 7"}`, "2026-11-30/gate/b.json": clip,
+		"2026-11-30/other/101112-A.json": clip, "2026-11-30/gate/101112-A.json": clip,
+		"2026-11-30/gate/101112-B.json": strings.ReplaceAll(clip, "recording", "old"), "lost+found/a": ""} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := filepath.Join(dir, "lost+found")
+	if err := os.Chmod(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(closed, 0o700)
+	s, err := Open(Options{Folder: dir, MaxAge: time.Nanosecond, MaxBytes: 1, Memory: 1,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Stats().Clips; n != 0 {
+		t.Errorf("%d old clips", n)
+	}
+	for name, want := range map[string]bool{"a.json": true, "2026-11-30/gate/b.json": true,
+		"2026-11-30/other/101112-A.json": true, "2026-11-30/gate/101112-B.json": true,
+		"2026-11-30/gate/101112-A.json": false} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Old clips go, and favourites stay.
 func TestTidy(t *testing.T) {
 	now := time.Now()
@@ -296,6 +368,11 @@ func TestTidy(t *testing.T) {
 	c := <-r.made
 	if _, err := r.store.SetFavourite(c.ID, true); err != nil {
 		t.Fatal(err)
+	}
+	r.store.most = 2
+	r.store.Tidy()
+	if n := r.store.Stats().Clips; n != 2 {
+		t.Errorf("%d clips, beyond the number", n)
 	}
 	now = now.Add(2 * time.Hour)
 	r.store.Tidy()

@@ -22,6 +22,7 @@ const (
 	CutClock       Cut = "clock"       // the times of the source jumped
 	CutChanged     Cut = "changed"     // the settings of the stream were changed
 	CutStopped     Cut = "stopped"     // the stream or the server ended
+	CutLong        Cut = "long"        // too long or too large, without a key frame to go on in another clip
 	CutMemory      Cut = "memory"      // memory.budget or clips.memory was used up
 	CutSlow        Cut = "slow_disk"   // the folder is slower than the video
 	CutFull        Cut = "full_disk"   // the folder's file system is full
@@ -30,8 +31,8 @@ const (
 )
 
 // Cuts lists every reason, for metrics.
-var Cuts = []Cut{CutReconnected, CutCodec, CutClock, CutChanged, CutStopped, CutMemory, CutSlow, CutFull, CutFile,
-	CutInterrupted}
+var Cuts = []Cut{CutReconnected, CutCodec, CutClock, CutChanged, CutStopped, CutLong, CutMemory, CutSlow, CutFull,
+	CutFile, CutInterrupted}
 
 // maxPictures bounds the pictures of a clip, and maxEvents its events.
 const maxPictures, maxEvents = 16, 4096
@@ -44,7 +45,8 @@ type recording struct {
 	first  entry // without data
 	begun  time.Time
 	models []string
-	short  bool // see Clip.Short
+	short  bool  // see Clip.Short
+	bytes  int64 // added so far
 
 	mu      sync.Mutex
 	news    sync.Cond
@@ -68,6 +70,7 @@ func newRecording(env Env, h *video.MP4Header, first entry, models []string, beg
 
 // add queues an entry, and returns false when too many bytes wait.
 func (c *recording) add(e entry) bool {
+	c.bytes += int64(len(e.data))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

@@ -1,6 +1,7 @@
 package clips
 
 import (
+	"slices"
 	"time"
 
 	"millrace/ingest/sources"
@@ -123,12 +124,13 @@ func (r *ring) drop(n int) {
 		r.release(&r.packets[i])
 	}
 	r.packets = r.packets[n:]
-	t := 0
-	for t < len(r.text) && (len(r.packets) == 0 || r.text[t].pts < r.packets[0].dts) {
-		r.release(&r.text[t])
-		t++
-	}
-	r.text = r.text[t:]
+	r.text = slices.DeleteFunc(r.text, func(e entry) bool { // not sorted: models have their own delays
+		old := len(r.packets) == 0 || e.pts < r.packets[0].dts
+		if old {
+			r.release(&e)
+		}
+		return old
+	})
 }
 
 func (r *ring) release(e *entry) {

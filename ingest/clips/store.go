@@ -72,6 +72,7 @@ type Event struct {
 // Store has the clips of a folder. A Store is safe for concurrent use.
 type Store struct {
 	o      Options
+	most   int // clips
 	missed atomic.Uint64
 
 	mu    sync.Mutex
@@ -82,27 +83,35 @@ type Store struct {
 	count uint64 // clips written
 }
 
+// maxClips bounds the clips, because their descriptions are in memory. Beyond, the oldest are removed.
+const maxClips = 100_000
+
 // Open opens a folder, and reads the descriptions of its clips. A missing folder is made.
 func Open(o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Store{o: o, clips: map[string]*Clip{}, cuts: map[Cut]uint64{}}
+	s := &Store{o: o, most: maxClips, clips: map[string]*Clip{}, cuts: map[Cut]uint64{}}
 	root, err := s.root()
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "clips.folder", "%w", err)
 	}
 	defer root.Close()
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && name != "." && !strings.Contains(name, "/") {
+			if _, no := time.Parse(time.DateOnly, name); no != nil { // such as lost+found
+				o.Log.Warn("a folder in the folder of clips has no clips", "folder", name)
+				return fs.SkipDir
+			}
+		}
 		if err != nil || d.IsDir() || path.Ext(name) != ".json" {
 			return err
 		}
-		c := &Clip{path: strings.TrimSuffix(name, ".json")}
-		text, err := root.ReadFile(name)
+		c, err := readClip(root, d, name)
 		if err != nil {
 			return err
 		}
-		if json.Unmarshal(text, c) != nil || c.ID == "" || s.clips[c.ID] != nil {
+		if c == nil {
 			o.Log.Warn("a file in the folder of clips describes no clip", "file", name)
 			return nil
 		}
@@ -121,6 +130,36 @@ func Open(o Options) (*Store, error) {
 	}
 	s.Tidy()
 	return s, nil
+}
+
+// maxDescription bounds the description of a clip.
+const maxDescription = 64 << 20
+
+// readClip reads the description of a clip; nil when the file is none.
+func readClip(root *os.Root, d fs.DirEntry, name string) (*Clip, error) {
+	info, err := d.Info()
+	if err != nil || info.Size() > maxDescription || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	text, err := root.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	c := &Clip{path: strings.TrimSuffix(name, ".json")}
+	if json.Unmarshal(text, c) != nil || c.path != place(c.ID, c.Stream) || c.State != Ready && c.State != Recording {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// place returns the path of the files of a clip, without extension; "" when the id is none of a clip.
+func place(id, stream string) string {
+	day, rest, _ := strings.Cut(id, "-")
+	t, err := time.Parse("20060102", day)
+	if err != nil || rest == "" {
+		return ""
+	}
+	return t.Format(time.DateOnly) + "/" + escape(stream) + "/" + rest
 }
 
 // measure sets the size and the number of pictures of a clip whose description is older than its files.
@@ -180,14 +219,13 @@ func (s *Store) create(c *recording) (f *output, err error) {
 	begun := c.begun.UTC()
 	clip := &Clip{ID: begun.Format("20060102-150405") + "-" + rand.Text()[:10], Stream: c.env.Stream, Models: c.models,
 		State: Recording, Begin: begun, StartUS: c.first.pts.Microseconds(), Codec: c.header.Codec}
-	dir := begun.Format(time.DateOnly) + "/" + escape(clip.Stream)
-	clip.path = dir + "/" + strings.TrimPrefix(clip.ID, begun.Format("20060102")+"-")
+	clip.path = place(clip.ID, clip.Stream)
 	root, err := s.root()
 	if err != nil {
 		return nil, err
 	}
 	f = &output{s: s, clip: clip, root: root}
-	if err = root.MkdirAll(dir, 0o755); err == nil {
+	if err = root.MkdirAll(path.Dir(clip.path), 0o755); err == nil {
 		if f.video, err = root.OpenFile(clip.path+".mp4", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
 			err = s.describe(root, clip)
 		}
@@ -232,6 +270,7 @@ func (s *Store) grown(c *Clip, size int64) {
 		s.bytes += size - shown.Bytes
 		shown.Bytes, shown.Seconds, shown.Frames, shown.Pictures = size, c.Seconds, c.Frames, c.Pictures
 	}
+	s.tidy()
 }
 
 // favourite reports whether a clip that is being written is a favourite.
@@ -262,14 +301,21 @@ func (s *Store) ended(c *Clip) *Clip {
 func (s *Store) Tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tidy()
+}
+
+// tidy is Tidy with mu held.
+func (s *Store) tidy() {
 	oldest := s.o.Now().Add(-s.o.MaxAge)
-	for _, id := range slices.Clone(s.ids) {
+	for i := 0; i < len(s.ids); {
+		id := s.ids[i]
 		c := s.clips[id]
 		old := s.o.MaxAge > 0 && c.Begin.Before(oldest)
-		if !old && s.bytes <= s.o.MaxBytes {
+		if !old && s.bytes <= s.o.MaxBytes && len(s.ids) <= s.most {
 			return
 		}
 		if c.Favourite || c.State != Ready {
+			i++
 			continue
 		}
 		if err := s.remove(c); err != nil {
