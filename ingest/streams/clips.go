@@ -56,6 +56,7 @@ func (f *runner) record(e ending) {
 	case e.r.Partial:
 		return
 	}
+	defer f.dropPicture(e.r.Seq)
 	var list []json.RawMessage
 	var picture stream.Frame
 	for i := range e.r.Outputs {
@@ -173,58 +174,73 @@ type pictureFrames struct {
 	memory codec.Memory
 
 	mu     sync.Mutex
-	frames []stream.Frame // each holds its lease
+	frames []pictureFrame
 }
 
-// maxPictureFrames bounds the frames of a stream with several models, whose dropped frames stay until a result.
+// pictureFrame is a frame with its lease, and the number of models that have not answered the frame.
+type pictureFrame struct {
+	stream.Frame
+	waits int
+}
+
+// maxPictureFrames bounds the frames of a stream. Frames of a model that was closed stay until this bound.
 const maxPictureFrames = 64
 
-// dropPicture drops a frame without a result, unless another model may have a result.
+// dropPicture tells that a model has answered a frame. The frame is dropped after the answers of all models.
 func (f *runner) dropPicture(seq uint64) {
-	if f.clips != nil && len(*f.feeds.Load()) == 1 {
+	if f.clips != nil {
 		f.pictures.drop(seq)
 	}
+}
+
+// index returns the place of a frame, or -1. mu is held.
+func (p *pictureFrames) index(seq uint64) int {
+	return slices.IndexFunc(p.frames, func(f pictureFrame) bool { return f.Seq == seq })
 }
 
 func (p *pictureFrames) drop(seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.IndexFunc(p.frames, func(f stream.Frame) bool { return f.Seq == seq }); i >= 0 {
+	i := p.index(seq)
+	if i < 0 {
+		return
+	}
+	if p.frames[i].waits--; p.frames[i].waits <= 0 {
 		p.frames[i].Lease.Release()
 		p.frames = slices.Delete(p.frames, i, i+1)
 	}
 }
 
-// add keeps a frame.
-func (p *pictureFrames) add(f stream.Frame) {
+// add keeps a frame until the answers of a number of models.
+func (p *pictureFrames) add(f stream.Frame, models int) {
+	if models == 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.frames) == maxPictureFrames {
 		p.dropOldest()
 	}
 	f.Lease.Retain()
-	p.frames = append(p.frames, f)
+	p.frames = append(p.frames, pictureFrame{f, models})
 }
 
 func (p *pictureFrames) dropOldest() {
 	p.frames[0].Lease.Release()
 	n := copy(p.frames, p.frames[1:])
-	p.frames[n] = stream.Frame{}
+	p.frames[n] = pictureFrame{}
 	p.frames = p.frames[:n]
 }
 
-// take returns the frame of a result, with a reference for the caller, and drops older frames. A frame without a lease
-// was not kept.
+// take returns the frame of a result, with a reference for the caller. A frame without a lease was not kept.
 func (p *pictureFrames) take(seq uint64) stream.Frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.frames) > 0 && p.frames[0].Seq < seq {
-		p.dropOldest()
-	}
-	if len(p.frames) == 0 || p.frames[0].Seq != seq {
+	i := p.index(seq)
+	if i < 0 {
 		return stream.Frame{}
 	}
-	f := p.frames[0]
+	f := p.frames[i].Frame
 	f.Lease.Retain()
 	return f
 }

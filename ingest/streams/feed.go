@@ -112,6 +112,7 @@ func (o *modelFeed) Push(r *stream.Result) {
 		o.f.resultsLost.Add(1)
 		partial := r.Partial
 		if !partial {
+			o.f.dropPicture(r.Seq)
 			o.c.count(r, nil)
 		}
 		r.Release()

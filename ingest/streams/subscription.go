@@ -217,7 +217,7 @@ func (g *subscription) frame(fr stream.Frame) {
 	feeds := *f.feeds.Load()
 	f.preview.add(fr)
 	if f.clips.Enabled() {
-		f.pictures.add(fr)
+		f.pictures.add(fr, len(feeds))
 	}
 	for _, c := range f.list() {
 		c.preview.add(fr)
