@@ -341,7 +341,9 @@ func (r *Recorder) happened(p *pending) {
 		}
 		r.clip.short = r.clip.first.pts > from
 	}
-	r.until = max(r.until, max(p.at, r.clip.first.pts)+*r.set.After)
+	if r.until = max(r.until, max(p.at, r.clip.first.pts)+*r.set.After); r.set.always() {
+		r.until = never
+	}
 	p.picture = r.clip.event(p.text, p.at, p.picture)
 }
 

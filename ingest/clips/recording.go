@@ -236,7 +236,7 @@ func (f *output) describe(c *recording) error {
 	if !again {
 		return nil
 	}
-	f.described = f.clip.Seconds
+	f.described, f.clip.Favourite = f.clip.Seconds, f.s.favourite(f.clip.ID)
 	return f.s.describe(f.root, f.clip)
 }
 
@@ -289,7 +289,7 @@ func (f *output) write(c *recording, list []entry) error {
 func (f *output) line(c *recording, e *entry) (err error) {
 	if f.text == nil {
 		name := f.clip.path + ".boxes.jsonl"
-		if f.text, err = f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
+		if f.text, err = f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
 			return err
 		}
 	}
@@ -303,8 +303,8 @@ func (f *output) draw(c *recording, p *Picture) {
 	plain, drawn, err := p.Draw()
 	name := fmt.Sprintf("%s.%d", f.clip.path, f.clip.Pictures)
 	if err == nil {
-		err = errors.Join(f.root.WriteFile(name+".jpg", plain, 0o644),
-			f.root.WriteFile(name+".boxes.jpg", drawn, 0o644))
+		err = errors.Join(f.root.WriteFile(name+".jpg", plain, 0o600),
+			f.root.WriteFile(name+".boxes.jpg", drawn, 0o600))
 	}
 	if err != nil {
 		c.env.Log.Warn("a picture of a clip cannot be written", "stream", c.env.Stream, "clip", f.clip.ID, "error", err)
@@ -335,5 +335,5 @@ func (f *output) finish(c *recording) *Clip {
 		c.fail(err) // as when the folder was removed while the clip was written
 		f.clip.Cut = c.cut
 	}
-	return f.s.ended(f.clip)
+	return f.s.ended(f.root, f.clip)
 }

@@ -185,7 +185,7 @@ func (c *Clip) files() []string {
 
 // root opens the folder, which may have been removed since.
 func (s *Store) root() (*os.Root, error) {
-	if err := os.MkdirAll(s.o.Folder, 0o755); err != nil {
+	if err := os.MkdirAll(s.o.Folder, 0o700); err != nil {
 		return nil, err
 	}
 	return os.OpenRoot(s.o.Folder)
@@ -225,8 +225,8 @@ func (s *Store) create(c *recording) (f *output, err error) {
 		return nil, err
 	}
 	f = &output{s: s, clip: clip, root: root}
-	if err = root.MkdirAll(path.Dir(clip.path), 0o755); err == nil {
-		if f.video, err = root.OpenFile(clip.path+".mp4", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
+	if err = root.MkdirAll(path.Dir(clip.path), 0o700); err == nil {
+		if f.video, err = root.OpenFile(clip.path+".mp4", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			err = s.describe(root, clip)
 		}
 	}
@@ -255,7 +255,7 @@ func (s *Store) describe(root *os.Root, c *Clip) error {
 		return err
 	}
 	name := c.path + ".json.new"
-	if err := root.WriteFile(name, text.Bytes(), 0o644); err != nil {
+	if err := root.WriteFile(name, text.Bytes(), 0o600); err != nil {
 		_ = root.Remove(name)
 		return err
 	}
@@ -281,7 +281,7 @@ func (s *Store) favourite(id string) bool {
 }
 
 // ended shows a clip that has ended, and returns its description.
-func (s *Store) ended(c *Clip) *Clip {
+func (s *Store) ended(root *os.Root, c *Clip) *Clip {
 	s.mu.Lock()
 	s.count++
 	if c.Cut != "" {
@@ -289,6 +289,12 @@ func (s *Store) ended(c *Clip) *Clip {
 	}
 	if shown := s.clips[c.ID]; shown != nil {
 		s.bytes += c.Bytes - shown.Bytes
+		if c.Favourite != shown.Favourite { // changed since the description was written
+			c.Favourite = shown.Favourite
+			if err := s.describe(root, c); err != nil {
+				s.o.Log.Error("the description of a clip cannot be written", "clip", c.ID, "error", err)
+			}
+		}
 		s.clips[c.ID] = c
 	}
 	s.mu.Unlock()
