@@ -69,8 +69,8 @@ func keptOn(c net.Conn) (*onConnection, *atomic.Value) {
 	return kept, place
 }
 
-// keepKey keeps an accepted key at its connection. With several keys on a connection, for example of a proxy, a kept
-// key stays while the key is valid.
+// keepKey keeps an accepted key at its connection. With several keys on a connection, for example of a proxy, the first
+// key stays. A removed key stays until another accepted key has the same text, and is refused.
 func keepKey(place *atomic.Value, kept *onConnection, text string, e *keyEntry) {
 	now := onConnection{}
 	if kept != nil {

@@ -75,7 +75,8 @@ func (sh *shared) add(s *Subscription) {
 	}
 }
 
-// reopen reopens the source when the subscriptions need a higher rate or packets. mu is held.
+// reopen reopens the source when the subscriptions need a higher rate or packets. mu is held. A source whose packets
+// are no longer needed is not reopened, because a second opening may disturb the other subscriptions.
 func (sh *shared) reopen() {
 	if len(sh.subs) > 0 && (sh.tooSlow(sh.need()) || !sh.packs && sh.wantsPackets()) {
 		sh.source.Reopen()
