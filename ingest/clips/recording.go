@@ -244,6 +244,7 @@ func (f *output) describe(c *recording) error {
 func (f *output) write(c *recording, list []entry) error {
 	// Few writes: the packets before an event come together.
 	buf := f.head[:0]
+	frames, seconds := f.clip.Frames, f.clip.Seconds
 	flush := func() error {
 		n, err := f.video.Write(buf)
 		if err != nil {
@@ -251,6 +252,7 @@ func (f *output) write(c *recording, list []entry) error {
 			return err
 		}
 		f.size += int64(n)
+		f.clip.Frames, f.clip.Seconds = frames, seconds
 		buf = buf[:0]
 		return nil
 	}
@@ -269,8 +271,8 @@ func (f *output) write(c *recording, list []entry) error {
 		n := len(buf)
 		buf = append(buf, e.data...)
 		video.PutTime(buf[n:], e.at, e.ticks-f.start)
-		f.clip.Frames++
-		f.clip.Seconds = (e.dts - c.first.dts + e.length).Seconds()
+		frames++
+		seconds = (e.dts - c.first.dts + e.length).Seconds()
 		if len(buf) >= 1<<20 {
 			if err := flush(); err != nil {
 				return err

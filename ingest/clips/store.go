@@ -255,7 +255,12 @@ func (s *Store) describe(root *os.Root, c *Clip) error {
 		return err
 	}
 	name := c.path + ".json.new"
-	if err := root.WriteFile(name, text.Bytes(), 0o600); err != nil {
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text.Bytes())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = root.Remove(name)
 		return err
 	}
