@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"millrace/client"
 	"millrace/ingest/history"
@@ -44,6 +45,11 @@ func TestTailOfEvents(t *testing.T) {
 	server.signal(syscall.SIGTERM)
 	keep(t, data, "back", 300, 1)
 	keep(t, data, "gate", 400, 1)
+	for late := time.Now().Add(time.Minute); !strings.Contains(tail.stderr.String(), "events are late"); {
+		if time.Sleep(10 * time.Millisecond); time.Now().After(late) {
+			t.Fatalf("the tail does not notice the end of the server: %s", &tail.stderr)
+		}
+	}
 	readyServer(t, command(t, "serve", "--http", addr, "--grpc", "off", "--data", data, "--model", "eyes=motion"))
 	if line, err := tail.lines.ReadString('\n'); err != nil || !strings.HasSuffix(line, " 400\n") {
 		t.Errorf("%q, %v\n%s", line, err, &tail.stderr)

@@ -71,11 +71,11 @@ func TestAResetKeepsObjectsInZones(t *testing.T) {
 func TestAClassCalledOther(t *testing.T) {
 	var n Tally
 	at := time.Unix(1e9, 0)
-	add(&n, at, "cross door other in")
+	add(&n, at, "cross door other in", "cross door other in", "cross door other in")
 	for i := range MaxCounted + 1 {
 		add(&n, at, fmt.Sprint("cross door c", i, " in"))
 	}
-	if d := n.Counts(gate, at).Lines[0]; d.Classes[Other].In != 2 || d.In != MaxCounted+2 {
+	if d := n.Counts(gate, at).Lines[0]; d.Classes[Other].In != 4 || d.In != MaxCounted+4 {
 		t.Errorf("%+v of %+v", d.Classes[Other], d.Directions)
 	}
 }
