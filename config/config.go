@@ -171,6 +171,10 @@ func (c *Config) validateHandover() error {
 		return coded.Errorf(coded.InvalidArgument, "handover",
 			"%q is not the address of a unix socket: want unix:/PATH", c.Handover)
 	}
+	if c.Handover != "" && c.Clips.Folder != "" { // the servers would not know the clips of each other
+		return coded.Errorf(coded.InvalidArgument, "handover",
+			"and clips.folder exclude each other: only one server can use a folder of clips. Leave one of both out")
+	}
 	return nil
 }
 

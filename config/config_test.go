@@ -506,6 +506,21 @@ func TestBucket(t *testing.T) {
 	}
 }
 
+// TestHandoverOfClips: two servers, of which one replaces the other, have no folder of clips together.
+func TestHandoverOfClips(t *testing.T) {
+	c, err := config.Parse([]byte("handover: unix:/run/h.sock"), "f.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	c.Clips.Folder = "clips"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "handover: and clips.folder exclude") {
+		t.Error(err)
+	}
+}
+
 func TestEnv(t *testing.T) {
 	env := map[string]string{
 		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3",
