@@ -334,7 +334,7 @@ func TestKillOrphans(t *testing.T) {
 	defer func() { _ = syscall.Kill(own[0], syscall.SIGKILL) }()
 	// An orphan with a limit of locks from elsewhere, as in a container.
 	foreign, err := exec.CommandContext(t.Context(), testneeds.Program(t, "prlimit"), "--locks=100:100", "sh", "-c",
-		"setpriv --no-new-privs sleep 300 >&- & echo $!").Output()
+		"setpriv --no-new-privs sleep 300 >&- 2>&- & echo $!").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
