@@ -10,9 +10,9 @@ import (
 	"millrace/internal/video"
 )
 
-// read makes a video, and returns its fragments.
-func read(path string) (list []video.Fragment, err error) {
-	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i",
+// read makes a video by ffmpeg, and returns its fragments.
+func read(ffmpeg, path string) (list []video.Fragment, err error) {
+	out, err := exec.Command(ffmpeg, "-nostdin", "-v", "error", "-f", "lavfi", "-i",
 		"testsrc2=size=160x120:rate=10:duration=8", "-c:v", "libx264", "-g", "10", "-bf", "0", "-sc_threshold", "0",
 		"-pix_fmt", "yuv420p", path).CombinedOutput()
 	if err != nil {

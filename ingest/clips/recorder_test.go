@@ -23,15 +23,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fragments are the fragments of a video of 8 s, 10 pictures a second and a key frame each second, made once.
-var fragments = sync.OnceValues(func() (list []video.Fragment, err error) {
-	dir, err := os.MkdirTemp("", "clips")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	return read(filepath.Join(dir, "a.mp4"))
-})
+var made struct {
+	once sync.Once
+	list []video.Fragment
+	err  error
+}
+
+// fragments returns the fragments of a video of 8 s, 10 pictures a second and a key frame each second, made once.
+func fragments(t *testing.T) ([]video.Fragment, error) {
+	ffmpeg := testneeds.Program(t, "ffmpeg")
+	made.once.Do(func() { made.list, made.err = read(ffmpeg, filepath.Join(t.TempDir(), "a.mp4")) })
+	return made.list, made.err
+}
 
 // rig is a recorder of the stream "a/..".
 type rig struct {
@@ -47,8 +50,7 @@ type rig struct {
 
 func newRig(t *testing.T, o Options, s Settings) *rig {
 	t.Helper()
-	testneeds.Program(t, "ffmpeg")
-	list, err := fragments()
+	list, err := fragments(t)
 	if err != nil {
 		t.Fatal(err)
 	}

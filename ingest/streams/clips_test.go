@@ -91,8 +91,8 @@ func probe(t *testing.T, video string) (times []float64, keys []bool) {
 	if err := os.WriteFile(path, []byte(video), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "warning", "-xerror", "-i", path, "-f", "null",
-		"-").CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "warning", "-xerror", "-i", path,
+		"-f", "null", "-").CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Fatalf("%v: %s", err, out)
 	}
