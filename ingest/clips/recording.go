@@ -213,9 +213,8 @@ type output struct {
 	video *os.File
 	text  *os.File // nil = no line yet
 	head  []byte   // reused
-	seq   uint32
-	start int64 // ticks of the first packet
-	size  int64 // bytes of whole fragments
+	start int64    // ticks of the first packet
+	size  int64    // bytes of whole fragments
 
 	described float64 // length of the clip in its description
 }
