@@ -286,6 +286,7 @@ export const views = {
       'spare',
       'spotter',
       'tensors',
+      'tracked',
     ]);
 
     await field('Most frames/s of the model').fill('5');
