@@ -421,13 +421,10 @@ time.sleep(1000)`
 		t.Errorf("%v: the parent lives, the process: %v", err, there(hidden))
 	}
 	left()
-	killed, err := child.KillOrphans(t.Context())
-	if err != nil || !slices.ContainsFunc(killed, func(k string) bool {
-		return strings.HasSuffix(k, fmt.Sprintf("(%d)", hidden))
-	}) {
-		t.Errorf("%v, %v: want %d", killed, err, hidden)
+	if _, err := child.KillOrphans(t.Context()); err != nil {
+		t.Error(err)
 	}
-	waitGone(t, hidden)
+	waitGone(t, hidden) // a server of another test may have killed the process first
 }
 
 // KillOrphans ends processes left by a contained child of a killed process that start a process and end, in turn.
