@@ -16,7 +16,6 @@ import (
 	"io/fs"
 	"mime"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -145,15 +144,9 @@ func (a asset) send(c *fiber.Ctx) error {
 		c.Status(fiber.StatusNotModified)
 		return nil
 	}
-	from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), int64(len(a.data)))
-	switch {
-	case !ok:
-		c.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(len(a.data)))
-		c.Status(fiber.StatusRequestedRangeNotSatisfiable)
+	from, to, ok := httpd.Part(c, int64(len(a.data)))
+	if !ok {
 		return nil
-	case to-from < int64(len(a.data)):
-		c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(a.data)))
-		c.Status(fiber.StatusPartialContent)
 	}
 	return c.SendStream(bytes.NewReader(a.data[from:to]), int(to-from))
 }

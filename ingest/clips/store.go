@@ -44,7 +44,7 @@ const (
 type Clip struct {
 	ID         string    `json:"id"`
 	Stream     string    `json:"stream"`
-	Models     []string  `json:"models"` // of the stream; who may use none of them does not see the clip
+	Models     []string  `json:"models"` // of the stream; a client sees the clip if the client may use all models
 	State      State     `json:"state"`
 	Begin      time.Time `json:"begin"`    // of the first picture
 	StartUS    int64     `json:"start_us"` // of the first picture, on the clock of the events
@@ -360,9 +360,9 @@ func (s *Store) remove(c *Clip) error {
 	return nil
 }
 
-// missing is the error for a clip that does not exist, or that the client may not see.
-func missing(id string) error {
-	return stream.Errorf(stream.NotFound, "", "no clip has the id %.80q: GET /v2/clips lists them", id)
+// Missing is the error for a clip that does not exist, or that the client may not see.
+func Missing(id string) error {
+	return stream.Errorf(stream.NotFound, "", "no clip has the id %.80q: GET /v2/clips lists the clips", id)
 }
 
 // Get returns a clip.
@@ -371,7 +371,7 @@ func (s *Store) Get(id string) (*Clip, error) {
 	defer s.mu.Unlock()
 	c := s.clips[id]
 	if c == nil {
-		return nil, missing(id)
+		return nil, Missing(id)
 	}
 	own := *c
 	return &own, nil
@@ -381,12 +381,12 @@ func (s *Store) Get(id string) (*Clip, error) {
 type Query struct {
 	Stream   string    // "" = all
 	From, To time.Time // of Clip.Begin; zero = no bound
-	Before   string    // id of a clip: earlier ones only
+	Before   string    // id of a clip: earlier clips only
 	Limit    int
 	Keep     func(*Clip) bool // further conditions
 }
 
-// List returns clips, the newest first. more says that there are further ones.
+// List returns clips, the newest first. more: the next page has clips, too.
 func (s *Store) List(q Query) (list []*Clip, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -412,7 +412,7 @@ func (s *Store) Delete(id string) error {
 	c := s.clips[id]
 	switch {
 	case c == nil:
-		return missing(id)
+		return Missing(id)
 	case c.State != Ready:
 		return stream.Errorf(stream.Conflict, "", "the clip %s is being written: delete it when it has ended", id)
 	}
@@ -428,7 +428,7 @@ func (s *Store) SetFavourite(id string, favourite bool) (*Clip, error) {
 	defer s.mu.Unlock()
 	c := s.clips[id]
 	if c == nil {
-		return nil, missing(id)
+		return nil, Missing(id)
 	}
 	own := *c
 	own.Favourite = favourite

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,26 +35,23 @@ func (a *Adapter) clipRoutes(app fiber.Router) {
 	app.Delete(clipsRoot+"/:id", a.deleteClip)
 }
 
-// maySee reports whether a client may use all models of the stream of a clip, and so see the clip.
+// maySee reports whether a client may use all models of the stream of a clip, and so see the clip. Nobody sees a clip
+// without models.
 func maySee(by *ingest.Client, c *clips.Clip) bool {
-	for _, m := range c.Models {
-		if by.Principal().AllowsModel(m) != nil {
-			return false
-		}
-	}
-	return true
+	return len(c.Models) > 0 && !slices.ContainsFunc(c.Models, func(m string) bool {
+		return by.Principal().AllowsModel(m) != nil
+	})
 }
 
 // clip returns the clip of a request. A clip that the client may not see does not exist.
 func (a *Adapter) clip(c *fiber.Ctx) (*clips.Clip, error) {
 	id := strings.Clone(c.Params("id"))
-	none := stream.Errorf(stream.NotFound, "", "no clip has the id %.80q: GET %s lists them", id, clipsRoot)
 	if a.opts.Clips == nil {
-		return nil, none
+		return nil, clips.Missing(id)
 	}
 	found, err := a.opts.Clips.Get(id)
 	if err == nil && !maySee(ingest.ClientOf(httpd.ClientOf(c)), found) {
-		return nil, none
+		return nil, clips.Missing(id)
 	}
 	return found, err
 }
@@ -156,17 +154,11 @@ func (a *Adapter) clipFile(suffix, mime string) fiber.Handler {
 		}
 		h := &c.Response().Header
 		h.SetContentType(mime)
-		h.Set(fiber.HeaderAcceptRanges, "bytes")
 		h.Set(fiber.HeaderCacheControl, "private, no-cache")
-		from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), info.Size())
-		switch {
-		case !ok:
+		from, to, ok := httpd.Part(c, info.Size())
+		if !ok {
 			_ = f.Close()
-			h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", info.Size()))
 			return c.SendStatus(http.StatusRequestedRangeNotSatisfiable)
-		case from > 0 || to < info.Size():
-			c.Status(http.StatusPartialContent)
-			h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, info.Size()))
 		}
 		return httpd.Send(c, ingest.ClientOf(httpd.ClientOf(c)).OnEnd, struct {
 			io.Reader

@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -252,7 +251,6 @@ func (a *Adapter) result(c *fiber.Ctx) error {
 func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) error {
 	h := &c.Response().Header
 	h.SetContentType(f.Type)
-	h.Set(fiber.HeaderAcceptRanges, "bytes")
 	h.Set(fiber.HeaderETag, `"`+f.SHA256+`"`)
 	if f.Head != "" {
 		h.Set(headerLength, f.Head)
@@ -261,15 +259,10 @@ func SendFile(c *fiber.Ctx, by *ingest.Client, r blob.Reader, f tasks.File) erro
 		h.Set(fiber.HeaderContentDisposition,
 			mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
 	}
-	from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), r.Size())
-	switch {
-	case !ok:
+	from, to, ok := httpd.Part(c, r.Size())
+	if !ok {
 		_ = r.Close()
-		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", r.Size()))
 		return c.SendStatus(http.StatusRequestedRangeNotSatisfiable)
-	case from > 0 || to < r.Size():
-		c.Status(http.StatusPartialContent)
-		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, r.Size()))
 	}
 	_, err := r.Seek(from, io.SeekStart)
 	if checked, ok := r.(interface{ Check() error }); ok && err == nil {

@@ -1,9 +1,30 @@
 package httpd
 
 import (
+	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/gofiber/fiber/v2"
 )
+
+// Part returns the part of a body of size bytes that the request asks for, from from up to, not including, to, and sets
+// the status and the headers of the reply. Without ok the status is 416, and the reply has no part.
+func Part(c *fiber.Ctx, size int64) (from, to int64, ok bool) {
+	h := &c.Response().Header
+	h.Set(fiber.HeaderAcceptRanges, "bytes")
+	from, to, ok = ByteRange(c.Get(fiber.HeaderRange), size)
+	switch {
+	case !ok:
+		c.Status(http.StatusRequestedRangeNotSatisfiable)
+		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", size))
+	case from > 0 || to < size:
+		c.Status(http.StatusPartialContent)
+		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+	}
+	return from, to, ok
+}
 
 // ByteRange parses a Range header with one range of size bytes (RFC 9110, 14.1.2) and
 // returns it as from, up to, not including, to. Any other header means the whole; ok
