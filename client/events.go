@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"millrace/stream/rules"
@@ -33,13 +31,8 @@ type EventQuery struct {
 // Events returns a page of the server's events, and the place of the next page, "" at the end. With q.Oldest, a page
 // with events always has a place: later events come after the place.
 func (c *Client) Events(ctx context.Context, q EventQuery) (events []Event, next string, err error) {
-	v := url.Values{}
-	for name, value := range map[string]string{"camera": q.Stream, "type": string(q.Type), "rule": q.Rule,
-		"class": q.Class, "after": q.After} {
-		if value != "" {
-			v.Set(name, value)
-		}
-	}
+	v := pageQuery(q.Limit, map[string]string{"camera": q.Stream, "type": string(q.Type), "rule": q.Rule,
+		"class": q.Class, "after": q.After})
 	for name, at := range map[string]time.Time{"from": q.From, "to": q.To} {
 		if !at.IsZero() {
 			v.Set(name, at.UTC().Format(time.RFC3339Nano))
@@ -47,9 +40,6 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (events []Event, next
 	}
 	if q.Oldest {
 		v.Set("order", "oldest")
-	}
-	if q.Limit != 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
 	}
 	var page struct {
 		Events []Event `json:"events"`

@@ -197,18 +197,24 @@ type TaskQuery struct {
 	After  string   // next of the page before; "" = the first page
 }
 
-// Tasks lists tasks, the newest first, and After of the next page; "" = this is the last page.
-func (c *Client) Tasks(ctx context.Context, q TaskQuery) (list []Task, next string, err error) {
+// pageQuery returns the options of a page that are set.
+func pageQuery(limit int, texts map[string]string) url.Values {
 	v := url.Values{}
-	for k, text := range map[string]string{"state": strings.Join(q.States, ","), "model": q.Model, "text": q.Text,
-		"after": q.After} {
+	for name, text := range texts {
 		if text != "" {
-			v.Set(k, text)
+			v.Set(name, text)
 		}
 	}
-	if q.Limit != 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
+	if limit != 0 {
+		v.Set("limit", strconv.Itoa(limit))
 	}
+	return v
+}
+
+// Tasks lists tasks, the newest first, and After of the next page; "" = this is the last page.
+func (c *Client) Tasks(ctx context.Context, q TaskQuery) (list []Task, next string, err error) {
+	v := pageQuery(q.Limit, map[string]string{"state": strings.Join(q.States, ","), "model": q.Model, "text": q.Text,
+		"after": q.After})
 	var page struct {
 		Tasks []Task `json:"tasks"`
 		Next  string `json:"next"`

@@ -156,6 +156,14 @@ func (w *eventCSV) write(list []client.Event) error {
 	return w.Error()
 }
 
+// linesOr returns a writer of lines of JSON if asked, otherwise w.
+func linesOr(asJSON bool, c *cobra.Command, w eventWriter) eventWriter {
+	if asJSON {
+		return eventLines{json.NewEncoder(c.OutOrStdout())}
+	}
+	return w
+}
+
 func listEvents(use string) *cobra.Command {
 	c := &cobra.Command{
 		Use:     use,
@@ -181,10 +189,7 @@ func listEvents(use string) *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		var to eventWriter = &eventTable{to: c.OutOrStdout()}
-		if *asJSON {
-			to = eventLines{json.NewEncoder(c.OutOrStdout())}
-		}
+		to := linesOr(*asJSON, c, &eventTable{to: c.OutOrStdout()})
 		return eachPage(c.Context(), cl, q, *limit, to)
 	}
 	return c
@@ -238,10 +243,7 @@ func tailEvents() *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		var to eventWriter = &eventTable{to: c.OutOrStdout()}
-		if *asJSON {
-			to = eventLines{json.NewEncoder(c.OutOrStdout())}
-		}
+		to := linesOr(*asJSON, c, &eventTable{to: c.OutOrStdout()})
 		last, _, err := cl.Events(c.Context(), client.EventQuery{Limit: 1}) // of any kind: found at once
 		if err != nil {
 			return err
@@ -329,10 +331,7 @@ func exportEvents() *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		var to eventWriter = &eventCSV{Writer: csv.NewWriter(c.OutOrStdout())}
-		if *asJSON {
-			to = eventLines{json.NewEncoder(c.OutOrStdout())}
-		}
+		to := linesOr(*asJSON, c, &eventCSV{Writer: csv.NewWriter(c.OutOrStdout())})
 		q.Oldest = true
 		return eachPage(c.Context(), cl, q, 0, to)
 	}
