@@ -506,7 +506,7 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestHandoverOfClips: two servers, of which one replaces the other, have no folder of clips together.
+// TestHandoverOfClips: a server and its replacement cannot share a folder of clips.
 func TestHandoverOfClips(t *testing.T) {
 	c, err := config.Parse([]byte("handover: unix:/run/h.sock"), "f.yaml")
 	if err != nil {

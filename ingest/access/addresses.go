@@ -70,7 +70,7 @@ func keptOn(c net.Conn) (*onConnection, *atomic.Value) {
 }
 
 // keepKey keeps an accepted key at its connection. With several keys on a connection, for example of a proxy, the first
-// key stays. A removed key stays until another accepted key has the same text, and is refused.
+// key stays, also after its removal from the file: the entry is then another, and the key is refused.
 func keepKey(place *atomic.Value, kept *onConnection, text string, e *keyEntry) {
 	now := onConnection{}
 	if kept != nil {

@@ -145,7 +145,7 @@ func (t *Tally) Add(v *Event, at time.Time) {
 	n.Now = max(n.Now+inside, 0)
 }
 
-// class returns the numbers of a class. An object that leaves has been counted with its class, or as Other.
+// class returns the numbers of a class. The entry of a leaving object was counted with the class, or as Other.
 func (r *ruleTally) class(class string, leaves bool) *classTally {
 	n := r.Classes[class]
 	switch {
