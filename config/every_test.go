@@ -182,6 +182,8 @@ func rule(key string) (set func(value string) string, unset string) {
 		return nil, ""
 	case key == "width" || key == "height":
 		set = func(v string) string { return with("width: "+v+", height: "+v+", ", line, zone) }
+	case strings.HasPrefix(key, "ground."), strings.HasPrefix(name, "speed."):
+		return ground(key, name, line, zone)
 	case !entry:
 		set = func(v string) string { return with(key+": "+v+", ", line, zone) }
 	case name == "count.for":
@@ -192,6 +194,22 @@ func rule(key string) (set func(value string) string, unset string) {
 		set = func(v string) string { return with("", line, zone+", "+nested(name, v)) }
 	}
 	return set, with("", line, zone)
+}
+
+// ground returns rules with a speed, with a value of a setting of the speed or the ground, and with another value.
+func ground(key, name, line, zone string) (set func(value string) string, unset string) {
+	with := func(own, value string) string {
+		values := map[string]string{"ground.points": "[[0, 0], [1, 0], [1, 1], [0, 1]]",
+			"ground.metres": "[[0, 0], [9, 0], [9, 9], [0, 9]]", "speed.over": "99", "speed.for": "9s"}
+		values[own] = value
+		return "rules: {ground: {points: " + values["ground.points"] + ", metres: " + values["ground.metres"] +
+			"}, lines: [{" + line + "}], zones: [{" + zone + ", speed: {over: " + values["speed.over"] + ", for: " +
+			values["speed.for"] + "}}]}"
+	}
+	if name != "" {
+		key = name
+	}
+	return func(v string) string { return with(key, v) }, with("", "")
 }
 
 // sinkKeys returns keys with values, at least one of which enables the sink of the setting at path.

@@ -102,21 +102,22 @@ type eventTable struct {
 }
 
 func (w *eventTable) write(list []client.Event) error {
-	row := func(at, camera, kind, rule, direction, class, tracks string) error {
-		_, err := fmt.Fprintf(w.to, "%-24s  %-12s  %-7s  %-12s  %-9s  %-10s  %s\n", at, camera, kind, rule, direction,
-			class, tracks)
+	row := func(at, camera, kind, rule, direction, class, speed, tracks string) error {
+		_, err := fmt.Fprintf(w.to, "%-24s  %-12s  %-7s  %-12s  %-9s  %-10s  %-6s  %s\n", at, camera, kind, rule,
+			direction, class, speed, tracks)
 		return err
 	}
 	if !w.begun {
 		w.begun = true
-		if err := row("TIME", "CAMERA", "TYPE", "RULE", "DIRECTION", "CLASS", "TRACKS"); err != nil {
+		if err := row("TIME", "CAMERA", "TYPE", "RULE", "DIRECTION", "CLASS", "SPEED",
+			"TRACKS"); err != nil {
 			return err
 		}
 	}
 	for i := range list {
 		e := &list[i]
 		if err := row(e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), e.Stream, string(e.Type), e.Rule, e.Direction,
-			e.Class, tracksText(e.Tracks)); err != nil {
+			e.Class, speedText(e.Speed), tracksText(e.Tracks)); err != nil {
 			return err
 		}
 	}
@@ -131,6 +132,14 @@ func tracksText(tracks []int64) string {
 	return strings.Join(texts, " ")
 }
 
+// speedText is empty for events without a speed.
+func speedText(speed float64) string {
+	if speed == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(speed, 'f', 2, 64)
+}
+
 type eventCSV struct {
 	*csv.Writer
 	begun bool
@@ -140,7 +149,7 @@ func (w *eventCSV) write(list []client.Event) error {
 	if !w.begun {
 		w.begun = true
 		if err := w.Write([]string{"time", "id", "stream", "model", "type", "rule", "direction", "class", "tracks",
-			"start", "end"}); err != nil {
+			"start", "end", "speed"}); err != nil {
 			return err
 		}
 	}
@@ -148,7 +157,7 @@ func (w *eventCSV) write(list []client.Event) error {
 		e := &list[i]
 		if err := w.Write([]string{e.Time.UTC().Format(time.RFC3339Nano), e.ID, e.Stream, e.Model, string(e.Type),
 			e.Rule, e.Direction, e.Class, tracksText(e.Tracks), strconv.FormatInt(e.Start, 10),
-			strconv.FormatInt(e.End, 10)}); err != nil {
+			strconv.FormatInt(e.End, 10), speedText(e.Speed)}); err != nil {
 			return err
 		}
 	}

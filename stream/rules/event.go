@@ -12,10 +12,12 @@ const (
 	CountEvent  EventType = "count"  // more objects than the rule's number have been in the zone for the rule's time
 	AppearEvent EventType = "appear" // the first box of an object was in the zone
 	VanishEvent EventType = "vanish" // the last box of an object was in the zone
+	SpeedEvent  EventType = "speed"  // an object in the zone was faster than the rule's speed, once for each stay
 )
 
 // EventTypes lists all types.
-var EventTypes = []EventType{CrossEvent, EnterEvent, LeaveEvent, DwellEvent, CountEvent, AppearEvent, VanishEvent}
+var EventTypes = []EventType{CrossEvent, EnterEvent, LeaveEvent, DwellEvent, CountEvent, AppearEvent, VanishEvent,
+	SpeedEvent}
 
 // Directions of a CrossEvent.
 const (
@@ -35,6 +37,7 @@ type Event struct {
 	Direction string    `json:"direction,omitempty"`
 	Class     string    `json:"class,omitempty"` // label or number; of several objects, if all have the same
 	Tracks    []int64   `json:"tracks"`
-	Start     int64     `json:"start"` // microseconds of the frames' times
+	Speed     float64   `json:"speed,omitempty"` // of a SpeedEvent, in metres a second, from Start to End
+	Start     int64     `json:"start"`           // microseconds of the frames' times
 	End       int64     `json:"end"`
 }

@@ -31,6 +31,8 @@ type Rules struct {
 	Settle  *time.Duration `json:"settle" default:"2s" min:"0s" max:"1h" advanced:"yes" help:"time on the other side of a zone's edge that makes the crossing certain without the distance"`
 	Inertia time.Duration  `json:"inertia" default:"1s" max:"1h" advanced:"yes" help:"longest time without a box before an object has vanished"`
 
+	Ground *Ground `json:"ground"`
+
 	Lines []Line `json:"lines" advanced:"yes" help:"lines to cross"`
 	Zones []Zone `json:"zones" advanced:"yes" help:"zones to be in"`
 }
@@ -60,6 +62,7 @@ type Zone struct {
 	Count   *Count        `json:"count"`
 	Appear  bool          `json:"appear" help:"an event when an object is first seen in the zone"`
 	Vanish  bool          `json:"vanish" help:"an event when an object is last seen in the zone"`
+	Speed   *Speed        `json:"speed"`
 	Filter  `json:",inline"`
 }
 
@@ -67,6 +70,18 @@ type Zone struct {
 type Count struct {
 	Over *int          `json:"over" min:"0" max:"10000" example:"3" help:"an event when more objects than this are in the zone"`
 	For  time.Duration `json:"for" max:"24h" unset:"at once" example:"10s" help:"time with too many objects before the event"`
+}
+
+// Ground gives places on a flat ground, for speeds, to the points of the picture.
+type Ground struct {
+	Points [][]float64 `json:"points" advanced:"yes" example:"[[0.4, 0.5], [0.6, 0.5], [0.9, 1], [0.1, 1]]" help:"four points of the picture on flat ground, no three on a line: a list of x, y"`
+	Metres [][]float64 `json:"metres" advanced:"yes" example:"[[0, 30], [3.5, 30], [3.5, 0], [0, 0]]" help:"the places of the four points on the ground, in metres: a list of x, y"`
+}
+
+// Speed makes an event of an object that moves fast.
+type Speed struct {
+	Over *float64       `json:"over" min:"0" max:"1000" example:"13.9" help:"an event when an object in the zone is faster, in metres a second: needs ground"`
+	For  *time.Duration `json:"for" default:"1s" min:"100ms" max:"1m" example:"1s" help:"time whose mean speed counts: the way between the places at its begin and its end"`
 }
 
 // Anchor is a point of a box.
@@ -117,8 +132,14 @@ func (r *Rules) Validate() error {
 			"is given without height, or height without width: give both, or none for shares of the picture"))
 		return setting.Join(errs...)
 	}
-	if set := r.Margin != nil || r.Settle != nil || r.Inertia != 0 || r.Width != 0; set && r.Empty() {
+	set := r.Margin != nil || r.Settle != nil || r.Inertia != 0 || r.Width != 0 || r.Ground != nil
+	if set && r.Empty() {
 		errs = append(errs, coded.Errorf(coded.InvalidArgument, "lines", "and zones are empty: give one, or no rules"))
+	}
+	if r.Ground != nil {
+		if err := r.checkGround(); err != nil {
+			errs = append(errs, setting.Split(coded.PrefixField("ground", err))...)
+		}
 	}
 	names := map[string]string{}
 	add := func(at, name string, f *Filter, own error) {
@@ -186,6 +207,13 @@ func (r *Rules) checkZone(z *Zone) error {
 	if z.Count != nil && z.Count.Over == nil {
 		errs = append(errs, bad("count.over", "is missing: want a number of objects"))
 	}
+	switch {
+	case z.Speed == nil:
+	case z.Speed.Over == nil:
+		errs = append(errs, bad("speed.over", "is missing: want metres a second"))
+	case r.Ground == nil:
+		errs = append(errs, bad("speed", "needs ground: give four points of the picture and their places in metres"))
+	}
 	n := len(z.Polygon)
 	if n < 3 || n > MaxPoints {
 		return setting.Join(append(errs, bad("polygon", "has %d points: want 3 to %d", n, MaxPoints))...)
@@ -240,4 +268,49 @@ func (r *Rules) point(field string, p []float64) (none plane.Point, err error) {
 // Share returns a point of the rules in shares of the picture's width and height.
 func (r *Rules) Share(p []float64) (x, y float64) {
 	return p[0] / math.Max(float64(r.Width), 1), p[1] / math.Max(float64(r.Height), 1)
+}
+
+// farthest is the largest distance of a place of Ground, in metres.
+const farthest = 1e6
+
+// Places returns the points in shares of the picture, and the places in metres. The errors name the fields within
+// ground.
+func (g *Ground) Places(r *Rules) (points, metres [4][2]float64, err error) {
+	var errs []error
+	if n := len(g.Points); n != len(points) {
+		errs = append(errs, bad("points", "has %d points: want four", n))
+	}
+	if n := len(g.Metres); n != len(metres) {
+		errs = append(errs, bad("metres", "has %d points: want four", n))
+	}
+	for i, p := range g.Points[:min(len(g.Points), len(points))] {
+		if _, err := r.point(fmt.Sprintf("points[%d]", i), p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		points[i][0], points[i][1] = r.Share(p)
+	}
+	for i, p := range g.Metres[:min(len(g.Metres), len(metres))] {
+		field := fmt.Sprintf("metres[%d]", i)
+		switch {
+		case len(p) != 2:
+			errs = append(errs, bad(field, "has %d numbers: want x and y", len(p)))
+		case !(max(math.Abs(p[0]), math.Abs(p[1])) <= farthest):
+			errs = append(errs, bad(field, "(%v, %v) is more than %.0f metres away", p[0], p[1], farthest))
+		default:
+			metres[i] = [2]float64(p)
+		}
+	}
+	return points, metres, setting.Join(errs...)
+}
+
+func (r *Rules) checkGround() error {
+	points, metres, err := r.Ground.Places(r)
+	if err != nil {
+		return err
+	}
+	if _, ok := plane.NewGround(points, metres); !ok {
+		return bad("points", "and metres fit no flat ground: three are nearly on a line, or the order differs")
+	}
+	return nil
 }

@@ -36,6 +36,11 @@ func line(members string) string { return `{"lines":[{"name":"a",` + members + `
 
 func zone(members string) string { return `{"zones":[{"name":"a",` + members + `}]}` }
 
+// ground returns rules with a ground and a line.
+func ground(members string) string {
+	return `{"ground":{` + members + `},` + line(`"from":[0.5,0],"to":[0.5,1]`)[1:]
+}
+
 func TestWrongRulesAreNamed(t *testing.T) {
 	const square = `"polygon":[[0,0],[1,0],[1,1],[0,1]]`
 	many := make([]string, 0, 10000)
@@ -75,6 +80,15 @@ func TestWrongRulesAreNamed(t *testing.T) {
 		{zone(square + `,"anchor":"feet"`), "zones[0].anchor", "bottom_center"},
 		{zone(square + `,"classes":["a","a"]`), "zones[0].classes", "twice"},
 		{zone(square + `,"colour":1`), "zones[0].colour", "not a setting"},
+		{zone(square + `,"speed":{"over":3}`), "zones[0].speed", "needs ground"},
+		{zone(square + `,"speed":{"for":"1s"}`), "zones[0].speed.over", "is missing"},
+		{zone(square + `,"speed":{"over":3,"for":"1ms"}`), "zones[0].speed.for", "100ms"},
+		{ground(`"points":[[0,0],[1,0],[1,1]],"metres":[[0,0],[1,0],[1,1],[0,1]]`), "ground.points", "3 points"},
+		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]]`), "ground.metres", "0 points"},
+		{ground(`"points":[[0,0],[1,0],[1,1],[0,2]],"metres":[[0,0],[1,0],[1,1],[0,1]]`), "ground.points[3]", "outside"},
+		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[1,0],[1],[0,1]]`), "ground.metres[2]", "1 numbers"},
+		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[1e7,0],[1,1],[0,1]]`), "ground.metres[1]", "away"},
+		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[1,1],[2,2],[0,1]]`), "ground.points", "on a line"},
 		{`{"margin":0.2}`, "lines", "are empty"},
 		{`{"lines":[` + strings.Join(many, ",") + `]}`, "lines", "10000 rules"},
 	} {
@@ -93,6 +107,7 @@ func TestWrongRulesAreNamed(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(yard))
 	f.Add([]byte(zone(`"polygon":[[0,0],[1,1],[1,0],[0,1]]`)))
+	f.Add([]byte(ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[3,0],[3,9],[0,9]]`)))
 	f.Add([]byte(`{"width":640,"height":480,` + line(`"from":[0,0],"to":[640,480]`)[1:]))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := Parse(text)

@@ -4,12 +4,14 @@
 export interface StreamEvent {
   id: string;
   stream: string;
-  type: 'cross' | 'enter' | 'leave' | 'dwell' | 'count' | 'appear' | 'vanish' | (string & {});
+  type: 'cross' | 'enter' | 'leave' | 'dwell' | 'count' | 'appear' | 'vanish' | 'speed' | (string & {});
   rule: string;
   /** Of an event `cross`. */
   direction?: 'in' | 'out';
   class?: string;
   tracks?: number[];
+  /** Of an event `speed`, in metres a second. */
+  speed?: number;
   /** In microseconds: of the source, or since 1970 for frames without a time. */
   start: number;
   end: number;

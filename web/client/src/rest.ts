@@ -222,6 +222,7 @@ export interface RuleZone extends RuleFilter {
   count?: {over: number; for?: string};
   appear?: boolean;
   vanish?: boolean;
+  speed?: {over: number; for?: string};
 }
 
 /** The rules of a stream over the objects of a model with tracks. */
@@ -231,6 +232,7 @@ export interface ServerStreamRules {
   margin?: number;
   settle?: string;
   inertia?: string;
+  ground?: {points: readonly Point[]; metres: readonly Point[]};
   lines?: RuleLine[];
   zones?: RuleZone[];
 }

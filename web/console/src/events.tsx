@@ -9,7 +9,7 @@ import {server} from './server';
 const INTERVAL = 2000; // ms
 const LIMIT = 200;
 
-const TYPES = ['cross', 'enter', 'leave', 'dwell', 'count', 'appear', 'vanish'];
+const TYPES = ['cross', 'enter', 'leave', 'dwell', 'count', 'appear', 'vanish', 'speed'];
 const SPANS = {'10m': '10 minutes', '1h': 'hour', '24h': 'day', '168h': 'week'} as const;
 type Span = keyof typeof SPANS;
 
@@ -17,7 +17,7 @@ const MINUTES: Record<Span, number> = {'10m': 10, '1h': 60, '24h': 24 * 60, '168
 const DOWNLOAD = 1000; // events a request
 
 /** What happened, in words. */
-export function told({type, direction, rule, class: of}: StreamEvent): string {
+export function told({type, direction, rule, speed, class: of}: StreamEvent): string {
   const object = of || 'object';
   switch (type) {
     case 'cross':
@@ -34,6 +34,8 @@ export function told({type, direction, rule, class: of}: StreamEvent): string {
       return `${object} appeared in ${rule}`;
     case 'vanish':
       return `${object} vanished in ${rule}`;
+    case 'speed':
+      return `${object} moved at ${speed} m/s in ${rule}`;
     default:
       return `${type} of ${rule}`;
   }

@@ -58,8 +58,10 @@ export function shapesOf({width = 1, height = 1, lines = [], zones = []}: Server
 }
 
 /** The rules with the shapes in place of the lines and zones. Points are shares of the picture. */
-export function rulesOf(shapes: readonly Shape[], {width, height, lines, zones, ...rest}: ServerStreamRules = {}) {
+export function rulesOf(shapes: readonly Shape[], before: ServerStreamRules = {}) {
   if (shapes.length === 0) return {};
+  const {width = 1, height = 1, lines, zones, ground, ...rest} = before;
+  const shares = ground && {...ground, points: ground.points.map(([x, y]): Point => [x / width, y / height])};
   const of = (kind: Shape['kind']) => shapes.filter(s => s.kind === kind);
   const own = ({texts, rest}: Shape) => {
     const classes = (texts['classes'] ?? '').split(',').map(text => text.trim());
@@ -67,6 +69,7 @@ export function rulesOf(shapes: readonly Shape[], {width, height, lines, zones, 
   };
   return {
     ...rest,
+    ...(shares ? {ground: shares} : {}),
     lines: of('line').map((s): RuleLine => ({...own(s), from: s.points[0]!, to: s.points[1]!})),
     zones: of('zone').map((s): RuleZone => {
       const {dwell, over, for: time} = s.texts;

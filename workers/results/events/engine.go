@@ -325,7 +325,7 @@ func (e *Engine) Change(r *rules.Rules) {
 		fromLine[i] = slices.IndexFunc(e.lines, func(l line) bool { return l.name == lines[i].name })
 	}
 	for i := range zones {
-		zones[i] = newZone(r, &r.Zones[i])
+		zones[i] = newZone(r, &filled.Zones[i])
 		fromZone[i] = slices.IndexFunc(e.zones, func(z zone) bool { return z.name == zones[i].name })
 		if j := fromZone[i]; j >= 0 {
 			z, from := &zones[i], &e.zones[j]
@@ -357,6 +357,9 @@ func (e *Engine) Change(r *rules.Rules) {
 			}
 			states[i] = k.zones[j]
 			states[i].new = states[i].new && zones[i].appear
+			if zones[i].speed != e.zones[j].speed {
+				states[i].trail, states[i].fast = nil, false
+			}
 			if !zones[i].same(&e.zones[j]) { // the object is in the zone until the next frame
 				states[i].in, states[i].since = states[i].inside, e.now
 			}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ type zone struct {
 	over           int // -1: no count
 	forTime        time.Duration
 	appear, vanish bool
+	speed          speed
 	breadth        float64 // see plane.Scale.Breadth
 
 	now   int    // objects inside
@@ -35,11 +37,13 @@ type zoneState struct {
 	class   int32  // counted by enter
 	dwelt   bool   // dwell has become an event
 	new     bool   // appear can become an event
+	fast    bool   // speed has become an event
+	trail   []sample
 }
 
 func newZone(r *rules.Rules, z *rules.Zone) zone {
 	out := zone{name: z.Name, filter: newFilter(&z.Filter), dwell: z.Dwell, over: -1, appear: z.Appear,
-		vanish: z.Vanish, low: plane.Point{X: plane.Size, Y: plane.Size}}
+		vanish: z.Vanish, speed: newSpeed(r, z), low: plane.Point{X: plane.Size, Y: plane.Size}}
 	if z.Count != nil {
 		out.over, out.forTime = *z.Count.Over, z.Count.For
 	}
@@ -87,6 +91,24 @@ func (z *zone) see(e *Engine, k *object, st *zoneState) {
 		st.dwelt = true
 		e.emit(rules.DwellEvent, z.name, "", k.class, k.track, st.entered, e.now)
 	}
+	if z.speed.window > 0 {
+		z.measure(e, k, st, at)
+	}
+}
+
+// measure compares the speed of an object in the zone with the rule's speed.
+func (z *zone) measure(e *Engine, k *object, st *zoneState, at plane.Point) {
+	if !st.in {
+		st.trail = st.trail[:0]
+		return
+	}
+	trail, since, mean, found := z.speed.follow(st.trail, at, e.now)
+	if st.trail = trail; !found || !st.inside || st.fast || mean <= z.speed.over {
+		return
+	}
+	st.fast = true
+	e.add(Event{Type: rules.SpeedEvent, Rule: z.name, Class: e.label(k.class), Tracks: []int64{k.track},
+		Speed: math.Round(mean*100) / 100}, since, e.now)
 }
 
 // certain reports whether an object on the other side of the edge than counted has crossed the edge.
@@ -102,7 +124,7 @@ func (z *zone) certain(e *Engine, k *object, st *zoneState, at plane.Point) bool
 }
 
 func (z *zone) enter(e *Engine, k *object, st *zoneState, end moment) {
-	st.inside, st.entered, st.class, st.dwelt = true, st.since, k.class, false
+	st.inside, st.entered, st.class, st.dwelt, st.fast = true, st.since, k.class, false, false
 	z.now++
 	e.emit(rules.EnterEvent, z.name, "", k.class, k.track, st.since, end)
 }
