@@ -33,4 +33,5 @@ func BenchmarkPacket(b *testing.B) {
 	}
 	b.ReportMetric(float64(most)/1e6, "MB")
 	r.Close()
+	s.Close()
 }

@@ -70,8 +70,7 @@ type Recorder struct {
 
 // pending is an event that waits for packets.
 type pending struct {
-	text    json.RawMessage
-	at      time.Duration
+	Incident
 	picture *Picture // nil = none, or that of the event before
 }
 
@@ -265,11 +264,11 @@ func (r *Recorder) Result(model string, at time.Duration, line []byte) {
 	r.step()
 }
 
-// event is the part of an event that the package knows.
-type event struct {
-	ID   string `json:"id"`
-	Type string `json:"type"`
-	End  int64  `json:"end"`
+// Incident is an event for clips.
+type Incident struct {
+	Text     json.RawMessage // kept
+	ID, Type string
+	At       time.Duration // of the frame
 }
 
 // Picture draws the frame of events: as sent, and with its objects. Release is called once.
@@ -278,24 +277,23 @@ type Picture struct {
 	Release func()
 }
 
-// Events takes the events of a frame by a model, in JSON, and the frame's picture, which may be nil. Events of a type
+// Events takes the events of a frame by a model, and the frame's picture, which may be nil. Events of a type
 // of the settings make or lengthen a clip.
-func (r *Recorder) Events(model string, list []json.RawMessage, p *Picture) {
+func (r *Recorder) Events(model string, list []Incident, p *Picture) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.Contains(r.models, model) {
 		list = nil
 	}
-	for _, text := range list {
-		var e event
-		if json.Unmarshal(text, &e) != nil || r.closed || !r.set.always() && !slices.Contains(r.set.On, e.Type) {
+	for _, e := range list {
+		if r.closed || !r.set.always() && !slices.Contains(r.set.On, e.Type) {
 			continue
 		}
 		if len(r.pending) == maxPending {
 			r.missing()
 			continue
 		}
-		r.pending = append(r.pending, pending{text, time.Duration(e.End) * time.Microsecond, p})
+		r.pending = append(r.pending, pending{e, p})
 		p = nil
 	}
 	if p != nil {
@@ -312,10 +310,10 @@ func (r *Recorder) events(all bool) {
 		switch {
 		case len(r.ring.packets) == 0:
 			r.missing()
-		case p.at > r.last.pts+maxGap || p.at < r.ring.packets[0].dts-maxGap:
-			p.at = r.last.pts // of the source's clock before it was set, or of a frame without a time
+		case p.At > r.last.pts+maxGap || p.At < r.ring.packets[0].dts-maxGap:
+			p.At = r.last.pts // of the source's clock before it was set, or of a frame without a time
 			fallthrough
-		case p.at <= r.last.pts || all:
+		case p.At <= r.last.pts || all:
 			r.happened(p)
 		default:
 			r.pending = slices.Delete(r.pending, 0, n)
@@ -330,21 +328,21 @@ func (r *Recorder) events(all bool) {
 
 // happened begins or lengthens a clip for an event. mu is held.
 func (r *Recorder) happened(p *pending) {
-	from := p.at - *r.set.Before
+	from := p.At - *r.set.Before
 	if from > r.until { // of another clip
 		r.give()
 		r.end("")
 	}
 	if r.clip == nil {
-		if r.until = p.at + *r.set.After; !r.begin(r.ring.from(from)) {
+		if r.until = p.At + *r.set.After; !r.begin(r.ring.from(from)) {
 			return
 		}
 		r.clip.short = r.clip.first.pts > from
 	}
-	if r.until = max(r.until, max(p.at, r.clip.first.pts)+*r.set.After); r.set.always() {
+	if r.until = max(r.until, max(p.At, r.clip.first.pts)+*r.set.After); r.set.always() {
 		r.until = never
 	}
-	p.picture = r.clip.event(p.text, p.at, p.picture)
+	p.picture = r.clip.event(p.Incident, p.picture)
 }
 
 // missing logs once that events make no clips. mu is held.

@@ -2,12 +2,14 @@ package clips
 
 import (
 	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +74,7 @@ func newRig(t *testing.T, o Options, s Settings) *rig {
 	t.Cleanup(func() {
 		r.Close()
 		r.writes.Wait()
+		r.store.Close()
 		if n := r.memory.Stats().Leases; n != 0 {
 			t.Errorf("%d leases left", n)
 		}
@@ -88,12 +91,11 @@ func (r *rig) play(opening uint64, from, to int) {
 }
 
 // event passes an event at a picture.
-func (r *rig) event(kind string, i int) {
-	text, err := json.Marshal(event{ID: fmt.Sprint("e", i), Type: kind, End: int64(i) * 100_000})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.Events("m", []json.RawMessage{text}, nil)
+func (r *rig) event(kind string, i int) { r.eventOf("m", kind, i, nil) }
+
+func (r *rig) eventOf(model, kind string, i int, p *Picture) {
+	r.Events(model, []Incident{{Text: fmt.Appendf(nil, `{"id":"e%d"}`, i), ID: fmt.Sprint("e", i), Type: kind,
+		At: time.Duration(i) * 100 * time.Millisecond}}, p)
 }
 
 // clip returns the next clip, which must have pictures by their first number and their number.
@@ -234,7 +236,7 @@ func TestModelsOfClips(t *testing.T) {
 	r.Set(s, []string{"m"})
 	r.play(1, 25, 35)
 	r.Result("secret", r.list[34].PTS, []byte(`"objects":["secret"]}`))
-	r.Events("secret", []json.RawMessage{[]byte(`{"id":"secret","type":"cross","end":3400000}`)}, nil)
+	r.eventOf("secret", "cross", 34, nil)
 	r.Close()
 	r.writes.Wait()
 	got := map[int64]string{}
@@ -258,13 +260,20 @@ func TestKilled(t *testing.T) {
 	r := newRig(t, Options{}, Settings{On: []string{"cross"}, Before: seconds(2), After: seconds(60)})
 	r.play(1, 0, 15)
 	drawn := make(chan struct{})
-	text := json.RawMessage(`{"id":"e","type":"cross","end":1000000}`)
-	r.Events("m", []json.RawMessage{text}, &Picture{
+	r.eventOf("m", "cross", 10, &Picture{
 		Draw:    func() (plain, drawn []byte, err error) { return []byte("plain"), []byte("drawn"), nil },
 		Release: func() { close(drawn) }})
 	<-drawn // behind the description with the event
 	killed := t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(r.folder)); err != nil {
+		t.Fatal(err)
+	}
+	video, err := filepath.Glob(filepath.Join(killed, "*/*/*.mp4"))
+	if err != nil || len(video) != 1 {
+		t.Fatal(video, err)
+	}
+	info, err := os.Stat(video[0])
+	if err = errors.Join(err, os.Truncate(video[0], info.Size()-1)); err != nil { // in the last picture
 		t.Fatal(err)
 	}
 	s, err := Open(Options{Folder: killed, MaxBytes: 1 << 30, Memory: 1, Log: slog.New(slog.DiscardHandler)})
@@ -273,15 +282,32 @@ func TestKilled(t *testing.T) {
 	}
 	list, _ := s.List(Query{Limit: 9, Keep: func(*Clip) bool { return true }})
 	if len(list) != 1 || list[0].Cut != CutInterrupted || len(list[0].Events) != 1 ||
-		list[0].Pictures != 1 || list[0].Events[0].Picture != 1 || list[0].Bytes <= 10 {
+		list[0].Pictures != 1 || list[0].Events[0].Picture != 1 || list[0].Bytes <= 10 || list[0].Frames != 14 ||
+		list[0].Seconds != 1.4 {
 		t.Fatalf("%+v", list)
+	}
+	if n := pictures(t, video[0]); n != 14 {
+		t.Errorf("%d pictures in the file", n)
 	}
 	if err := s.Delete(list[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(killed); err != nil || len(left) != 0 {
+	s.Close()
+	if left, err := os.ReadDir(killed); err != nil || len(left) != 1 || left[0].Name() != lockName {
 		t.Errorf("left: %v %v", left, err)
 	}
+}
+
+// pictures has ffmpeg decode a video without an error, and returns the number of pictures.
+func pictures(t *testing.T, path string) int {
+	t.Helper()
+	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "warning", "-count_frames", "-show_entries",
+		"stream=nb_read_frames", "-of", "csv=p=0", path).CombinedOutput()
+	n, no := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || no != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return n
 }
 
 // A result of before the clock was set back is ignored, and old text goes whatever its order.

@@ -1,7 +1,6 @@
 package clips
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -87,14 +86,14 @@ func (c *recording) add(e entry) bool {
 }
 
 // event adds an event with its picture, and returns the picture unless the clip takes it.
-func (c *recording) event(text json.RawMessage, at time.Duration, p *Picture) *Picture {
+func (c *recording) event(i Incident, p *Picture) *Picture {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.events) == maxEvents {
 		c.more++
 		return p
 	}
-	e := Event{Event: text, AtUS: max(at-c.first.pts, 0).Microseconds()}
+	e := Event{Event: i.Text, AtUS: max(i.At-c.first.pts, 0).Microseconds(), ID: i.ID}
 	switch {
 	case p != nil && c.drawn < maxPictures:
 		c.drawing = append(c.drawing, p)
@@ -182,6 +181,10 @@ func (c *recording) write() {
 		return
 	}
 	clip := f.finish(c)
+	if clip == nil {
+		c.env.Store.missed.Add(1)
+		return
+	}
 	log := c.env.Log.Info
 	if clip.Cut != "" && clip.Cut != CutStopped && clip.Cut != CutChanged {
 		log = c.env.Log.Warn
@@ -239,23 +242,27 @@ func (f *output) describe(c *recording) error {
 	return f.s.describe(f.root, f.clip)
 }
 
-// write writes entries. After an error the file ends with a whole fragment.
+// write writes entries. After an error the file ends with the last whole fragment.
 func (f *output) write(c *recording, list []entry) error {
 	// Few writes: the packets before an event come together.
 	buf := f.head[:0]
-	frames, seconds := f.clip.Frames, f.clip.Seconds
+	var ends []pictureEnd // in buf
 	flush := func() error {
 		n, err := f.video.Write(buf)
+		whole := 0
+		for _, e := range ends {
+			if e.at <= n {
+				whole, f.clip.Frames, f.clip.Seconds = e.at, f.clip.Frames+1, e.seconds
+			}
+		}
+		f.size += int64(whole)
 		if err != nil {
 			_ = f.video.Truncate(f.size)
-			return err
 		}
-		f.size += int64(n)
-		f.clip.Frames, f.clip.Seconds = frames, seconds
-		buf = buf[:0]
-		return nil
+		buf, ends = buf[:0], ends[:0]
+		return err
 	}
-	if f.size == 0 {
+	if f.size == 0 && len(list) > 0 {
 		buf = append(buf, c.header.Bytes...)
 		f.start = c.first.ticks
 	}
@@ -270,20 +277,28 @@ func (f *output) write(c *recording, list []entry) error {
 		n := len(buf)
 		buf = append(buf, e.data...)
 		video.PutTime(buf[n:], e.at, e.ticks-f.start)
-		frames++
-		seconds = (e.dts - c.first.dts + e.length).Seconds()
+		ends = append(ends, pictureEnd{len(buf), (e.dts - c.first.dts + e.length).Seconds()})
 		if len(buf) >= 1<<20 {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
 	}
-	err := flush()
+	var err error
+	if len(buf) > 0 {
+		err = flush()
+	}
 	if f.head = buf; cap(f.head) > 4<<20 {
 		f.head = nil
 	}
 	f.s.grown(f.clip, f.size)
 	return err
+}
+
+// pictureEnd is the place behind a fragment, and the length of the clip there.
+type pictureEnd struct {
+	at      int
+	seconds float64
 }
 
 // line writes a line about the objects of a frame, with the time in the clip.
@@ -314,7 +329,7 @@ func (f *output) draw(c *recording, p *Picture) {
 	f.clip.Bytes += int64(len(plain) + len(drawn))
 }
 
-// finish closes the files and writes the description.
+// finish closes the files and writes the description. A clip without a picture is removed, and finish returns nil.
 func (f *output) finish(c *recording) *Clip {
 	defer f.root.Close()
 	c.mu.Lock()
@@ -331,6 +346,10 @@ func (f *output) finish(c *recording) *Clip {
 	}
 	f.clip.Bytes += f.size
 	f.clip.State = Ready
+	if f.clip.Frames == 0 {
+		f.s.drop(f.clip)
+		return nil
+	}
 	f.clip.Favourite = f.s.favourite(f.clip.ID)
 	if err := f.s.describe(f.root, f.clip); err != nil {
 		c.fail(err) // as when the folder was removed while the clip was written

@@ -67,6 +67,7 @@ type Event struct {
 	Event   json.RawMessage `json:"event"`
 	AtUS    int64           `json:"at_us"`             // in the clip
 	Picture int             `json:"picture,omitempty"` // number of its picture; 0 = none
+	ID      string          `json:"-"`                 // of the event; "" in a clip of an earlier server
 }
 
 // Store has the clips of a folder. A Store is safe for concurrent use.
@@ -74,62 +75,87 @@ type Store struct {
 	o      Options
 	most   int // clips
 	missed atomic.Uint64
+	folder folderLock
 
-	mu    sync.Mutex
-	ids   []string // sorted, and so by time
-	clips map[string]*Clip
-	bytes int64
-	cuts  map[Cut]uint64
-	count uint64 // clips written
+	writing sync.Mutex // held while descriptions of ended clips are written, and clips are removed; before mu
+	mu      sync.Mutex // held for a short time only, never while a file is written
+	ids     []string   // sorted, and so by time
+	clips   map[string]*Clip
+	bytes   int64
+	cuts    map[Cut]uint64
+	count   uint64 // clips written
 }
 
 // maxClips bounds the clips, because their descriptions are in memory. Beyond, the oldest are removed.
 const maxClips = 100_000
 
-// Open opens a folder, and reads the descriptions of its clips. A missing folder is made.
+// Open opens a folder for one Store, and reads the descriptions of its clips. A missing folder is made. Clips that a
+// killed server left are finished, and remains of clips without a description are removed.
 func Open(o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	s := &Store{o: o, most: maxClips, clips: map[string]*Clip{}, cuts: map[Cut]uint64{}}
-	root, err := s.root()
+	s.folder.log = o.Log
+	err := s.read()
 	if err != nil {
+		s.Close()
 		return nil, stream.Errorf(stream.InvalidArgument, "clips.folder", "%w", err)
 	}
+	s.Tidy()
+	return s, nil
+}
+
+// Close lets another Store open the folder. No clip is being written any more.
+func (s *Store) Close() {
+	if s != nil {
+		s.folder.close()
+	}
+}
+
+// read reads the descriptions of the folder's clips.
+func (s *Store) read() error {
+	root, err := s.root()
+	if err != nil {
+		return err
+	}
 	defer root.Close()
+	var rest remains
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && name != "." && !strings.Contains(name, "/") {
 			if _, no := time.Parse(time.DateOnly, name); no != nil { // such as lost+found
-				o.Log.Warn("a folder in the folder of clips has no clips", "folder", name)
+				s.o.Log.Warn("a folder in the folder of clips has no clips", "folder", name)
 				return fs.SkipDir
 			}
 		}
-		if err != nil || d.IsDir() || path.Ext(name) != ".json" {
+		if err != nil || d.IsDir() {
 			return err
+		}
+		if path.Ext(name) != ".json" {
+			rest.found(name)
+			return nil
 		}
 		c, err := readClip(root, d, name)
 		if err != nil {
 			return err
 		}
+		rest.describes(name)
 		if c == nil {
-			o.Log.Warn("a file in the folder of clips describes no clip", "file", name)
+			s.o.Log.Warn("a file in the folder of clips describes no clip", "file", name)
 			return nil
 		}
 		if c.State != Ready {
-			c.State, c.Cut = Ready, CutInterrupted
-			s.measure(root, c)
-			if err := s.describe(root, c); err != nil {
+			if kept, err := s.finish(root, c); err != nil || !kept {
 				return err
 			}
 		}
 		s.add(c)
 		return nil
 	})
-	if err != nil {
-		return nil, stream.Errorf(stream.InvalidArgument, "clips.folder", "%w", err)
+	if err == nil {
+		err = rest.remove(root, s.o.Log)
 	}
-	s.Tidy()
-	return s, nil
+	return err
 }
 
 // maxDescription bounds the description of a clip.
@@ -162,17 +188,6 @@ func place(id, stream string) string {
 	return t.Format(time.DateOnly) + "/" + escape(stream) + "/" + rest
 }
 
-// measure sets the size and the number of pictures of a clip whose description is older than its files.
-func (s *Store) measure(root *os.Root, c *Clip) {
-	c.Bytes, c.Pictures = 0, 0
-	for i, name := range c.files() {
-		if info, err := root.Stat(name); err == nil {
-			c.Bytes += info.Size()
-			c.Pictures = max(c.Pictures, i/2)
-		}
-	}
-}
-
 // files returns the names of all files that a clip can have beside its description: two of the video, and two of each
 // picture.
 func (c *Clip) files() []string {
@@ -186,6 +201,9 @@ func (c *Clip) files() []string {
 // root opens the folder, which may have been removed since.
 func (s *Store) root() (*os.Root, error) {
 	if err := os.MkdirAll(s.o.Folder, 0o700); err != nil {
+		return nil, err
+	}
+	if err := s.folder.hold(s.o.Folder); err != nil {
 		return nil, err
 	}
 	return os.OpenRoot(s.o.Folder)
@@ -226,15 +244,13 @@ func (s *Store) create(c *recording) (f *output, err error) {
 	}
 	f = &output{s: s, clip: clip, root: root}
 	if err = root.MkdirAll(path.Dir(clip.path), 0o700); err == nil {
-		if f.video, err = root.OpenFile(clip.path+".mp4", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
-			err = s.describe(root, clip)
+		// The description comes first: a killed server leaves no video without a description.
+		if err = s.describe(root, clip); err == nil {
+			f.video, err = root.OpenFile(clip.path+".mp4", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		}
 	}
 	if err != nil {
-		if f.video != nil {
-			_ = f.video.Close()
-			_ = root.Remove(clip.path + ".mp4")
-		}
+		_ = root.Remove(clip.path + ".json")
 		_ = root.Close()
 		return nil, err
 	}
@@ -270,12 +286,15 @@ func (s *Store) describe(root *os.Root, c *Clip) error {
 // grown shows the size and the length of a clip that is being written.
 func (s *Store) grown(c *Clip, size int64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if shown := s.clips[c.ID]; shown != nil {
 		s.bytes += size - shown.Bytes
 		shown.Bytes, shown.Seconds, shown.Frames, shown.Pictures = size, c.Seconds, c.Frames, c.Pictures
 	}
-	s.tidy()
+	full := s.excess()
+	s.mu.Unlock()
+	if full {
+		s.Tidy()
+	}
 }
 
 // favourite reports whether a clip that is being written is a favourite.
@@ -287,6 +306,13 @@ func (s *Store) favourite(id string) bool {
 
 // ended shows a clip that has ended, and returns its description.
 func (s *Store) ended(root *os.Root, c *Clip) *Clip {
+	s.writing.Lock()
+	if f := s.favourite(c.ID); f != c.Favourite { // changed since the description was written
+		c.Favourite = f
+		if err := s.describe(root, c); err != nil {
+			s.o.Log.Error("the description of a clip cannot be written", "clip", c.ID, "error", err)
+		}
+	}
 	s.mu.Lock()
 	s.count++
 	if c.Cut != "" {
@@ -294,57 +320,70 @@ func (s *Store) ended(root *os.Root, c *Clip) *Clip {
 	}
 	if shown := s.clips[c.ID]; shown != nil {
 		s.bytes += c.Bytes - shown.Bytes
-		if c.Favourite != shown.Favourite { // changed since the description was written
-			c.Favourite = shown.Favourite
-			if err := s.describe(root, c); err != nil {
-				s.o.Log.Error("the description of a clip cannot be written", "clip", c.ID, "error", err)
-			}
-		}
 		s.clips[c.ID] = c
 	}
 	s.mu.Unlock()
+	s.writing.Unlock()
 	s.Tidy()
 	own := *c
 	return &own
 }
 
-// Tidy removes the clips that are too old or too many. Favourites and clips that are being written stay.
-func (s *Store) Tidy() {
+// drop removes a clip without a picture, as on a full file system.
+func (s *Store) drop(c *Clip) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tidy()
-}
-
-// tidy is Tidy with mu held.
-func (s *Store) tidy() {
-	oldest := s.o.Now().Add(-s.o.MaxAge)
-	for i := 0; i < len(s.ids); {
-		id := s.ids[i]
-		c := s.clips[id]
-		old := s.o.MaxAge > 0 && c.Begin.Before(oldest)
-		if !old && s.bytes <= s.o.MaxBytes && len(s.ids) <= s.most {
-			return
-		}
-		if c.Favourite || c.State != Ready {
-			i++
-			continue
-		}
-		if err := s.remove(c); err != nil {
-			s.o.Log.Error("an old clip cannot be removed", "clip", id, "error", err)
-			return
-		}
-		s.o.Log.Info("an old clip was removed", "clip", id, "stream", c.Stream)
+	if c.Cut != "" {
+		s.cuts[c.Cut]++
+	}
+	s.mu.Unlock()
+	if err := s.remove(c); err != nil {
+		s.o.Log.Error("a clip without a picture cannot be removed", "clip", c.ID, "error", err)
 	}
 }
 
-// remove removes a clip and its files. mu is held.
+// excess reports whether the clips are too many or too large. mu is held.
+func (s *Store) excess() bool { return s.bytes > s.o.MaxBytes || len(s.ids) > s.most }
+
+// Tidy removes the clips that are too old or too many. Favourites and clips that are being written stay.
+func (s *Store) Tidy() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	for c := s.oldest(); c != nil; c = s.oldest() {
+		if err := s.remove(c); err != nil {
+			s.o.Log.Error("an old clip cannot be removed", "clip", c.ID, "error", err)
+			return
+		}
+		s.o.Log.Info("an old clip was removed", "clip", c.ID, "stream", c.Stream)
+	}
+}
+
+// oldest returns the next clip that Tidy removes, or nil.
+func (s *Store) oldest() *Clip {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := s.o.Now().Add(-s.o.MaxAge)
+	for _, id := range s.ids {
+		c := s.clips[id]
+		if old := s.o.MaxAge > 0 && c.Begin.Before(limit); !old && !s.excess() {
+			return nil
+		}
+		if !c.Favourite && c.State == Ready {
+			return c
+		}
+	}
+	return nil
+}
+
+// remove removes a clip and its files. writing is held.
 func (s *Store) remove(c *Clip) error {
 	root, err := s.root()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	// The description goes last: without a description the further files would stay for ever.
+	// The description goes last: without a description the further files would stay until the next start.
 	for _, n := range append(c.files(), c.path+".json.new", c.path+".json") {
 		if err := root.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -352,7 +391,11 @@ func (s *Store) remove(c *Clip) error {
 	}
 	_ = root.Remove(path.Dir(c.path)) // unless there are other clips
 	_ = root.Remove(path.Dir(path.Dir(c.path)))
-	s.bytes -= c.Bytes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shown := s.clips[c.ID]; shown != nil {
+		s.bytes -= shown.Bytes
+	}
 	delete(s.clips, c.ID)
 	if i, found := slices.BinarySearch(s.ids, c.ID); found {
 		s.ids = slices.Delete(s.ids, i, i+1)
@@ -407,12 +450,12 @@ func (s *Store) List(q Query) (list []*Clip, more bool) {
 
 // Delete removes a clip that has ended.
 func (s *Store) Delete(id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.clips[id]
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	c, err := s.Get(id)
 	switch {
-	case c == nil:
-		return Missing(id)
+	case err != nil:
+		return err
 	case c.State != Ready:
 		return stream.Errorf(stream.Conflict, "", "the clip %s is being written: delete it when it has ended", id)
 	}
@@ -424,27 +467,27 @@ func (s *Store) Delete(id string) error {
 
 // SetFavourite keeps a clip whatever its age, or no longer.
 func (s *Store) SetFavourite(id string, favourite bool) (*Clip, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.clips[id]
-	if c == nil {
-		return nil, Missing(id)
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	own, err := s.Get(id)
+	if err != nil {
+		return nil, err
 	}
-	own := *c
 	own.Favourite = favourite
-	if c.State == Ready {
+	if own.State == Ready {
 		root, err := s.root()
 		if err == nil {
-			err = s.describe(root, &own)
+			err = s.describe(root, own)
 			_ = root.Close()
 		}
 		if err != nil {
 			return nil, stream.Errorf(stream.Unavailable, "clips.folder", "%w", err)
 		}
 	}
-	s.clips[id] = &own
-	shown := own
-	return &shown, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clips[id].Favourite = favourite // what grows in the clip may have changed since
+	return own, nil
 }
 
 // File opens a file of a clip: the video, the lines about its objects, or a picture.

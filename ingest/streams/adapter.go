@@ -128,6 +128,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.opts.History.Close()
 	keeping.Wait()
 	a.opts.Files.Close()
+	a.opts.Clips.Close()
 	return nil
 }
 

@@ -14,7 +14,6 @@ import (
 	"millrace/internal/oip"
 	"millrace/internal/overlay"
 	"millrace/stream"
-	"millrace/stream/rules"
 )
 
 // checkClips returns an error for clips without a folder.
@@ -46,7 +45,7 @@ func (f *runner) startClips() {
 }
 
 // record passes the events and the objects of a result to the clips.
-func (f *runner) record(e ending) {
+func (f *runner) record(e ending, list []clips.Incident) {
 	switch {
 	case f.clips == nil:
 		return
@@ -57,16 +56,9 @@ func (f *runner) record(e ending) {
 		return
 	}
 	defer f.dropPicture(e.r.Seq)
-	var list []json.RawMessage
-	var picture stream.Frame
-	for i := range e.r.Outputs {
-		if t := &e.r.Outputs[i]; t.Name == rules.Output && t.Datatype == stream.Bytes {
-			list = appendEvents(list, t.Data)
-			picture = f.pictures.take(e.r.Seq)
-		}
-	}
-	defer picture.Lease.Release()
 	if len(list) > 0 {
+		picture := f.pictures.take(e.r.Seq)
+		defer picture.Lease.Release()
 		f.clips.Events(e.o.c.Model, list, f.pictures.picture(picture, e.r))
 	}
 	f.clips.Result(e.o.c.Model, time.Duration(e.r.CaptureUS)*time.Microsecond, objectLine(e.r))
@@ -140,12 +132,7 @@ func objectLine(r *stream.Result) []byte {
 func (f *runner) clipReady(c *clips.Clip) {
 	ids := []string{}
 	for _, e := range c.Events {
-		var own struct {
-			ID string `json:"id"`
-		}
-		if json.Unmarshal(e.Event, &own) == nil {
-			ids = append(ids, own.ID)
-		}
+		ids = append(ids, e.ID)
 	}
 	line, err := json.Marshal(struct {
 		Stream string   `json:"stream"`

@@ -168,6 +168,7 @@ func TestClips(t *testing.T) {
 	}
 	r.want(200, "PATCH", "/v2/clips/"+c.ID, `{"favourite":true}`)
 	// Another server reads the folder.
+	kept.Close()
 	again, err := clips.Open(clips.Options{Folder: folder, MaxBytes: 1, Memory: 1, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -178,10 +179,11 @@ func TestClips(t *testing.T) {
 	if st := again.Stats(); st.Clips != 1 {
 		t.Errorf("beyond max_bytes only the favourite stays: %+v", st)
 	}
+	again.Close()
 	r.want(204, "DELETE", "/v2/clips/"+c.ID, "")
 	r.want(404, "GET", "/v2/clips/"+c.ID+"/video", "")
 	left, err := os.ReadDir(folder)
-	if err != nil || len(left) != 0 {
+	if err != nil || len(left) != 1 || left[0].Name() != "lock" {
 		t.Errorf("left in the folder: %v %v", left, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest/clips"
 	"millrace/ingest/history"
 	"millrace/stream"
 	"millrace/stream/rules"
@@ -37,10 +38,10 @@ func (n eventCounts) add(v *rules.Event) {
 	n[kind]++
 }
 
-// keepEvents counts the events of a result, and puts the events into the history.
-func (f *runner) keepEvents(e ending) {
+// keepEvents counts the events of a result, puts the events into the history, and returns the events for clips.
+func (f *runner) keepEvents(e ending) (list []clips.Incident) {
 	if e.r.Outcome != stream.Answered || !e.r.Model.AppliesRules {
-		return
+		return nil
 	}
 	for i := range e.r.Outputs {
 		o := &e.r.Outputs[i]
@@ -59,8 +60,11 @@ func (f *runner) keepEvents(e ending) {
 			f.events.add(&v)
 			f.countMu.Unlock()
 			f.a.opts.History.Add(e.o.c.Model, &v, text)
+			list = append(list, clips.Incident{Text: text, ID: v.ID, Type: string(v.Type),
+				At: time.Duration(v.End) * time.Microsecond})
 		}
 	}
+	return list
 }
 
 // keptRules are the rules for a model. The counts are kept in the history.

@@ -464,8 +464,7 @@ func (f *runner) write() {
 	}()
 	var enc sinks.Encoder
 	for e, more := f.queue.pop(); more; e, more = f.queue.pop() {
-		f.deliver(&enc, e)
-		f.record(e)
+		f.record(e, f.deliver(&enc, e))
 		partial := e.r.Partial
 		f.show(e.o.c, e.r) // releases e.r
 		if !partial {
@@ -474,16 +473,16 @@ func (f *runner) write() {
 	}
 }
 
-// deliver counts a result and writes the result to the watchers and the sinks. Without receivers the result is not
-// encoded.
-func (f *runner) deliver(enc *sinks.Encoder, e ending) {
+// deliver counts a result, writes the result to the watchers and the sinks, and returns its events. Without receivers
+// the result is not encoded.
+func (f *runner) deliver(enc *sinks.Encoder, e ending) (events []clips.Incident) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	f.keepEvents(e)
+	events = f.keepEvents(e)
 	to := f.openSinks()
 	if len(to) == 0 && f.results.size() == 0 {
 		e.o.c.countDelivered(e.r, nil)
-		return
+		return events
 	}
 	line, failed := enc.Line("stream", f.name, e.o.c.Model, e.r)
 	e.o.c.countDelivered(e.r, failed)
@@ -491,6 +490,7 @@ func (f *runner) deliver(enc *sinks.Encoder, e ending) {
 	for _, s := range to {
 		s.Write(line)
 	}
+	return events
 }
 
 func (f *runner) openSinks() []openSink {

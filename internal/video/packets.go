@@ -160,6 +160,26 @@ func (k *packets) follow(frame time.Duration) {
 }
 
 func (k *packets) read(r *bufio.Reader) error {
+	return readMP4(r, func(p Fragment, pts int64) {
+		at := p.Header.Duration(pts) - packetOffset
+		k.last.Store(int64(at))
+		k.any.Store(true)
+		p.PTS, p.DTS = at, p.DTS-packetOffset
+		k.give(p)
+	})
+}
+
+// ReadMP4 calls f with each whole fragment of a fragmented MP4. Each fragment has one picture. PTS and DTS are times in
+// the file.
+func ReadMP4(r *bufio.Reader, f func(Fragment)) error {
+	return readMP4(r, func(p Fragment, pts int64) {
+		p.PTS = p.Header.Duration(pts)
+		f(p)
+	})
+}
+
+// readMP4 is ReadMP4 with a PTS in ticks.
+func readMP4(r *bufio.Reader, f func(p Fragment, pts int64)) error {
 	h := &MP4Header{}
 	var data []byte
 	for {
@@ -187,12 +207,8 @@ func (k *packets) read(r *bufio.Reader) error {
 			if name, err = readBox(r, &data, len(data)); err != nil || name != "mdat" {
 				return errors.Join(errMP4, err)
 			}
-			p.Data, p.Length = data, h.Duration(length)
-			at := h.Duration(pts) - packetOffset
-			k.last.Store(int64(at))
-			k.any.Store(true)
-			p.PTS, p.DTS = at, h.Duration(p.Ticks)-packetOffset
-			k.give(p)
+			p.Data, p.Length, p.DTS = data, h.Duration(length), h.Duration(p.Ticks)
+			f(p, pts)
 		}
 	}
 }
