@@ -4,9 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
+	"millrace/internal/condition"
 	"millrace/stream"
 )
 
@@ -18,36 +17,15 @@ type Condition struct {
 	Value  float64
 }
 
-var operators = []string{">=", "<=", "==", "!=", ">", "<"} // longer operators first
-
 // UnmarshalText reads FUNC(TENSOR) OP NUMBER.
 func (c *Condition) UnmarshalText(text []byte) error {
-	bad := fmt.Errorf("%.140q is not a condition: want count, max, min or sum of a tensor, compared with a number "+
-		"by > >= < <= == or !=, such as count(boxes) > 0", text)
-	name, rest, ok := strings.Cut(string(text), "(")
-	tensor, rest, ok2 := strings.Cut(rest, ")")
-	if !ok || !ok2 {
-		return bad
+	read, ok := condition.Parse(string(text), "count", "max", "min", "sum")
+	if !ok {
+		return fmt.Errorf("%.140q is not a condition: want count, max, min or sum of a tensor, compared with a number "+
+			"by > >= < <= == or !=, such as count(boxes) > 0", text)
 	}
-	next := Condition{Func: strings.TrimSpace(name), Tensor: strings.TrimSpace(tensor)}
-	switch next.Func {
-	case "count", "max", "min", "sum":
-	default:
-		return bad
-	}
-	rest = strings.TrimSpace(rest)
-	for _, op := range operators {
-		if number, ok := strings.CutPrefix(rest, op); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || next.Tensor == "" {
-				return bad
-			}
-			next.Op, next.Value = op, v
-			*c = next
-			return nil
-		}
-	}
-	return bad
+	*c = Condition{read.Func, read.Of, read.Op, read.Value}
+	return nil
 }
 
 // MarshalText writes the condition in the form read by UnmarshalText.
@@ -55,7 +33,7 @@ func (c Condition) MarshalText() ([]byte, error) {
 	if c == (Condition{}) {
 		return nil, nil
 	}
-	return fmt.Appendf(nil, "%s(%s) %s %v", c.Func, c.Tensor, c.Op, c.Value), nil
+	return []byte(c.shared().String()), nil
 }
 
 // holds reports whether the condition holds for a tensor, of which dims are the dimensions
@@ -89,21 +67,11 @@ func (c *Condition) holds(t *stream.Tensor, dims []int) (bool, error) {
 	return c.compare(result), nil
 }
 
-func (c *Condition) compare(v float64) bool {
-	switch c.Op {
-	case ">":
-		return v > c.Value
-	case ">=":
-		return v >= c.Value
-	case "<":
-		return v < c.Value
-	case "<=":
-		return v <= c.Value
-	case "==":
-		return v == c.Value
-	}
-	return v != c.Value
+func (c *Condition) shared() condition.Condition {
+	return condition.Condition{Func: c.Func, Of: c.Tensor, Op: c.Op, Value: c.Value}
 }
+
+func (c *Condition) compare(v float64) bool { return c.shared().Holds(v) }
 
 // element reads the first element of data.
 func element(t stream.Datatype, data []byte) float64 {
