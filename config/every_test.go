@@ -184,6 +184,11 @@ func rule(key string) (set func(value string) string, unset string) {
 		set = func(v string) string { return with("width: "+v+", height: "+v+", ", line, zone) }
 	case strings.HasPrefix(key, "ground."), strings.HasPrefix(name, "speed."):
 		return ground(key, name, line, zone)
+	case of == "when":
+		unset = "rules: {lines: [{name: door, from: [0, 0], to: [1, 1]}], zones: [{name: yard, " +
+			"polygon: [[0, 0], [1, 0], [1, 1]]}], when: [{name: w, if: in(door) > 2, within: 2s, for: 2s}]}"
+		old := map[string]string{"if": "if: in(door) > 2", "within": "within: 2s", "for": "for: 2s"}[name]
+		return func(v string) string { return strings.Replace(unset, old, name+": "+v, 1) }, unset
 	case !entry:
 		set = func(v string) string { return with(key+": "+v+", ", line, zone) }
 	case name == "count.for":

@@ -20,7 +20,7 @@ type Settings struct {
 const Always = "always"
 
 // types are the types of events; see workers/results/events.
-var types = []string{"cross", "enter", "leave", "dwell", "count", "appear", "vanish", "speed"}
+var types = []string{"cross", "enter", "leave", "dwell", "count", "appear", "vanish", "speed", "when"}
 
 // Enabled reports whether there are clips.
 func (s *Settings) Enabled() bool { return len(s.On) > 0 }

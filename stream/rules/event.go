@@ -3,7 +3,7 @@ package rules
 // EventType is the type of an event.
 type EventType string
 
-// The types of events. All but CrossEvent belong to zones.
+// The types of events. All but CrossEvent and WhenEvent belong to zones.
 const (
 	CrossEvent  EventType = "cross"  // an object has crossed a line
 	EnterEvent  EventType = "enter"  // an object is in the zone; Start is its first frame there
@@ -12,12 +12,13 @@ const (
 	CountEvent  EventType = "count"  // more objects than the rule's number have been in the zone for the rule's time
 	AppearEvent EventType = "appear" // the first box of an object was in the zone
 	VanishEvent EventType = "vanish" // the last box of an object was in the zone
+	WhenEvent   EventType = "when"   // the conditions of several rules held for their time, once until they fail
 	SpeedEvent  EventType = "speed"  // an object in the zone was faster than the rule's speed, once for each stay
 )
 
 // EventTypes lists all types.
 var EventTypes = []EventType{CrossEvent, EnterEvent, LeaveEvent, DwellEvent, CountEvent, AppearEvent, VanishEvent,
-	SpeedEvent}
+	SpeedEvent, WhenEvent}
 
 // Directions of a CrossEvent.
 const (

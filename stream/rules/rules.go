@@ -16,7 +16,7 @@ import (
 
 // Bounds of the rules of one stream.
 const (
-	MaxRules   = 64 // lines and zones
+	MaxRules   = 64 // lines, zones and conditions
 	MaxPoints  = 64 // of a polygon
 	MaxClasses = 64 // named by one rule
 )
@@ -35,6 +35,7 @@ type Rules struct {
 
 	Lines []Line `json:"lines" advanced:"yes" help:"lines to cross"`
 	Zones []Zone `json:"zones" advanced:"yes" help:"zones to be in"`
+	When  []When `json:"when" advanced:"yes" help:"conditions over several lines and zones"`
 }
 
 // Filter says which objects a rule counts, and which point of a box is the object's place.
@@ -84,6 +85,14 @@ type Speed struct {
 	For  *time.Duration `json:"for" default:"1s" min:"100ms" max:"1m" example:"1s" help:"time whose mean speed counts: the way between the places at its begin and its end"`
 }
 
+// When makes an event when conditions over lines and zones hold together.
+type When struct {
+	Name   string        `json:"name" form:"name" example:"unattended" help:"name of the condition"`
+	If     string        `json:"if" example:"now(yard) > 2 and in(door) == 0" help:"comparisons joined by and: now(ZONE) = objects in a zone; in(LINE), out(LINE), enter(ZONE), leave(ZONE) = events within the time within"`
+	Within time.Duration `json:"within" max:"1h" unset:"only for now" example:"10s" help:"time for which events count"`
+	For    time.Duration `json:"for" max:"24h" unset:"at once" example:"30s" help:"time for which the conditions hold before the event"`
+}
+
 // Anchor is a point of a box.
 type Anchor string
 
@@ -118,13 +127,16 @@ func (r *Rules) MarshalJSON() ([]byte, error) { return json.Marshal(setting.Tabl
 
 // Validate returns all errors, each with the path of the field within the rules.
 func (r *Rules) Validate() error {
-	if n := len(r.Lines) + len(r.Zones); n > MaxRules {
-		at := "zones"
-		if len(r.Lines) > MaxRules {
+	if n := len(r.Lines) + len(r.Zones) + len(r.When); n > MaxRules {
+		at := "when"
+		switch {
+		case len(r.Lines) > MaxRules:
 			at = "lines"
+		case len(r.Lines)+len(r.Zones) > MaxRules:
+			at = "zones"
 		}
-		return coded.Errorf(coded.TooLarge, at, "make %d rules with the others: want at most %d lines and zones", n,
-			MaxRules)
+		return coded.Errorf(coded.TooLarge, at, "make %d rules with the others: want at most %d lines, zones and "+
+			"conditions", n, MaxRules)
 	}
 	errs := setting.TableOf("", r).Check()
 	if (r.Width == 0) != (r.Height == 0) {
@@ -154,6 +166,10 @@ func (r *Rules) Validate() error {
 	for i := range r.Zones {
 		z := &r.Zones[i]
 		add(fmt.Sprintf("zones[%d]", i), z.Name, &z.Filter, r.checkZone(z))
+	}
+	for i := range r.When {
+		w := &r.When[i]
+		add(fmt.Sprintf("when[%d]", i), w.Name, &Filter{}, r.checkWhen(w))
 	}
 	return setting.Join(errs...)
 }

@@ -41,6 +41,12 @@ func ground(members string) string {
 	return `{"ground":{` + members + `},` + line(`"from":[0.5,0],"to":[0.5,1]`)[1:]
 }
 
+// when returns rules with a condition, a line l and a zone z.
+func when(members string) string {
+	return `{"lines":[{"name":"l","from":[0.5,0],"to":[0.5,1]}],"zones":[{"name":"z","polygon":[[0,0],[1,0],[1,1]]}],` +
+		`"when":[{` + members + `}]}`
+}
+
 func TestWrongRulesAreNamed(t *testing.T) {
 	const square = `"polygon":[[0,0],[1,0],[1,1],[0,1]]`
 	many := make([]string, 0, 10000)
@@ -89,6 +95,18 @@ func TestWrongRulesAreNamed(t *testing.T) {
 		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[1,0],[1],[0,1]]`), "ground.metres[2]", "1 numbers"},
 		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[1e7,0],[1,1],[0,1]]`), "ground.metres[1]", "away"},
 		{ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[1,1],[2,2],[0,1]]`), "ground.points", "on a line"},
+		{when(`"if":"now(z) > 1"`), "when[0].name", "is missing"},
+		{when(`"name":"z","if":"now(z) > 1"`), "when[0].name", "zones[0]"},
+		{when(`"name":"w"`), "when[0].if", "is missing"},
+		{when(`"name":"w","if":"now(z) > 1 or now(z) < 0"`), "when[0].if", "not a comparison"},
+		{when(`"name":"w","if":"now(z) > 1 and"`), "when[0].if", "not a comparison"},
+		{when(`"name":"w","if":"near(z) > 1"`), "when[0].if", "now, in, out"},
+		{when(`"name":"w","if":"now(l) > 1"`), "when[0].if", "no zone"},
+		{when(`"name":"w","if":"in(z) > 1","within":"1s"`), "when[0].if", "no line"},
+		{when(`"name":"w","if":"in(l) > 1"`), "when[0].within", "in(l)"},
+		{when(`"name":"w","if":"in(l) > 600","within":"1s"`), "when[0].if", "below 512"},
+		{when(`"name":"w","if":"now(z) > 1` + strings.Repeat(" and now(z) > 1", 8) + `"`), "when[0].if", "9 comparisons"},
+		{`{"when":[{"name":"w","if":"now(z) > 1"}]}`, "when[0].if", "no zone"},
 		{`{"margin":0.2}`, "lines", "are empty"},
 		{`{"lines":[` + strings.Join(many, ",") + `]}`, "lines", "10000 rules"},
 	} {
@@ -108,6 +126,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(yard))
 	f.Add([]byte(zone(`"polygon":[[0,0],[1,1],[1,0],[0,1]]`)))
 	f.Add([]byte(ground(`"points":[[0,0],[1,0],[1,1],[0,1]],"metres":[[0,0],[3,0],[3,9],[0,9]]`)))
+	f.Add([]byte(when(`"name":"w","if":"now(z) > 1 and in(l) == 0","within":"10s","for":"1m"`)))
 	f.Add([]byte(`{"width":640,"height":480,` + line(`"from":[0,0],"to":[640,480]`)[1:]))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := Parse(text)

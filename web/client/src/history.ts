@@ -4,7 +4,7 @@
 export interface StreamEvent {
   id: string;
   stream: string;
-  type: 'cross' | 'enter' | 'leave' | 'dwell' | 'count' | 'appear' | 'vanish' | 'speed' | (string & {});
+  type: 'cross' | 'enter' | 'leave' | 'dwell' | 'count' | 'appear' | 'vanish' | 'speed' | 'when' | (string & {});
   rule: string;
   /** Of an event `cross`. */
   direction?: 'in' | 'out';

@@ -235,6 +235,7 @@ export interface ServerStreamRules {
   ground?: {points: readonly Point[]; metres: readonly Point[]};
   lines?: RuleLine[];
   zones?: RuleZone[];
+  when?: {name: string; if: string; within?: string; for?: string}[];
 }
 
 /** The keys of a server stream, as in the configuration. */

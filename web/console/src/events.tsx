@@ -9,7 +9,7 @@ import {server} from './server';
 const INTERVAL = 2000; // ms
 const LIMIT = 200;
 
-const TYPES = ['cross', 'enter', 'leave', 'dwell', 'count', 'appear', 'vanish', 'speed'];
+const TYPES = ['cross', 'enter', 'leave', 'dwell', 'count', 'appear', 'vanish', 'speed', 'when'];
 const SPANS = {'10m': '10 minutes', '1h': 'hour', '24h': 'day', '168h': 'week'} as const;
 type Span = keyof typeof SPANS;
 
@@ -36,6 +36,8 @@ export function told({type, direction, rule, speed, class: of}: StreamEvent): st
       return `${object} vanished in ${rule}`;
     case 'speed':
       return `${object} moved at ${speed} m/s in ${rule}`;
+    case 'when':
+      return `${rule} holds`;
     default:
       return `${type} of ${rule}`;
   }

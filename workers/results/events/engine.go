@@ -47,6 +47,7 @@ type Engine struct {
 	age     time.Duration // see Begin
 	lines   []line
 	zones   []zone
+	whens   []when
 
 	scale   plane.Scale
 	now     moment
@@ -132,6 +133,9 @@ func (e *Engine) Update(f *Frame) ([]Event, error) {
 	e.forget()
 	for i := range e.zones {
 		e.crowd(i)
+	}
+	for i := range e.whens {
+		e.compare(&e.whens[i])
 	}
 	return e.events, nil
 }
@@ -367,6 +371,7 @@ func (e *Engine) Change(r *rules.Rules) {
 		k.lines, k.zones = crossings, states
 	}
 	e.spare = nil
+	e.whens = e.newWhens(r)
 	e.lines, e.zones = lines, zones
 	e.tally.Keep(r)
 	e.scale = plane.Scale{}

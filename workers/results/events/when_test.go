@@ -1,0 +1,100 @@
+package events
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/stream/rules"
+)
+
+// gate has a door in the middle, a yard on the left and a desk on the right.
+func gate(when string) string {
+	return `{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}],"zones":[` +
+		`{"name":"yard","polygon":[[0,0],[0.4,0],[0.4,1],[0,1]]},{"name":"desk","polygon":[[0.6,0],[1,0],[1,1],[0.6,1]]}` +
+		`],"when":[` + when + `]}`
+}
+
+// whens leaves the other events out.
+func (f *film) whens() {
+	f.said = slices.DeleteFunc(f.said, func(text string) bool { return !strings.HasPrefix(text, "when") })
+}
+
+func TestWhenNeedsAllConditionsForTheTime(t *testing.T) {
+	f := newFilm(t, gate(`{"name":"unattended","if":"now(yard) > 0 and now(desk) == 0","for":"1s"}`))
+	yard, desk := box(1, 100, 240), box(2, 600, 240)
+	for range 20 {
+		f.frame(yard, desk)
+	}
+	f.whens()
+	f.want()
+	for range 30 {
+		f.frame(yard)
+	}
+	f.whens()
+	f.want("when unattended [1] 3100-4100") // the object at the desk has vanished after 1 s
+	for range 30 {
+		f.frame(yard, desk)
+	}
+	for range 30 {
+		f.frame(yard)
+	}
+	f.whens()
+	f.want("when unattended [1] 9100-10100") // once until the conditions fail
+}
+
+func TestWhenCountsEventsOfATime(t *testing.T) {
+	f := newFilm(t, gate(`{"name":"tailgating","if":"in(door) >= 2","within":"3s"}`))
+	f.move(1, 400, 240, 240, 240, 10)
+	f.empty(40)
+	f.move(2, 400, 240, 240, 240, 10) // more than 3 s later
+	f.move(3, 240, 200, 400, 200, 10) // out
+	f.whens()
+	f.want()
+	f.move(4, 400, 240, 240, 240, 10)
+	f.whens()
+	if len(f.said) != 1 || !strings.HasPrefix(f.said[0], "when tailgating [2 4] ") {
+		t.Errorf("two objects within 3 s: %q", f.said)
+	}
+	f.said = nil
+	f.empty(40)
+	f.move(5, 400, 240, 240, 240, 10)
+	f.move(6, 400, 240, 240, 240, 10)
+	f.whens()
+	if len(f.said) != 1 || !strings.HasPrefix(f.said[0], "when tailgating [5 6] ") {
+		t.Errorf("two more objects: %q", f.said)
+	}
+}
+
+func TestWhenGoesOnWithOtherRules(t *testing.T) {
+	const twice = `{"name":"twice","if":"out(door) == 2","within":"1h"}`
+	f := newFilm(t, gate(twice))
+	f.move(1, 240, 240, 400, 240, 10)
+	f.engine.Change(mustParse(t, gate(twice+`,{"name":"b","if":"now(desk) > 9"}`)))
+	f.move(1, 400, 240, 240, 240, 10)
+	f.move(1, 240, 240, 400, 240, 10)
+	f.whens()
+	if len(f.said) != 1 || !strings.HasPrefix(f.said[0], "when twice [1] ") {
+		t.Errorf("after a change of another condition: %q", f.said)
+	}
+	f.said = nil
+	f.engine.Change(mustParse(t, gate(`{"name":"twice","if":"out(door) == 1","within":"1h"}`)))
+	f.empty(2)
+	f.whens()
+	f.want() // another condition begins anew
+	if text := f.engine.whens[0].of.If; text != "out(door) == 1" {
+		t.Error(text)
+	}
+}
+
+func TestWhenKeepsABoundedNumberOfEvents(t *testing.T) {
+	f := newFilm(t, gate(`{"name":"many","if":"in(door) > 500","within":"1h"}`))
+	for range 600 {
+		f.frame(box(1, 400, 240))
+		f.frame(box(1, 240, 240))
+	}
+	f.whens()
+	if n := len(f.engine.whens[0].terms[0].past); n != rules.MaxWithin || len(f.said) != 1 {
+		t.Errorf("%d events are kept, %d are told", n, len(f.said))
+	}
+}
