@@ -406,6 +406,17 @@ class Calls:
         """Ends and removes a server stream."""
         return self._do(Call("DELETE", escape("v2", "streams", name_of(name, "name", "stream")), lambda reply: None))
 
+    def stream_counts(self, name: str, reset: bool = False) -> Any:
+        """The counts of the rules of a server stream by model, a dict. reset makes the counts 0."""
+        path = escape("v2", "streams", name_of(name, "name", "stream"), "counts")
+        return self._post(path + "/reset") if reset else self._get(path)
+
+    def stream_events(self, **query: Any) -> Any:
+        """A page of the events of server streams, a dict: `events`, and `next` if there are more, for the option after.
+        query: camera, type, rule, class_, from_, to, order, limit, after, as in docs/events.md.
+        """
+        return self._get("/v2/events", {name.rstrip("_"): str(value) for name, value in query.items()})
+
     def ticket(self) -> Any:
         """A ticket, a string. The ticket opens one session within 30 s."""
         return self._post("/v2/tickets", None, lambda reply: reply.json()["ticket"])

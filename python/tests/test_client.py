@@ -361,6 +361,8 @@ class TestCalls(WithServer):
         self.assertEqual(c.change_stream("door", max_fps=5)["name"], "door")
         self.assertEqual([s["name"] for s in c.streams()], ["door"])
         self.assertEqual(c.stream("door")["source"][:4], "http")
+        self.fails("not_found", None, c.stream_counts, "window", status=404)
+        self.fails("unsupported", None, c.stream_events, camera="door", from_="1h")  # without the setting data
         c.remove_stream("door")
         self.fails("not_found", None, c.stream, "door", status=404)
 
