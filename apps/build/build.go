@@ -44,7 +44,7 @@ type Options struct {
 	Sources       modelsource.Options // of files at addresses
 	OnLine        func(step, line string)
 	OnSystem      func(missing []string) // called before Debian packages are installed
-	OnNote        func(note string)      // called with notes about .git folders, also before an error
+	OnNote        func(note string)      // called with notes about .git folders and unread files, also before an error
 }
 
 // LimitName is the flag of Options.Limit.
@@ -71,11 +71,13 @@ type job struct {
 	sum    string // digest of the requirements
 	local  bool   // packages are in the application's folder
 	reads  []string
-	lock   *Lock  // nil = none
-	locked string // digest of the lock file
-	pinned []byte // requirements of a variant, from the lock file
-	wheels string // digest
-	noted  []string
+	// options are the lines of the requirements that say where packages are.
+	options []byte
+	lock    *Lock  // nil = none
+	locked  string // digest of the lock file
+	pinned  []byte // requirements of a variant, from the lock file
+	wheels  string // digest
+	noted   []string
 }
 
 // Build makes the environment of an application, unless an earlier call made the environment from equal requirements,

@@ -14,6 +14,7 @@ import (
 	"millrace/apps"
 	"millrace/apps/program"
 	"millrace/apps/source"
+	"millrace/internal/testbuild"
 	"millrace/internal/testneeds"
 	"millrace/internal/wheeltest"
 )
@@ -47,6 +48,16 @@ func newPlace(t *testing.T, files map[string]string) *place {
 	}
 	p.needs.Requirements = Found(p.app.Root)
 	return p
+}
+
+// pip makes builds install with pip.
+func (p *place) pip() { p.o.Tool = "pip" }
+
+// uv puts uv into PATH, where builds find it.
+func (p *place) uv() {
+	p.t.Helper()
+	p.t.Setenv("PATH", filepath.Dir(testbuild.UV(p.t))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	p.o.Tool = "auto"
 }
 
 func (p *place) path(name string) string { return filepath.Join(p.o.Dir, "app", name) }
@@ -312,11 +323,17 @@ func TestLockedArchive(t *testing.T) {
 	}
 }
 
-// TestLockMoves: a lock file of one clone serves another clone, also with an archive in the application.
+// TestLockMoves: a lock file of one clone serves another clone and another installer, also with an archive in the
+// application.
 func TestLockMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages")
 	}
+	t.Run("to uv", func(t *testing.T) { testLockMoves(t, (*place).pip, (*place).uv) })
+	t.Run("to pip", func(t *testing.T) { testLockMoves(t, (*place).uv, (*place).pip) })
+}
+
+func testLockMoves(t *testing.T, writes, reads func(*place)) {
 	python := testneeds.Python(t, "ensurepip")
 	wheels := t.TempDir()
 	wheeltest.Wheel{Name: "greeting", Version: "1.0", Files: map[string]string{"greeting.py": "X = 1\n"}}.Write(t, wheels)
@@ -332,6 +349,7 @@ func TestLockMoves(t *testing.T) {
 		"my wheels/" + filepath.Base(names[0]): string(wheel)}
 	first := newPlace(t, files)
 	first.o.Python = python
+	writes(first)
 	env := first.build().Environment
 	if _, err := WriteLock(first.app, env); err != nil {
 		t.Fatal(err)
@@ -349,8 +367,9 @@ func TestLockMoves(t *testing.T) {
 	files["millrace.lock"] = string(text)
 	second := newPlace(t, files)
 	second.o.Python = python
+	reads(second)
 	if r := second.build(); !r.Made || len(r.Environment.Packages) != 1 ||
-		r.Environment.Packages[0].Name != "greeting" {
+		r.Environment.Packages[0].Name != "greeting" || r.Environment.Packages[0].Version != "1.0" {
 		t.Errorf("%+v", r.Environment)
 	}
 }
@@ -461,10 +480,17 @@ func TestEnvironment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages several times")
 	}
+	t.Run("pip", func(t *testing.T) { testEnvironment(t, (*place).pip, "DO NOT MATCH THE HASHES") })
+	t.Run("uv", func(t *testing.T) { testEnvironment(t, (*place).uv, "Hash mismatch for `deep-thing==2.1`") })
+}
+
+// testEnvironment is TestEnvironment with an installer, which reports a wrong hash by the text mismatch.
+func testEnvironment(t *testing.T, installer func(*place), mismatch string) {
 	const shadow = "raise SystemExit('a module of the application in place of Python\\'s')\n"
 	p := newPlace(t, map[string]string{"requirements.txt": "greeting\n", "venv.py": shadow, "pip.py": shadow,
 		"ensurepip.py": shadow})
 	p.o.Python = testneeds.Python(t, "ensurepip")
+	installer(p)
 	p.wheels()
 	p.setup(`python3 -c "import greeting, deep_thing; print(greeting.WORD, deep_thing.X)" >out.txt`)
 	r := p.build()
@@ -518,7 +544,7 @@ func TestEnvironment(t *testing.T) {
 	release()
 	p.o.Rebuild = true
 	wheeltest.Wheel{Name: "deep_thing", Version: "2.1", Files: map[string]string{"evil.py": ""}}.Write(t, p.o.Wheels)
-	p.refuses("the packages of "+p.path("millrace.lock")+" cannot be installed", "HASHES", "build lock")
+	p.refuses("the packages of "+p.path("millrace.lock")+" cannot be installed", mismatch, "build lock")
 	p.write("requirements.txt", "greeting==1.0\n")
 	p.refuses("the requirements have changed since " + p.path("millrace.lock") + " was written")
 	stale("other requirements than at the build")
@@ -568,19 +594,6 @@ func TestProject(t *testing.T) {
 	p.write("pyproject.toml", "[tool.black]\n")
 	if found := Found(p.app.Root); len(found) != 0 {
 		t.Errorf("settings of tools are requirements: %q", found)
-	}
-}
-
-// TestResolved reads the packages that uv has chosen.
-func TestResolved(t *testing.T) {
-	got := parseResolved("# comment\n--index-url https://x.test\nDeep_Thing[x]==2.1 \\\n    --hash=sha256:aa \\\n" +
-		"    --hash=sha256:bb\nother @ https://x.test/o.whl \\\n    --hash=sha256:cc\n")
-	want := []Package{{Name: "deep-thing", Version: "2.1", Hashes: []string{"sha256:aa", "sha256:bb"}},
-		{Name: "other", Version: "", URL: "https://x.test/o.whl", Hashes: []string{"sha256:cc"}}}
-	if len(got) != 2 || !slices.EqualFunc(got, want, func(a, b Package) bool {
-		return a.Name == b.Name && a.URL == b.URL && slices.Equal(a.Hashes, b.Hashes)
-	}) {
-		t.Errorf("%+v", got)
 	}
 }
 

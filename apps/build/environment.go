@@ -125,6 +125,7 @@ func (j *job) determine(ctx context.Context) (err error) {
 		return err
 	}
 	j.sum, j.local, j.reads = r.sum(), r.local, r.reads()
+	j.options = []byte(strings.Join(append(r.options, ""), "\n"))
 	if j.Wheels != "" {
 		if j.Wheels, err = filepath.Abs(j.Wheels); err != nil {
 			return err
@@ -136,12 +137,10 @@ func (j *job) determine(ctx context.Context) (err error) {
 	if j.python, err = findInterpreter(ctx, j.Python); err != nil {
 		return err
 	}
-	if j.tool, err = findTool(ctx, j.Tool); err != nil {
+	if j.tool, err = findTool(ctx, j.Tool, j.SystemSite); err != nil {
 		return err
 	}
-	if j.tool.name == "uv" { // reads its settings in the folders of the application
-		j.reads = []string{j.app.Root}
-	}
+	j.noteUnread()
 	if j.Relock {
 		return nil
 	}

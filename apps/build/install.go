@@ -30,16 +30,25 @@ func (j *job) install(ctx context.Context, path string) ([]Package, string, erro
 func (j *job) program(step, path string, args ...string) *program.Program {
 	p := &program.Program{Args: args, Dir: j.dir, Network: j.Wheels == "", Pass: j.Pass, Limit: j.Limit,
 		LimitName: LimitName, Limits: j.Limits, OnLine: j.line(step), Write: []string{path},
-		Read: slices.Concat(j.reads, []string{j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", "/etc/uv"},
+		Read: slices.Concat(j.reads, []string{j.Wheels, "/etc/pip.conf", "/etc/xdg/pip", uvSettings},
 			program.Installation(j.python.Path)),
 		Env: []string{"VIRTUAL_ENV=" + path, "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
 			"PIP_NO_INPUT=1", "UV_NO_CACHE=1", "UV_NO_PROGRESS=1", "UV_PYTHON_DOWNLOADS=never",
-			"UV_LINK_MODE=copy"}}
+			"UV_LINK_MODE=copy", "UV_COMPILE_BYTECODE=1"}}
+	// uv would take settings of the application, and of folders above it, which no key of an environment follows.
+	if isFile(uvSettings) {
+		p.Env = append(p.Env, "UV_CONFIG_FILE="+uvSettings)
+	} else {
+		p.Env = append(p.Env, "UV_NO_CONFIG=1")
+	}
 	if j.local { // the backends of packages in folders write beside them
 		p.Write = append(p.Write, j.app.Root)
 	}
 	return p
 }
+
+// uvSettings are the settings of uv for all users of the machine.
+const uvSettings = "/etc/uv/uv.toml"
 
 func (j *job) run(ctx context.Context, p *program.Program) (out string, err error) {
 	if !slices.Contains(p.Write, j.app.Root) {
@@ -94,7 +103,7 @@ func (j *job) pip(ctx context.Context, path string) ([]Package, string, error) {
 		return nil, "", j.explain(err)
 	}
 	packages, version, err := readReport(report)
-	return packages, "pip " + version, err
+	return packages, "pip " + version, errors.Join(err, removeOwn(path))
 }
 
 // explain adds what the user can do about packages that cannot be installed.
@@ -138,6 +147,24 @@ func (j *job) indexHint(err error) string {
 	return "\n(without an index: --wheels FOLDER; another index: --pass " + variable + ")"
 }
 
+// Files of a build in an environment. They name addresses, which no image may have.
+const (
+	lockedFile   = "locked.txt"
+	optionsFile  = "options.txt"
+	projectFile  = "project.txt"
+	packagesFile = "packages.txt"
+	resolvedFile = "resolved.txt"
+)
+
+// removeOwn removes the files of a build.
+func removeOwn(path string) error {
+	var errs []error
+	for _, name := range []string{lockedFile, optionsFile, projectFile, packagesFile, resolvedFile} {
+		errs = append(errs, os.RemoveAll(filepath.Join(path, name)))
+	}
+	return errors.Join(errs...)
+}
+
 // files returns the requirements files for the installer.
 func (j *job) files(ctx context.Context, path string) (files []string, err error) {
 	own := func(name string, text []byte) error {
@@ -146,7 +173,11 @@ func (j *job) files(ctx context.Context, path string) (files []string, err error
 		return rootfile.Write(path, name, text)
 	}
 	if j.lock != nil {
-		return files, errors.Join(own("locked.txt", j.lock.requirements()), err)
+		err = own(lockedFile, j.lock.requirements())
+		if len(j.options) > 0 {
+			err = errors.Join(err, own(optionsFile, j.options))
+		}
+		return files, err
 	}
 	for _, file := range j.needs.Requirements {
 		if filepath.Base(file) != project {
@@ -155,14 +186,14 @@ func (j *job) files(ctx context.Context, path string) (files []string, err error
 		}
 		out, err := j.run(ctx, j.program("requirements", path, j.python.Path, "-I", "-c", dependencies, file))
 		if err == nil {
-			err = own("project.txt", []byte(out))
+			err = own(projectFile, []byte(out))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	if text := j.packages(); len(text) > 0 {
-		err = own("packages.txt", text)
+		err = own(packagesFile, text)
 	}
 	return files, err
 }
@@ -229,71 +260,3 @@ var separators = regexp.MustCompile(`[-_.]+`)
 
 // normal returns the name of a package as indexes compare names (PEP 503).
 func normal(name string) string { return separators.ReplaceAllString(strings.ToLower(name), "-") }
-
-// uv installs with uv: it resolves the requirements into a file with hashes, and installs exactly these packages.
-func (j *job) uv(ctx context.Context, path string) ([]Package, string, error) {
-	args := []string{j.tool.path, "venv", "--allow-existing", "--python", j.python.Path}
-	if j.SystemSite {
-		args = append(args, "--system-site-packages")
-	}
-	if _, err := j.run(ctx, j.program("environment", path, append(args, path)...)); err != nil {
-		return nil, "", fmt.Errorf("environment: %w", err)
-	}
-	python, resolved := filepath.Join(path, "bin", "python"), filepath.Join(path, "resolved.txt")
-	var offline []string
-	if j.Wheels != "" {
-		offline = []string{"--no-index", "--find-links", j.Wheels}
-	}
-	if j.lock != nil {
-		if err := rootfile.Write(path, filepath.Base(resolved), j.lock.requirements()); err != nil {
-			return nil, "", err
-		}
-	} else {
-		compile := []string{j.tool.path, "pip", "compile", "--quiet", "--generate-hashes", "--no-header",
-			"--no-annotate", "--python", python, "--output-file", resolved}
-		compile = append(compile, offline...)
-		if text := j.packages(); len(text) > 0 {
-			file := filepath.Join(path, "packages.txt")
-			if err := rootfile.Write(path, filepath.Base(file), text); err != nil {
-				return nil, "", err
-			}
-			compile = append(compile, file)
-		}
-		if _, err := j.run(ctx, j.program("packages", path, append(compile, j.needs.Requirements...)...)); err != nil {
-			return nil, "", j.explain(err)
-		}
-	}
-	install := append([]string{j.tool.path, "pip", "install", "--python", python, "--no-deps"}, offline...)
-	if j.lock != nil {
-		install = append(install, "--require-hashes")
-	}
-	if _, err := j.run(ctx, j.program("packages", path, append(install, "-r", resolved)...)); err != nil {
-		return nil, "", j.explain(err)
-	}
-	text, err := rootfile.Read(path, filepath.Base(resolved), maxReport)
-	return parseResolved(string(text)), j.tool.text, err
-}
-
-// parseResolved reads requirements with exact versions and hashes.
-func parseResolved(text string) []Package {
-	packages := []Package{}
-	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") || strings.HasPrefix(fields[0], "-") {
-			continue
-		}
-		name, version, _ := strings.Cut(fields[0], "==")
-		p := Package{Name: normal(strings.Split(name, "[")[0]), Version: version, Hashes: []string{}}
-		if len(fields) > 2 && fields[1] == "@" {
-			p.URL = fields[2]
-		}
-		for _, f := range fields {
-			if hash, ok := strings.CutPrefix(f, "--hash="); ok {
-				p.Hashes = append(p.Hashes, hash)
-			}
-		}
-		packages = append(packages, p)
-	}
-	sortPackages(packages)
-	return packages
-}

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -80,9 +81,14 @@ type tool struct {
 // Tools are the values of Options.Tool.
 var Tools = []string{"auto", "pip", "uv"}
 
-func findTool(ctx context.Context, name string) (tool, error) {
+// findTool returns the tool of a name of Tools. uv looks for packages in the environment alone, and would install
+// packages that the system has.
+func findTool(ctx context.Context, name string, systemSite bool) (tool, error) {
 	pip := tool{name: "pip", text: "pip"}
-	if name == "pip" {
+	switch {
+	case name == "uv" && systemSite:
+		return tool{}, errors.New("--installer: uv does not see the packages of --system-site-packages: take pip")
+	case name == "pip", systemSite:
 		return pip, nil
 	}
 	path, err := exec.LookPath("uv")
@@ -101,13 +107,23 @@ func findTool(ctx context.Context, name string) (tool, error) {
 }
 
 // dependencies prints the dependencies of a pyproject.toml as a requirements file.
-const dependencies = `import sys
+const dependencies = `import re, sys
 try:
     import tomllib
 except ImportError:
-    from pip._vendor import tomli as tomllib
+    try:
+        from pip._vendor import tomli as tomllib
+    except ImportError:
+        sys.exit("reading the file needs Python 3.11 or pip: write the packages into requirements.txt")
 with open(sys.argv[1], "rb") as f:
-    p = tomllib.load(f).get("project") or {}
+    whole = tomllib.load(f)
+p = whole.get("project") or {}
 if "dependencies" in p.get("dynamic", []):
     sys.exit("project.dependencies is dynamic: write the packages into requirements.txt")
-print("\n".join(p.get("dependencies") or []))`
+normal = lambda name: re.sub(r"[-_.]+", "-", name).lower()
+sources = {normal(s) for s in ((whole.get("tool") or {}).get("uv") or {}).get("sources") or {}}
+for d in p.get("dependencies") or []:
+    name = re.match(r"\s*([\w.-]*)", d).group(1)
+    if normal(name) in sources and "@" not in d: # an index may have another package with this name
+        sys.exit(f"tool.uv.sources is not read: write the address of {name} into project.dependencies, as NAME @ URL")
+    print(d)`

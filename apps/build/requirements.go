@@ -47,8 +47,10 @@ type requirements struct {
 	hash  hash.Hash
 	seen  map[string]bool
 	found []string // folders with packages, of --find-links
-	files int      // of packages
-	local bool     // packages are in the application's folder
+	// options are the lines that say where packages are, and which packages installers choose. Paths are absolute.
+	options []string
+	files   int  // of packages
+	local   bool // packages are in the application's folder
 }
 
 // digest returns the digest of requirements files and packages, and whether packages are in the application's folder.
@@ -152,6 +154,10 @@ var (
 // value is the value of an option, in quotes or not.
 const value = `("[^"]*"|'[^']*'|(?:\\.|\S)+)`
 
+// chooses matches the options that say where packages are, and which files of packages installers choose.
+var chooses = regexp.MustCompile(`^(?:-i|--(?:index-url|pypi-url|extra-index-url|no-index|no-binary|` +
+	`only-binary|prefer-binary|trusted-host))(?:[ =]|$)`)
+
 var escaped = regexp.MustCompile(`\\(.)`)
 
 // unquote returns the text of a value.
@@ -178,11 +184,16 @@ func (r *requirements) line(dir, line string) error {
 		}
 		return r.file(name)
 	}
+	if chooses.MatchString(line) {
+		r.options = append(r.options, line)
+	}
 	name, links := ends.ReplaceAllString(line, ""), false
 	if m := editable.FindStringSubmatch(line); m != nil {
 		name = unquote(m[1])
 	} else if m := findLinks.FindStringSubmatch(line); m != nil {
-		name, links = unquote(m[1]), true
+		if name, links = unquote(m[1]), true; strings.Contains(name, "://") {
+			r.options = append(r.options, line)
+		}
 	} else if m := atFile.FindStringSubmatch(name); m != nil {
 		name = m[1]
 	}
@@ -212,6 +223,7 @@ func (r *requirements) line(dir, line string) error {
 			return err
 		}
 		r.found = append(r.found, real)
+		r.options = append(r.options, "--find-links "+(&url.URL{Scheme: "file", Path: real}).String())
 	} else {
 		r.local = true
 	}

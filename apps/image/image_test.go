@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -22,6 +23,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"millrace/internal/ociimage"
+	"millrace/internal/testbuild"
 	"millrace/internal/testneeds"
 )
 
@@ -60,11 +62,10 @@ def infer(name: str) -> str:
 // excludeNotes is the Exclude of the tests.
 func excludeNotes(name string) bool { return name == "notes/" }
 
-// environmentOf makes a Python environment with the package greeting, which has a script.
-func environmentOf(t testing.TB, dir string) {
+// greetingWheel writes the package greeting, which has a script.
+func greetingWheel(t testing.TB) (wheel string) {
 	t.Helper()
-	python := testneeds.Python(t, "ensurepip")
-	wheel := filepath.Join(t.TempDir(), "greeting-1.0-py3-none-any.whl")
+	wheel = filepath.Join(t.TempDir(), "greeting-1.0-py3-none-any.whl")
 	f, err := os.Create(wheel)
 	if err != nil {
 		t.Fatal(err)
@@ -90,9 +91,15 @@ func environmentOf(t testing.TB, dir string) {
 	if err := errors.Join(w.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	run(t, python, "-m", "venv", dir)
+	return wheel
+}
+
+// environmentOf makes a Python environment with the package greeting.
+func environmentOf(t testing.TB, dir string) {
+	t.Helper()
+	run(t, testneeds.Python(t, "ensurepip"), "-m", "venv", dir)
 	run(t, filepath.Join(dir, "bin/python"), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
-		"--disable-pip-version-check", wheel)
+		"--disable-pip-version-check", greetingWheel(t))
 }
 
 func run(t testing.TB, program string, args ...string) string {
@@ -217,6 +224,47 @@ func TestReproducible(t *testing.T) {
 	checkConfig(t, a)
 	checkBill(t, a.SBOM, texts)
 
+}
+
+// Equal environments made by uv give equal layers, which name no folder of this machine.
+func TestEnvironmentByUV(t *testing.T) {
+	uv := testbuild.UV(t)
+	python := testneeds.Python(t, "ensurepip")
+	layer := func() map[string]string {
+		t.Helper()
+		root := t.TempDir()
+		dir := filepath.Join(root, "venv")
+		run(t, uv, "venv", "--no-config", "--python", python, dir)
+		run(t, uv, "pip", "install", "--no-config", "--no-cache", "--no-index", "--link-mode", "copy",
+			"--compile-bytecode", "--python", filepath.Join(dir, "bin/python"), greetingWheel(t))
+		p, err := environmentPython(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		libs := &libraries{tree: ociimage.Tree{}, from: map[string]string{}, done: map[string]bool{}}
+		tree, err := environmentTree(&Options{Environment: dir, Application: root}, p, libs, &[]part{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts := map[string]string{}
+		for name, e := range tree {
+			text := e.Text
+			if e.From != "" {
+				if text, err = os.ReadFile(e.From); err != nil {
+					t.Fatal(err)
+				}
+			}
+			texts[name] = fmt.Sprint(e.Mode, " ", e.Link, " ", string(text))
+			if strings.Contains(texts[name], root) || strings.HasSuffix(name, ".pyc") {
+				t.Errorf("the layer has %s: %s", name, text)
+			}
+		}
+		return texts
+	}
+	first, second := layer(), layer()
+	if len(first) < 10 || !maps.Equal(first, second) {
+		t.Errorf("equal environments give %q and %q", first, second)
+	}
 }
 
 // Another commit changes only the layer of the application.

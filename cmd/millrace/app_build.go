@@ -26,7 +26,7 @@ var buildFlags = []string{"python", "wheels", "installer", "system-site-packages
 // appBuild makes the environment of the application, and runs the setup commands.
 func appBuild(flags *pflag.FlagSet) appStep {
 	flags.String("python", "", "build, test, package: Python interpreter: a path, or a name in PATH (default python3)")
-	flags.String("installer", "auto", "build, test: auto (uv, if in PATH), pip or uv")
+	flags.String("installer", "auto", "build, test: auto (uv if in PATH, pip for --system-site-packages), pip or uv")
 	flags.String("wheels", "", "build, test: folder with packages, in place of the index and without network")
 	flags.Bool("system-site-packages", false,
 		"build, test: let the environment have the packages of the interpreter's system")

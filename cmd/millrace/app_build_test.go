@@ -11,6 +11,7 @@ import (
 
 	"millrace/apps/build"
 	"millrace/internal/gittest"
+	"millrace/internal/testbuild"
 	"millrace/internal/testneeds"
 	"millrace/internal/wheeltest"
 )
@@ -92,6 +93,33 @@ func TestAppBuild(t *testing.T) {
 	addr := httpAddr.FindString(p.until("millrace is ready: "))
 	answer, err := http.Post(addr+"/apps/greet/infer", "application/json",
 		strings.NewReader(`{"x": 4}`))
+	var reply strings.Builder
+	if err != nil || answer.Write(&reply) != nil || !strings.Contains(reply.String(), "Hello") {
+		t.Errorf("%v %s", err, reply.String())
+	}
+	p.signal(os.Interrupt)
+}
+
+// TestAppUV: build takes uv of PATH, and an application with packages by uv passes its tests and runs.
+func TestAppUV(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages")
+	}
+	testneeds.Python(t, "ensurepip")
+	t.Setenv("PATH", filepath.Dir(testbuild.UV(t))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	r := gittest.New(t)
+	r.Commit(map[string]string{
+		"millrace.yaml": "models:\n  - name: greet\n    source: ./greet.py\napplication:\n" +
+			"  setup: ['python3 -c \"import greeting; print(greeting.WORD)\" >made.txt']\n" +
+			"  test: ['test \"$(cat made.txt)\" = Hello']\n",
+		"greet.py":         "import greeting\ndef infer(x: int) -> str:\n    return greeting.WORD\n",
+		"requirements.txt": "greeting\n",
+	})
+	p := begin(t, appCommandOf(t, t.TempDir(), "app", "--config", "file://"+r.Dir, "--wheels", greetingWheels(t),
+		"init", "build", "test", "run", "--", "--http", "127.0.0.1:0", "--grpc", "off"))
+	p.until("1 package by uv ")
+	addr := httpAddr.FindString(p.until("millrace is ready: "))
+	answer, err := http.Post(addr+"/apps/greet/infer", "application/json", strings.NewReader(`{"x": 4}`))
 	var reply strings.Builder
 	if err != nil || answer.Write(&reply) != nil || !strings.Contains(reply.String(), "Hello") {
 		t.Errorf("%v %s", err, reply.String())

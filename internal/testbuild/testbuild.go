@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -28,6 +29,16 @@ func Peer(t testing.TB, name string) string {
 		t.Fatal(fmt.Errorf("scripts/peer.sh %s: %w", name, err))
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// UV returns the path of uv, which installs Python packages. The registry of npm, from which Peer takes uv, has uv for
+// x86-64 alone.
+func UV(t testing.TB) string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the registry of npm has no uv for " + runtime.GOARCH)
+	}
+	return Peer(t, "uv")
 }
 
 // Tags returns the build tags of the running test, separated by commas. A program built with these tags uses the
