@@ -198,11 +198,12 @@ type StreamLost struct {
 	Lines   uint64 `json:"lines"`   // not delivered to slow watchers
 }
 
-// StreamSink counts the results sent to one sink.
+// StreamSink counts the results, or events, for one sink.
 type StreamSink struct {
 	Sent    uint64 `json:"sent"`
 	Retries uint64 `json:"retries"` // attempts after the first
 	Lost    uint64 `json:"lost"`
+	Waiting uint64 `json:"waiting"`         // neither sent nor lost
 	Error   string `json:"error,omitempty"` // the last one
 }
 

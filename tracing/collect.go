@@ -182,6 +182,10 @@ func (s *streamSeries) end(last *streams.StreamStats) {
 	}
 	last.Watchers = 0
 	addStream(&s.ended, last)
+	for kind, st := range s.ended.Sinks {
+		st.Waiting = 0 // what waits on disk is counted again at the next start of the stream
+		s.ended.Sinks[kind] = st
+	}
 }
 
 // newSum returns a sum of streams with one nameless model for the models of all streams.
@@ -214,6 +218,7 @@ func addStream(to, s *streams.StreamStats) {
 		sum.Sent += st.Sent
 		sum.Retries += st.Retries
 		sum.Lost += st.Lost
+		sum.Waiting += st.Waiting
 		to.Sinks[kind] = sum
 	}
 }

@@ -459,7 +459,7 @@ var families = []section{
 					}
 				}
 			}, nil},
-		{counter, "millrace_stream_sink_results_total", "Results accepted by the sink.",
+		{counter, "millrace_stream_sink_results_total", "Results, or events, accepted by the sink.",
 			ofStream.and("sink", "kind of the sink"), func(r *scrape, put put) {
 				for i := range r.streams.listed {
 					for kind, st := range r.streams.listed[i].Sinks {
@@ -472,6 +472,14 @@ var families = []section{
 				for i := range r.streams.listed {
 					for kind, st := range r.streams.listed[i].Sinks {
 						put(float64(st.Retries), r.streams.listed[i].Name, kind)
+					}
+				}
+			}, nil},
+		{gauge, "millrace_stream_sink_waiting", "Results or events that wait for the sink, in memory or on disk.",
+			ofStream.and("sink", "kind of the sink"), func(r *scrape, put put) {
+				for i := range r.streams.listed {
+					for kind, st := range r.streams.listed[i].Sinks {
+						put(float64(st.Waiting), r.streams.listed[i].Name, kind)
 					}
 				}
 			}, nil},

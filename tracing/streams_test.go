@@ -25,7 +25,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 			{Model: "motion", Answered: 80, Aged: 60, Age: time.Second},
 		},
 		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
-		Sinks: map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14},
+		Sinks: map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14, Waiting: 21},
 			"socket": {Sent: 15}},
 	}, {Name: "yard", ID: 1, State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}
 	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
@@ -54,6 +54,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		{14, "lost_total", []string{"at", "webhook"}},
 		{12, "sink_results_total", []string{"sink", "webhook"}},
 		{13, "sink_retries_total", []string{"sink", "webhook"}},
+		{21, "sink_waiting", []string{"sink", "webhook"}},
 		{15, "sink_results_total", []string{"sink", "socket"}},
 		{70, "delivered_results_total", []string{"model", "faces"}},
 		{7, "delivered_age_seconds_total", []string{"model", "faces"}},

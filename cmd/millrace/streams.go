@@ -402,8 +402,8 @@ func streamRows(s *client.ServerStream) [][]string {
 		[]string{"watchers", strconv.Itoa(s.Watchers)})
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		k := s.Sinks[name]
-		text := fmt.Sprintf("%d results sent, %d results not delivered by this sink, %d retries", k.Sent, k.Lost,
-			k.Retries)
+		text := fmt.Sprintf("%d results sent, %d waiting, %d results not delivered by this sink, %d retries", k.Sent,
+			k.Waiting, k.Lost, k.Retries)
 		if k.Error != "" {
 			text += ": " + k.Error
 		}

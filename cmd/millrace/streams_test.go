@@ -322,11 +322,11 @@ func TestRemovedStreamOfTheConfiguration(t *testing.T) {
 func TestStreamLosses(t *testing.T) {
 	rows := streamRows(&client.ServerStream{
 		Lost:  client.StreamLost{Frames: 1, Results: 2, Lines: 3},
-		Sinks: map[string]client.StreamSink{"webhook": {Sent: 4, Lost: 5, Retries: 6, Error: "refused"}},
+		Sinks: map[string]client.StreamSink{"webhook": {Sent: 4, Waiting: 7, Lost: 5, Retries: 6, Error: "refused"}},
 	})
 	for _, want := range [][]string{
 		{"lost", "1 frames without free memory, 2 results that no sink was given, 3 lines for slow watchers"},
-		{"sink webhook", "4 results sent, 5 results not delivered by this sink, 6 retries: refused"},
+		{"sink webhook", "4 results sent, 7 waiting, 5 results not delivered by this sink, 6 retries: refused"},
 	} {
 		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row, want) }) {
 			t.Errorf("%q, want %q", rows, want)

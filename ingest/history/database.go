@@ -38,6 +38,10 @@ CREATE INDEX events_stream ON events(stream, at);
 CREATE TABLE states(stream TEXT NOT NULL, model TEXT NOT NULL, state BLOB NOT NULL, PRIMARY KEY(stream, model));
 PRAGMA user_version = 1;`
 
+// placesSchema has the places of cursors, in databases of earlier versions, too.
+const placesSchema = `CREATE TABLE IF NOT EXISTS places(stream TEXT NOT NULL, name TEXT NOT NULL, seq INTEGER NOT NULL,
+	waiting INTEGER NOT NULL, PRIMARY KEY(stream, name))`
+
 // database is an open database, for this process alone.
 type database struct {
 	path    string
@@ -129,11 +133,13 @@ func (d *database) open() (err error) {
 	case version > form:
 		return fmt.Errorf("%s was written by a later version of Millrace (form %d, this version knows %d)", d.path,
 			version, form)
-	case version == form:
-		return nil
+	case version < form:
+		if _, err = d.db.Exec("BEGIN;" + schema + "COMMIT"); err != nil {
+			return err
+		}
+		d.fresh = true
 	}
-	_, err = d.db.Exec("BEGIN;" + schema + "COMMIT")
-	d.fresh = err == nil
+	_, err = d.db.Exec(placesSchema)
 	return err
 }
 
@@ -177,13 +183,106 @@ func (d *database) closeFiles() {
 	}
 }
 
-// write writes events and states in one transaction. An event that is in the database already changes nothing.
-func (d *database) write(events []waiting, states map[stateKey][]byte) error {
+// write writes events, states and places of cursors in one transaction. An event that is in the database already
+// changes nothing, and is in repeated. before is the number of the newest event before.
+func (d *database) write(events []waiting, states map[stateKey][]byte, places []place,
+	unfollowed map[placeKey]struct{}) (before int64, repeated map[int]bool, err error) {
 	tx, err := d.db.Begin()
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // without effect after the commit
+	if before, err = newest(tx); err != nil {
+		return 0, nil, err
+	}
+	repeated = map[int]bool{}
+	err = d.writeRows(tx, events, repeated, states)
+	if err == nil {
+		err = writePlaces(tx, events, repeated, places, unfollowed)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	return before, repeated, err
+}
+
+// writePlaces writes the places of cursors, whose events are without the written events.
+func writePlaces(tx *sql.Tx, events []waiting, repeated map[int]bool, places []place,
+	unfollowed map[placeKey]struct{}) error {
+	for k := range unfollowed {
+		if _, err := tx.Exec("DELETE FROM places WHERE stream=? AND name=?", k.stream, k.name); err != nil {
+			return err
+		}
+	}
+	for _, p := range places {
+		for i := range events {
+			if events[i].event.Stream == p.stream && !repeated[i] {
+				p.waiting++
+			}
+		}
+		if _, err := tx.Exec("INSERT OR REPLACE INTO places VALUES(?,?,?,?)", p.stream, p.name, p.seq,
+			p.waiting); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newest returns the number of the newest event that the database has had.
+func newest(tx interface {
+	QueryRow(query string, args ...any) *sql.Row
+}) (seq int64, err error) {
+	err = tx.QueryRow("SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='events'),0)").Scan(&seq)
+	return seq, err
+}
+
+func (d *database) newest() (int64, error) { return newest(d.db) }
+
+// place returns the place of a cursor.
+func (d *database) place(stream, name string) (p place, found bool, err error) {
+	err = d.db.QueryRow("SELECT seq,waiting FROM places WHERE stream=? AND name=?", stream, name).
+		Scan(&p.seq, &p.waiting)
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, false, nil
+	}
+	return p, err == nil, err
+}
+
+// count counts the events of a stream after a number.
+func (d *database) count(stream string, seq int64) (n int, err error) {
+	err = d.db.QueryRow("SELECT count(*) FROM events WHERE stream=? AND seq>?", stream, seq).Scan(&n)
+	return n, err
+}
+
+// after returns up to limit events of a stream after a number, and the number up to which there are no further events.
+func (d *database) after(ctx context.Context, stream string, seq int64, limit int) (list []Item, read int64,
+	err error) {
+	last, err := newest(d.reads)
+	if err != nil {
+		return nil, seq, err
+	}
+	// By number, not by the index of streams: the unread events are at the end.
+	rows, err := d.reads.QueryContext(ctx, "SELECT seq,event FROM events WHERE seq>? AND seq<=? AND +stream=? "+
+		"ORDER BY seq LIMIT ?", seq, last, stream, limit)
+	if err != nil {
+		return nil, seq, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		v := Item{in: d}
+		if err := rows.Scan(&v.seq, &v.Text); err != nil {
+			return nil, seq, err
+		}
+		list = append(list, v)
+	}
+	if len(list) == limit {
+		last = list[limit-1].seq
+	}
+	return list, last, rows.Err()
+}
+
+func (d *database) writeRows(tx *sql.Tx, events []waiting, repeated map[int]bool, states map[stateKey][]byte) error {
+	var err error
 	if len(events) > 0 {
 		insert, err := tx.Prepare("INSERT INTO events(id,at,stream,model,type,rule,class,event) " +
 			"VALUES(?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")
@@ -193,9 +292,13 @@ func (d *database) write(events []waiting, states map[stateKey][]byte) error {
 		defer insert.Close()
 		for i := range events {
 			w := &events[i]
-			if _, err := insert.Exec(w.event.ID, w.at, w.event.Stream, w.model, string(w.event.Type), w.event.Rule,
-				w.event.Class, w.text); err != nil {
+			done, err := insert.Exec(w.event.ID, w.at, w.event.Stream, w.model, string(w.event.Type), w.event.Rule,
+				w.event.Class, w.text)
+			if err != nil {
 				return err
+			}
+			if n, _ := done.RowsAffected(); n == 0 {
+				repeated[i] = true
 			}
 		}
 	}
@@ -206,6 +309,9 @@ func (d *database) write(events []waiting, states map[stateKey][]byte) error {
 				continue
 			case k.model == "":
 				_, err = tx.Exec("DELETE FROM states WHERE stream=?", k.stream)
+				if err == nil {
+					_, err = tx.Exec("DELETE FROM places WHERE stream=?", k.stream)
+				}
 			case removal:
 				_, err = tx.Exec("DELETE FROM states WHERE stream=? AND model=?", k.stream, k.model)
 			default:
@@ -216,7 +322,7 @@ func (d *database) write(events []waiting, states map[stateKey][]byte) error {
 			}
 		}
 	}
-	return tx.Commit()
+	return nil
 }
 
 // state returns a saved state, or nil.
@@ -235,38 +341,38 @@ const removeStep = 5000
 const maxJournal = 16 << 20
 
 // remove removes some of the events before a time, and some of the oldest events beyond a size. remove returns the size
-// of the files, and whether events are left to be removed.
-func (d *database) remove(before time.Time, most int64) (size int64, more bool, err error) {
+// of the files, the number of removed events, and whether events are left to be removed.
+func (d *database) remove(before time.Time, most int64) (size, removed int64, more bool, err error) {
 	old, err := d.exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at<? ORDER BY at LIMIT ?)",
 		before.UnixMicro(), removeStep)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
 	var used, rows int64
 	if err := d.db.QueryRow("SELECT (page_count-freelist_count)*page_size,"+
 		"ifnull((SELECT max(seq) FROM events)-(SELECT min(seq) FROM events)+1,0) FROM pragma_page_count,"+
 		"pragma_freelist_count,pragma_page_size").Scan(&used, &rows); err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
-	more = old == removeStep
+	removed, more = old, old == removeStep
 	if used > most && !more && rows > 0 {
 		// In proportion, and a little more, so that few removals come below the size.
 		step := min(removeStep, int64(float64(rows)*float64(used-most)/float64(used))+rows/200+1)
 		n, err := d.exec("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY at,seq LIMIT ?)", step)
 		if err != nil {
-			return 0, false, err
+			return 0, 0, false, err
 		}
-		more = n > 0
+		removed, more = removed+n, n > 0
 	}
 	if err := d.shorten(!more); err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
 	for _, end := range []string{"", "-wal"} {
 		if info, err := os.Stat(d.path + end); err == nil {
 			size += info.Size()
 		}
 	}
-	return size, more, nil
+	return size, removed, more, nil
 }
 
 func (d *database) exec(text string, args ...any) (rows int64, err error) {

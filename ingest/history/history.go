@@ -30,10 +30,11 @@ const (
 )
 
 const (
-	batchSize  = 1000            // events of a transaction
-	batchTime  = time.Second     // longest time that an event waits for others
-	retryTime  = 5 * time.Second // between attempts to open the database
-	removeTime = time.Minute     // between removals of old events
+	batchSize  = 1000                  // events of a transaction
+	batchTime  = time.Second           // longest time that an event waits for others
+	retryTime  = 5 * time.Second       // between attempts to open the database
+	removeTime = time.Minute           // between removals of old events
+	soonTime   = 20 * time.Millisecond // longest time that an event with a receiver waits for others
 )
 
 // Entry is an event in the history.
@@ -70,6 +71,9 @@ type History struct {
 	err    error     // why db is nil
 	closed bool
 
+	cursors    map[string][]*Cursor  // of the streams
+	unfollowed map[placeKey]struct{} // places to be removed
+
 	last    time.Time // of the newest event
 	damaged bool      // the database has to be renamed
 	begun   uint64    // empty databases
@@ -95,7 +99,8 @@ func New(o Options) *History {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &History{o: o, wake: make(chan struct{}, 1), reads: make(chan struct{}, maxReads),
-		states: map[stateKey][]byte{}, err: errNotOpen, now: time.Now, stateTime: time.Second}
+		states: map[stateKey][]byte{}, cursors: map[string][]*Cursor{}, unfollowed: map[placeKey]struct{}{},
+		err: errNotOpen, now: time.Now, stateTime: time.Second}
 }
 
 var errNotOpen = stream.Errorf(stream.Unavailable, "", "the history of events is not open yet")
@@ -151,6 +156,9 @@ func (h *History) Add(model string, v *rules.Event, text []byte) {
 	defer h.mu.Unlock()
 	if h.closed || len(h.queue) >= maxWaiting || h.bytes+len(text) > maxWaitingBytes {
 		h.stats.Lost++
+		for _, k := range h.cursors[v.Stream] {
+			k.lost++
+		}
 		return
 	}
 	if now := h.now(); now.After(h.last) || h.last.Sub(now) > maxStep {
@@ -159,7 +167,10 @@ func (h *History) Add(model string, v *rules.Event, text []byte) {
 	h.queue = append(h.queue, waiting{h.last.UnixMicro(), model, *v, text})
 	h.queue[len(h.queue)-1].event.Tracks = nil // are in the text
 	h.bytes += len(text)
-	if len(h.queue) >= batchSize {
+	for _, k := range h.cursors[v.Stream] {
+		k.queued++
+	}
+	if len(h.queue) >= batchSize || len(h.cursors[v.Stream]) > 0 {
 		h.signal()
 	}
 }
@@ -174,7 +185,7 @@ func (h *History) SetState(name, model string, state []byte) {
 	h.states[stateKey{name, model}] = state
 }
 
-// Forget removes the states of a stream.
+// Forget removes the states and the receivers of a stream.
 func (h *History) Forget(name string) {
 	if h == nil {
 		return
@@ -183,6 +194,7 @@ func (h *History) Forget(name string) {
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.states, func(k stateKey, _ []byte) bool { return k.stream == name })
 	h.states[stateKey{stream: name}] = nil
+	delete(h.cursors, name)
 }
 
 // State returns the state that SetState has kept, or nil. After an error the state may still be there.
@@ -265,6 +277,9 @@ func (h *History) Run() {
 		case <-h.wake:
 		case <-tick.C:
 		}
+		if h.soon() {
+			time.Sleep(soonTime)
+		}
 		h.mu.Lock()
 		open, closed := h.db != nil, h.closed
 		h.mu.Unlock()
@@ -286,18 +301,38 @@ func (h *History) Run() {
 	}
 }
 
+// soon reports whether a batch may become larger before it is written.
+func (h *History) soon() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.closed && len(h.queue) < batchSize
+}
+
 // write writes a batch, and reports whether more events wait.
 func (h *History) write() bool {
 	h.mu.Lock()
 	db := h.db
-	batch, states := h.queue[:min(len(h.queue), batchSize)], h.states
-	if db == nil || len(batch)+len(states) == 0 {
+	for k := h.uncounted(); db != nil && k != nil; k = h.uncounted() {
+		h.mu.Unlock()
+		if err := k.count(db); err != nil {
+			h.failed(db, err)
+			return false
+		}
+		h.mu.Lock()
+	}
+	batch, states, unfollowed := h.queue[:min(len(h.queue), batchSize)], h.states, h.unfollowed
+	if db == nil {
 		h.mu.Unlock()
 		return false
 	}
-	h.states, h.taken = map[stateKey][]byte{}, states
+	places := h.places(batch)
+	if len(batch)+len(states)+len(places)+len(unfollowed) == 0 {
+		h.mu.Unlock()
+		return false
+	}
+	h.states, h.taken, h.unfollowed = map[stateKey][]byte{}, states, map[placeKey]struct{}{}
 	h.mu.Unlock()
-	err := db.write(batch, states)
+	before, repeated, err := db.write(batch, states, places, unfollowed)
 	if err == nil {
 		err = db.present(h.o.Folder)
 	}
@@ -311,6 +346,8 @@ func (h *History) write() bool {
 				h.states[k] = text
 			}
 		}
+		h.unplaced(places)
+		maps.Copy(h.unfollowed, unfollowed)
 		h.mu.Unlock()
 		return false
 	}
@@ -320,6 +357,7 @@ func (h *History) write() bool {
 		h.bytes -= len(batch[i].text)
 	}
 	h.stats.Written += uint64(len(batch))
+	h.stored(db, batch, before, repeated)
 	h.queue = h.queue[len(batch):]
 	if len(h.queue) == 0 {
 		h.queue = nil
@@ -352,7 +390,7 @@ func (h *History) remove(now time.Time) (more bool) {
 	if db == nil {
 		return false
 	}
-	size, more, err := db.remove(now.Add(-h.o.Retention), h.o.MaxBytes)
+	size, removed, more, err := db.remove(now.Add(-h.o.Retention), h.o.MaxBytes)
 	if err != nil {
 		h.failed(db, err)
 		return false
@@ -360,6 +398,9 @@ func (h *History) remove(now time.Time) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stats.Bytes = size
+	if removed > 0 {
+		h.recount()
+	}
 	if more {
 		h.signal()
 	}

@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -15,7 +16,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,17 +49,21 @@ func init() {
 // MQTT publishes results to a broker by MQTT 5.
 type MQTT struct {
 	URL   string `json:"mqtt" request:"any" example:"mqtts://127.0.0.1:9" help:"publish results to this MQTT 5 broker: mqtt://USER:PASSWORD@HOST:1883, or mqtts:// with TLS (port 8883)"`
-	Topic string `json:"mqtt_topic" request:"any" advanced:"yes" help:"topic: results go to TOPIC/results, the words online and offline to TOPIC/status; default: millrace/ and the stream's name"`
+	Send  string `json:"mqtt_send" words:"results events" default:"results" request:"any" advanced:"yes" help:"results, or only events of lines and zones, and clips; with data, events wait on disk (docs/events.md)"`
+	Topic string `json:"mqtt_topic" request:"any" advanced:"yes" help:"topic: results go to TOPIC/results, events to TOPIC/events, the words online and offline to TOPIC/status; default: millrace/ and the stream's name"`
 	CA    string `json:"mqtt_ca" path:"file" advanced:"yes" help:"PEM file with the certificate authorities of the broker, in place of the system's"`
 }
 
 // Enabled implements Settings.
 func (c *MQTT) Enabled() bool { return c.URL != "" }
 
+func (c *MQTT) sendsEvents() bool { return c.Send == sendEvents }
+
 // Validate implements Settings.
 func (c *MQTT) Validate() error {
 	if c.URL == "" {
-		for key, set := range map[string]bool{"mqtt_topic": c.Topic != "", "mqtt_ca": c.CA != ""} {
+		for key, set := range map[string]bool{"mqtt_send": c.Send != "", "mqtt_topic": c.Topic != "",
+			"mqtt_ca": c.CA != ""} {
 			if set {
 				return stream.Errorf(stream.InvalidArgument, "sinks."+key, "is set without sinks.mqtt")
 			}
@@ -116,6 +120,7 @@ func (c *MQTT) Open(e Env) Sink {
 		stream: e.Stream, topic: c.Topic, ca: c.CA, log: e.Log,
 		queue:   make(chan []byte, mqttQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
+		content: cmp.Or(c.Send, sendResults), keeps: e.Keeps, counters: counters{settled: e.Settled},
 	}
 	if s.topic == "" {
 		s.topic = topicOf(e.Stream)
@@ -131,6 +136,8 @@ func (c *MQTT) Open(e Env) Sink {
 // a connection is published again on the next connection.
 type mqtt struct {
 	stream, topic, id, ca string
+	content               string // the last level of the topic
+	keeps                 bool   // Env.Keeps
 	address               *url.URL
 	invalid               error
 	log                   *slog.Logger
@@ -183,9 +190,12 @@ func (s *mqtt) Run(ctx context.Context) {
 		t.Stop()
 		s.retries.Add(1)
 	}
-	s.lost.Add(uint64(len(s.pending)))
+	left := uint64(len(s.pending))
 	for range s.queue { // until Close
-		s.lost.Add(1)
+		left++
+	}
+	if !s.keeps {
+		s.settle(0, left)
 	}
 }
 
@@ -218,9 +228,7 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 		}
 		for len(acks) < len(s.pending) && len(acks) < window {
 			if size := c.size(s.pending[len(acks)]); size > c.largest {
-				s.failed(fmt.Errorf("a result of %d bytes is lost: the broker takes %d bytes", size, c.largest))
-				s.lost.Add(1)
-				s.pending = slices.Delete(s.pending, len(acks), len(acks)+1)
+				acks = append(acks, tooLarge(size, c.largest))
 				continue
 			}
 			ack, err := c.publish(last, s.pending[len(acks)])
@@ -269,28 +277,49 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 
 // acknowledge ends the oldest result by its acknowledgement, or returns false when the connection ended before.
 func (s *mqtt) acknowledge(p packets.ControlPacket) bool {
-	ack, ok := p.Content.(*packets.Puback)
-	if !ok {
+	var refusal error
+	switch ack := p.Content.(type) {
+	case *packets.Puback:
+		if ack.ReasonCode >= packets.PubackUnspecifiedError {
+			refusal = fmt.Errorf("the broker refuses a result: %s", ack.Reason())
+		}
+	case *unpublished:
+		refusal = ack.error
+	default:
 		return false
-	}
-	if ack.ReasonCode >= packets.PubackUnspecifiedError {
-		s.failed(fmt.Errorf("the broker refuses a result: %s", ack.Reason()))
-		s.lost.Add(1)
-	} else {
-		s.connected()
-		s.sent.Add(1)
 	}
 	s.pending, s.ended = s.pending[1:], 0
 	s.backoff.Reset()
+	if refusal != nil {
+		s.failed(refusal)
+		s.settle(0, 1)
+	} else {
+		s.connected()
+		s.settle(1, 0)
+	}
 	return true
+}
+
+// unpublished is in the place of the acknowledgement of a result that is not published.
+type unpublished struct {
+	packets.Packet
+	error
+}
+
+// tooLarge returns the channel of the acknowledgement of a result that the broker does not take.
+func tooLarge(size, largest int) chan packets.ControlPacket {
+	ack := make(chan packets.ControlPacket, 1)
+	ack <- packets.ControlPacket{Content: &unpublished{
+		error: fmt.Errorf("a result of %d bytes is lost: the broker takes %d bytes", size, largest)}}
+	return ack
 }
 
 // unacknowledged counts the end of a connection with an unacknowledged result. A result that ends connection after
 // connection, such as one larger than the broker takes, is lost, so that later results go on.
 func (s *mqtt) unacknowledged() {
-	if s.ended++; s.ended == mqttAttempts {
+	if s.ended++; s.ended == mqttAttempts && !s.keeps {
 		s.pending, s.ended = s.pending[1:], 0
-		s.lost.Add(1)
+		s.settle(0, 1)
 	}
 }
 
@@ -319,7 +348,7 @@ func (s *mqtt) connect(last context.Context) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{acks: &acks{SessionManager: state.NewInMemory()}, topic: s.topic + "/results",
+	c := &connection{acks: &acks{SessionManager: state.NewInMemory()}, topic: s.topic + "/" + s.content,
 		status: s.topic + "/status", window: mqttWindow, largest: math.MaxInt, ended: make(chan error, 1),
 		release: context.AfterFunc(last, func() { _ = conn.Close() })}
 	end := func(err error) {

@@ -49,11 +49,14 @@ type Env struct {
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
 	Requested bool                   // a request made the sink: the file is in Files
 	Files     *Files                 // nil = requests may name no file
+	Keeps     bool                   // the caller keeps lines that are not delivered: see Sink
+	Settled   func()                 // called after each change of Stats.Sent or Stats.Lost; nil = not called
 	Log       *slog.Logger
 }
 
 // Sink takes the results of one stream. One goroutine calls Write and Close, another goroutine calls Run, and any
-// goroutine may call Stats.
+// goroutine may call Stats. With Env.Keeps, which only sinks of events have to follow, each line is sent or lost after
+// the lines before, no line is lost because a receiver is away, and the lines that are left at the end are not lost.
 type Sink interface {
 	// Write takes one line of JSON without a line feed. Write must not change the line, and does not wait for a
 	// receiver.
@@ -72,6 +75,7 @@ type Stats struct {
 	Sent    uint64 `json:"sent"`            // results delivered
 	Retries uint64 `json:"retries"`         // attempts to deliver after the first
 	Lost    uint64 `json:"lost"`            // results that were not delivered
+	Waiting uint64 `json:"waiting"`         // results that are neither sent nor lost; counted by the owner of the sink
 	Error   string `json:"error,omitempty"` // the present failure; "" for none
 }
 
@@ -79,6 +83,16 @@ type Stats struct {
 type counters struct {
 	sent, retries, lost atomic.Uint64
 	failure             atomic.Pointer[string]
+	settled             func() // nil = not called
+}
+
+// settle counts results that are delivered or lost.
+func (c *counters) settle(sent, lost uint64) {
+	c.sent.Add(sent)
+	c.lost.Add(lost)
+	if c.settled != nil {
+		c.settled()
+	}
 }
 
 // Stats implements Sink.
@@ -120,6 +134,25 @@ func Kinds() []Kind { return slices.Clone(kinds) }
 
 // Open makes a sink with the settings of its kind. Defaults are filled into a copy; s stays unchanged.
 func Open(s Settings, e Env) Sink { return setting.Filled(s).Open(e) }
+
+// Words of the settings of the content of messages.
+const (
+	sendResults = "results"
+	sendEvents  = "events"
+)
+
+// SendsEvents reports whether a sink gets only the events of lines and zones, and clips, each as a line, in place of
+// results.
+func SendsEvents(s Settings) bool {
+	k, ok := s.(interface{ sendsEvents() bool })
+	return ok && k.sendsEvents()
+}
+
+// MaySendEvents reports whether a kind has the choice of SendsEvents.
+func MaySendEvents(k Kind) bool {
+	_, ok := k.New().(interface{ sendsEvents() bool })
+	return ok
+}
 
 // KindOf returns the kind of the given settings.
 func KindOf(s Settings) Kind {

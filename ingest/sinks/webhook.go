@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"errors"
@@ -31,17 +32,22 @@ func init() {
 // Webhook posts results to an address.
 type Webhook struct {
 	URL    string `json:"webhook" request:"any" example:"http://127.0.0.1:9/results" help:"post results to this http or https address"`
+	Send   string `json:"webhook_send" words:"results events" default:"results" request:"any" advanced:"yes" help:"results, or only events of lines and zones, and clips; with data, events wait on disk (docs/events.md)"`
 	Secret string `json:"webhook_secret" request:"any" advanced:"yes" help:"secret of the signature of posts (docs/streams.md)"`
 }
 
 // Enabled implements Settings.
 func (c *Webhook) Enabled() bool { return c.URL != "" }
 
+func (c *Webhook) sendsEvents() bool { return c.Send == sendEvents }
+
 // Validate implements Settings.
 func (c *Webhook) Validate() error {
 	if c.URL == "" {
-		if c.Secret != "" {
-			return stream.Errorf(stream.InvalidArgument, "sinks.webhook_secret", "is set without sinks.webhook")
+		for key, set := range map[string]bool{"webhook_send": c.Send != "", "webhook_secret": c.Secret != ""} {
+			if set {
+				return stream.Errorf(stream.InvalidArgument, "sinks."+key, "is set without sinks.webhook")
+			}
 		}
 		return nil
 	}
@@ -55,9 +61,15 @@ func (c *Webhook) Validate() error {
 //
 //	{"stream":NAME,"results":[...]}
 //
+// Events are in "events", in place of "results".
+//
 // The id of a delivery is RUN-NUMBER: RUN is new for each webhook, NUMBER counts the batches from 1.
 type webhook struct {
 	stream, url, secret string
+	content             string          // results or events
+	keeps               bool            // Env.Keeps
+	closing             context.Context // ended by Close
+	end                 context.CancelFunc
 	log                 *slog.Logger
 	prefix              string // of the ids of deliveries
 	client              *post.Client
@@ -71,12 +83,15 @@ type webhook struct {
 
 // Open implements Settings. The sink refuses addresses forbidden by Env.Allow after every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
-	return &webhook{
+	h := &webhook{
+		content: cmp.Or(c.Send, sendResults), keeps: e.Keeps, counters: counters{settled: e.Settled},
 		stream: e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(),
 		queue:   make(chan []byte, webhookQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client:  post.New(1, e.Allow),
 	}
+	h.closing, h.end = context.WithCancel(context.Background())
+	return h
 }
 
 // Write implements Sink.
@@ -89,7 +104,10 @@ func (h *webhook) Write(line []byte) {
 }
 
 // Close implements Sink.
-func (h *webhook) Close() { close(h.queue) }
+func (h *webhook) Close() {
+	close(h.queue)
+	h.end()
+}
 
 // Run implements Sink.
 func (h *webhook) Run(ctx context.Context) {
@@ -101,11 +119,17 @@ func (h *webhook) Run(ctx context.Context) {
 		if len(batch) == 0 {
 			return
 		}
-		if h.deliver(ctx, last, fmt.Sprintf("%s-%d", h.prefix, number), batch) {
-			h.sent.Add(uint64(len(batch)))
+		delivered, kept := h.deliver(ctx, last, fmt.Sprintf("%s-%d", h.prefix, number), batch)
+		if delivered {
+			h.settle(uint64(len(batch)), 0)
 			continue
 		}
-		h.lost.Add(uint64(len(batch)))
+		if kept {
+			for range h.queue { // until Close
+			}
+			return
+		}
+		h.settle(0, uint64(len(batch)))
 		if !h.lossLogged {
 			h.lossLogged = true
 			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", post.Host(h.url), "lost",
@@ -137,27 +161,37 @@ func (h *webhook) gather() (batch [][]byte) {
 	return batch
 }
 
-// deliver posts a batch until the batch is accepted, refused, or lost. After the end of ctx there is one more
-// attempt, until last ends.
-func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) bool {
+// deliver posts a batch until the batch is accepted, refused, lost, or kept by the caller at the end. After the end of
+// ctx there is one more attempt, until last ends. A batch that the caller keeps has no more attempts than one after
+// Close.
+func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) (delivered, kept bool) {
 	body := oip.AppendString([]byte(`{"stream":`), h.stream)
-	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
+	body = append(append(append(body, `,"`...), h.content...), `":[`...)
+	body = append(append(body, bytes.Join(batch, []byte(","))...), ']', '}')
 	h.backoff.Reset()
 	for attempt := 1; ; attempt++ {
+		ending := ctx.Err() != nil || h.keeps && h.closing.Err() != nil // this attempt is the last
 		again, err := h.post(last, id, body)
 		h.note(err, again)
-		if err == nil {
-			return true
+		switch {
+		case err == nil:
+			return true, false
+		case !again || attempt == webhookAttempts && !h.keeps || ctx.Err() != nil && !h.keeps:
+			return false, false
+		case ending:
+			return false, true
 		}
-		if !again || attempt == webhookAttempts || ctx.Err() != nil {
-			return false
+		closing := h.closing.Done()
+		if !h.keeps {
+			closing = nil
 		}
 		t := time.NewTimer(h.backoff.Next(rand.Float64()))
 		select {
 		case <-t.C:
+		case <-closing:
 		case <-ctx.Done():
-			t.Stop()
 		}
+		t.Stop()
 		h.retries.Add(1)
 	}
 }

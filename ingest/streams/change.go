@@ -304,13 +304,18 @@ func (f *runner) applySinks(list []sinks.Settings, by sinkOrigin) {
 			removed = slices.Delete(removed, i, i+1)
 			continue
 		}
-		s := f.openSink(k, f.originOf(k, by))
+		var earlier sinks.Sink
+		if i >= 0 && f.started {
+			earlier = removed[i].Sink
+		}
+		s := f.openSink(k, f.originOf(k, by), earlier)
 		next = append(next, s)
 		if f.started {
 			f.startSink(s)
 		}
 	}
 	f.sinks = next
+	f.unfollow()
 	for _, o := range removed {
 		o.Close()
 		if f.started {

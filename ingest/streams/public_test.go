@@ -21,7 +21,7 @@ func TestWebhookLeadsToPrivate(t *testing.T) {
 	for _, public := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := &runner{a: &Adapter{opts: Options{Log: slog.New(slog.DiscardHandler)}}, name: "door", ctx: ctx}
-		s := f.openSink(&sinks.Webhook{URL: hook.URL}, sinkOrigin{request: public, public: public})
+		s := f.openSink(&sinks.Webhook{URL: hook.URL}, sinkOrigin{request: public, public: public}, nil)
 		ended := make(chan struct{})
 		go func() { defer close(ended); s.Run(ctx) }()
 		s.Write([]byte(`{}`))

@@ -89,6 +89,7 @@ type openSink struct {
 	name     string
 	settings sinks.Settings
 	origin   sinkOrigin
+	events   bool // the sink gets events, not results
 	cancel   context.CancelFunc
 	ctx      context.Context
 	sinks.Sink
@@ -129,8 +130,9 @@ func newRunner(a *Adapter, c Config, origin string, by origins, refused error) *
 		return f
 	}
 	for _, k := range c.Sinks {
-		f.sinks = append(f.sinks, f.openSink(k, by.sink(k)))
+		f.sinks = append(f.sinks, f.openSink(k, by.sink(k), nil))
 	}
+	f.unfollow()
 	return f
 }
 
@@ -159,20 +161,38 @@ func (f *runner) startPreview(p *preview) {
 	p.limits, p.memory = f.a.opts.Pictures(), f.a.backend.Memory()
 }
 
-// openSink opens a sink. startSink starts the sink's goroutine.
-func (f *runner) openSink(k sinks.Settings, by sinkOrigin) openSink {
-	s := openSink{name: sinks.KindOf(k).Name, settings: k, origin: by}
+// openSink opens a sink. earlier is the sink in whose place the sink comes, or nil. startSink starts the goroutines.
+func (f *runner) openSink(k sinks.Settings, by sinkOrigin, earlier sinks.Sink) openSink {
+	s := openSink{name: sinks.KindOf(k).Name, settings: k, events: sinks.SendsEvents(k), origin: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
 	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log}
 	if by.public {
 		env.Allow = sources.Public
 	}
-	s.Sink = sinks.Open(k, env)
+	if h := f.a.opts.History; s.events && h != nil {
+		before, _ := earlier.(*eventSink)
+		s.Sink = newEventSink(k, env, h, s.name, before)
+	} else {
+		s.Sink = &countedSink{Sink: sinks.Open(k, env)}
+	}
 	return s
 }
 
 func (f *runner) startSink(s openSink) {
 	f.delivery.Go("sink "+s.name, func() { defer s.cancel(); s.Run(s.ctx) }, nil)
+	if e, ok := s.Sink.(*eventSink); ok {
+		f.delivery.Go("events "+s.name, func() { e.feed(s.ctx) }, nil)
+	}
+}
+
+// unfollow removes the places in the history of sinks that the stream does not have.
+func (f *runner) unfollow() {
+	for _, k := range sinks.Kinds() {
+		has := slices.ContainsFunc(f.sinks, func(s openSink) bool { return s.events && s.name == k.Name })
+		if !has && sinks.MaySendEvents(k) {
+			f.a.opts.History.Unfollow(f.name, k.Name)
+		}
+	}
 }
 
 // run starts the sinks, works until the end of the video, and waits for the sinks. Afterwards the runner stays
@@ -480,7 +500,19 @@ func (f *runner) deliver(enc *sinks.Encoder, e ending) (events []clips.Incident)
 	defer f.writing.Unlock()
 	events = f.keepEvents(e)
 	to := f.openSinks()
-	if len(to) == 0 && f.results.size() == 0 {
+	lines := f.results.size() > 0
+	for _, s := range to {
+		_, fed := s.Sink.(*eventSink)
+		switch {
+		case !s.events:
+			lines = true
+		case !fed: // otherwise the events come from the history
+			for i := range events {
+				s.Write(events[i].Text)
+			}
+		}
+	}
+	if !lines {
 		e.o.c.countDelivered(e.r, nil)
 		return events
 	}
@@ -488,7 +520,9 @@ func (f *runner) deliver(enc *sinks.Encoder, e ending) (events []clips.Incident)
 	e.o.c.countDelivered(e.r, failed)
 	f.results.send(line, e.o.c.Model)
 	for _, s := range to {
-		s.Write(line)
+		if !s.events {
+			s.Write(line)
+		}
 	}
 	return events
 }

@@ -1,0 +1,144 @@
+package history
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// read reads and acknowledges all events of a cursor but the last keep.
+func read(t *testing.T, k *Cursor, limit, keep int) string {
+	t.Helper()
+	var all []Item
+	for {
+		list, err := k.Next(t.Context(), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 0 {
+			break
+		}
+		all = append(all, list...)
+	}
+	var ids []string
+	for i, v := range all {
+		id, _, _ := strings.Cut(strings.TrimPrefix(string(v.Text), `{"id":"`), `"`)
+		if ids = append(ids, id); i < len(all)-keep {
+			k.Done(v)
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+func (k *Cursor) want(t *testing.T, waiting, unread int, lost uint64) {
+	t.Helper()
+	w, u, l := k.Stats()
+	if w != waiting || u != unread || l != lost {
+		t.Errorf("%d wait, %d unread, %d lost; want %d, %d, %d", w, u, l, waiting, unread, lost)
+	}
+}
+
+// A receiver gets each event of its stream from its beginning on, in order, and after a restart each event without an
+// acknowledgement again, before the newer ones.
+func TestACursorGoesOn(t *testing.T) {
+	o := Options{Folder: t.TempDir()}
+	h := open(t, o)
+	put(t, h, "early gate cross door person")
+	h.writeAll()
+	k, other := h.Follow("gate", "mqtt"), h.Follow("gate", "kafka")
+	for i := range 7 {
+		put(t, h, fmt.Sprintf("g%d gate cross door person", i))
+		put(t, h, fmt.Sprintf("b%d back cross door person", i))
+	}
+	k.want(t, 7, 7, 0)
+	h.writeAll()
+	if got := read(t, k, 2, 3); got != "g0 g1 g2 g3 g4 g5 g6" {
+		t.Error(got)
+	}
+	k.want(t, 3, 0, 0)
+	other.want(t, 7, 7, 0)
+	put(t, h, "g7 gate cross door person")
+	put(t, h, "g7 gate cross door person") // repeated
+	h.writeAll()
+	h.writeAll()
+	k.want(t, 4, 1, 0)
+	h.end()
+
+	h = open(t, o)
+	k, other = h.Follow("gate", "mqtt"), h.Follow("gate", "kafka")
+	put(t, h, "g8 gate cross door person")
+	h.writeAll()
+	k.want(t, 5, 5, 0)
+	if got := read(t, k, 100, 0); got != "g4 g5 g6 g7 g8" {
+		t.Error(got)
+	}
+	if got := read(t, other, 3, 0); got != "g0 g1 g2 g3 g4 g5 g6 g7 g8" {
+		t.Error(got)
+	}
+	k.want(t, 0, 0, 0)
+	h.Unfollow("gate", "mqtt")
+	put(t, h, "g9 gate cross door person")
+	h.writeAll()
+	h.end()
+
+	h = open(t, o)
+	k, other = h.Follow("gate", "mqtt"), h.Follow("gate", "kafka")
+	h.writeAll()
+	k.want(t, 0, 0, 0)
+	other.want(t, 1, 1, 0)
+	h.Forget("gate")
+	h.writeAll()
+	other = h.Follow("gate", "kafka")
+	h.writeAll()
+	other.want(t, 0, 0, 0)
+}
+
+// The events of a receiver are acknowledged, lost or waiting, whatever happens to the database.
+func TestLossesOfACursor(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Retention: time.Hour}
+	h := open(t, o)
+	k := h.Follow("gate", "mqtt")
+	h.writeAll()
+	for i := range 10 {
+		put(t, h, fmt.Sprintf("g%d gate cross door person", i))
+	}
+	h.writeAll()
+	list, err := k.Next(t.Context(), 4)
+	if err != nil || len(list) != 4 {
+		t.Fatal(list, err)
+	}
+	k.Done(list[0])
+
+	h.remove(begun.Add(time.Hour + 6*time.Second)) // the first 6, of these 4 are with the receiver
+	h.writeAll()
+	k.want(t, 3+4, 4, 2)
+	h.end()
+
+	h = open(t, o) // with 6 removed events without an acknowledgement: 3 after a kill, and 3 while the server was away
+	h.remove(begun.Add(time.Hour + 9*time.Second))
+	k = h.Follow("gate", "mqtt")
+	h.writeAll()
+	k.want(t, 1, 1, 6)
+
+	put(t, h, "h0 gate cross door person")
+	h.writeAll()
+	if err := os.Remove(h.db.path); err != nil {
+		t.Fatal(err)
+	}
+	put(t, h, "h1 gate cross door person")
+	h.writeAll() // fails
+	k.want(t, 3, 3, 6)
+	h.Open() // a new database, without the 2 events of the old database
+	h.writeAll()
+	k.want(t, 1, 1, 8)
+	if got := read(t, k, 9, 0); got != "h1" {
+		t.Error(got)
+	}
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	put(t, h, "h2 gate cross door person")
+	k.want(t, 0, 0, 9)
+}
