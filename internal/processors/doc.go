@@ -11,7 +11,7 @@
 // # Mechanisms, and the rows of millrace-bench that pay for each
 //
 //   - Double: twice as many processors for Go as the machine has, so that the operating system divides the real
-//     processors. Row "WebSocket echo" (-rows ws).
+//     processors. Row "REST tensor, 1 KB" (-rows rest).
 //   - Turns.Begin, Turns.End: long computations of requests run one less at once than there are processors. Row
 //     "attackers: json" (-rows attacks).
 //   - Turns.Occupy, and the pause after a turn: the decoding of a large picture takes a processor from the turns. Row
