@@ -48,15 +48,21 @@ type exchangePool struct{ free []*exchange }
 type exchange struct {
 	pool   *exchangePool // for the return of the exchange without a lookup by names
 	stream *stream.Stream
-	result chan *stream.Result // capacity 1, for the only ending: Push never blocks
+	// ending is the ending of the request, or awaited. The ending of a request that has run in the caller's goroutine
+	// does not pass through the channel, for speed.
+	ending atomic.Pointer[stream.Result]
+	result chan *stream.Result // the ending of an awaited request; capacity 1, for the only ending: Push never blocks
 	ended  atomic.Bool         // Done was called
 	// partial says that partial results of the request were discarded. Written before the ending is pushed.
 	partial bool
 	caller  stream.Caller
 }
 
-// hasEnded reports whether the ending of the request was pushed.
-func (x *exchange) hasEnded() bool { return len(x.result) > 0 }
+// awaited is exchange.ending while the caller waits at exchange.result.
+var awaited = new(stream.Result)
+
+// hasEnded reports whether the ending of the request was pushed. Only the caller calls hasEnded, before wait.
+func (x *exchange) hasEnded() bool { return x.ending.Load() != nil }
 
 // Push implements stream.Sink.
 func (x *exchange) Push(r *stream.Result) {
@@ -65,7 +71,9 @@ func (x *exchange) Push(r *stream.Result) {
 		r.Release()
 		return
 	}
-	x.result <- r
+	if !x.ending.CompareAndSwap(nil, r) {
+		x.result <- r
+	}
 }
 
 // Done implements stream.Sink.
@@ -138,7 +146,11 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 
 // wait returns the frame's ending; when ctx ends first, the ending is an error.
 func (x *exchange) wait(ctx context.Context) *stream.Result {
-	if ctx.Done() == nil || x.hasEnded() { // avoids a select, as expensive as all other steps here
+	defer x.ending.Store(nil) // for the next request
+	if !x.ending.CompareAndSwap(nil, awaited) {
+		return x.ending.Load()
+	}
+	if ctx.Done() == nil { // avoids a select
 		return <-x.result
 	}
 	select {
