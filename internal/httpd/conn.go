@@ -42,6 +42,8 @@ type conn struct {
 	delayNextWrite bool    // the next write is kept for the write after
 	pendingWrite   *[]byte // the kept write
 	lost           func()  // called on a close before the function of Hijack has run
+	allowedHost    []byte  // the last Host found to be the server's own, by allowedBy: see rules.isOwnHost
+	allowedBy      *rules
 }
 
 func newConn(c net.Conn) *conn {

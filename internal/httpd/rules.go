@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"net"
 	"net/netip"
 	"net/url"
@@ -153,8 +154,21 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 	if r.hosts[string(host)] { // without a port: avoids a copy
 		return true
 	}
-	return r.isOwn(strings.ToLower(string(host)), c.LocalAddr())
+	conn := connOf(c.Conn())
+	if conn != nil && conn.allowedBy == r && bytes.Equal(conn.allowedHost, host) {
+		return true
+	}
+	if !r.isOwn(strings.ToLower(string(host)), c.LocalAddr()) {
+		return false
+	}
+	if conn != nil && len(host) <= maxAllowedHost {
+		conn.allowedHost, conn.allowedBy = append(conn.allowedHost[:0], host...), r
+	}
+	return true
 }
+
+// maxAllowedHost is the length of the longest name of DNS with a port, the longest host that a connection remembers.
+const maxAllowedHost = 253 + len(":65535")
 
 // isOwn reports whether a Host, in lower case, is a name of this server, or the address at which the connection
 // arrived.

@@ -48,6 +48,34 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// A connection remembers the host that was allowed last, for the same rules alone.
+func TestHostRemembered(t *testing.T) {
+	s := serve(t, httpd.Config{Hosts: []string{"mill.example"}}, echo)
+	p := s.dial(t)
+	check := func(host string, want int) {
+		t.Helper()
+		p.send(fmt.Sprintf("GET /hello HTTP/1.1\r\nHost: %s\r\n\r\n", host))
+		if a := p.receive(); a.StatusCode != want {
+			t.Errorf("Host %q: %d %s, want %d", host, a.StatusCode, a.body, want)
+		}
+	}
+	long := strings.Repeat("0", 300) // of the port, too long to be remembered
+	for host, want := range map[string]int{"evil.example:80": 403, "mill.example:800": 200, "mill.example:8": 200,
+		"mill.example:" + long: 200, "evil.example:" + long: 403} {
+		check("mill.example:80", 200)
+		check("mill.example:80", 200)
+		check(host, want)
+	}
+	check("mill.example:80", 200)
+	rules, err := s.NewRules([]string{"other.example"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Use(rules)
+	check("mill.example:80", 403)
+	check("other.example:80", 200)
+}
+
 func TestHostAny(t *testing.T) {
 	s := serve(t, httpd.Config{Hosts: []string{"*"}}, echo)
 	if a := s.ask(t, "GET /hello HTTP/1.1\nHost: evil.example\n\n"); a.StatusCode != 200 {
