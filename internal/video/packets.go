@@ -66,7 +66,7 @@ func packetArgs(descriptor int) []string {
 
 // packets reads the packets that ffmpeg writes beside the frames.
 type packets struct {
-	in      *os.File // read end
+	in      *lazyPipe
 	out     *os.File // ffmpeg's end; closed after its start
 	to      func(Fragment)
 	log     func(string)
@@ -84,7 +84,7 @@ type packets struct {
 }
 
 func newPackets(to func(Fragment), log func(string)) (*packets, error) {
-	in, out, err := os.Pipe()
+	in, out, err := newLazyPipe()
 	if err != nil {
 		return nil, fmt.Errorf("video: %w", err)
 	}
@@ -100,7 +100,7 @@ func (k *packets) start() {
 		// Without a reader ffmpeg would block.
 		defer k.in.Close()
 		if err := k.read(bufio.NewReaderSize(k.in, 64<<10)); err != nil && err != io.EOF &&
-			!errors.Is(err, os.ErrClosed) && k.log != nil {
+			!errors.Is(err, os.ErrDeadlineExceeded) && k.log != nil {
 			k.log("ffmpeg's packets cannot be read: " + err.Error())
 		}
 	}()
@@ -113,7 +113,7 @@ func (k *packets) close() {
 	case !k.started:
 		_, _ = k.in.Close(), k.out.Close()
 	default:
-		_ = k.in.SetReadDeadline(time.Now().Add(stopGrace)) // a descendant of ffmpeg may have the pipe
+		k.in.hurry(time.Now().Add(stopGrace)) // a descendant of ffmpeg may have the pipe
 		<-k.done
 	}
 }
