@@ -426,7 +426,7 @@ func (s *mqtt) open(ctx context.Context, allow func(netip.Addr) error) (net.Conn
 	}
 	config := &tls.Config{ServerName: s.address.Hostname()}
 	if s.ca != "" {
-		if config.RootCAs, err = authorities(s.ca); err != nil {
+		if config.RootCAs, err = authorities("mqtt_ca", s.ca); err != nil {
 			_ = conn.Close()
 			return nil, err
 		}
@@ -452,20 +452,20 @@ func (c limitedWrites) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// authorities reads the certificate authorities of a PEM file.
-func authorities(path string) (*x509.CertPool, error) {
+// authorities reads the certificate authorities of a PEM file. key names the setting in errors.
+func authorities(key, path string) (*x509.CertPool, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("sinks.mqtt_ca: %w", err)
+		return nil, fmt.Errorf("sinks.%s: %w", key, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mqttCABytes))
 	if err != nil {
-		return nil, fmt.Errorf("sinks.mqtt_ca: %w", err)
+		return nil, fmt.Errorf("sinks.%s: %w", key, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("sinks.mqtt_ca: %s has no certificate in PEM form", path)
+		return nil, fmt.Errorf("sinks.%s: %s has no certificate in PEM form", key, path)
 	}
 	return pool, nil
 }

@@ -510,10 +510,15 @@ func BenchmarkMQTT(b *testing.B) {
 	if at == "" {
 		b.Skip("MQTT=mqtt://HOST:PORT names a broker")
 	}
-	s := Open(&MQTT{URL: at}, Env{Stream: "bench", Log: slog.New(slog.DiscardHandler)})
+	benchmarkSink(b, &MQTT{URL: at})
+}
+
+// benchmarkSink writes events as fast as the sink takes events.
+func benchmarkSink(b *testing.B, c Settings) {
+	s := Open(c, Env{Stream: "bench", Log: slog.New(slog.DiscardHandler)})
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.Run(b.Context()) }()
-	line := []byte(`{"seq":1,"x":"` + strings.Repeat("x", 400) + `"}`)
+	line := []byte(`{"id":"K7QWZ2M5TB4XA-7","x":"` + strings.Repeat("x", 400) + `"}`)
 	for i := 0; b.Loop(); i++ {
 		for uint64(i)-s.Stats().Sent > mqttQueue/2 {
 			time.Sleep(100 * time.Microsecond)
