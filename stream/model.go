@@ -86,6 +86,8 @@ type Model struct {
 	Metadata map[string]string
 	// Labels has the names of the elements of an output row, such as classes, by the output's name; nil = none.
 	Labels map[string][]string
+	// Classes names the classes of the objects (AppliesRules), by number; nil = unknown, empty = no names.
+	Classes []string
 	// PictureSteps describes the pictures for the steps of a graph when one size is not enough: the steps have
 	// several sizes, or take crops. Image is then the spec of one step.
 	PictureSteps []PictureStep

@@ -202,8 +202,13 @@ func (c *consumer) openUntilClosed(ctx context.Context) (opened bool, err error)
 		return false, err
 	}
 	f.mu.Lock()
-	policy := c.Policy
+	policy, now := c.Policy, f.now
 	f.mu.Unlock()
+	if model.AppliesRules {
+		if err := f.a.checkRules(now); err != nil {
+			return false, err
+		}
+	}
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o := &modelFeed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}

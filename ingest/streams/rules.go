@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"millrace/stream"
+	"millrace/stream/coded"
 	"millrace/stream/rules"
 )
 
@@ -13,20 +14,25 @@ func (c *Config) rules() *rules.Rules {
 	return &r
 }
 
-// checkRules returns an error for rules if models of the stream are loaded, and none has tracks.
+// checkRules returns an error for rules if models of the stream are loaded, and none has tracks, or none has a class
+// of a rule.
 func (a *Adapter) checkRules(c Config) error {
 	if c.Rules.Empty() {
 		return nil
 	}
-	loaded := false
+	loaded, missing := false, false
+	var classes [][]string
 	for _, m := range c.models() {
 		model, _, err := a.backend.Models().Model(m.Model, m.Version)
 		if err == nil && model.AppliesRules {
-			return nil
+			classes = append(classes, model.Classes)
 		}
-		loaded = loaded || err == nil
+		loaded, missing = loaded || err == nil, missing || err != nil
 	}
-	if !loaded {
+	switch {
+	case len(classes) > 0 && !missing:
+		return coded.PrefixField("rules", c.Rules.CheckClasses(classes...))
+	case len(classes) > 0 || !loaded:
 		return nil
 	}
 	return stream.Errorf(stream.InvalidArgument, "rules",

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/ingest/history"
 	"millrace/ingest/streams"
@@ -16,6 +17,7 @@ import (
 	"millrace/internal/walkertest"
 	"millrace/stream/rules"
 	"millrace/workers"
+	"millrace/workers/results/postprocess"
 )
 
 var people = walkertest.Register()
@@ -109,6 +111,33 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: %d %s", body, code, text)
 		}
 	}
+	// A class that the model does not have is refused, also when the model is loaded after the stream was made.
+	labels := filepath.Join(t.TempDir(), "labels.txt")
+	if err := os.WriteFile(labels, []byte("person\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	named := people
+	named.Name = "named"
+	named.Parts = []any{&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}, Labels: labels},
+		people.Parts[1]}
+	const typo = `"rules":{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1],"classes":["persn"]}]}`
+	const wrong = `rules.lines[0].classes: \"persn\" is no class of the model (did you mean person?)`
+	late := `{"name":"late","source":"http://127.0.0.1:9/a.mp4","model":"named",` + typo + `}`
+	r.want(201, "POST", "/v2/streams", late)
+	r.load(named)
+	for limit := time.Now().Add(patience); ; {
+		if state := r.want(200, "GET", "/v2/streams/late", ""); strings.Contains(state, wrong) {
+			break
+		} else if time.Now().After(limit) {
+			t.Fatal(state)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	if code, text := r.call("POST", "/v2/streams", strings.Replace(late, "late", "early", 1)); code != 400 ||
+		!strings.Contains(text, wrong) {
+		t.Errorf("%d %s", code, text)
+	}
+	r.want(204, "DELETE", "/v2/streams/late", "")
 	const left = `"rules":{"zones":[{"name":"left","polygon":[[0,0],[0.5,0],[0.5,1],[0,1]]}]}`
 	if state := r.want(200, "PATCH", "/v2/streams/gate", "{"+left+"}"); !strings.Contains(state, left) {
 		t.Errorf("the state has not the rules: %s", state)

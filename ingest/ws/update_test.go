@@ -126,6 +126,9 @@ func TestOpenWithRules(t *testing.T) {
 	v.expectError("invalid_argument", "open.rules: need objects with ids, and model eyes has none")
 	v.say(`{"type":"open","sid":1,"model":"people","rules":{"lines":[{"name":"door","from":[0,0]}]}}`)
 	v.expectError("invalid_argument", "open.rules.lines[0].to: is missing")
+	v.say(`{"type":"open","sid":1,"model":"people","rules":{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1],
+		"classes":["person"]}]}}`)
+	v.expectError("invalid_argument", `open.rules.lines[0].classes: "person" is a name`)
 	v.open(1, `,"model":"people","policy":{"mode":"every","window":4}`+door)
 	found := ""
 	for seq := range uint64(8) { // from the right to the left

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"millrace/internal/plane"
@@ -201,6 +202,47 @@ func (f *Filter) check() error {
 		}
 		if slices.Contains(f.Classes[:i], c) {
 			return bad("classes", "has %q twice", c)
+		}
+	}
+	return nil
+}
+
+// CheckClasses returns an error about the first class of a rule that none of some models has. The models have the names
+// known, by number; nil = the classes of a model are unknown, empty = the classes have numbers only.
+func (r *Rules) CheckClasses(known ...[]string) error {
+	if r == nil || slices.ContainsFunc(known, func(k []string) bool { return k == nil }) {
+		return nil
+	}
+	has := func(class string) bool {
+		return slices.ContainsFunc(known, func(k []string) bool {
+			n, err := strconv.Atoi(class)
+			return err == nil && n >= 0 && (n < len(k) || len(k) == 0) || slices.Contains(k, class)
+		})
+	}
+	check := func(rule string, i int, f *Filter) error {
+		for _, c := range f.Classes {
+			names := slices.Concat(known...)
+			switch {
+			case has(c):
+			case len(names) == 0:
+				return bad(fmt.Sprintf("%s[%d].classes", rule, i), "%.140q is a name, and the model's classes have "+
+					"numbers only: want numbers, or set output.labels of the model", c)
+			default:
+				return bad(fmt.Sprintf("%s[%d].classes", rule, i), "%.140q is no class of the model%s: want labels or "+
+					"numbers of the model's %d classes, such as %.140q", c, setting.Suggest(c, names), len(names),
+					names[0])
+			}
+		}
+		return nil
+	}
+	for i := range r.Lines {
+		if err := check("lines", i, &r.Lines[i].Filter); err != nil {
+			return err
+		}
+	}
+	for i := range r.Zones {
+		if err := check("zones", i, &r.Zones[i].Filter); err != nil {
+			return err
 		}
 	}
 	return nil

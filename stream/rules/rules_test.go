@@ -147,3 +147,38 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A rule may name the labels and the numbers of the classes of one of the models.
+func TestClassesOfModels(t *testing.T) {
+	coco := []string{"person", "bicycle", "car"}
+	for _, c := range []struct {
+		class string
+		known [][]string
+		want  string // in the error; "" = none
+	}{
+		{"person", [][]string{coco}, ""},
+		{"2", [][]string{coco}, ""},
+		{"3", [][]string{coco}, `lines[0].classes: "3" is no class of the model: want labels or numbers of the model's 3`},
+		{"persn", [][]string{coco}, `"persn" is no class of the model (did you mean person?)`},
+		{"dog", [][]string{coco, {"dog"}}, ""},
+		{"dog", [][]string{coco, nil}, ""},
+		{"7", [][]string{{}}, ""},
+		{"person", [][]string{{}}, "set output.labels of the model"},
+	} {
+		r, err := Parse([]byte(line(fmt.Sprintf(`"from":[0.5,0],"to":[0.5,1],"classes":[%q]`, c.class))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.CheckClasses(c.known...); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q of %v: %v, want %q", c.class, c.known, err, c.want)
+		}
+	}
+	r, err := Parse([]byte(zone(`"polygon":[[0,0],[1,0],[1,1]],"classes":["person","cat"]`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.CheckClasses(coco); err == nil || !strings.HasPrefix(err.Error(), `zones[0].classes: "cat"`) {
+		t.Error(err)
+	}
+}

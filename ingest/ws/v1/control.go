@@ -132,6 +132,11 @@ func (p *protocol) open(m *wire.Open) error {
 	if err != nil {
 		return err
 	}
+	if handle != nil {
+		if err := p.checkClasses(handle.Rules(), c.model, version); err != nil {
+			return err
+		}
+	}
 	if err := p.session.add(c); err != nil {
 		return err
 	}
@@ -168,6 +173,16 @@ func rulesOf(text []byte) (*rules.Handle, error) {
 		return nil, coded.PrefixField("open.rules", err)
 	}
 	return rules.NewHandle(r), nil
+}
+
+// checkClasses returns an error for a class of a rule that the model does not have. The opening of the stream reports a
+// model that is missing.
+func (p *protocol) checkClasses(r *rules.Rules, model, version string) error {
+	m, _, err := p.client.Models().Model(model, version)
+	if err != nil || !m.AppliesRules {
+		return nil
+	}
+	return coded.PrefixField("open.rules", r.CheckClasses(m.Classes))
 }
 
 // checkStateful returns an error when a stream needs a state and the model keeps none.

@@ -49,6 +49,14 @@ func (f *boxList) complete(in *finder, classes int, units, output string, backgr
 	return err
 }
 
+func (f *boxList) classNames() []string {
+	list := make([]string, 0, len(f.labels.names))
+	for _, element := range f.labels.names {
+		list = append(list, string(element[4:])) // behind the length
+	}
+	return list
+}
+
 func (f *boxList) specs() []stream.TensorSpec {
 	list := []stream.TensorSpec{
 		{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}},

@@ -50,6 +50,14 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 // Specs returns the outputs of results, without the batch axis.
 func (d *Decoder) Specs() []stream.TensorSpec { return d.kind.specs() }
 
+// classes returns the names of the classes of objects, by number; nil = unknown, empty = no names.
+func (d *Decoder) classes() []string {
+	if k, ok := d.kind.(interface{ classNames() []string }); ok {
+		return k.classNames()
+	}
+	return nil
+}
+
 // Decode makes results from the rows row to row+rows of out, the model's dense outputs with the batch axis in front.
 // The result has rows rows and is valid until the next call, except the shapes, which are never written again. An out
 // that differs from the model's declaration is an error.

@@ -15,7 +15,7 @@ func newStage(c Config, env *results.Env) (results.Stage, error) {
 	if err != nil {
 		return results.Stage{}, err
 	}
-	env.Model.Outputs = d.Specs()
+	env.Model.Outputs, env.Model.Classes = d.Specs(), d.classes()
 	return results.Stage{After: func(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
 		return d.Decode(in.Tensors, in.Row, r.Rows, Mapping{X: r.MapX, Y: r.MapY, Width: r.SentWidth,
 			Height: r.SentHeight})
