@@ -507,6 +507,17 @@ func (s *Store) File(c *Clip, suffix string) (*os.File, error) {
 	return f, nil
 }
 
+// Retention says which clips are removed. Favourites stay.
+type Retention struct {
+	MaxAgeSeconds float64 `json:"max_age_seconds,omitempty"` // 0 = clips of any age stay
+	MaxBytes      int64   `json:"max_bytes"`                 // of all clips; beyond, the oldest are removed
+}
+
+// Retention returns the limits of the store.
+func (s *Store) Retention() *Retention {
+	return &Retention{s.o.MaxAge.Seconds(), s.o.MaxBytes}
+}
+
 // Stats are the counters of a store.
 type Stats struct {
 	Clips   int

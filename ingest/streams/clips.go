@@ -3,6 +3,7 @@ package streams
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -99,7 +100,7 @@ func objectLine(r *stream.Result) []byte {
 	if err != nil || len(all.Boxes) == 0 {
 		return nil
 	}
-	line := []byte(`"objects":[`)
+	line := fmt.Appendf(nil, `"width":%d,"height":%d,"objects":[`, r.Width, r.Height)
 	for i, b := range all.Boxes {
 		if i > 0 {
 			line = append(line, ',')

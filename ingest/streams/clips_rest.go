@@ -1,6 +1,8 @@
 package streams
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"millrace/ingest/clips"
 	"millrace/internal/ctxio"
 	"millrace/internal/httpd"
+	"millrace/internal/oip"
 	"millrace/stream"
 )
 
@@ -58,8 +61,21 @@ func (a *Adapter) clip(c *fiber.Ctx) (*clips.Clip, error) {
 
 // clipList is the answer of a list.
 type clipList struct {
-	Clips []*clips.Clip `json:"clips"`
-	Next  string        `json:"next,omitempty"` // before of the next page; "" = this is the last page
+	Clips     []*clips.Clip    `json:"clips"`
+	Next      string           `json:"next,omitempty"`      // before of the next page; "" = this is the last page
+	Retention *clips.Retention `json:"retention,omitempty"` // nil = the server has no folder of clips
+}
+
+// withEvent returns a condition: a clip has an event, with an id of any client. A search in the text of the events
+// takes no memory, and the store is locked meanwhile.
+func withEvent(id string) (func(*clips.Clip) bool, error) {
+	if id == "" || len(id) > 100 {
+		return nil, stream.Errorf(stream.InvalidArgument, "event", "%.40q is no id of an event", id)
+	}
+	member := append([]byte(`"id":`), oip.AppendString(nil, id)...)
+	return func(c *clips.Clip) bool {
+		return slices.ContainsFunc(c.Events, func(e clips.Event) bool { return bytes.Contains(e.Event, member) })
+	}, nil
 }
 
 func (a *Adapter) listClips(c *fiber.Ctx) error {
@@ -77,6 +93,13 @@ func (a *Adapter) listClips(c *fiber.Ctx) error {
 			q.Stream = value
 		case "before":
 			q.Before = value
+		case "event":
+			has, e := withEvent(value)
+			if e != nil {
+				err = cmp.Or(err, e)
+				return
+			}
+			q.Keep = func(k *clips.Clip) bool { return maySee(by, k) && has(k) }
 		case "from", "to":
 			t, e := time.Parse(time.RFC3339, value)
 			if e != nil {
@@ -102,6 +125,7 @@ func (a *Adapter) listClips(c *fiber.Ctx) error {
 	}
 	out := clipList{Clips: []*clips.Clip{}}
 	if a.opts.Clips != nil {
+		out.Retention = a.opts.Clips.Retention()
 		list, more := a.opts.Clips.List(q)
 		out.Clips = append(out.Clips, list...)
 		if more {

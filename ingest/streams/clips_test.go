@@ -131,6 +131,11 @@ func TestClips(t *testing.T) {
 		if err := json.Unmarshal(c.Events[0].Event, &e); err != nil || e.Type != rules.CrossEvent {
 			t.Fatal(err, e)
 		}
+		var of struct{ Clips []clips.Clip }
+		if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/clips?event="+e.ID, "")), &of); err != nil ||
+			len(of.Clips) != 1 || of.Clips[0].ID != c.ID {
+			t.Errorf("the clips of the event %s: %v %+v", e.ID, err, of)
+		}
 		at := float64(c.Events[0].AtUS) / 1e6
 		if want := float64(e.End-c.StartUS) / 1e6; at != want {
 			t.Errorf("the event is at %v, want %v", at, want)

@@ -69,6 +69,7 @@ var Routes = []openapi.Route{
 		Summary: "List the clips of streams, the newest first",
 		Query: []openapi.Param{
 			{Name: "stream", Type: "string", Doc: "of this stream"},
+			{Name: "event", Type: "string", Doc: "with this event, by its id"},
 			{Name: "from", Type: "string", Doc: "begun at this time (RFC 3339) or later"},
 			{Name: "to", Type: "string", Doc: "begun before this time"},
 			{Name: "limit", Type: "integer", Doc: "1 to 1000 clips; default 100"},

@@ -5,6 +5,7 @@
 
 export {type Advice, type Counts, type State, type StreamEvents} from './accounting.js';
 export {type Box, boxes, outputs} from './boxes.js';
+export * from './clips.js';
 export {type VideoCodec, videoCodecs} from './codecs.js';
 export {
   type Connection,

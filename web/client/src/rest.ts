@@ -2,6 +2,7 @@
 
 import {address, authorization, type Token} from './connection.js';
 import {type Code, MillraceError, aborted, ownText} from './errors.js';
+import type {Clip, ClipObjects, ClipPage, ClipQuery} from './clips.js';
 import type {EventQuery, StreamCounts, StreamEvent} from './history.js';
 import type {Task, TaskOptions, TaskQuery} from './tasks.js';
 import type {Params, Tensor} from './wire.js';
@@ -396,6 +397,33 @@ export class REST {
     return this.#json(['v2', 'events'], {query: {...query}, signal});
   }
 
+  /** Clips of server streams, the newest first. */
+  clips({signal, ...query}: ClipQuery & {signal?: AbortSignal} = {}): Promise<ClipPage> {
+    return this.#json(['v2', 'clips'], {query: {...query}, signal});
+  }
+
+  clip(id: string, signal?: AbortSignal): Promise<Clip> {
+    return this.#json(['v2', 'clips', id], {signal});
+  }
+
+  /** The objects in the frames of a clip, in the order of the frames; frames without objects are left out. */
+  async clipObjects(id: string, signal?: AbortSignal): Promise<ClipObjects[]> {
+    const text = await this.#call(['v2', 'clips', id, 'objects'], {signal});
+    return text
+      .split('\n')
+      .slice(0, -1) // the last line of a clip that is being written may be incomplete
+      .map(line => JSON.parse(line));
+  }
+
+  /** Keeps a clip beyond the limits of the server, or no longer. */
+  keepClip(id: string, favourite: boolean, signal?: AbortSignal): Promise<Clip> {
+    return this.#json(['v2', 'clips', id], {method: 'PATCH', body: {favourite}, signal});
+  }
+
+  async removeClip(id: string, signal?: AbortSignal): Promise<void> {
+    await this.#json(['v2', 'clips', id], {method: 'DELETE', signal});
+  }
+
   /** Tasks, the newest first, and `after` of the next page; without `next`, this is the last page. */
   tasks({signal, ...query}: TaskQuery & {signal?: AbortSignal} = {}): Promise<{tasks: Task[]; next?: string}> {
     return this.#json(['v2', 'tasks'], {query: {...query}, signal});
@@ -429,7 +457,17 @@ export class REST {
     await this.#json(['v2', 'tasks', id], {method: 'DELETE', signal});
   }
 
-  async #json<T>(path: string[], {method = 'GET', query = {}, headers: own, body, signal}: Call): Promise<T> {
+  async #json<T>(path: string[], call: Call): Promise<T> {
+    const text = await this.#call(path, call);
+    try {
+      return text ? JSON.parse(text) : ({} as T);
+    } catch {
+      return {} as T; // a proxy's page
+    }
+  }
+
+  /** Returns the body of the answer. */
+  async #call(path: string[], {method = 'GET', query = {}, headers: own, body, signal}: Call): Promise<string> {
     const given = Object.entries(query).flatMap(([k, v]) => (v === undefined ? [] : [[k, String(v)]]));
     const url = this.url(...path) + (given.length > 0 ? `?${new URLSearchParams(given)}` : '');
     const headers = {
@@ -452,13 +490,13 @@ export class REST {
       throw new MillraceError('unavailable', `no answer from ${this.#url}`, {retryable: true, cause});
     }
     const text = await reply.text();
+    if (reply.ok) return text;
     let value: any = {};
     try {
       value = text ? JSON.parse(text) : {};
     } catch {
       /* a proxy's page: the status says enough */
     }
-    if (reply.ok) return value;
     throw new MillraceError(
       value.code ?? 'internal',
       ownText(value.error) ?? `${method} ${url} was answered with status ${reply.status}`,

@@ -1,9 +1,12 @@
-// The events of lines and zones: what happened, where, and when.
+// The events of lines and zones: what happened, where, and when, and their clips.
 
 import type {EventQuery, StreamEvent} from '@millrace/client';
-import {useState} from 'preact/hooks';
+import {useRef, useState} from 'preact/hooks';
+import {Clips} from './clips';
 import {useAction, usePolled} from './hooks';
+import {momentsOf, told, type Moment} from './moments';
 import {View} from './parts';
+import {Player} from './player';
 import {server} from './server';
 
 const INTERVAL = 2000; // ms
@@ -15,33 +18,6 @@ type Span = keyof typeof SPANS;
 
 const MINUTES: Record<Span, number> = {'10m': 10, '1h': 60, '24h': 24 * 60, '168h': 7 * 24 * 60};
 const DOWNLOAD = 1000; // events a request
-
-/** What happened, in words. */
-export function told({type, direction, rule, speed, class: of}: StreamEvent): string {
-  const object = of || 'object';
-  switch (type) {
-    case 'cross':
-      return `${object} crossed ${rule}, ${direction}`;
-    case 'enter':
-      return `${object} entered ${rule}`;
-    case 'leave':
-      return `${object} left ${rule}`;
-    case 'dwell':
-      return `${object} stays in ${rule}`;
-    case 'count':
-      return `too many objects in ${rule}`;
-    case 'appear':
-      return `${object} appeared in ${rule}`;
-    case 'vanish':
-      return `${object} vanished in ${rule}`;
-    case 'speed':
-      return `${object} moved at ${speed} m/s in ${rule}`;
-    case 'when':
-      return `${rule} holds`;
-    default:
-      return `${type} of ${rule}`;
-  }
-}
 
 /** A strip for each camera with a mark for each event, from the begin of the time to now. */
 function Timeline({events, minutes}: {events: readonly StreamEvent[]; minutes: number}) {
@@ -93,6 +69,36 @@ function save(name: string, text: string) {
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
 
+const LONGEST = 3_600_000; // ms that a clip may begin before an event
+
+/** The clips of events, by the ids of the events. */
+async function clipsOf(events: readonly StreamEvent[], stream: string): Promise<Map<string, Moment>> {
+  const [newest, oldest] = [events[0], events.at(-1)];
+  if (!newest || !oldest) return new Map();
+  const at = (time: string, ms: number) => new Date(Date.parse(time) + ms).toISOString();
+  const {clips} = await server.clips({
+    limit: 1000,
+    from: at(oldest.time, -LONGEST),
+    to: at(newest.time, 60_000), // the clocks of a source and the server may differ
+    ...(stream ? {stream} : {}),
+  });
+  return new Map(clips.flatMap(momentsOf).flatMap(m => (m.event ? [[m.event.id, m]] : [])));
+}
+
+/** The picture of an event, which opens the player. */
+function Thumbnail({of: {clip, picture, event}, play}: {of: Moment; play: () => void}) {
+  const label = `Play the clip: ${told(event!)}`;
+  return (
+    <button type="button" class="thumbnail" aria-label={label} onClick={play}>
+      {picture ? (
+        <img loading="lazy" src={`${server.url('v2', 'clips', clip.id, 'pictures', `${picture}`)}?boxes=true`} alt="" />
+      ) : (
+        'Play'
+      )}
+    </button>
+  );
+}
+
 export function Events({query}: {query: URLSearchParams}) {
   const camera = query.get('camera') ?? '',
     type = query.get('type') ?? '';
@@ -103,6 +109,21 @@ export function Events({query}: {query: URLSearchParams}) {
     INTERVAL,
     JSON.stringify(asked),
   );
+  const shown = useRef<readonly StreamEvent[]>([]);
+  if (page) shown.current = page.events;
+  const [turn, setTurn] = useState(0),
+    [playing, setPlaying] = useState<{moments: readonly Moment[]; index: number}>();
+  const {value: clips} = usePolled(
+    () => clipsOf(shown.current, camera),
+    2 * INTERVAL,
+    `${JSON.stringify(asked)} ${page !== undefined} ${turn}`,
+  );
+  const kept = useRef<Map<string, Moment>>(new Map()); // no flicker
+  if (clips) kept.current = clips;
+  const play = (id: string) => {
+    const moments = shown.current.toReversed().flatMap(e => kept.current.get(e.id) ?? []);
+    setPlaying({moments, index: moments.findIndex(m => m.event?.id === id)});
+  };
   const {value: streams} = usePolled(() => server.streams(), 10_000);
   const {busy, error, act} = useAction();
   const go = (changed: Record<string, string>) => {
@@ -167,6 +188,7 @@ export function Events({query}: {query: URLSearchParams}) {
                   <th>event</th>
                   <th>model</th>
                   <th>tracks</th>
+                  <th>clip</th>
                 </tr>
               </thead>
               <tbody>
@@ -177,6 +199,9 @@ export function Events({query}: {query: URLSearchParams}) {
                     <td>{told(e)}</td>
                     <td>{e.model}</td>
                     <td>{e.tracks?.join(', ')}</td>
+                    <td>
+                      {kept.current.has(e.id) && <Thumbnail of={kept.current.get(e.id)!} play={() => play(e.id)} />}
+                    </td>
                   </tr>
                 ))}
               </tbody>
@@ -184,6 +209,15 @@ export function Events({query}: {query: URLSearchParams}) {
           </div>
           {page.next && <p class="soft">The table has the newest {LIMIT} events; a download has all.</p>}
         </>
+      )}
+      <Clips camera={camera} turn={turn} play={(moments, index) => setPlaying({moments, index})} />
+      {playing && (
+        <Player
+          {...playing}
+          go={index => setPlaying({...playing, index})}
+          close={() => setPlaying(undefined)}
+          changed={() => setTurn(t => t + 1)}
+        />
       )}
     </View>
   );

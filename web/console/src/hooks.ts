@@ -1,7 +1,7 @@
 // What views share.
 
 import {MillraceError} from '@millrace/client';
-import {describe, offer} from './server';
+import {describe, offer, root} from './server';
 import {useCallback, useEffect, useState} from 'preact/hooks';
 
 /** Asks again every interval ms, and at once after refresh. */
@@ -72,4 +72,18 @@ export function useManaged(): boolean {
       .catch(() => {}); // the views say that there is no answer
   }, []);
   return managed;
+}
+
+/** Whether the user may change something here: the address is one of management, and the user has the role. */
+export function useMayManage(): boolean {
+  const managed = useManaged(),
+    [role, setRole] = useState(false);
+  useEffect(() => {
+    offer()
+      .then(async ({login}) =>
+        setRole(!login || (await (await fetch(`${root}/session_status`)).json()).roles.includes('manage')),
+      )
+      .catch(() => {}); // the views say that there is no answer
+  }, []);
+  return managed && role;
 }

@@ -32,6 +32,69 @@ async function event(type, rule) {
   throw new Error(`the results ended without ${type} of ${rule}`);
 }
 
+const clip = async id => fetch(`${given.url}/v2/clips/${id}`);
+
+/** The pixels of the boxes that are over the video, and the time of the video. */
+const drawn = c =>
+  c.page.evaluate(() => {
+    const video = document.querySelector('.player video'),
+      canvas = document.querySelector('.player canvas');
+    const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return {at: video.currentTime, painted: data.some(v => v > 0), error: video.error?.message, of: video.videoWidth};
+  });
+
+/** By keys alone: from the picture of an event to its moment in the clip, and to a further event. */
+async function clips(c) {
+  const thumbnails = c.page.getByRole('button', {name: /^Play the clip: \d crossed door/});
+  await until('two pictures of events', async () => (await thumbnails.count()) > 1);
+  await until('a picture', () => thumbnails.first().evaluate(b => b.querySelector('img').naturalWidth > 0));
+  await check(c, 'events');
+  // The video stays at the moment until the test plays it.
+  await c.page.evaluate(() => {
+    window.play = HTMLMediaElement.prototype.play;
+    HTMLMediaElement.prototype.play = async () => {};
+  });
+  await thumbnails.first().focus();
+  await c.page.keyboard.press('Enter');
+  const player = c.page.getByRole('dialog'),
+    video = player.locator('video');
+  const id = async () => /clips\/([^/]+)/.exec(await video.getAttribute('src'))[1];
+  const shown = await (await clip(await id())).json();
+  assert.equal(shown.state, 'ready');
+  const moments = shown.events.map(e => e.at_us / 1e6);
+  const stopped = await until('the moment of an event, with boxes', async () => {
+    const now = await drawn(c);
+    assert.equal(now.error, undefined);
+    return now.painted && moments.some(at => Math.abs(now.at - at) < 0.2) && now;
+  });
+  const title = await player.getAttribute('aria-label');
+  await check(c, 'player');
+  await c.page.evaluate(() => void (HTMLMediaElement.prototype.play = window.play));
+  await c.page.keyboard.press('e');
+  await until('a video that plays', async () => (await drawn(c)).at > stopped.at);
+  await c.page.keyboard.press('p');
+  await until('another event', async () => await player.getByRole('button', {name: /^Next event/}).isEnabled());
+  await c.page.keyboard.press('n');
+  await until('the newest event', async () => (await player.getAttribute('aria-label')) === title);
+  const [file] = await Promise.all([
+    c.page.waitForEvent('download'),
+    player.getByRole('link', {name: 'Download'}).press('Enter'),
+  ]);
+  assert.equal(fs.readFileSync(await file.path()).toString('latin1', 4, 8), 'ftyp');
+  await player.getByRole('button', {name: 'Favourite'}).press('Enter');
+  await until('a favourite', async () => (await (await clip(shown.id)).json()).favourite);
+  await c.page.keyboard.press('Escape');
+  await player.waitFor({state: 'detached'});
+  const row = c.page.locator(`[data-clip="${shown.id}"]`);
+  await row.getByText('favourite').waitFor();
+  c.page.once('dialog', d => d.accept());
+  await row.getByRole('button').press('Enter');
+  await player.getByRole('button', {name: 'Delete'}).press('Enter');
+  await player.waitFor({state: 'detached'});
+  await row.waitFor({state: 'detached'});
+  assert.equal((await clip(shown.id)).status, 404);
+}
+
 export const rules = {
   // A line drawn with the mouse, a zone with a finger, and a zone by the keyboard count what crosses them.
   async rules(browser) {
@@ -161,15 +224,15 @@ export const rules = {
     return {crossed};
   },
 
-  // The history of a line that was drawn before, filtered and downloaded.
+  // The history of a line that was drawn before, filtered and downloaded, and the clips of its events.
   async events(browser) {
-    const door = '{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]}';
-    await fetch(STREAM, {method: 'PATCH', body: `{"model":"tracked","rules":${door}}`});
+    const door = '{"lines":[{"name":"door","from":[0.5,0],"to":[0.5,1]}]}',
+      made = '{"on":["cross"],"before":"1s","after":"500ms","length":"3s"}';
+    await fetch(STREAM, {method: 'PATCH', body: `{"model":"tracked","rules":${door},"clips":${made}}`});
     await event('cross', 'door');
     const c = await Console.open(browser, '/events?camera=digits', {wait: '[data-event=cross]'});
     await c.page.getByRole('img', {name: /^\d+ events of digits$/}).waitFor();
     assert.match(await c.page.locator('[data-event=cross]').first().textContent(), /\d crossed door, (in|out)/);
-    await check(c, 'events');
     const [download] = await Promise.all([
       c.page.waitForEvent('download'),
       c.page.getByRole('button', {name: 'Download'}).click(),
@@ -180,6 +243,7 @@ export const rules = {
       .split('\n')
       .map(JSON.parse);
     assert.ok(events.length > 0 && events.every(e => e.stream === 'digits' && e.id), JSON.stringify(events[0]));
+    await clips(c);
     await c.page.getByLabel('Type').selectOption('dwell');
     await until('another address', () => /camera=digits&type=dwell/.test(c.page.url()));
     await until('only stays', async () => (await c.page.locator('[data-event=cross]').count()) === 0);
