@@ -263,7 +263,12 @@ func (c *Client) TaskLogs(ctx context.Context, id string, follow bool) (io.ReadC
 // openTask opens a file of a task.
 func (c *Client) openTask(ctx context.Context, header http.Header, q url.Values, id, what string) (*http.Response,
 	error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(q, "v2", "tasks", id, what).String(), nil)
+	return c.open(ctx, header, c.url(q, "v2", "tasks", id, what))
+}
+
+// open begins a request for a file.
+func (c *Client) open(ctx context.Context, header http.Header, u *url.URL) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "", "%w", err)
 	}

@@ -20,14 +20,15 @@ import (
 
 func eventsCommand() *cobra.Command {
 	c := listEvents("events")
-	c.Short = "List, follow and export the events of lines and zones"
+	c.Short = "List, follow and export the events of lines and zones, and download clips"
 	c.Long = `List the events of the lines and zones of all server streams, the newest first. The server needs the setting
 data.`
 	c.Example = `  millrace events
   millrace events list --camera gate --type cross --from 24h --json
   millrace events tail --json
-  millrace events export --from 2026-12-01T00:00:00Z > events.csv`
-	c.AddCommand(listEvents("list"), tailEvents(), exportEvents())
+  millrace events export --from 2026-12-01T00:00:00Z > events.csv
+  millrace events clip --latest --camera gate --out gate.mp4`
+	c.AddCommand(listEvents("list"), tailEvents(), exportEvents(), clipOfEvent())
 	return c
 }
 

@@ -115,6 +115,60 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// The clip of an event is downloaded whole, by the event's id and as the newest.
+func TestClipOfEvent(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	folder := filepath.Join(data, "clips", "2026-12-01", "gate")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const video = "the video"
+	for name, text := range map[string]string{"101112-AAAA.mp4": video, "101112-AAAA.json": `{
+		"id":"20261201-101112-AAAA","stream":"gate","models":["eyes"],"state":"ready","begin":"2026-12-01T10:11:12Z","seconds":2,"codec":"avc1",
+		"events":[{"event":{"id":"K-7","stream":"gate","type":"cross","rule":"door"},"at_us":5,"picture":1}]}`} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, addr := serve(t, "--data", data, "--clips-max-age", "87840h", "--model", "eyes=motion")
+	clip := func(args ...string) (out, stderr string, code int) {
+		t.Helper()
+		return millrace(t, append([]string{"events", "clip", "--addr", addr}, args...)...)
+	}
+	file := filepath.Join(t.TempDir(), "door.mp4")
+	out, stderr, code := clip("K-7", "--out", file, "--json")
+	var c struct {
+		client.Clip
+		File string
+	}
+	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || c.File != file ||
+		c.Events[0].Event.ID != "K-7" {
+		t.Errorf("%d %v %s%s", code, err, out, stderr)
+	}
+	if got, err := os.ReadFile(file); string(got) != video {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, bad := range []struct {
+		code  int
+		words string
+		args  []string
+	}{
+		{1, "exists", []string{"--latest", "--out", file}},
+		{1, "no clip has the event", []string{"K-"}},
+		{1, "there is no clip", []string{"--latest", "--camera", "back"}},
+		{2, "--latest", nil},
+		{2, "--camera", []string{"K-7", "--camera", "gate"}},
+	} {
+		if out, stderr, code := clip(bad.args...); code != bad.code || !strings.Contains(stderr, bad.words) {
+			t.Errorf("%v: %d, want %d and %q: %s%s", bad.args, code, bad.code, bad.words, out, stderr)
+		}
+	}
+	if out, stderr, code := clip("--latest", "--out", "-"); out != video || code != 0 {
+		t.Errorf("%d %q %s", code, out, stderr)
+	}
+}
+
 func TestRowsOfCounts(t *testing.T) {
 	c := client.StreamCounts{Stream: "gate", Models: []client.ModelCounts{{Model: "people", Counts: rules.Counts{
 		Lines: []rules.LineCounts{{Name: "door",
