@@ -153,6 +153,11 @@ func deployTo(ctx context.Context, t Target, o *Options, owner string) (Result, 
 			if now := s.state.of(s.state.Current); now != nil && !errors.Is(err, errLost) {
 				r.Release, r.Image = now.Number, now.Image
 			}
+			if len(s.state.Releases) == 0 && !errors.Is(err, errLost) {
+				if e := s.clearFolder(); e != nil {
+					s.notes = append(s.notes, "the folder was not removed: "+e.Error())
+				}
+			}
 		}
 		notes = append(notes, s.notes...)
 	}
@@ -211,6 +216,13 @@ func (s *site) deploy(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(s.state.Releases) == 0 {
+		had, err := s.hasState()
+		if err != nil {
+			return nil, err
+		}
+		s.state.Fresh = !had
+	}
 	result := &Result{Release: r.Number, Image: r.Image, Previous: s.state.Current, Copied: copied}
 	s.state.Starting = r.Number
 	s.state.Releases = append(s.state.Releases, *r)
@@ -223,7 +235,7 @@ func (s *site) deploy(ctx context.Context) (*Result, error) {
 	if err := s.turn(ctx, run, r, before); err != nil {
 		return nil, s.rollBack(run, r, before, err)
 	}
-	s.state.Current, s.state.Starting = r.Number, 0
+	s.state.Current, s.state.Starting, s.state.Fresh = r.Number, 0, false
 	if err := s.write(); err != nil {
 		return nil, err
 	}

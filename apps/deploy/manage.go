@@ -130,7 +130,12 @@ func (s *site) removeAll(data bool) error {
 			return err
 		}
 	}
-	// The locks are open, and go with the folder.
+	return s.clearFolder()
+}
+
+// clearFolder removes the files of the application's folder, and the folder if it has no other files. The locks are
+// open, and go with the folder.
+func (s *site) clearFolder() error {
 	_, err := s.run(`rm -rf "$1/`+s.layout()+`" "$1/`+s.layout()+`-r"* "$1/layers" "$1/releases"
 rm -f "$1/state.json" "$1/container" "$1/owner" "$1/lock" "$1/work"
 rmdir "$1" 2>/dev/null || :`, s.folder)

@@ -269,7 +269,7 @@ func (p *podman) logs(ctx context.Context, r *release, lines int, follow bool, o
 	return p.follow(ctx, out, append(args, p.container(r))...)
 }
 
-// removeState removes the application's own data.
+// removeState implements runner.
 func (p *podman) removeState() error {
 	_, err := p.run(`command -v podman >/dev/null || exit 0
 if podman volume exists "$1"; then podman volume rm --force "$1" >/dev/null; fi`, p.volume())

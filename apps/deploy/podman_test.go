@@ -126,7 +126,7 @@ func (h *podmanHost) podman(args ...string) string {
 
 // A host with Podman gets releases over SSH: no request is lost in a switch, a release that does not start is rolled
 // back, a deploy that died is finished or undone, three releases are kept, secrets are nowhere but in Podman's storage
-// and in the application, and remove leaves nothing.
+// and in the application. Remove, and a first release that does not start, leave nothing but data of earlier releases.
 func TestPodman(t *testing.T) {
 	service := podmantest.Start(t)
 	s := gittest.NewSSH(t)
@@ -143,6 +143,16 @@ func TestPodman(t *testing.T) {
 			t.Errorf("after the last removal: %v", err)
 		}
 	})
+
+	failsFirst := func() {
+		t.Helper()
+		_, err := h.deploy(broken)
+		if err == nil || !strings.Contains(err.Error(), "the release was removed, and no other release is there") {
+			t.Errorf("a broken first release: %v", err)
+		}
+	}
+	failsFirst()
+	h.hasNothing("a broken first release", "")
 
 	r := h.mustDeploy(first)
 	t.Logf("first: %+v", r)
@@ -232,8 +242,8 @@ func TestPodman(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "another program listens at "+h.o.HTTP) {
 		t.Errorf("a port in use: %v", err)
 	}
-	if err := Remove(t.Context(), []Target{target(s)}, other, "ann", true, func(Target, bool) {}); err != nil {
-		t.Error(err)
+	if _, err := os.Stat(other.Folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a first release that failed leaves its folder: %v", err)
 	}
 	moved := h.o
 	moved.Folder, moved.Image = filepath.Join(t.TempDir(), "apps"), first
@@ -241,17 +251,34 @@ func TestPodman(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "of a deploy with another folder than "+moved.Folder) {
 		t.Errorf("another folder: %v", err)
 	}
-	if err := Remove(t.Context(), []Target{target(s)}, h.o, "ann", true, func(Target, bool) {}); err != nil {
-		t.Fatal(err)
+	remove := func(data bool) {
+		t.Helper()
+		if err := Remove(t.Context(), []Target{target(s)}, h.o, "ann", data, func(Target, bool) {}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	remove(false)
+	failsFirst()
+	h.hasNothing("a broken release beside data", "millrace-plain")
+	remove(true)
+	h.hasNothing("remove", "")
+}
+
+// hasNothing checks that the host has nothing of the application but a volume, if any.
+func (h *podmanHost) hasNothing(after, volume string) {
+	h.t.Helper()
 	for _, args := range [][]string{{"ps", "--all", "--quiet"}, {"images", "--quiet"}, {"secret", "ls", "--quiet"},
 		{"volume", "ls", "--quiet"}} {
-		if out := h.podman(args...); out != "" {
-			t.Errorf("podman %v prints %s after remove", args, out)
+		want := ""
+		if args[0] == "volume" {
+			want = volume
+		}
+		if out := h.podman(args...); out != want {
+			h.t.Errorf("podman %v prints %q after %s, want %q", args, out, after, want)
 		}
 	}
 	if _, err := os.Stat(h.o.Folder); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
+		h.t.Errorf("the folder is left after %s: %v", after, err)
 	}
 }
 

@@ -16,6 +16,7 @@ type runner interface {
 	stop(r *release) error    // waits for the drain
 	remove(r *release) error  // after a stop; also what is not there
 	boot(r, before *release) error
+	removeState() error // removes the application's own data
 	logs(ctx context.Context, r *release, lines int, follow bool, out io.Writer) error
 }
 

@@ -22,6 +22,9 @@ type state struct {
 	Current  int       `json:"current"`        // the release that serves; 0 = none
 	Starting int       `json:"starting"`       // the release of a deploy that has not ended; 0 = none
 	Releases []release `json:"releases"`       // the oldest first
+
+	// Fresh: the application's own data are of a first release that has not become ready.
+	Fresh bool `json:"fresh,omitempty"`
 }
 
 // release is a release on a host.

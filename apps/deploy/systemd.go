@@ -309,7 +309,7 @@ func (d *systemd) logs(ctx context.Context, r *release, lines int, follow bool, 
 	return d.follow(ctx, out, args...)
 }
 
-// removeState removes the application's own data.
+// removeState implements runner.
 func (d *systemd) removeState() error {
 	if d.uid != "0" || !d.site.systemd {
 		return nil

@@ -230,7 +230,7 @@ func (m *machine) in(args ...string) string {
 }
 
 // A host with systemd gets releases as services: no request is lost in a switch, a release that does not start is
-// rolled back, and remove leaves nothing.
+// rolled back, and remove, and a first release that does not start, leave nothing.
 func TestSystemd(t *testing.T) {
 	m := newMachine(t)
 	at := []Target{target(m.host)}
@@ -244,6 +244,20 @@ func TestSystemd(t *testing.T) {
 		return Run(t.Context(), at, o, "ann", func(r Result) { got = r })
 	}
 	first, second := packed(t), repack(t, sameModels+"# changed\n")
+	nothing := func(after string) {
+		t.Helper()
+		left := m.in("find", "/etc", "/var", "/home", "-name", "*millrace-other*", "-o", "-name", "*millrace-anns*",
+			"-o", "-name", "*millrace-plain*", "-o",
+			"-path", "/var/lib/millrace-apps/*")
+		if left != "" {
+			t.Errorf("left after %s: %s", after, left)
+		}
+	}
+	broken := repack(t, brokenModels)
+	if err := deploy(broken); err == nil || !strings.Contains(err.Error(), "no other release is there") {
+		t.Errorf("a broken first release: %v", err)
+	}
+	nothing("a broken first release")
 	if err := deploy(first); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +276,7 @@ func TestSystemd(t *testing.T) {
 	if err != nil || lost > 0 || got.Release != 2 || got.Copied > 100<<10 {
 		t.Fatalf("%+v, %v, lost %d: %v", got, err, lost, why)
 	}
-	if err := deploy(repack(t, brokenModels)); err == nil ||
+	if err := deploy(broken); err == nil ||
 		!strings.Contains(err.Error(), "none-such") || !strings.Contains(err.Error(), "release 2 serves") {
 		t.Errorf("a broken release: %v", err)
 	}
@@ -316,12 +330,7 @@ func TestSystemd(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	left := m.in("find", "/etc", "/var", "/home", "-name", "*millrace-other*", "-o", "-name", "*millrace-anns*",
-		"-o", "-name", "*millrace-plain*", "-o",
-		"-path", "/var/lib/millrace-apps/*")
-	if left != "" {
-		t.Errorf("left: %s", left)
-	}
+	nothing("remove")
 }
 
 // containersAtBoot lets a container of root and a container of the user ann start with the machine, which cannot run

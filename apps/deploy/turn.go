@@ -155,6 +155,12 @@ func (s *site) undo(run runner, r, before *release) error {
 	}
 	s.state.drop(r.Number)
 	s.state.Starting = 0
+	if s.state.Fresh && len(s.state.Releases) == 0 {
+		if err := run.removeState(); err != nil {
+			return err
+		}
+		s.state.Fresh = false
+	}
 	return errors.Join(s.write(), s.sweep())
 }
 
@@ -193,7 +199,7 @@ func (s *site) recover(ctx context.Context) error {
 		finished = err == nil
 	}
 	if finished {
-		s.state.Current, s.state.Starting = r.Number, 0
+		s.state.Current, s.state.Starting, s.state.Fresh = r.Number, 0, false
 		s.notes = append(s.notes, fmt.Sprintf("an earlier deploy, which did not end, was finished: release %d",
 			r.Number))
 		s.bootNote(run, r, before)
