@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/stream/rules"
 )
 
 // read reads and acknowledges all events of a cursor but the last keep.
@@ -141,4 +143,33 @@ func TestLossesOfACursor(t *testing.T) {
 	h.mu.Unlock()
 	put(t, h, "h2 gate cross door person")
 	k.want(t, 0, 0, 9)
+}
+
+// BenchmarkCursor adds events, and reads and acknowledges the events, with all writes to disk.
+func BenchmarkCursor(b *testing.B) {
+	h := New(Options{Folder: b.TempDir()})
+	h.Open()
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.Run() }()
+	k := h.Follow("gate", "mqtt")
+	line := []byte(`{"id":"K7QWZ2M5TB4XA-7","x":"` + strings.Repeat("x", 150) + `"}`)
+	done, added := 0, 0
+	for b.Loop() {
+		v := rules.Event{ID: fmt.Sprint(added), Stream: "gate", Type: rules.CrossEvent}
+		h.Add("people", &v, line)
+		for added++; added-done > 5000; {
+			list, err := k.Next(b.Context(), 100)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, i := range list {
+				k.Done(i)
+			}
+			if done += len(list); len(list) == 0 {
+				<-k.Wake()
+			}
+		}
+	}
+	h.Close()
+	<-ended
 }
