@@ -183,6 +183,30 @@ func TestRules(t *testing.T) {
 	})
 }
 
+// An object that is a little beyond a line at the end of a video has crossed the line.
+func TestCountsAtEndOfVideo(t *testing.T) {
+	dir := toAndFro(t)
+	for i := 7; i < 24; i++ { // the walk ends behind the middle, on the left
+		if err := os.Remove(filepath.Join(dir, fmt.Sprintf("%d.jpg", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := start(t, streams.Options{AllowPrivate: true})
+	r.load(people)
+	c := gate(t, "folder:"+dir, `"fps":100`)
+	certain := 1.0 // share of the box
+	c.Rules.Margin = &certain
+	r.streams.Add(t, c)
+	r.until("gate", "the video has ended", func(s shown) bool { return s.State == "ended" })
+	var n struct{ Models []rules.Counts }
+	if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/streams/gate/counts", "")), &n); err != nil {
+		t.Fatal(err)
+	}
+	if len(n.Models) != 1 || n.Models[0].Lines[0].In != 1 || n.Models[0].Lines[0].Out != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
 // The events of streams are in the history, and the counts go on after a restart, until the stream is removed.
 func TestEventsAndCountsSurviveARestart(t *testing.T) {
 	folder, pictures := t.TempDir(), toAndFro(t)

@@ -31,6 +31,8 @@ type Live struct {
 type Engine interface {
 	// Pending returns the events for the next frame, and the events if all objects vanished now.
 	Pending() (next, ending []Event)
+	// Vanish ends all objects. The next frame has the events.
+	Vanish()
 }
 
 // NewHandle returns a handle with rules, which must be valid; nil means none.
@@ -62,6 +64,18 @@ func (h *Handle) Use(f func(*Live)) {
 	h.using.Lock()
 	defer h.using.Unlock()
 	f(&h.live)
+}
+
+// End ends all objects at the end of a video, so that crossings beyond a line count. A nil handle has no objects.
+func (h *Handle) End() {
+	if h == nil {
+		return
+	}
+	h.Use(func(l *Live) {
+		if l.Engine != nil {
+			l.Engine.Vanish()
+		}
+	})
 }
 
 // Counts returns the numbers at a time.
