@@ -30,21 +30,17 @@ func (s *Settings) OnEvents() bool { return s.Enabled() && !s.always() }
 
 func (s *Settings) always() bool { return slices.Contains(s.On, Always) }
 
-// Validate makes the checks beyond the tags. rules says that the stream has rules.
-func (s *Settings) Validate(rules bool) error {
+// Validate makes the checks beyond the tags. A stream without rules has no events: rules may come later.
+func (s *Settings) Validate() error {
 	for _, t := range s.On {
 		if t != Always && !slices.Contains(types, t) {
 			return coded.Errorf(coded.InvalidArgument, "on", "%.140q is no type of event: want some of %s, or %s", t,
 				strings.Join(types, ", "), Always)
 		}
 	}
-	switch {
-	case !s.Enabled() && (s.Before != nil || s.After != nil || s.Length != 0):
+	if !s.Enabled() && (s.Before != nil || s.After != nil || s.Length != 0) {
 		return coded.Errorf(coded.InvalidArgument, "on",
 			"is missing: want the types of the events of clips, such as cross, or %s", Always)
-	case s.OnEvents() && !rules:
-		return coded.Errorf(coded.InvalidArgument, "on",
-			"names events, and the stream has no rules that make events: give rules, or %s", Always)
 	}
 	return nil
 }

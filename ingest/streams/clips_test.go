@@ -121,6 +121,7 @@ func TestClips(t *testing.T) {
 	list := r.ready(3)
 	r.want(200, "PATCH", "/v2/streams/gate", `{"clips":{"before":"1s"}}`)
 	r.want(400, "PATCH", "/v2/streams/gate", `{"clips":{"on":["jump"]}}`)
+	r.want(200, "PATCH", "/v2/streams/gate", `{"rules":{}}`) // of events that come with later rules
 	r.want(200, "PATCH", "/v2/streams/gate", `{"clips":{"on":[]}}`)
 	r.want(204, "DELETE", "/v2/streams/gate", "")
 	for _, c := range list {

@@ -65,7 +65,7 @@ func (c Config) Validate() error {
 	for _, err := range setting.Split(c.Rules.Validate()) {
 		errs = append(errs, coded.PrefixField("rules", err))
 	}
-	if err := c.Clips.Validate(!c.Rules.Empty()); err != nil {
+	if err := c.Clips.Validate(); err != nil {
 		errs = append(errs, coded.PrefixField("clips", err))
 	}
 	for i, k := range c.Sinks {
