@@ -19,7 +19,7 @@ type Event struct {
 type EventQuery struct {
 	Stream string
 	Type   rules.EventType
-	Rule   string // name of a line or zone
+	Rule   string // name of a line, zone or condition
 	Class  string
 	From   time.Time // From <= Event.Time < To
 	To     time.Time

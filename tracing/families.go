@@ -11,6 +11,7 @@ import (
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/stream"
+	"millrace/stream/rules"
 	"millrace/tasks"
 	"millrace/workers"
 )
@@ -497,8 +498,8 @@ var families = []section{
 				}
 			}), nil},
 		{counter, "millrace_events_total", "Events of lines and zones; at most 512 kinds a stream.",
-			ofStream.and("rule", "name of the line or zone; absent beyond 512 kinds, and in the sum").
-				and("type", "cross, enter, leave, dwell, count, appear, vanish").
+			ofStream.and("rule", "name of the line, zone or condition; absent beyond 512 kinds, and in the sum").
+				and("type", rules.TypesText()).
 				and("class", "label or number; other beyond 256 kinds"),
 			func(r *scrape, put put) {
 				for i := range r.streams.listed {

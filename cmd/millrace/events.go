@@ -42,8 +42,8 @@ type eventFlags struct {
 func newEventFlags(flags *pflag.FlagSet) *eventFlags {
 	f := &eventFlags{}
 	flags.StringVar(&f.query.Stream, "camera", "", "only of this server stream")
-	flags.StringVar(&f.kind, "type", "", "only of this type: cross, enter, leave, dwell, count, appear or vanish")
-	flags.StringVar(&f.query.Rule, "rule", "", "only of the line or zone with this name")
+	flags.StringVar(&f.kind, "type", "", "only of this type: "+rules.TypesText())
+	flags.StringVar(&f.query.Rule, "rule", "", "only of the line, zone or condition with this name")
 	flags.StringVar(&f.query.Class, "class", "", "only of objects with this label or number of a class")
 	return f
 }

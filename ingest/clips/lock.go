@@ -22,12 +22,18 @@ type folderLock struct {
 	mu     sync.Mutex
 	file   *os.File // nil = none
 	warned bool
+	closed bool
 }
+
+var errClosed = errors.New("the server is shutting down, and another may use the folder of clips")
 
 // hold locks the folder, unless the folder is locked. On a file system without locks the folder is used all the same.
 func (l *folderLock) hold(folder string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return errClosed
+	}
 	name := filepath.Join(folder, lockName)
 	if l.file != nil {
 		own, err := l.file.Stat()
@@ -63,6 +69,7 @@ func (l *folderLock) hold(folder string) error {
 func (l *folderLock) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
 	if l.file != nil {
 		_ = filelock.Close(l.file)
 		l.file = nil

@@ -3,6 +3,7 @@ package clips
 import (
 	"bufio"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -51,7 +52,8 @@ func finishVideo(root *os.Root, c *Clip) error {
 	defer f.Close()
 	whole := int64(0)
 	header := int64(0)
-	_ = video.ReadMP4(bufio.NewReaderSize(f, 64<<10), func(p video.Fragment) {
+	from := &diskReader{File: f}
+	_ = video.ReadMP4(bufio.NewReaderSize(from, 64<<10), func(p video.Fragment) {
 		if header == 0 {
 			header = int64(len(p.Header.Bytes))
 			whole = header
@@ -60,7 +62,24 @@ func finishVideo(root *os.Root, c *Clip) error {
 		c.Frames++
 		c.Seconds = (p.Header.Duration(p.Ticks) + p.Length).Seconds()
 	})
+	if from.err != nil { // the rest of the video may be whole
+		return from.err
+	}
 	return f.Truncate(whole)
+}
+
+// diskReader remembers an error of the disk.
+type diskReader struct {
+	*os.File
+	err error
+}
+
+func (r *diskReader) Read(p []byte) (int, error) {
+	n, err := r.File.Read(p)
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
 }
 
 // remains are files without a description, such as after a power failure.

@@ -2,10 +2,10 @@ package clips
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"millrace/stream/coded"
+	"millrace/stream/rules"
 )
 
 // Settings are the clips of one stream. The zero value has none.
@@ -19,9 +19,6 @@ type Settings struct {
 // Always is the word in Settings.On for a recording all the time.
 const Always = "always"
 
-// types are the types of events; see workers/results/events.
-var types = []string{"cross", "enter", "leave", "dwell", "count", "appear", "vanish", "speed", "when"}
-
 // Enabled reports whether there are clips.
 func (s *Settings) Enabled() bool { return len(s.On) > 0 }
 
@@ -33,9 +30,9 @@ func (s *Settings) always() bool { return slices.Contains(s.On, Always) }
 // Validate makes the checks beyond the tags. A stream without rules has no events: rules may come later.
 func (s *Settings) Validate() error {
 	for _, t := range s.On {
-		if t != Always && !slices.Contains(types, t) {
-			return coded.Errorf(coded.InvalidArgument, "on", "%.140q is no type of event: want some of %s, or %s", t,
-				strings.Join(types, ", "), Always)
+		if t != Always && !slices.Contains(rules.EventTypes, rules.EventType(t)) {
+			return coded.Errorf(coded.InvalidArgument, "on", "%.140q is no type of event: want some of %s; or %s", t,
+				rules.TypesText(), Always)
 		}
 	}
 	if !s.Enabled() && (s.Before != nil || s.After != nil || s.Length != 0) {

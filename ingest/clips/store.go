@@ -322,10 +322,10 @@ func (s *Store) ended(root *os.Root, c *Clip) *Clip {
 		s.bytes += c.Bytes - shown.Bytes
 		s.clips[c.ID] = c
 	}
+	own := *c
 	s.mu.Unlock()
 	s.writing.Unlock()
 	s.Tidy()
-	own := *c
 	return &own
 }
 

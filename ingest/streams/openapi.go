@@ -4,6 +4,7 @@ import (
 	"millrace/ingest/clips"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
+	"millrace/stream/rules"
 )
 
 const tagStreams = "server streams"
@@ -28,8 +29,8 @@ var Routes = []openapi.Route{
 		Summary: "The events of the rules of all streams, the newest first", Answer: eventPage{},
 		Query: []openapi.Param{
 			{Name: "camera", Type: "string", Doc: "the name of a stream"},
-			{Name: "type", Type: "string", Doc: "cross, enter, leave, dwell, count, appear or vanish"},
-			{Name: "rule", Type: "string", Doc: "the name of a line or zone"},
+			{Name: "type", Type: "string", Doc: rules.TypesText()},
+			{Name: "rule", Type: "string", Doc: "the name of a line, zone or condition"},
 			{Name: "class", Type: "string", Doc: "the label or number of a class"},
 			{Name: "from", Type: "string", Doc: "the earliest time, or a duration before now"},
 			{Name: "to", Type: "string", Doc: "the time that the events are before, or a duration before now"},

@@ -3,7 +3,10 @@ package plane
 import "math"
 
 // Ground maps the points of a picture to the places of a flat ground that a camera sees in perspective.
-type Ground struct{ m matrix }
+type Ground struct {
+	m     matrix
+	least float64 // weight of the farthest of the four points
+}
 
 // matrix is a projective map, by rows.
 type matrix [3][3]float64
@@ -27,27 +30,26 @@ func NewGround(points, places [4][2]float64) (g Ground, ok bool) {
 			}
 		}
 	}
+	g.least = math.Inf(1)
 	for _, p := range points {
-		if g.weight(p) <= 0 { // the horizon is between the points
-			return g, false
-		}
+		g.least = min(g.least, g.weight(p))
 	}
-	return g, true
+	return g, g.least > 0 // otherwise the horizon is between the points
 }
 
-// At returns the place at a point of the picture, in shares. A point on the horizon or above has none.
+// At returns the place at a point of the picture, in shares. A point farther away than the farthest of the four points
+// has none: towards the horizon a pixel is more and more metres.
 func (g *Ground) At(x, y float64) (at [2]float64, ok bool) {
 	p := [2]float64{x, y}
 	w := g.weight(p)
-	if w <= 0 {
+	if w < g.least*(1-1e-9) { // the points themselves have places
 		return at, false
 	}
 	row := func(i int) float64 { return (g.m[i][0]*p[0] + g.m[i][1]*p[1] + g.m[i][2]) / w }
-	at = [2]float64{row(0), row(1)}
-	return at, !math.IsInf(at[0], 0) && !math.IsInf(at[1], 0)
+	return [2]float64{row(0), row(1)}, true
 }
 
-// weight is 0 on the horizon, and positive on the side of the four points.
+// weight is 0 on the horizon, and the larger the nearer the camera is.
 func (g *Ground) weight(p [2]float64) float64 { return g.m[2][0]*p[0] + g.m[2][1]*p[1] + g.m[2][2] }
 
 // thin reports whether three of four points are on a line, or nearly so.

@@ -1,5 +1,7 @@
 package rules
 
+import "strings"
+
 // EventType is the type of an event.
 type EventType string
 
@@ -19,6 +21,15 @@ const (
 // EventTypes lists all types.
 var EventTypes = []EventType{CrossEvent, EnterEvent, LeaveEvent, DwellEvent, CountEvent, AppearEvent, VanishEvent,
 	SpeedEvent, WhenEvent}
+
+// TypesText lists the types for help texts and messages.
+func TypesText() string {
+	names := make([]string, len(EventTypes))
+	for i, t := range EventTypes {
+		names[i] = string(t)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
 
 // Directions of a CrossEvent.
 const (

@@ -82,7 +82,7 @@ type Ground struct {
 
 // Speed makes an event of an object that moves fast.
 type Speed struct {
-	Over *float64       `json:"over" min:"0" max:"1000" example:"13.9" help:"an event when an object in the zone is faster, in metres a second: needs ground"`
+	Over *float64       `json:"over" min:"0.1" max:"1000" example:"13.9" help:"an event when an object in the zone is faster, in metres a second: needs ground"`
 	For  *time.Duration `json:"for" default:"1s" min:"100ms" max:"1m" example:"1s" help:"time whose mean speed counts: the way between the places at its begin and its end"`
 }
 
@@ -186,7 +186,8 @@ func checkName(names map[string]string, at, name string) error {
 		return bad("name", "is missing: want a name for the events and counts")
 	}
 	if earlier := names[name]; earlier != "" {
-		return bad("name", "%q is the name of %s, too: want a name for each line and zone", name, earlier)
+		return bad("name", "%q is the name of %s, too: want different names of lines, zones and conditions", name,
+			earlier)
 	}
 	names[name] = at
 	return nil

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -34,10 +35,11 @@ var terms = map[string]Term{
 
 // Terms returns the comparisons of a condition. The errors name the fields within the condition.
 func (w *When) Terms() (out []Term, err error) {
-	if strings.TrimSpace(w.If) == "" {
+	text := strings.Join(strings.Fields(w.If), " ") // also for a text of several lines
+	if text == "" {
 		return nil, bad("if", "is missing: want a comparison, such as now(yard) > 2")
 	}
-	parts := strings.Split(w.If, " and ")
+	parts := strings.Split(text, " and ")
 	if len(parts) > MaxTerms {
 		return nil, bad("if", "has %d comparisons: want at most %d", len(parts), MaxTerms)
 	}
@@ -45,18 +47,20 @@ func (w *When) Terms() (out []Term, err error) {
 		c, ok := condition.Parse(part, "now", "in", "out", "enter", "leave")
 		if !ok {
 			return nil, bad("if", "%.80q is not a comparison: want now, in, out, enter or leave of a line or zone, "+
-				"compared with a number by > >= < <= == or !=, such as now(yard) > 2", strings.TrimSpace(part))
+				"compared with a number by > >= < <= == or !=, such as now(yard) > 2", part)
 		}
 		t := terms[c.Func]
 		t.Rule, t.is = c.Of, c
 		if t.Type != "" && w.Within == 0 {
 			return nil, bad("within", "is missing: want the time for which %s(%s) counts", c.Func, c.Of)
 		}
-		if t.Type != "" && c.Value >= MaxWithin {
-			return nil, bad("if", "%s compares with %v: want a number below %d", strings.TrimSpace(part), c.Value,
-				MaxWithin)
+		if c.Value != math.Trunc(c.Value) || c.Value < 0 || c.Value >= MaxWithin {
+			return nil, bad("if", "%s compares with %v: want a whole number from 0 to %d", part, c.Value, MaxWithin-1)
 		}
 		out = append(out, t)
+	}
+	if w.Within != 0 && !slices.ContainsFunc(out, func(t Term) bool { return t.Type != "" }) {
+		return nil, bad("within", "is for in, out, enter and leave, which if does not have: leave it out")
 	}
 	return out, nil
 }

@@ -48,6 +48,7 @@ type Engine struct {
 	lines   []line
 	zones   []zone
 	whens   []when
+	pasts   []past // of the events that whens count
 
 	scale   plane.Scale
 	now     moment
@@ -309,6 +310,9 @@ func (e *Engine) Begin(age time.Duration) {
 	e.Vanish()
 	e.age = age
 	clear(e.names)
+	for i := range e.pasts {
+		e.pasts[i].forgetTracks()
+	}
 	for i := range e.lines {
 		clear(e.lines[i].known)
 	}
@@ -362,7 +366,10 @@ func (e *Engine) Change(r *rules.Rules) {
 			states[i] = k.zones[j]
 			states[i].new = states[i].new && zones[i].appear
 			if zones[i].speed != e.zones[j].speed {
-				states[i].trail, states[i].fast = nil, false
+				states[i].fast = false
+			}
+			if zones[i].speed != e.zones[j].speed || zones[i].anchor != e.zones[j].anchor {
+				states[i].trail = nil
 			}
 			if !zones[i].same(&e.zones[j]) { // the object is in the zone until the next frame
 				states[i].in, states[i].since = states[i].inside, e.now
@@ -371,7 +378,7 @@ func (e *Engine) Change(r *rules.Rules) {
 		k.lines, k.zones = crossings, states
 	}
 	e.spare = nil
-	e.whens = e.newWhens(r)
+	e.whens, e.pasts = e.newWhens(r)
 	e.lines, e.zones = lines, zones
 	e.tally.Keep(r)
 	e.scale = plane.Scale{}

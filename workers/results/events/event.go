@@ -30,7 +30,7 @@ func (e *Engine) add(v Event, start, end moment) {
 	v.Stream, v.Start, v.End = e.stream, start.at.Microseconds(), end.at.Microseconds()
 	v.ID = e.run + "-" + strconv.FormatUint(e.seq, 10)
 	e.tally.Add(&v, e.wall)
-	e.count(&v)
+	e.note(&v)
 	e.events = append(e.events, v)
 }
 
@@ -39,7 +39,7 @@ func (e *Engine) add(v Event, start, end moment) {
 func (e *Engine) Pending() (next, ending []Event) {
 	c := *e
 	c.lines, c.zones = slices.Clone(e.lines), slices.Clone(e.zones)
-	c.whens = nil // the events of vanished objects make no condition hold
+	c.pasts = nil // vanished objects change no counts of conditions
 	c.run, c.seq, c.tally, c.events = e.run+"-"+strconv.FormatUint(e.seq, 10), 0, new(rules.Tally), nil
 	for _, k := range e.objects {
 		c.end(k)

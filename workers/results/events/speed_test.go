@@ -61,7 +61,9 @@ func TestSpeedIsOnTheGround(t *testing.T) {
 			t.Errorf("at %v: %.2f m/s; want %.2f", y, got, want)
 		}
 	}
-	f.frame(box(9, 320, 41)) // above the far end of the ground: the horizon is at 0
+	if got := speedAt(9, 90); got != 0 {
+		t.Errorf("above the far end of the ground: %v m/s", got)
+	}
 }
 
 func TestShakingBoxesAreNotFast(t *testing.T) {
@@ -75,14 +77,47 @@ func TestShakingBoxesAreNotFast(t *testing.T) {
 
 func TestSpeedBeginsWithTheStay(t *testing.T) {
 	f := newFilm(t, road(`{"over":5,"for":"300ms"}`))
-	f.move(1, 300, 20, 300, 230, 7) // 30 m/s outside
-	f.move(1, 300, 250, 304, 250, 10)
+	f.move(1, 300, 300, 304, 300, 10) // in the zone
+	f.move(1, 304, 200, 504, 200, 8)  // 25 m/s outside
+	f.move(1, 504, 300, 506, 300, 10)
 	f.said = f.fast()
 	f.want()
-	f.engine.Change(mustParse(t, road(`{"over":3,"for":"300ms"}`)))
+	f.move(1, 506, 300, 426, 300, 10) // 8 m/s
+	f.move(1, 426, 200, 426, 40, 8)
+	f.move(1, 426, 300, 346, 300, 10) // in another stay
+	if f.said = f.fast(); len(f.said) != 2 {
+		t.Errorf("two fast stays: %q", f.said)
+	}
+}
+
+func TestSpeedIsOfObjectsThatCount(t *testing.T) {
+	f := newFilm(t, strings.Replace(road(`{"over":5}`), `"speed"`, `"classes":["2"],"speed"`, 1))
+	f.move(1, 20, 400, 620, 400, 60)
+	f.said = f.fast()
+	f.want()
+}
+
+func TestSpeedAfterAChangeOfTheRules(t *testing.T) {
+	const rule = `{"over":3,"for":"300ms"}`
+	f := newFilm(t, road(`{"over":5,"for":"300ms"}`))
+	f.move(1, 300, 250, 304, 250, 10)
+	f.engine.Change(mustParse(t, road(rule)))
 	f.move(1, 304, 250, 368, 250, 16) // 4 m/s
 	f.said = f.fast()
-	f.want("speed road [1] 1800-2100")
+	f.want("speed road [1] 1100-1400")
+
+	f = newFilm(t, road(rule))
+	f.move(1, 368, 290, 368, 290, 10)
+	f.engine.Change(mustParse(t, strings.Replace(road(rule), `"speed"`, `"anchor":"center","speed"`, 1)))
+	for range 10 { // the place moves from the lower edge of the box to its middle
+		f.frame(box(1, 368, 290))
+	}
+	f.engine.Change(mustParse(t, road(rule)))
+	for range 10 {
+		f.frame(box(1, 368, 290))
+	}
+	f.said = f.fast()
+	f.want()
 }
 
 func TestTrailsAreBounded(t *testing.T) {

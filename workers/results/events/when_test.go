@@ -94,7 +94,50 @@ func TestWhenKeepsABoundedNumberOfEvents(t *testing.T) {
 		f.frame(box(1, 240, 240))
 	}
 	f.whens()
-	if n := len(f.engine.whens[0].terms[0].past); n != rules.MaxWithin || len(f.said) != 1 {
+	if n := len(f.engine.pasts[0].list); n < rules.MaxWithin || n > 2*rules.MaxWithin || len(f.said) != 1 {
 		t.Errorf("%d events are kept, %d are told", n, len(f.said))
+	}
+	tracks := f.engine.tracksOf(&f.engine.whens[0])
+	if len(tracks) != 1 {
+		t.Errorf("tracks %v of one object", tracks)
+	}
+}
+
+func TestWhenHasABoundedNumberOfTracks(t *testing.T) {
+	f := newFilm(t, gate(`{"name":"crowd","if":"in(door) >= 100","within":"1h"}`))
+	var before, after []Object
+	for track := range int64(100) {
+		before, after = append(before, box(track+1, 400, 240)), append(after, box(track+1, 240, 240))
+	}
+	f.frame(before...)
+	f.frame(after...)
+	last := f.engine.events[len(f.engine.events)-1]
+	if last.Type != rules.WhenEvent || len(last.Tracks) != maxWhenTracks || last.Tracks[0] != 37 {
+		t.Errorf("the last event: %+v", last)
+	}
+}
+
+func TestWhenLeavesOutTracksOfAnotherTracker(t *testing.T) {
+	f := newFilm(t, gate(`{"name":"tailgating","if":"in(door) >= 2","within":"1m"}`))
+	f.move(1, 400, 240, 240, 240, 10)
+	f.engine.Begin(0)
+	f.move(1, 400, 240, 240, 240, 10)
+	f.whens()
+	if len(f.said) != 1 || !strings.HasPrefix(f.said[0], "when tailgating [1] ") {
+		t.Errorf("two objects, one of each tracker: %q", f.said)
+	}
+	if first := f.engine.pasts[0].list[0]; first.track != 0 {
+		t.Errorf("an event of another tracker has the track %d", first.track)
+	}
+}
+
+func TestPendingEventsAreNotCounted(t *testing.T) {
+	f := newFilm(t, gate(`{"name":"left","if":"leave(yard) >= 2","within":"1h"}`))
+	for range 5 {
+		f.frame(box(1, 100, 240))
+		f.engine.Pending()
+	}
+	if n := len(f.engine.pasts[0].list); n != 0 {
+		t.Errorf("%d events that are only pending are counted", n)
 	}
 }
