@@ -9,7 +9,7 @@ import (
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/plain"
 	"millrace/ingest/ws/query"
-	"millrace/ingest/ws/v1"
+	v1 "millrace/ingest/ws/v1"
 	"millrace/internal/processors"
 	"millrace/internal/wire"
 )
