@@ -89,13 +89,10 @@ func (s *batches) Run(ctx context.Context) {
 	last, stop := afterGrace(ctx)
 	defer stop()
 	defer s.close()
-	for connected := false; ; {
+	for {
 		ending := s.closing.Err() != nil || ctx.Err() != nil // this attempt is the last
-		err := error(nil)
-		if !connected {
-			err = s.connectIn(last)
-		}
-		for connected = err == nil; err == nil; {
+		err := s.connectIn(last)
+		for err == nil {
 			if len(s.pending) == 0 && !s.gather() {
 				return
 			}
@@ -103,7 +100,6 @@ func (s *batches) Run(ctx context.Context) {
 		}
 		s.failed(err)
 		s.close()
-		connected = false
 		if ending {
 			break
 		}

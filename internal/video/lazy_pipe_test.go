@@ -26,7 +26,7 @@ func TestLazyPipe(t *testing.T) {
 			go func() {
 				defer close(wrote)
 				time.Sleep(time.Microsecond)
-				if _, err := out.Write(b[:n]); err != nil {
+				if _, err := out.Write(make([]byte, n)); err != nil {
 					t.Error(err)
 				}
 			}()
