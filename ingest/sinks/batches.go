@@ -4,15 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	mrand "math/rand/v2"
-	"strings"
 	"time"
 
 	"millrace/internal/backoff"
-	"millrace/internal/video"
 )
 
 const (
@@ -44,81 +40,41 @@ type publisher interface {
 type batches struct {
 	publisher
 	kind, stream, host string
-	keeps              bool // Env.Keeps
 	log                *slog.Logger
-	queue              chan []byte     // closed by Close
-	closing            context.Context // ended by Close
-	end                context.CancelFunc
 	backoff            backoff.Backoff
 	run                string // begins the ids of results
 	number             uint64 // of the newest result
 	events             bool
 
 	pending  []message // of Run
-	attempts int       // failed batches since pending[0] became the oldest
+	failures int       // batches that failed since pending[0] became the oldest
 
-	counters
+	queued
 }
 
 func newBatches(kind, host string, e Env, events bool, p publisher) *batches {
-	s := &batches{publisher: p, kind: kind, stream: e.Stream, host: host, keeps: e.Keeps, log: e.Log, events: events,
-		queue: make(chan []byte, batchQueue), run: rand.Text(),
-		backoff:  backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
-		counters: counters{settled: e.Settled}}
-	s.closing, s.end = context.WithCancel(context.Background())
+	s := &batches{publisher: p, kind: kind, stream: e.Stream, host: host, log: e.Log, events: events,
+		run: rand.Text(), backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}}
+	s.begin(batchQueue, e)
 	return s
-}
-
-// Write implements Sink.
-func (s *batches) Write(line []byte) {
-	select {
-	case s.queue <- line:
-	default:
-		s.lost.Add(1)
-	}
-}
-
-// Close implements Sink.
-func (s *batches) Close() {
-	close(s.queue)
-	s.end()
 }
 
 // Run implements Sink. Run connects before the first result, so that a wrong address is noticed early.
 func (s *batches) Run(ctx context.Context) {
 	last, stop := afterGrace(ctx)
 	defer stop()
-	defer s.close()
-	for {
-		ending := s.closing.Err() != nil || ctx.Err() != nil // this attempt is the last
+	s.attempts(ctx, &s.backoff, func() (over bool) {
+		defer s.close()
 		err := s.connectIn(last)
 		for err == nil {
 			if len(s.pending) == 0 && !s.gather() {
-				return
+				return true
 			}
 			err = s.publishBatch(last)
 		}
 		s.failed(err)
-		s.close()
-		if ending {
-			break
-		}
-		t := time.NewTimer(s.backoff.Next(mrand.Float64()))
-		select {
-		case <-t.C:
-		case <-s.closing.Done():
-		case <-ctx.Done():
-		}
-		t.Stop()
-		s.retries.Add(1)
-	}
-	left := uint64(len(s.pending))
-	for range s.queue { // until Close
-		left++
-	}
-	if !s.keeps {
-		s.settle(0, left)
-	}
+		return false
+	}, func() int { return len(s.pending) })
 }
 
 func (s *batches) connectIn(last context.Context) error {
@@ -167,12 +123,12 @@ func (s *batches) publishBatch(last context.Context) error {
 	ctx, cancel := context.WithTimeout(last, batchTimeout)
 	defer cancel()
 	list := s.pending
-	if s.attempts > 0 {
+	if s.failures > 0 {
 		list = list[:1] // so that no other result ends the attempt
 	}
 	ended, err := s.publish(ctx, list)
 	for _, refusal := range ended {
-		s.pending, s.attempts = s.pending[1:], 0
+		s.pending, s.failures = s.pending[1:], 0
 		s.backoff.Reset()
 		if refusal != nil {
 			s.failed(refusal)
@@ -186,8 +142,8 @@ func (s *batches) publishBatch(last context.Context) error {
 		s.pending = nil
 	}
 	if err != nil && last.Err() == nil {
-		if s.attempts++; s.attempts == batchAttempts && !s.keeps {
-			s.pending, s.attempts = s.pending[1:], 0
+		if s.failures++; s.failures == batchAttempts && !s.keeps {
+			s.pending, s.failures = s.pending[1:], 0
 			s.settle(0, 1)
 		}
 	}
@@ -204,12 +160,7 @@ func (s *batches) connected() {
 
 // failed records a failure, and logs the first failure in a row.
 func (s *batches) failed(err error) {
-	first := s.failure.Load() == nil
-	text := video.Redact(err.Error())
-	if !strings.HasPrefix(text, "sinks.") {
-		text = "sinks." + s.kind + ": " + text
-	}
-	s.fail(errors.New(text))
+	text, first := s.failureOf(s.kind, err)
 	if first {
 		s.log.Warn("a stream's results do not reach the broker: up to 1000 results wait", "stream", s.stream, "sink",
 			s.kind, "error", text)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	mrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"net/url"
@@ -28,7 +27,6 @@ import (
 
 	"millrace/internal/backoff"
 	"millrace/internal/outbound"
-	"millrace/internal/video"
 	"millrace/stream"
 )
 
@@ -118,17 +116,16 @@ func topicOf(name string) string {
 func (c *MQTT) Open(e Env) Sink {
 	s := &mqtt{
 		stream: e.Stream, topic: c.Topic, ca: c.CA, log: e.Log,
-		queue:   make(chan []byte, mqttQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
-		content: cmp.Or(c.Send, sendResults), keeps: e.Keeps, counters: counters{settled: e.Settled},
+		content: cmp.Or(c.Send, sendResults),
 	}
+	s.begin(mqttQueue, e)
 	if s.topic == "" {
 		s.topic = topicOf(e.Stream)
 	}
 	s.address, s.invalid = broker(c.URL)
 	s.dial = func(ctx context.Context) (net.Conn, error) { return s.open(ctx, e.Allow) }
 	s.id = "millrace-" + rand.Text()
-	s.closing, s.end = context.WithCancel(context.Background())
 	return s
 }
 
@@ -137,66 +134,29 @@ func (c *MQTT) Open(e Env) Sink {
 type mqtt struct {
 	stream, topic, id, ca string
 	content               string // the last level of the topic
-	keeps                 bool   // Env.Keeps
 	address               *url.URL
 	invalid               error
 	log                   *slog.Logger
-	queue                 chan []byte // closed by Close
 	dial                  func(context.Context) (net.Conn, error)
-	closing               context.Context // ended by Close
-	end                   context.CancelFunc
 	backoff               backoff.Backoff
 
 	pending [][]byte // published or next to be published, without an acknowledgement; of Run
 	ended   int      // connections that ended since pending[0] became the oldest
 
-	counters
-}
-
-// Write implements Sink.
-func (s *mqtt) Write(line []byte) {
-	select {
-	case s.queue <- line:
-	default:
-		s.lost.Add(1)
-	}
-}
-
-// Close implements Sink.
-func (s *mqtt) Close() {
-	close(s.queue)
-	s.end()
+	queued
 }
 
 // Run implements Sink. Run connects before the first result, so that a wrong address is noticed early.
 func (s *mqtt) Run(ctx context.Context) {
 	last, stop := afterGrace(ctx)
 	defer stop()
-	for {
-		ending := s.closing.Err() != nil || ctx.Err() != nil // this attempt is the last
+	s.attempts(ctx, &s.backoff, func() (over bool) {
 		over, err := s.publish(last)
-		if over {
-			return
+		if !over {
+			s.failed(err)
 		}
-		if s.failed(err); ending {
-			break
-		}
-		t := time.NewTimer(s.backoff.Next(mrand.Float64()))
-		select {
-		case <-t.C:
-		case <-s.closing.Done():
-		case <-ctx.Done():
-		}
-		t.Stop()
-		s.retries.Add(1)
-	}
-	left := uint64(len(s.pending))
-	for range s.queue { // until Close
-		left++
-	}
-	if !s.keeps {
-		s.settle(0, left)
-	}
+		return over
+	}, func() int { return len(s.pending) })
 }
 
 // publish connects and publishes until the connection ends. over says that the sink was closed and has no result left.
@@ -527,14 +487,9 @@ func (s *mqtt) connected() {
 
 // failed records a failure, and logs the first failure in a row.
 func (s *mqtt) failed(err error) {
-	first := s.failure.Load() == nil
-	text := video.Redact(err.Error())
-	if !strings.HasPrefix(text, "sinks.") {
-		text = "sinks.mqtt: " + text
-	}
-	s.fail(errors.New(text))
+	text, first := s.failureOf("mqtt", err)
 	if first {
 		s.log.Warn("a stream's results do not reach the MQTT broker: up to 1000 results wait", "stream", s.stream,
-			"error", *s.failure.Load())
+			"error", text)
 	}
 }

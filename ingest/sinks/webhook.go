@@ -66,47 +66,27 @@ func (c *Webhook) Validate() error {
 // The id of a delivery is RUN-NUMBER: RUN is new for each webhook, NUMBER counts the batches from 1.
 type webhook struct {
 	stream, url, secret string
-	content             string          // results or events
-	keeps               bool            // Env.Keeps
-	closing             context.Context // ended by Close
-	end                 context.CancelFunc
+	content             string // results or events
 	log                 *slog.Logger
 	prefix              string // of the ids of deliveries
 	client              *post.Client
-	queue               chan []byte // closed by Close
 	backoff             backoff.Backoff
 	lostBefore          uint64 // results, before the first failure in a row
 	lossLogged          bool   // the loss of results since the failure has been logged
 
-	counters
+	queued
 }
 
 // Open implements Settings. The sink refuses addresses forbidden by Env.Allow after every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
 	h := &webhook{
-		content: cmp.Or(c.Send, sendResults), keeps: e.Keeps, counters: counters{settled: e.Settled},
-		stream: e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(),
-		queue:   make(chan []byte, webhookQueue),
+		content: cmp.Or(c.Send, sendResults),
+		stream:  e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client:  post.New(1, e.Allow),
 	}
-	h.closing, h.end = context.WithCancel(context.Background())
+	h.begin(webhookQueue, e)
 	return h
-}
-
-// Write implements Sink.
-func (h *webhook) Write(line []byte) {
-	select {
-	case h.queue <- line:
-	default:
-		h.lost.Add(1)
-	}
-}
-
-// Close implements Sink.
-func (h *webhook) Close() {
-	close(h.queue)
-	h.end()
 }
 
 // Run implements Sink.
