@@ -130,7 +130,7 @@ func testIndexOfRequirements(t *testing.T, installer func(*place), missing strin
 		"without an index: --wheels FOLDER; another index: --pass")
 }
 
-// backend builds the package lib-one of the folder in which it is, without other packages.
+// backend builds the package lib-one of its own folder, without other packages.
 const backend = `import zipfile
 def build_wheel(folder, *more):
     name, info = "lib_one-0.3-py3-none-any.whl", "lib_one-0.3.dist-info/"

@@ -45,7 +45,8 @@ func (q *queued) Close() {
 // attempts calls attempt again and again until attempt returns that no result is left, and a last time after Close or
 // the end of ctx. attempt connects and delivers until the connection fails. pending returns the number of results that
 // attempt has taken from the queue, and not delivered.
-func (q *queued) attempts(ctx context.Context, pause *backoff.Backoff, attempt func() (over bool), pending func() int) {
+func (q *queued) attempts(ctx context.Context, pause *backoff.Backoff, attempt func() (over bool),
+	pending func() int) {
 	for {
 		ending := q.closing.Err() != nil || ctx.Err() != nil // this attempt is the last
 		if attempt() {
@@ -72,8 +73,8 @@ func (q *queued) attempts(ctx context.Context, pause *backoff.Backoff, attempt f
 	}
 }
 
-// failureOf records a failure of the named kind of sink, without the passwords of addresses. first says that the failure
-// is the first in a row.
+// failureOf records a failure of the named kind of sink, without the passwords of addresses. first says that the
+// failure is the first in a row.
 func (c *counters) failureOf(kind string, err error) (text string, first bool) {
 	first = c.failure.Load() == nil
 	text = video.Redact(err.Error())

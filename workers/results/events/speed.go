@@ -38,8 +38,9 @@ func newSpeed(r *rules.Rules, z *rules.Zone) speed {
 	return speed{*z.Speed.Over, *z.Speed.For, ground}
 }
 
-// follow adds the place of an object in the zone to its trail. The mean speed is over at least the window: of the
-// straight way, so that a box that shakes in its place is slow. Without found, the trail is shorter than the window.
+// follow adds the place of an object in the zone to the object's trail. mean is the distance between the places at the
+// begin and the end of the window, by its length: a shaking box is slow. Without found, the trail is shorter than the
+// window.
 func (s *speed) follow(trail []sample, at plane.Point, now moment) (_ []sample, since moment, mean float64,
 	found bool) {
 	place, ok := s.ground.At(float64(at.X)/plane.Size, float64(at.Y)/plane.Size)
