@@ -21,8 +21,9 @@ type InternalRequest struct {
 
 // Handle answers a request of the server itself, without a connection: the rules for hosts and origins, and the
 // bounds of clients, do not apply, and IsInternal is true. The request ends with ctx. The reply's body is valid until
-// release is called.
+// release is called. Handle may be called before Serve, once all routes are registered.
 func (s *Server) Handle(ctx context.Context, r InternalRequest) (reply *fasthttp.Response, release func()) {
+	s.finishRoutes()
 	at := newConn(noConn{})
 	at.at = inside
 	at.ctx, at.cancel = context.WithCancelCause(ctx)

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"testing"
@@ -16,7 +17,7 @@ func (k *kept) Close() error { k.closed++; return nil }
 var _ io.Closer = (*kept)(nil)
 
 // TestHandle: a request of the server itself gets the reply of the handler, a status 500 after a panic of the handler,
-// and release closes what the handler keeps until the reply is written.
+// and release closes what the handler keeps until the reply is written; also while Serve begins.
 func TestHandle(t *testing.T) {
 	s, err := New(Config{Addr: "127.0.0.1:0"})
 	if err != nil {
@@ -25,7 +26,15 @@ func TestHandle(t *testing.T) {
 	var k kept
 	s.App.Get("/kept", func(c *fiber.Ctx) error { c.Locals("kept", &k); return c.SendString("here") })
 	s.App.Get("/panic", func(c *fiber.Ctx) error { c.Locals("kept", &k); panic("a fault of the handler") })
-	s.App.Handler() // builds the tree of the routes, as Serve does
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx) }() // at any moment of the requests below
+	defer func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
 	for i, want := range []struct {
 		path   string
 		status int

@@ -122,7 +122,8 @@ type Server struct {
 	draining atomic.Bool
 	stopping chan struct{} // closed when the shutdown begins
 
-	uploads   []string // patterns of paths, see AllowUploads
+	routed    sync.Once // the routes of App are final
+	uploads   []string  // patterns of paths, see AllowUploads
 	mu        sync.Mutex
 	also      []net.Listener // of ListenAlso
 	closing   bool           // the shutdown has begun
@@ -275,6 +276,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	defer s.watcher.close()
+	s.finishRoutes()
 	for _, ln := range []net.Listener{s.managementListener, s.programsListener} {
 		if ln != nil {
 			s.serveAlso(ln)
@@ -295,6 +297,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.lingering.Wait()
 	return err
 }
+
+// finishRoutes builds Fiber's tree of routes, once. Without a built tree, Fiber would build the tree when Serve begins,
+// while a request by Handle may read the tree.
+func (s *Server) finishRoutes() { s.routed.Do(func() { _ = s.App.Handler() }) }
 
 func (s *Server) shutdown(served <-chan error) error {
 	close(s.stopping)
