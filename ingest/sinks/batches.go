@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"millrace/internal/backoff"
@@ -40,6 +41,7 @@ type publisher interface {
 type batches struct {
 	publisher
 	kind, stream, host string
+	invalid            error // of the address
 	log                *slog.Logger
 	backoff            backoff.Backoff
 	run                string // begins the ids of results
@@ -52,8 +54,13 @@ type batches struct {
 	queued
 }
 
-func newBatches(kind, host string, e Env, events bool, p publisher) *batches {
-	s := &batches{publisher: p, kind: kind, stream: e.Stream, host: host, log: e.Log, events: events,
+// newBatches returns the sink with a publisher to an address; address is nil when invalid says why there is none.
+func newBatches(kind string, address *url.URL, invalid error, e Env, events bool, p publisher) *batches {
+	host := ""
+	if address != nil {
+		host = address.Host
+	}
+	s := &batches{publisher: p, kind: kind, stream: e.Stream, host: host, invalid: invalid, log: e.Log, events: events,
 		run: rand.Text(), backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}}
 	s.begin(batchQueue, e)
 	return s
@@ -78,6 +85,9 @@ func (s *batches) Run(ctx context.Context) {
 }
 
 func (s *batches) connectIn(last context.Context) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
 	ctx, cancel := context.WithTimeout(last, batchTimeout)
 	defer cancel()
 	err := s.connect(ctx)

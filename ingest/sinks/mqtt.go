@@ -8,14 +8,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -37,8 +34,9 @@ const (
 	mqttAttempts  = 8                // connections that may end with one unacknowledged result
 	mqttKeepAlive = 30               // seconds
 	mqttTopicMax  = 1024             // bytes
-	mqttCABytes   = 1 << 20
 )
+
+var mqttAddress = brokerAddress{"mqtt", "1883", "mqtts", "8883", "sinks.mqtt_topic"}
 
 func init() {
 	Register(Kind{Name: "mqtt", Remote: true, New: func() Settings { return new(MQTT) }})
@@ -68,7 +66,7 @@ func (c *MQTT) Validate() error {
 		}
 		return nil
 	}
-	u, err := broker(c.URL)
+	u, err := mqttAddress.parse(c.URL)
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt", "%w", err)
 	}
@@ -88,25 +86,6 @@ func (c *MQTT) Validate() error {
 	return nil
 }
 
-// broker parses the address of a broker.
-func broker(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "mqtt" && u.Scheme != "mqtts" || u.Hostname() == "" {
-		return nil, errors.New("is not an address such as mqtt://HOST:1883 or mqtts://HOST:8883")
-	}
-	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("has a path, query or fragment, and an address of a broker has none: set the topic by " +
-			"sinks.mqtt_topic")
-	}
-	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
-		return nil, fmt.Errorf("has the port %s, and a port is 1 to 65535", u.Port())
-	}
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[u.Scheme])
-	}
-	return u, nil
-}
-
 // topicOf returns the default topic of a stream. A name cannot add a level or a wildcard.
 func topicOf(name string) string {
 	return "millrace/" + strings.NewReplacer("%", "%25", "/", "%2F", "+", "%2B", "#", "%23").Replace(name)
@@ -123,7 +102,7 @@ func (c *MQTT) Open(e Env) Sink {
 	if s.topic == "" {
 		s.topic = topicOf(e.Stream)
 	}
-	s.address, s.invalid = broker(c.URL)
+	s.address, s.invalid = mqttAddress.parse(c.URL)
 	s.dial = func(ctx context.Context) (net.Conn, error) { return s.open(ctx, e.Allow) }
 	s.id = "millrace-" + rand.Text()
 	return s
@@ -384,12 +363,10 @@ func (s *mqtt) open(ctx context.Context, allow func(netip.Addr) error) (net.Conn
 	if err != nil || s.address.Scheme == "mqtt" {
 		return conn, err
 	}
-	config := &tls.Config{ServerName: s.address.Hostname()}
-	if s.ca != "" {
-		if config.RootCAs, err = authorities("mqtt_ca", s.ca); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
+	config, err := secured(s.address.Hostname(), "mqtt_ca", s.ca)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
@@ -410,24 +387,6 @@ func (c limitedWrites) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Write(b)
-}
-
-// authorities reads the certificate authorities of a PEM file. key names the setting in errors.
-func authorities(key, path string) (*x509.CertPool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("sinks.%s: %w", key, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mqttCABytes))
-	if err != nil {
-		return nil, fmt.Errorf("sinks.%s: %w", key, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("sinks.%s: %s has no certificate in PEM form", key, path)
-	}
-	return pool, nil
 }
 
 // publish publishes a result with quality of service 1, and returns the channel of the acknowledgement.

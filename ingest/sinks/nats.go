@@ -3,13 +3,11 @@ package sinks
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -21,6 +19,8 @@ import (
 )
 
 const natsSubjectMax = 1024 // bytes
+
+var natsAddress = brokerAddress{"nats", "4222", "tls", "4222", "sinks.nats_subject"}
 
 func init() {
 	Register(Kind{Name: "nats", Remote: true, New: func() Settings { return new(NATS) }})
@@ -51,7 +51,7 @@ func (c *NATS) Validate() error {
 		}
 		return nil
 	}
-	u, err := natsServer(c.URL)
+	u, err := natsAddress.parse(c.URL)
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, "sinks.nats", "%w", err)
 	}
@@ -76,25 +76,6 @@ func (c *NATS) Validate() error {
 	return nil
 }
 
-// natsServer parses the address of a server.
-func natsServer(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
-		return nil, errors.New("is not an address such as nats://HOST:4222 or tls://HOST:4222")
-	}
-	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("has a path, query or fragment, and an address of a NATS server has none: set the " +
-			"subject by sinks.nats_subject")
-	}
-	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
-		return nil, fmt.Errorf("has the port %s, and a port is 1 to 65535", u.Port())
-	}
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), "4222")
-	}
-	return u, nil
-}
-
 // subjectOf returns the default subject of a stream. A name cannot add a part or a wildcard.
 func subjectOf(name, content string) string {
 	var b strings.Builder
@@ -113,12 +94,9 @@ func subjectOf(name, content string) string {
 func (c *NATS) Open(e Env) Sink {
 	content := cmp.Or(c.Send, sendResults)
 	p := &natsPublisher{settings: *c, subject: cmp.Or(c.Subject, subjectOf(e.Stream, content)), allow: e.Allow}
-	p.address, p.invalid = natsServer(c.URL)
-	host := ""
-	if p.address != nil {
-		host = p.address.Host
-	}
-	return newBatches("nats", host, e, c.sendsEvents(), p)
+	var invalid error
+	p.address, invalid = natsAddress.parse(c.URL)
+	return newBatches("nats", p.address, invalid, e, c.sendsEvents(), p)
 }
 
 // natsPublisher publishes to JetStream if a stream has the subject, and otherwise without JetStream: a message then
@@ -128,9 +106,9 @@ type natsPublisher struct {
 	subject  string
 	allow    func(netip.Addr) error
 	address  *url.URL
-	invalid  error
 
 	conn   *nats.Conn
+	closed chan struct{}       // closed with conn
 	stream jetstream.JetStream // nil = no stream has the subject
 }
 
@@ -146,18 +124,14 @@ func (d natsDialer) Dial(network, address string) (net.Conn, error) {
 }
 
 func (p *natsPublisher) connect(ctx context.Context) error {
-	if p.invalid != nil {
-		return p.invalid
-	}
+	closed := make(chan struct{})
 	options := []nats.Option{nats.Name("millrace"), nats.NoReconnect(), nats.Timeout(batchTimeout),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 		nats.SetCustomDialer(natsDialer{ctx, p.allow})}
 	if p.address.Scheme == "tls" {
-		config := &tls.Config{ServerName: p.address.Hostname(), MinVersion: tls.VersionTLS12}
-		if p.settings.CA != "" {
-			var err error
-			if config.RootCAs, err = authorities("nats_ca", p.settings.CA); err != nil {
-				return err
-			}
+		config, err := secured(p.address.Hostname(), "nats_ca", p.settings.CA)
+		if err != nil {
+			return err
 		}
 		options = append(options, nats.Secure(config))
 	}
@@ -171,7 +145,7 @@ func (p *natsPublisher) connect(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	p.conn = conn
+	p.conn, p.closed = conn, closed
 	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(batchMost))
 	if err != nil {
 		return err
@@ -232,6 +206,8 @@ func (p *natsPublisher) publish(ctx context.Context, list []message) (ended []er
 			ended = append(ended, nil)
 		case err := <-ack.Err():
 			return ended, fmt.Errorf("the server does not acknowledge a result: %w", err)
+		case <-p.closed:
+			return ended, cmp.Or(p.conn.LastError(), errors.New("the server closes the connection"))
 		case <-ctx.Done():
 			return ended, fmt.Errorf("the server has not acknowledged a result for %v", batchTimeout)
 		}
