@@ -15,7 +15,7 @@ needs() {
     demo)  needs build
            echo cmd:ffmpeg=ffmpeg cmd:ffprobe=ffmpeg cmd:curl=curl,ca-certificates ;;
     bench) needs build
-           echo cmd:ffmpeg=ffmpeg cmd:ffprobe=ffmpeg py:cv2=python3-opencv py:fastapi=python3-fastapi py:uvicorn=python3-uvicorn py:celery=python3-celery py:redis=python3-redis cmd:redis-server=redis-server ;;
+           echo cmd:ffmpeg=ffmpeg cmd:ffprobe=ffmpeg py:cv2=python3-opencv py:fastapi=python3-fastapi py:uvicorn=python3-uvicorn cmd:gst-launch-1.0=gstreamer1.0-tools,gstreamer1.0-plugins-good,gstreamer1.0-libav,gstreamer1.0-opencv py:celery=python3-celery py:redis=python3-redis cmd:redis-server=redis-server ;;
     test)  needs demo
            echo cmd:python3=python3 cmd:openssl=openssl py:ensurepip=python3-venv py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx py:pydantic=python3-pydantic py:PIL=python3-pil py:fastapi=python3-fastapi py:multipart=python3-multipart py:httpx=python3-httpx py:requests=python3-requests py:pytest=python3-pytest py:msgpack=python3-msgpack py:redis=python3-redis cmd:redis-server=redis-server cmd:mosquitto=mosquitto cmd:mosquitto_sub=mosquitto-clients cmd:mosquitto_pub=mosquitto-clients cmd:mosquitto_passwd=mosquitto cmd:nginx=nginx cmd:fcgiwrap=fcgiwrap cmd:promtool=prometheus cmd:prometheus=prometheus cmd:groff=groff-base cmd:git=git cmd:ssh-keyscan=openssh-client cmd:sshd=openssh-server ;;
     check) needs test

@@ -64,8 +64,9 @@ func (b *builder) add(op string, inputs []string, attrs ...Attr) string {
 	return out
 }
 
+// dense has the form that PyTorch exports, with transposed weights: OpenCV 4.6 reads no other.
 func (b *builder) dense(x string, in, out int, relu bool) string {
-	x = b.add("Gemm", []string{x, b.weights(in, in, out), b.weights(in, out)})
+	x = b.add("Gemm", []string{x, b.weights(in, out, in), b.weights(in, out)}, Attr{"transB", int64(1)})
 	if relu {
 		x = b.add("Relu", []string{x})
 	}

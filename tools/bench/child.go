@@ -29,6 +29,7 @@ type job struct {
 	Load  []load.Config `json:"load,omitempty"`  // run these loads, at the same time
 	Serve string        `json:"serve,omitempty"` // run a server with this configuration, until the child ends
 	Play  *play         `json:"play,omitempty"`  // open streams of video; Pump sends
+	Peer  *handWritten  `json:"peer,omitempty"`  // run a server without Millrace, until the child ends
 	// Assault runs attackers for their time.
 	Assault *assault `json:"assault,omitempty"`
 }
@@ -39,7 +40,8 @@ type answer struct {
 	Frames  int64          `json:"frames,omitempty"`  // of Pump: answered frames
 	Opened  int            `json:"opened,omitempty"`  // streams, of Hold
 	Dropped int64          `json:"dropped,omitempty"` // frames, of Pump with Play
-	Addr    string         `json:"addr,omitempty"`    // of HTTP, of Serve
+	Addr    string         `json:"addr,omitempty"`    // of HTTP, of Serve and Peer
+	GRPC    string         `json:"grpc,omitempty"`    // address of gRPC, of Serve
 	Reports []*load.Report `json:"reports,omitempty"` // of Load
 	Streams [][]uint64     `json:"streams,omitempty"` // PerStream of each report, which its JSON leaves out
 	// Done has the counts of the attackers, by kind.
@@ -73,6 +75,7 @@ type openStreams struct {
 	held       *held
 	player     *player
 	server     *target
+	peer       *peer
 }
 
 func (k *openStreams) close() {
@@ -85,14 +88,17 @@ func (k *openStreams) close() {
 	if k.player != nil {
 		k.player.close()
 	}
-	*k = openStreams{server: k.server}
+	*k = openStreams{server: k.server, peer: k.peer}
 }
 
 func (k *openStreams) endServer() error {
-	if k.server == nil {
-		return nil
+	switch {
+	case k.server != nil:
+		return k.server.end()
+	case k.peer != nil:
+		return k.peer.end()
 	}
-	return k.server.end()
+	return nil
 }
 
 func (j *job) do(open *openStreams) (a answer, err error) {
@@ -114,7 +120,12 @@ func (j *job) do(open *openStreams) (a answer, err error) {
 	case j.Serve != "":
 		open.server, err = serveText(j.Serve)
 		if err == nil {
-			a.Addr = open.server.addr
+			a.Addr, a.GRPC = open.server.addr, open.server.Addr("grpc")
+		}
+	case j.Peer != nil:
+		open.peer, err = j.Peer.start()
+		if err == nil {
+			a.Addr = open.peer.addr
 		}
 	case j.Hold != nil:
 		open.close()

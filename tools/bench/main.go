@@ -68,6 +68,7 @@ var parts = []struct {
 	{"cameras-dead", true, camerasDead},
 	{"capacity", true, capacity},
 	{"path", true, requestPath},
+	{"peers", true, peers},
 	{"tasks", true, durableTasks},
 	{"tasks-files", true, largeTask},
 	{"tasks-waiting", true, manyWaitingTasks},
@@ -93,7 +94,7 @@ func run(args []string, out, errs io.Writer) int {
 	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, grpc, json, native, graph, "+
 		"companions, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, python, pythonjson, metrics, auth, "+
 		"tls, memory, reloads, unread, attack, bomb, overload, and, only when named, attacks, pythonvideo, "+
-		"pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity, path, tasks, "+
+		"pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity, path, peers, tasks, "+
 		"tasks-files, tasks-waiting, tasks-live, tasks-celery")
 	round := f.Duration("round", 500*time.Millisecond,
 		"how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")

@@ -67,7 +67,8 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		want = append(want, "ONNX MLP, batch", "ONNX MLP, bare in step, batch", "ONNX MLP, bare staggered, batch",
 			"ONNX small CNN, batch", "ONNX MLP, max_size 8 against 1", "through the small CNN, CPU a frame",
 			"that the small CNN adds to motion", "320x240 cameras at fps: 10, small CNN, answered within 100 ms",
-			"30 streams of JPEG video at 30 fps, small CNN: p99", "42 streams of JPEG video at 30 fps, small CNN: p99")
+			"30 streams of JPEG video at 30 fps, small CNN: p99", "42 streams of JPEG video at 30 fps, small CNN: p99",
+			"against FastAPI, uvicorn and cv2.dnn: at most", "against gRPC-Go and onnxruntime_go: at")
 	}
 	if testing.Short() {
 		rows, want = "^native|^ws", []string{"WebSocket echo, 30 KB", "native call"}

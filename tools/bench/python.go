@@ -157,7 +157,7 @@ func pythonJSON(b *bench) error {
 			name, app string
 			limit     float64
 		}{{"def", "threads", 3}, {"async def", "coroutines", 0}} {
-			addr, end, err := startUvicorn(path, c.app)
+			addr, _, end, err := startUvicorn(path, c.app)
 			if err != nil {
 				return err
 			}

@@ -170,25 +170,25 @@ func (p *barePython) close() {
 	}
 }
 
-// startUvicorn serves an application of the file at path by uvicorn, in one process without a log, until end is
-// called.
-func startUvicorn(path, app string) (addr string, end func(), err error) {
+// startUvicorn serves an application of the file at path by uvicorn, in one process without a log, with more
+// environment variables, until end is called.
+func startUvicorn(path, app string, environ ...string) (addr string, pid int, end func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	addr = ln.Addr().String()
 	ln.Close()
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	module := strings.TrimSuffix(filepath.Base(path), ".py")
 	cmd := exec.Command("/usr/bin/python3", "-m", "uvicorn", module+":"+app, "--port", port, "--no-access-log",
 		"--log-level", "error")
-	cmd.Dir, cmd.Stderr = filepath.Dir(path), os.Stderr
+	cmd.Dir, cmd.Stderr, cmd.Env = filepath.Dir(path), os.Stderr, append(os.Environ(), environ...)
 	if err := cmd.Start(); err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	end = func() {
 		cmd.Process.Kill()
@@ -197,9 +197,9 @@ func startUvicorn(path, app string) (addr string, end func(), err error) {
 	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
 		if c, err := net.Dial("tcp", addr); err == nil {
 			c.Close()
-			return addr, end, nil
+			return addr, cmd.Process.Pid, end, nil
 		}
 	}
 	end()
-	return "", nil, fmt.Errorf("uvicorn did not start: needs python3-fastapi and python3-uvicorn")
+	return "", 0, nil, fmt.Errorf("uvicorn did not start: needs python3-fastapi and python3-uvicorn")
 }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,7 @@ func TestSoak(t *testing.T) {
 	}
 	letGo = make(chan struct{})
 	dir := t.TempDir()
+	hideLog(t)
 	watched := newSoakStreams(t)
 	before, goroutines, heap := files(t), runtime.NumGoroutine(), heapInUse()
 	s, stop := servertest.RunWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off",
@@ -112,6 +114,18 @@ func TestSoak(t *testing.T) {
 	if now := heapInUse(); now > heap+64<<20 {
 		t.Errorf("%d bytes of heap in use, %d before", now, heap)
 	}
+}
+
+// hideLog keeps the stacks of the workers that panic on purpose out of the test's output, in which an error of the test
+// would hardly be found. The file of the log has the stacks.
+func hideLog(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := os.Stderr
+	os.Stderr = null // read by server.New
+	t.Cleanup(func() { os.Stderr = shown; null.Close() })
 }
 
 // heapInUse is the size of the heap after a complete collection.
