@@ -22,7 +22,7 @@ func TestClient(t *testing.T) {
 	env := []string{"MILLRACE=" + build(t)}
 	fewer := append([]string{"tests.test_client_pure"}, needServer...)
 	if testing.Short() {
-		fewer = []string{"tests.test_client_pure", "tests.test_client.TestCalls", "tests.test_client_streams"}
+		fewer = []string{"tests.test_client_pure", "tests.test_client.TestCalls"}
 	}
 	for without, names := range map[string][]string{"": append([]string{examples}, needServer...), "numpy": fewer} {
 		t.Run("without "+without, func(t *testing.T) {

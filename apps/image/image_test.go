@@ -172,6 +172,9 @@ var commit = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 // Equal applications and environments give equal images, whatever their folders and times are, and the image names no
 // folder of this machine.
 func TestReproducible(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses four layers of Python")
+	}
 	first := application(t)
 	environmentOf(t, filepath.Join(first, ".venv"))
 	second := application(t)

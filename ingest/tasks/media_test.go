@@ -24,11 +24,24 @@ import (
 // clip returns a video of n frames at 10 frames a second, 64x48 pixels.
 func clip(t *testing.T, n int, name string) string {
 	t.Helper()
+	const encoded = 300 // frames of the longest clip that is not repeated
 	path := filepath.Join(t.TempDir(), name)
-	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-loglevel", "error", "-f", "lavfi", "-i",
-		"testsrc=size=64x48:rate=10", "-frames:v", fmt.Sprint(n), "-pix_fmt", "yuv420p", path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+	ffmpeg := func(args ...string) {
+		t.Helper()
+		out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append([]string{"-loglevel", "error"},
+			args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	ffmpeg("-f", "lavfi", "-i", "testsrc=size=64x48:rate=10", "-frames:v", fmt.Sprint(min(n, encoded)), "-pix_fmt",
+		"yuv420p", path)
+	if n > encoded {
+		once := filepath.Join(t.TempDir(), name)
+		if err := os.Rename(path, once); err != nil {
+			t.Fatal(err)
+		}
+		ffmpeg("-stream_loop", "-1", "-i", once, "-c", "copy", "-frames:v", fmt.Sprint(n), path)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
