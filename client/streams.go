@@ -146,10 +146,11 @@ type ServerStream struct {
 	PixelAspect float64                  `json:"pixel_aspect,omitempty"` // width of a pixel of the frames by its height; 0 = unknown, which means 1
 	FPS         float64                  `json:"fps,omitempty"`          // of the source, by its metadata, and at most its setting fps
 	Measured    float64                  `json:"measured_fps"`           // frames per second that were read in the last ten seconds
-	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and keyframes
+	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and decode
 	Rules       *rules.Rules             `json:"rules,omitempty"`        // lines and zones
 	Restarts    uint64                   `json:"restarts"`               // of the source
 	Frames      uint64                   `json:"frames"`                 // read from the source
+	Skipped     uint64                   `json:"skipped"`                // pictures of the source that became no frame, with decode reference or key
 	Results     uint64                   `json:"results"`                // of these frames
 	Errors      uint64                   `json:"errors"`
 	Drops       map[stream.Reason]uint64 `json:"drops"`

@@ -210,6 +210,7 @@ func addStream(to, s *streams.StreamStats) {
 	to.Watchers += s.Watchers
 	to.Frames += s.Frames
 	to.Lost += s.Lost
+	to.Skipped += s.Skipped
 	to.Restarts += s.Restarts
 	to.ResultsLost += s.ResultsLost
 	to.WatchersLost += s.WatchersLost

@@ -447,6 +447,11 @@ var families = []section{
 			perStream(func(s *streams.StreamStats) float64 {
 				return float64(s.Restarts)
 			}), nil},
+		{counter, "millrace_stream_skipped_pictures_total", "Pictures of a video with `decode` `reference` or `key` " +
+			"that became no frame.", ofStream,
+			perStream(func(s *streams.StreamStats) float64 {
+				return float64(s.Skipped)
+			}), nil},
 		{counter, "millrace_stream_lost_total", "Frames lost for want of memory, and lost results.",
 			ofStream.and("at", "memory; sinks: to no sink; watchers; a kind of sink: to this sink"),
 			func(r *scrape, put put) {

@@ -24,7 +24,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 				stream.RateLimit: 5}, Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250)},
 			{Model: "motion", Answered: 80, Aged: 60, Age: time.Second},
 		},
-		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
+		Totals: streams.Totals{Frames: 90, Lost: 8, Skipped: 22, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
 		Sinks: map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14, Waiting: 21},
 			"socket": {Sent: 15}},
 	}, {Name: "yard", ID: 1, State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}
@@ -47,6 +47,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		{4, "dropped_frames_total", []string{"reason", "stale", "model", "faces"}},
 		{0, "dropped_frames_total", []string{"reason", "stale", "model", "motion"}},
 		{6, "restarts_total", nil},
+		{22, "skipped_pictures_total", nil},
 		{8, "lost_total", []string{"at", "memory"}},
 		{9, "lost_total", []string{"at", "sinks"}},
 		{10, "lost_total", []string{"at", "watchers"}},

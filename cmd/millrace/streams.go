@@ -394,6 +394,7 @@ func streamRows(s *client.ServerStream) [][]string {
 	rows = append(rows,
 		[]string{"restarts", count(s.Restarts)},
 		[]string{"frames", count(s.Frames)},
+		[]string{"skipped pictures", count(s.Skipped)},
 		[]string{"results", count(s.Results)},
 		[]string{"dropped", listed(s.Drops)},
 		[]string{"failed", count(s.Errors)},

@@ -74,9 +74,9 @@ func TestStreams(t *testing.T) {
 		"udp", "--json")
 	want(0, "rtsp://127.0.0.1:9/ over udp", "show", "lane")
 	want(0, "", "remove", "lane")
-	want(0, "", "add", "slow", "rtsp://127.0.0.1:9/", "--model", "eyes", "--keyframes", "only", "--width", "320",
+	want(0, "", "add", "slow", "rtsp://127.0.0.1:9/", "--model", "eyes", "--decode", "key", "--width", "320",
 		"--fps", "0.5")
-	want(0, "fps 0.5, keyframes only, width 320", "show", "slow")
+	want(0, "decode key, fps 0.5, width 320", "show", "slow")
 	want(0, "", "remove", "slow")
 	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
 	want(0, "later waits for the model ghost, which is not loaded", "add", "later", source, "--model", "ghost")

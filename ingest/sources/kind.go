@@ -78,6 +78,12 @@ type Resizer interface {
 	Resize(needs []video.TargetSize)
 }
 
+// Skipper is a Reader that does not decode all pictures of a video.
+type Skipper interface {
+	// Skipped returns the number of pictures that became no frame, so far, as for video.Reader.
+	Skipped() uint64
+}
+
 // NeedOf returns the frame size needed by a model. The whole picture is needed for a region of the picture, and for
 // viewing by people.
 func NeedOf(m *stream.Model) video.TargetSize {

@@ -72,9 +72,12 @@ type scriptedReader struct {
 	frames chan stream.Frame
 	fail   chan error
 	closed bool
+
+	skipped uint64 // set while Next waits
 }
 
 func (r *scriptedReader) Info() sources.Info { return r.info }
+func (r *scriptedReader) Skipped() uint64    { return r.skipped }
 func (r *scriptedReader) Close() error       { r.closed = true; return nil }
 
 func (r *scriptedReader) Next() (stream.Frame, error) {
@@ -403,4 +406,32 @@ func TestSharedTransport(t *testing.T) {
 	if key(camera, "") != key(camera, "tcp") || key(camera, "") == key(camera, "udp") || key(camera, "") == "" {
 		t.Errorf("%s, %s, %s", key(camera, ""), key(camera, "tcp"), key(camera, "udp"))
 	}
+}
+
+// Each subscription of a shared source counts the pictures skipped since it joined, over all openings.
+func TestSkippedPictures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, camera := hub(t), &scripted{}
+		skip := func(opening int, n uint64) {
+			synctest.Wait()
+			camera.reader(opening).skipped = n
+			camera.reader(opening).give(false, 0)
+		}
+		first := subscribe(t, h, camera.in(2), sources.Options{})
+		skip(0, 5)
+		second := subscribe(t, h, camera.in(2), sources.Options{})
+		skip(0, 8)
+		camera.reader(0).skipped = 9 // counted with the end
+		camera.reader(0).fail <- errBroken
+		time.Sleep(time.Minute)
+		skip(1, 2)
+		if a, b := first.Status().Skipped, second.Status().Skipped; a != 11 || b != 6 {
+			t.Errorf("%d and %d pictures, want 11 and 6", a, b)
+		}
+		first.leave()
+		second.leave()
+		if n := first.Status().Skipped; n != 11 {
+			t.Errorf("%d pictures after the end", n)
+		}
+	})
 }

@@ -44,6 +44,7 @@ func newShared(h *Hub, in Input, cancel context.CancelFunc) *shared {
 	sh := &shared{cancel: cancel, recovered: h.tasks.Recovered, ended: make(chan struct{})}
 	o := h.options(&in, sh.rate, func() []video.TargetSize { return sh.source.Needs() }, sh.packets, false)
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed = sh.frame, sh.unreadable, sh.lost, sh.opened, sh.failed
+	o.Skipped = func(n uint64) { sh.each(func(s *Subscription) { s.countSkipped(n) }) }
 	sh.source = New(o)
 	sh.sizes = newSizes(sh.source)
 	return sh

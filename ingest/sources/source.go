@@ -35,6 +35,8 @@ type Options struct {
 	Unreadable func(f stream.Frame, err error)
 	// Lost is called for a frame lost for lack of memory, without payload; or nil.
 	Lost func(stream.Frame)
+	// Skipped is called with the number of pictures skipped since the last call, as in Skipper; or nil.
+	Skipped func(n uint64)
 	// Packet is called with each compressed picture of a video, from another goroutine than the other callbacks, and
 	// must return at once; nil = not wanted.
 	Packet func(Fragment)
@@ -52,8 +54,9 @@ type Options struct {
 	MaxWait    time.Duration // default 30 s
 	ResetAfter time.Duration // a source open for this time resets the wait to MinWait; default 10 s
 
-	reading                *atomic.Int64 // counts open sources and sources being opened; or nil
-	frames, lost, restarts uint64        // first values of the counts of Status
+	reading *atomic.Int64 // counts open sources and sources being opened; or nil
+	// first values of the counts of Status
+	frames, lost, skipped, restarts uint64
 }
 
 // Fragment is a compressed picture of an opening of a source. A source that is opened anew has larger numbers, another
@@ -87,7 +90,8 @@ func New(o Options) *Source {
 	}
 	return &Source{
 		opts: o, reopen: make(chan struct{}, 1), backoff: backoff.Backoff{Min: o.MinWait, Max: o.MaxWait},
-		status: Status{State: Connecting, Since: time.Now(), Frames: o.frames, Lost: o.lost, Restarts: o.restarts},
+		status: Status{State: Connecting, Since: time.Now(), Frames: o.frames, Lost: o.lost,
+			Skipped: o.skipped, Restarts: o.restarts},
 	}
 }
 
@@ -343,6 +347,14 @@ func (r *cancelReader) Resize(needs []video.TargetSize) {
 	}
 }
 
+// Skipped implements Skipper.
+func (r *cancelReader) Skipped() uint64 {
+	if k, ok := r.Reader.(Skipper); ok {
+		return k.Skipped()
+	}
+	return 0
+}
+
 // Close implements Reader.
 func (r *cancelReader) Close() error {
 	err := r.Reader.Close()
@@ -364,6 +376,7 @@ func (s *Source) read(ctx context.Context, r *cancelReader, leave func()) (next 
 		first, last int64 // times of frames; first moves with each jump
 		ready       chan *cancelReader
 		rated       = info.FPS != 0 // otherwise the rate may be measured
+		skipped     uint64          // pictures
 	)
 	if !info.Ends {
 		var discard func()
@@ -382,6 +395,10 @@ func (s *Source) read(ctx context.Context, r *cancelReader, leave func()) (next 
 		}
 		f, err := r.Next()
 		leave()
+		if n := r.Skipped(); n > skipped {
+			s.countSkipped(n - skipped)
+			skipped = n
+		}
 		var unreadable *Unreadable
 		if err != nil && !errors.As(err, &unreadable) {
 			select {
@@ -452,6 +469,15 @@ func (s *Source) count(lost bool) uint64 {
 		s.status.Lost++
 	}
 	return s.status.Frames - 1
+}
+
+func (s *Source) countSkipped(n uint64) {
+	s.mu.Lock()
+	s.status.Skipped += n
+	s.mu.Unlock()
+	if s.opts.Skipped != nil {
+		s.opts.Skipped(n)
+	}
 }
 
 func (s *Source) setState(st State, retry time.Time) {

@@ -16,10 +16,10 @@ func TestStallTimeoutFollowsTheSettings(t *testing.T) {
 		least time.Duration
 	}{
 		{sources.Video{}, 0, 10 * time.Second},
-		{sources.Video{KeyFrames: "only"}, 0, 31 * time.Second},
+		{sources.Video{Decode: "key"}, 0, 31 * time.Second},
 		{sources.Video{}, 0.1, 25 * time.Second},
 		{sources.Video{}, 0.001, 2000 * time.Second},
-		{sources.Video{KeyFrames: "only"}, 0.1, 45 * time.Second},
+		{sources.Video{Decode: "key"}, 0.1, 45 * time.Second},
 	} {
 		if got := tt.video.StallTimeoutForTest(tt.fps); got < tt.least {
 			t.Errorf("%+v at %v frames a second: %v, want at least %v", tt.video, tt.fps, got, tt.least)

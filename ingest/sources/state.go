@@ -31,5 +31,6 @@ type Status struct {
 	Retry    time.Time  // time of the next opening; zero unless Waiting
 	Frames   uint64     // read, of all openings
 	Lost     uint64     // frames lost for lack of memory, included in Frames
+	Skipped  uint64     // pictures of a video with decode reference or key that became no frame
 	Info     Info       // of the last opening
 }

@@ -95,7 +95,7 @@ func (s *Subscription) runAlone(ctx context.Context) error {
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed, o.Paced = s.o.Frame, s.o.Unreadable, s.o.Lost, s.o.Opened,
 		s.o.Failed, s.o.Paced
 	s.mu.Lock()
-	o.frames, o.lost, o.restarts = s.status.Frames, s.status.Lost, s.status.Restarts
+	o.frames, o.lost, o.skipped, o.restarts = s.status.Frames, s.status.Lost, s.status.Skipped, s.status.Restarts
 	source = New(o)
 	source.Resize(s.needs)
 	s.source, s.shared = source, false
@@ -147,7 +147,8 @@ func (s *Subscription) Status() Status {
 func (s *Subscription) sharedStatus() Status {
 	st := s.source.Status()
 	st.Restarts -= s.before
-	st.Frames, st.Lost, st.Err, st.Kind = s.status.Frames, s.status.Lost, s.status.Err, s.status.Kind
+	st.Frames, st.Lost, st.Skipped = s.status.Frames, s.status.Lost, s.status.Skipped
+	st.Err, st.Kind = s.status.Err, s.status.Kind
 	st.Info = s.info(st.Info)
 	return st
 }
@@ -220,4 +221,11 @@ func (s *Subscription) count(fps float64, f *stream.Frame, lost bool) (seq uint6
 		s.status.Lost++
 	}
 	return s.status.Frames - 1, true
+}
+
+// countSkipped counts pictures of a shared source that became no frame.
+func (s *Subscription) countSkipped(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Skipped += n
 }

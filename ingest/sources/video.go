@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// startTimeout is the longest time until the first frame, and, when only key frames are decoded, until the next
+// startTimeout is the longest time until the first frame, and, with decode: key, until the next
 // frame: a camera may send as few as one key frame in 30 s.
 const startTimeout = 40 * time.Second
 
@@ -39,7 +39,7 @@ type Video struct {
 	Transport string        `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" advanced:"yes" help:"transport of RTSP packets"`
 	Width     int           `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" advanced:"yes" example:"640" help:"scale frames of the video to this width in pixels"`
 	Poll      time.Duration `json:"poll" min:"100ms" max:"1h" unset:"the address is a video" request:"any" example:"5s" advanced:"yes" help:"the http address is a JPEG picture: request the picture at this interval"`
-	KeyFrames string        `json:"keyframes" words:"only" unset:"all frames" request:"any" advanced:"yes" help:"only = decode key frames only, at a fraction of the cost; for slow checks"`
+	Decode    string        `json:"decode" words:"all reference key" unset:"all" request:"any" advanced:"yes" help:"pictures of the video that are decoded: all, reference (without pictures that no other picture needs), or key (only pictures that need no other picture, at a fraction of the cost)"`
 }
 
 // Validate implements Settings.
@@ -85,12 +85,12 @@ func (c *Video) Open(ctx context.Context, address string, e Env) (Reader, error)
 // options are how the address is opened.
 func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{
-		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
+		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, Decode: video.Decode(c.Decode), Allow: e.Allow,
 		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox,
 		Upload: e.Upload, Programs: e.Programs, Packets: e.Packets, StartTimeout: startTimeout,
 		StallTimeout: video.DefaultStallTimeout,
 	}
-	if o.KeyFrames {
+	if o.Decode == video.DecodeKey {
 		o.StallTimeout = startTimeout
 	}
 	if o.FPS > 0 { // a frame may arrive a whole interval after the last frame, and may be a late key frame
@@ -122,7 +122,10 @@ type videoReader struct {
 	options video.Options
 }
 
-var _ Resizer = (*videoReader)(nil)
+var (
+	_ Resizer = (*videoReader)(nil)
+	_ Skipper = (*videoReader)(nil)
+)
 
 // Info implements Reader.
 func (r *videoReader) Info() Info {

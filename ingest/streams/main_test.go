@@ -231,6 +231,7 @@ type shown struct {
 	Width, Height             int
 	PixelAspect               float64 `json:"pixel_aspect"`
 	Frames, Results, Restarts uint64
+	Skipped                   uint64
 	Errors                    uint64
 	Watchers                  int
 	Drops                     map[string]uint64

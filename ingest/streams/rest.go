@@ -185,10 +185,11 @@ type report struct {
 	PixelAspect float64                  `json:"pixel_aspect,omitempty"` // width of a pixel of the frames by its height; 0 = unknown, which means 1
 	FPS         float64                  `json:"fps,omitempty"`          // declared by the source, and at most the setting fps
 	Measured    float64                  `json:"measured_fps"`           // frames per second that were read in the last ten seconds
-	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and keyframes
+	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and decode
 	Rules       *rules.Rules             `json:"rules,omitempty"`        // lines and zones
 	Restarts    uint64                   `json:"restarts"`
 	Frames      uint64                   `json:"frames"`
+	Skipped     uint64                   `json:"skipped"` // pictures of a video with decode reference or key that became no frame
 	Results     uint64                   `json:"results"`
 	Errors      uint64                   `json:"errors"`
 	Drops       map[stream.Reason]uint64 `json:"drops"`
@@ -245,8 +246,8 @@ func (f *runner) report() report {
 		Origin:  f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err),
 		Width: st.Info.Width, Height: st.Info.Height, PixelAspect: math.Round(st.Info.PixelAspect*1e6) / 1e6,
 		FPS: st.Info.FPS, Settings: now.sourceSettings(),
-		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered,
-		Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
+		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Skipped: t.Skipped,
+		Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost},
 		Sinks: t.Sinks, Paused: now.Paused,
 	}

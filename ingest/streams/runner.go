@@ -71,6 +71,7 @@ type runner struct {
 	readCtx      context.Context // of subscription and next
 	idle         *sources.Status
 	restarts     uint64 // of ended subscriptions
+	skipped      uint64 // pictures, by ended subscriptions
 	subscribed   uint64 // subscriptions with packets so far
 
 	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
@@ -461,9 +462,11 @@ func (f *runner) totals() Totals {
 		WatchersLost: f.results.lost.Load()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t.Restarts = f.restarts
+	t.Restarts, t.Skipped = f.restarts, f.skipped
 	if f.stop != nil {
-		t.Restarts += f.subscription.src.Status().Restarts
+		st := f.subscription.src.Status()
+		t.Restarts += st.Restarts
+		t.Skipped += st.Skipped
 	}
 	return t
 }

@@ -90,10 +90,10 @@ func TestFailuresAreLogged(t *testing.T) {
 
 // The totals of a stream sum over all its sources. A stream without a source still has a state.
 func TestTotalsOfSources(t *testing.T) {
-	f := &runner{restarts: 3}
+	f := &runner{restarts: 3, skipped: 4}
 	f.frames.Store(11)
 	f.lost.Store(22)
-	total := Totals{Frames: 11, Lost: 22, Restarts: 3}
+	total := Totals{Frames: 11, Lost: 22, Skipped: 4, Restarts: 3}
 	f.setIdle(sources.Status{State: sources.Waiting})
 	if s := f.state(); s.State != sources.Waiting || s.Since.IsZero() || f.totals() != total {
 		t.Errorf("%+v, %+v", s, f.totals())

@@ -64,6 +64,7 @@ type ModelStats struct {
 type Totals struct {
 	Frames       uint64 // read from the source
 	Lost         uint64 // frames lost for lack of memory
+	Skipped      uint64 // pictures that became no frame, with decode reference or key
 	Restarts     uint64 // of the source
 	ResultsLost  uint64 // results that reached no sink, because writing took too long
 	WatchersLost uint64 // lines lost by slow watchers

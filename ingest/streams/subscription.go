@@ -107,10 +107,17 @@ func (f *runner) finish(g *subscription, over bool) bool {
 		f.clips.Lost(clips.CutReconnected)
 	}
 	f.over = f.over || over // a change of the source begins anew from here on
-	f.restarts += g.src.Status().Restarts
+	f.addEnded(g)
 	f.stop = nil
 	f.setIdle(sources.Status{State: sources.Waiting})
 	return true
+}
+
+// addEnded adds the counts of an ended subscription to the totals. f.mu is held.
+func (f *runner) addEnded(g *subscription) {
+	st := g.src.Status()
+	f.restarts += st.Restarts
+	f.skipped += st.Skipped
 }
 
 // successor returns the subscription that replaces an ended subscription, or nil.
@@ -152,7 +159,7 @@ func (g *subscription) replacePrevious() {
 	old := f.subscription
 	f.subscription, f.next = g, nil
 	f.current.Store(g)
-	f.restarts += old.src.Status().Restarts
+	f.addEnded(old)
 	old.stop()
 }
 

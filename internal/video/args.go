@@ -126,8 +126,8 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	if from.scheme != SchemeFile || o.Realtime || o.OneThread != nil && o.OneThread() {
 		args = append(args, "-threads", "1")
 	}
-	if o.KeyFrames {
-		args = append(args, "-skip_frame", "nokey")
+	if skip := o.Decode.skipFrame(); skip != "" {
+		args = append(args, "-skip_frame", skip)
 	}
 	args = append(args, hardwareArgs(hardware)...)
 	args = append(slices.Concat(args, from.startArgs(), from.allowArgs(o.Upload), in), "-i", address)

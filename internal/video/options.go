@@ -91,8 +91,8 @@ type Options struct {
 	// Used, if set, receives ffmpeg's processor time since the last call: with each frame, sometimes without a frame,
 	// and after the end of ffmpeg. Any goroutine may call Used, but calls do not overlap. Used must not block.
 	Used func(time.Duration)
-	// KeyFrames decodes only frames that depend on no other frame, at little cost.
-	KeyFrames bool
+	// Decode selects the pictures that ffmpeg decodes; "" means DecodeAll. Skipped pictures cost little.
+	Decode Decode
 	// MaxPixels bounds the source's picture; 0 = no limit. Pictures of more than about twice MaxPixels are refused
 	// before memory is allocated, except for an rtmp or rtmps address with a secret.
 	MaxPixels int
@@ -141,6 +141,8 @@ func (o Options) withDefaults() (Options, error) {
 		return bad("Format", fmt.Sprintf("%q", string(o.Format)), "rgb24, gray or nv12")
 	}
 	switch {
+	case o.Decode != "" && o.Decode != DecodeAll && o.Decode.skipFrame() == "":
+		return bad("Decode", fmt.Sprintf("%q", string(o.Decode)), "all, reference or key")
 	case o.Width < 0 || o.Width > maxSide:
 		return bad("Width", o.Width, fmt.Sprintf("0 to %d pixels", maxSide))
 	case o.Height < 0 || o.Height > maxSide:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -66,12 +65,8 @@ func packetArgs(descriptor int) []string {
 
 // packets reads the packets that ffmpeg writes beside the frames.
 type packets struct {
-	in      *lazyPipe
-	out     *os.File // ffmpeg's end; closed after its start
-	to      func(Fragment)
-	log     func(string)
-	started bool
-	done    chan struct{}
+	*sideOutput
+	to func(Fragment)
 
 	// Times of packets are uncertain before began, which the first call of Next calls: the packets wait in early.
 	early      []Fragment
@@ -83,39 +78,12 @@ type packets struct {
 	any   atomic.Bool
 }
 
-func newPackets(to func(Fragment), log func(string)) (*packets, error) {
-	in, out, err := newLazyPipe()
+func newPackets(to func(Fragment)) (*packets, error) {
+	s, err := newSideOutput("packets")
 	if err != nil {
-		return nil, fmt.Errorf("video: %w", err)
+		return nil, err
 	}
-	return &packets{in: in, out: out, to: to, log: log, done: make(chan struct{})}, nil
-}
-
-// start reads until ffmpeg's end.
-func (k *packets) start() {
-	_ = k.out.Close()
-	k.started = true
-	go func() {
-		defer close(k.done)
-		// Without a reader ffmpeg would block.
-		defer k.in.Close()
-		if err := k.read(bufio.NewReaderSize(k.in, 64<<10)); err != nil && err != io.EOF &&
-			!errors.Is(err, os.ErrDeadlineExceeded) && k.log != nil {
-			k.log("ffmpeg's packets cannot be read: " + err.Error())
-		}
-	}()
-}
-
-// close waits for the last packets; ffmpeg has ended.
-func (k *packets) close() {
-	switch {
-	case k == nil:
-	case !k.started:
-		_, _ = k.in.Close(), k.out.Close()
-	default:
-		k.in.hurry(time.Now().Add(stopGrace)) // a descendant of ffmpeg may have the pipe
-		<-k.done
-	}
+	return &packets{sideOutput: s, to: to}, nil
 }
 
 // began sets the origin of the frames' times.

@@ -55,13 +55,15 @@ type Reader struct {
 	nut     *nutReader
 	waiting *waiting
 	packets *packets // nil without Options.Packets
-	size    int      // bytes of a raw frame of full size; 0 for JPEG
-	scale   resizer
-	unsized bool   // ffmpeg was started without a size
-	rebuilt uint32 // of messages, when the resizer was last told the size of the source
-	prefix  []byte // first bytes of the last Wait's frame, number of bytes after the prefix, and time
-	rest    int
-	pts     time.Duration
+	// nil with DecodeAll
+	pictures *pictureCount
+	size     int // bytes of a raw frame of full size; 0 for JPEG
+	scale    resizer
+	unsized  bool   // ffmpeg was started without a size
+	rebuilt  uint32 // of messages, when the resizer was last told the size of the source
+	prefix   []byte // first bytes of the last Wait's frame, number of bytes after the prefix, and time
+	rest     int
+	pts      time.Duration
 
 	hardware       string // method of decoding; "" is software
 	hardwareFailed bool
@@ -234,32 +236,41 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 	r.said = newMessages(o.Log, r.src.red)
 	r.said.script = r.from.secret && r.rtsp() || r.from.arrival()
 	args := o.ffmpegArgs(r.from, r.hardware, w, h)
+	var files []*os.File
 	if o.Packets != nil {
-		if r.packets, err = newPackets(o.Packets, o.Log); err != nil {
+		if r.packets, err = newPackets(o.Packets); err != nil {
 			return full, first, err
 		}
 		r.packets.waits.Store(r.rtsp())
 		args = append(args, packetArgs(r.from.nextDescriptor())...)
+		files = append(files, r.packets.out)
+	}
+	if o.Decode.skipFrame() != "" {
+		if r.pictures, err = newPictureCount(); err != nil {
+			return full, first, err
+		}
+		args = append(args, pictureArgs(r.from.nextDescriptor()+len(files))...)
+		files = append(files, r.pictures.out)
 	}
 	spec := child.Spec{
 		Path: o.FFmpeg, Args: args, Stdin: o.commands(),
 		PipeSize: pipeSize(o, w, h),
-		OnStderr: r.said.line,
+		OnStderr: r.said.line, ExtraFiles: files,
 	}
 	if isNetwork(r.scheme) { // the operator chose the other sources, and files may need several threads
 		spec.Limits = ffmpegLimits(o.MaxPixels, r.hardware)
 	}
 	spec.Limits.Nice = o.Nice
-	if r.packets != nil {
-		spec.ExtraFiles = []*os.File{r.packets.out}
-	}
 	p, err := r.from.start(r.ctx, o, r.src, spec, o.Sandbox && r.hardware == "") // drivers of devices need more
 	if err != nil {
 		return full, first, err
 	}
 	r.ffmpeg, r.waiting = p, newWaiting(p, o.MaxTime, o.FPS, o.Used)
 	if r.packets != nil {
-		r.packets.start()
+		r.packets.start(r.packets.read, o.Log)
+	}
+	if r.pictures != nil {
+		r.pictures.start(r.pictures.read, o.Log)
 	}
 	r.nut = newNutReader(r.waiting)
 	r.waiting.start = startTime(r.scheme, o.StartTimeout)
@@ -537,7 +548,12 @@ func (r *Reader) Close() error {
 		if r.program != nil {
 			_ = r.program.Stop(stopGrace)
 		}
-		r.packets.close()
+		if r.packets != nil {
+			r.packets.close()
+		}
+		if r.pictures != nil {
+			r.pictures.close()
+		}
 		r.from.close()
 		r.cancel(nil)
 	})
@@ -580,6 +596,9 @@ func (r *Reader) classify(err error) error {
 		return ErrClosed
 	case r.ctx.Err() != nil:
 		return context.Cause(r.ctx)
+	case r.pictures != nil:
+		r.pictures.close()
+		r.pictures.over = true
 	}
 	stderr := r.said.warnings()
 	program := r.programError()

@@ -90,8 +90,9 @@ var dashboards = []dashboard{
 			{"Server streams", []panel{
 				graph("States", "", "Server streams by the state of their source.",
 					query{"sum by (state) (millrace_server_streams)", "{{state}}"}),
-				graph("Frames read", frames, "From the source.",
-					query{rate("millrace_stream_read_frames_total"+ofStream, "stream"), "{{stream}}"}),
+				graph("Frames read", frames, "From the source, and skipped pictures (setting decode).",
+					query{rate("millrace_stream_read_frames_total"+ofStream, "stream"), "{{stream}}"},
+					query{rate("millrace_stream_skipped_pictures_total"+ofStream, "stream"), "{{stream}}, skipped"}),
 				graph("Results", frames, "Frames that were answered.",
 					query{rate(`millrace_stream_frames_total{stream=~"$stream",outcome="result"}`, "stream", "model"),
 						"{{stream}} {{model}}"}),

@@ -183,11 +183,13 @@ export interface ServerStream {
   pixel_aspect?: number;
   /** Frames per second, as declared by the source. */
   fps?: number;
-  /** The configured settings of the source, such as fps, width and keyframes. */
+  /** The configured settings of the source, such as fps, width and decode. */
   settings?: Record<string, unknown>;
   rules?: ServerStreamRules;
   restarts: number;
   frames: number;
+  /** Pictures of a video with `decode` `reference` or `key` that became no frame. */
+  skipped: number;
   results: number;
   errors: number;
   drops: Record<string, number>;
@@ -264,7 +266,8 @@ export interface ServerStreamChange extends ServerStreamPolicyChange {
   fps?: number;
   loop?: boolean;
   width?: number;
-  keyframes?: 'only' | '';
+  /** The pictures of a video that are decoded. */
+  decode?: 'all' | 'reference' | 'key' | '';
   rtsp_transport?: 'tcp' | 'udp' | '';
   /** A duration, such as `1s`. */
   poll?: string;

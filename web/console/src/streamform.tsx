@@ -9,7 +9,7 @@ import {server} from './server';
 
 const POLICIES = {'': 'default', latest: 'run the newest', every: 'run every frame'};
 const PRIORITIES = {'': 'default', high: 'high', normal: 'normal', low: 'low'};
-const KEYFRAMES = {'': 'all frames', only: 'key frames only'};
+const DECODE = {'': 'all', reference: 'without unreferenced pictures', key: 'key pictures only'};
 const TRANSPORTS = {'': 'default', tcp: 'TCP', udp: 'UDP'};
 
 /** A model, and its version unless any will do. */
@@ -86,7 +86,7 @@ function Source({of}: {of: Fields}) {
         </div>
         <Number of={of} name="fps" label="Most frames/s of the source" />
         <Number of={of} name="width" label="Width of the frames, pixels" />
-        <Choice of={of} name="keyframes" label="Frames that are decoded" options={KEYFRAMES} />
+        <Choice of={of} name="decode" label="Pictures that are decoded" options={DECODE} />
         <Choice of={of} name="rtsp_transport" label="Transport of RTSP" options={TRANSPORTS} />
         <Text of={of} name="poll" label="Time between single pictures" placeholder="such as 1s; empty: a video" />
         <Check of={of} name="loop" label="Start again at the end" />

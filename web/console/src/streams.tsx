@@ -213,6 +213,7 @@ function Card({
                     ['since', new Date(s.since).toLocaleString()],
                     ['size', s.width ? `${s.width} × ${s.height}` : '–'],
                     ['frames read', s.frames],
+                    ['skipped pictures', s.skipped],
                     ['results', s.results],
                     ...drops.map(([reason, n]) => [`dropped: ${reason}`, n]),
                     ['restarts of the source', s.restarts],
