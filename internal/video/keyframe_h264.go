@@ -13,7 +13,7 @@ const (
 
 // parseH264 looks for an IDR picture, where decoding can begin, and for the sequence parameter set with the picture's
 // size.
-func parseH264(b []byte) (c Chunk, err error) {
+func parseH264(b []byte) (c Chunk, _ error) {
 	units := 0
 	for {
 		i := bytes.Index(b, []byte{0, 0, 1})
@@ -30,9 +30,11 @@ func parseH264(b []byte) (c Chunk, err error) {
 			if end := bytes.Index(unit, []byte{0, 0, 1}); end >= 0 {
 				unit = unit[:end]
 			}
-			if c.Width, c.Height, err = sizeOfSPS(unit); err != nil {
+			s, err := parseSPS(unit)
+			if err != nil {
 				return Chunk{}, err
 			}
+			c.Width, c.Height = s.width, s.height
 		}
 	}
 	if units == 0 {
@@ -44,8 +46,15 @@ func parseH264(b []byte) (c Chunk, err error) {
 var errNoUnits = errors.New(`it has no Annex B start code (00 00 01): set the encoder to Annex B, in a browser with ` +
 	`avc: {format: "annexb"}`)
 
-// sizeOfSPS reads the size, after cropping, from a sequence parameter set (ITU-T H.264, 7.3.2.1.1).
-func sizeOfSPS(unit []byte) (width, height int, err error) {
+// spsInfo is the content of a sequence parameter set.
+type spsInfo struct {
+	width, height             int // after cropping
+	high                      bool
+	chroma, luma, chromaDepth uint32 // of high: the format, and the bits of samples beyond 8
+}
+
+// parseSPS reads a sequence parameter set up to the size (ITU-T H.264, 7.3.2.1.1).
+func parseSPS(unit []byte) (s spsInfo, err error) {
 	// Remove emulation prevention bytes: a 3 after two zeros.
 	raw := bytes.ReplaceAll(unit[:min(len(unit), 1024)], []byte{0, 0, 3}, []byte{0, 0})
 	r := bitReader{b: raw}
@@ -58,8 +67,7 @@ func sizeOfSPS(unit []byte) (width, height int, err error) {
 		if chroma = r.ue(); chroma == 3 {
 			r.u(1)
 		}
-		r.ue() // bit depths
-		r.ue()
+		s.high, s.chroma, s.luma, s.chromaDepth = true, chroma, r.ue(), r.ue()
 		r.u(1)
 		if r.u(1) == 1 {
 			skipScaling(&r, chroma)
@@ -86,9 +94,9 @@ func sizeOfSPS(unit []byte) (width, height int, err error) {
 	}
 	r.u(1)
 	if r.over || w > maxSide || h > maxSide {
-		return 0, 0, errHeader
+		return s, errHeader
 	}
-	width, height = 16*w, 16*h*fields
+	s.width, s.height = 16*w, 16*h*fields
 	if r.u(1) == 1 {
 		x, y := 1, fields
 		if chroma == 1 || chroma == 2 {
@@ -98,13 +106,13 @@ func sizeOfSPS(unit []byte) (width, height int, err error) {
 			y *= 2
 		}
 		left, right, top, bottom := int(r.ue()), int(r.ue()), int(r.ue()), int(r.ue())
-		width -= x * (left + right)
-		height -= y * (top + bottom)
+		s.width -= x * (left + right)
+		s.height -= y * (top + bottom)
 	}
-	if r.over || width <= 0 || height <= 0 {
-		return 0, 0, errHeader
+	if r.over || s.width <= 0 || s.height <= 0 {
+		return s, errHeader
 	}
-	return width, height, nil
+	return s, nil
 }
 
 func skipScaling(r *bitReader, chroma uint32) {
