@@ -13,6 +13,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/clips"
 	"millrace/ingest/streams"
 	"millrace/internal/modelurl"
 	"millrace/internal/setting"
@@ -277,6 +278,8 @@ type Clips struct {
 	MaxAge   time.Duration `yaml:"max_age" default:"720h" min:"1m" max:"87840h" advanced:"yes" help:"clips are removed after this time, unless they are favourites"`
 	MaxBytes int64         `yaml:"max_bytes" default:"16GiB" min:"1MiB" unit:"bytes" advanced:"yes" help:"most bytes of clips; beyond, the oldest are removed, unless they are favourites"`
 	Memory   int64         `yaml:"memory" default:"32MiB" min:"1MiB" max:"1GiB" unit:"bytes" advanced:"yes" help:"most bytes of compressed video that a stream with clips keeps in memory for the time before an event; part of memory.budget"`
+
+	Clients clips.ClientSettings `yaml:"clients"`
 }
 
 // ClipsFolder returns the folder of clips; "" for none. Servers that share data share no clips.
@@ -491,6 +494,14 @@ func (c Config) Validate() error {
 		if s.Clips.Enabled() && c.ClipsFolder() == "" {
 			bad(fmt.Sprintf("streams[%d].clips", i), "need a folder: set clips.folder, or data")
 		}
+	}
+	if c.Clips.Clients.Enabled() && c.ClipsFolder() == "" {
+		bad("clips.clients", "need a folder: set clips.folder, or data")
+	}
+	errs = append(errs, coded.PrefixField("clips.clients", c.Clips.Clients.Validate()))
+	if most := c.Clips.Clients.MaxBytes; most > c.Clips.MaxBytes {
+		bad("clips.clients.max_bytes", "is more than clips.max_bytes, of which it is a part: want at most %d",
+			c.Clips.MaxBytes)
 	}
 	if c.Containers.Host != "" && len(c.NATS.Servers) > 0 {
 		bad("containers.host", "and nats exclude each other: models of the kind container need a folder data of the "+

@@ -16,6 +16,7 @@ import (
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/clips"
 	"millrace/stream"
 	"millrace/workers"
 	_ "millrace/workers/delay"
@@ -187,6 +188,10 @@ func TestParseRefuses(t *testing.T) {
 		{"falling buckets", "metrics: {buckets: [0.1, 0.5, 0.2]}",
 			"f.yaml:1: metrics.buckets: 0.2 does not rise above 0.5, the bucket before it"},
 		{"bucket of nothing", "metrics: {buckets: [0, 1]}", "metrics.buckets: 0 is not more than 0"},
+		{"clips of clients without a folder", "clips: {clients: {on: [cross]}}", "clips.clients: need a folder"},
+		{"clips of clients by no event", "clips: {folder: c, clients: {on: [jump]}}", `clips.clients.on: "jump" is no`},
+		{"clips of clients beyond all", "clips: {max_bytes: 2MiB, clients: {max_bytes: 3MiB}}",
+			"clips.clients.max_bytes: is more than clips.max_bytes"},
 		{"bucket of no number", "metrics: {buckets: [1, many]}", `metrics.buckets: "many" is not a number`},
 		{"route of the API", "metrics: {path: /v2/models}",
 			`f.yaml:1: metrics.path: "/v2/models" is a route of the server already`},
@@ -582,6 +587,9 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_CONFINE_FILES": "99", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_SOURCES_HWACCEL": "auto",
 		"MILLRACE_SINKS_FOLDER": "results", "MILLRACE_CLIPS_FOLDER": "kept", "MILLRACE_CLIPS_MAX_AGE": "2h",
 		"MILLRACE_CLIPS_MAX_BYTES": "3MiB", "MILLRACE_CLIPS_MEMORY": "4MiB", "MILLRACE_SINKS_CLIENT_BYTES": "1MiB",
+		"MILLRACE_CLIPS_CLIENTS_ON": "cross,dwell", "MILLRACE_CLIPS_CLIENTS_BEFORE": "1s",
+		"MILLRACE_CLIPS_CLIENTS_AFTER": "2s", "MILLRACE_CLIPS_CLIENTS_LENGTH": "3s",
+		"MILLRACE_CLIPS_CLIENTS_MEMORY": "2MiB", "MILLRACE_CLIPS_CLIENTS_MAX_BYTES": "1MiB",
 		"MILLRACE_ONNX_LIBRARY": "/x.so",
 		"MILLRACE_ONNX_MEMORY":  "32MiB", "MILLRACE_ONNX_ISOLATE": "true", "MILLRACE_ONNX_PROGRAM": "/millrace",
 		"MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false",
@@ -597,6 +605,7 @@ func TestEnv(t *testing.T) {
 		t.Fatal(err)
 	}
 	off, nine, kib := false, 9, int64(1<<10)
+	second, two := time.Second, 2*time.Second
 	want := config.Config{
 		HTTP: "127.0.0.1:1", GRPC: "off", Apps: config.Apps{Address: "127.0.0.1:4"},
 		Metrics: config.Metrics{Address: "127.0.0.1:3", TLS: true, Pprof: true, Triton: true, Path: "/numbers",
@@ -618,7 +627,9 @@ func TestEnv(t *testing.T) {
 		Log: config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,
 		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"},
 		Sinks:   config.Sinks{Folder: "results", ClientBytes: 1 << 20}, Sandbox: "off", SharedMemory: &off,
-		Clips: config.Clips{Folder: "kept", MaxAge: 2 * time.Hour, MaxBytes: 3 << 20, Memory: 4 << 20},
+		Clips: config.Clips{Folder: "kept", MaxAge: 2 * time.Hour, MaxBytes: 3 << 20, Memory: 4 << 20,
+			Clients: clips.ClientSettings{On: []string{"cross", "dwell"}, Before: &second,
+				After: &two, Length: 3 * time.Second, Memory: 2 << 20, MaxBytes: 1 << 20}},
 		Confine: config.Confine{Programs: "require", Read: []string{"/r", "/s"}, Write: []string{"/w"}, Network: true,
 			Files: 99},
 		TLS: config.TLS{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem", HSTS: 24 * time.Hour,

@@ -167,11 +167,16 @@ func openApps(s *Server) (ingest.Interface, error) { return s.programs.routes, n
 const keptShare = 16
 
 func openWS(s *Server) (ingest.Interface, error) {
+	kept, err := s.openClips()
+	if err != nil {
+		return nil, err
+	}
 	hardware, sandboxed := s.children.decoding()
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
 		Address: s.clientAddress, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: hardware,
-		Sandbox: sandboxed, Log: s.log,
+		Sandbox: sandboxed, Clips: clips.NewClients(s.cfg.Clips.Clients, kept, s.cfg.Limits.Pictures(), s.log),
+		Log: s.log,
 	}), nil
 }
 
@@ -199,14 +204,14 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	}), nil
 }
 
-// openClips opens the folder of clips; nil without a folder.
-func (s *Server) openClips() (*clips.Store, error) {
+// openClips opens the folder of clips, once; nil without a folder. The adapter streams closes the folder.
+func (s *Server) openClips() (kept *clips.Store, err error) {
 	c, folder := s.cfg.Clips, s.cfg.ClipsFolder()
-	if folder == "" {
-		return nil, nil
+	if folder != "" && s.clips == nil {
+		s.clips, err = clips.Open(clips.Options{Folder: folder, MaxAge: c.MaxAge, MaxBytes: c.MaxBytes,
+			Memory: c.Memory, ClientBytes: c.Clients.MaxBytes, Log: s.log})
 	}
-	return clips.Open(clips.Options{Folder: folder, MaxAge: c.MaxAge, MaxBytes: c.MaxBytes, Memory: c.Memory,
-		Log: s.log})
+	return s.clips, err
 }
 
 // openHistory returns the history of events, or nil. The adapter opens the database.

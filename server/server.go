@@ -14,6 +14,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/access"
+	"millrace/ingest/clips"
 	"millrace/ingest/native"
 	"millrace/ingest/shm"
 	"millrace/ingest/sources"
@@ -52,6 +53,7 @@ type Server struct {
 	watched    *programWatch
 	children   *children
 	sequences  *ingest.Sequences
+	clips      *clips.Store  // opened by openClips; nil = none
 	shared     *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
 
 	connections *connections

@@ -76,3 +76,13 @@ func (r *Result) Release() {
 	r.Lease, r.Outputs = nil, nil
 	l.Release()
 }
+
+// Shared returns another result with the same outputs and a separate Release.
+func (r *Result) Shared() *Result {
+	own := &Result{Outcome: r.Outcome, Partial: r.Partial, Seq: r.Seq, Outputs: r.Outputs, Width: r.Width,
+		Height: r.Height, Timing: r.Timing, Lease: r.Lease}
+	if own.Lease != nil {
+		own.Lease.Retain()
+	}
+	return own
+}

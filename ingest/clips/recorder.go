@@ -21,6 +21,16 @@ type Env struct {
 	Start  func(write func()) bool // starts a goroutine that writes a clip; false = the stream has ended
 	Ready  func(*Clip)             // called with each clip that has ended, from the writing goroutine
 	Log    *slog.Logger
+
+	all *total // bytes of the packets of all client streams; nil = not the stream of a client
+}
+
+// most is the most bytes of all clips of the kind of the stream.
+func (e *Env) most() int64 {
+	if e.all != nil {
+		return e.Store.o.ClientBytes
+	}
+	return e.Store.o.MaxBytes
 }
 
 // Packets are kept for late more than Settings.Before, and for lateLeast in all: a rule may be certain of an event only
@@ -64,6 +74,7 @@ type Recorder struct {
 	clip     *recording    // being recorded, or nil
 	until    time.Duration // end of clip
 	given    int64         // ticks of the last packet in clip
+	begun    time.Time     // of the newest clip
 	closed   bool
 	unpacked bool // it was logged that the source has no packets
 }
@@ -76,7 +87,8 @@ type pending struct {
 
 // NewRecorder returns a recorder without clips until Set.
 func NewRecorder(env Env) *Recorder {
-	return &Recorder{env: env, lag: maxLag, results: -never, ring: ring{memory: env.Memory, most: env.Store.o.Memory}}
+	return &Recorder{env: env, lag: maxLag, results: -never, ring: ring{memory: env.Memory,
+		most: env.Store.o.Memory, all: env.all}}
 }
 
 // Set changes the settings, which must be valid, and the models of the stream. A clip is of the same models from its
@@ -134,9 +146,12 @@ func (r *Recorder) Packet(p sources.Fragment) {
 	if r.closed || !r.set.Enabled() || p.Opening < r.opening {
 		return
 	}
+	opened := p.Opening != r.opening
 	r.opening = p.Opening
 	switch step := p.DTS - r.last.dts; {
 	case r.header == nil:
+	case p.Header != r.header && !opened:
+		r.forget(CutFormat)
 	case p.Header != r.header && p.Header.Codec == r.header.Codec:
 		r.forget(CutReconnected)
 	case p.Header != r.header:
@@ -182,7 +197,7 @@ func (r *Recorder) give() {
 	}
 	for i := from; i < len(r.ring.packets) && r.ring.packets[i].dts <= r.until; i++ {
 		e := r.ring.packets[i]
-		length, most := e.dts-r.clip.first.dts, r.env.Store.o.MaxBytes/4
+		length, most := e.dts-r.clip.first.dts, r.env.most()/4
 		if length > r.set.Length+maxKeyGap || r.clip.bytes > 2*most { // the source has too few key frames
 			r.end(CutLong)
 			return
@@ -229,11 +244,19 @@ func (r *Recorder) end(cut Cut) {
 	}
 }
 
+// clientPause is the least time between the begins of two clips of a client stream, whose times and events the client
+// chooses.
+const clientPause = time.Second
+
 // begin begins a clip with the packets of the ring from a place on. mu is held.
 func (r *Recorder) begin(from int) bool {
+	now := r.env.Store.o.Now()
+	if r.env.all != nil && !r.begun.IsZero() && now.Sub(r.begun) < clientPause {
+		return false
+	}
 	first := r.ring.packets[from]
 	age := r.last.dts - first.dts + r.last.length
-	c := newRecording(r.env, r.header, first, r.models, time.Now().Add(-age))
+	c := newRecording(r.env, r.header, first, r.models, now.Add(-age))
 	for _, e := range r.ring.text {
 		if e.pts >= first.pts {
 			c.add(e)
@@ -243,7 +266,7 @@ func (r *Recorder) begin(from int) bool {
 		c.discard()
 		return false
 	}
-	r.clip, r.given = c, first.ticks-1
+	r.clip, r.given, r.begun = c, first.ticks-1, now
 	return true
 }
 
@@ -335,6 +358,7 @@ func (r *Recorder) happened(p *pending) {
 	}
 	if r.clip == nil {
 		if r.until = p.At + *r.set.After; !r.begin(r.ring.from(from)) {
+			r.env.Store.missed.Add(1)
 			return
 		}
 		r.clip.short = r.clip.first.pts > from

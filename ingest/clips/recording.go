@@ -18,11 +18,13 @@ type Cut string
 const (
 	CutReconnected Cut = "reconnected" // the source failed or was opened anew
 	CutCodec       Cut = "codec"       // the source was opened anew, with another codec
+	CutFormat      Cut = "format"      // a client changed the size or the parameters of its video
+	CutSilent      Cut = "silent"      // a client sent no video for some time
 	CutClock       Cut = "clock"       // the times of the source jumped
 	CutChanged     Cut = "changed"     // the settings of the stream were changed
 	CutStopped     Cut = "stopped"     // the stream or the server ended
 	CutLong        Cut = "long"        // too long or too large, without a key frame to go on in another clip
-	CutMemory      Cut = "memory"      // memory.budget or clips.memory was used up
+	CutMemory      Cut = "memory"      // memory.budget, clips.memory or clips.clients.memory was used up
 	CutSlow        Cut = "slow_disk"   // the folder is slower than the video
 	CutFull        Cut = "full_disk"   // the folder's file system is full
 	CutFile        Cut = "file"        // the folder vanished or cannot be written
@@ -30,8 +32,8 @@ const (
 )
 
 // Cuts lists every reason, for metrics.
-var Cuts = []Cut{CutReconnected, CutCodec, CutClock, CutChanged, CutStopped, CutLong, CutMemory, CutSlow, CutFull,
-	CutFile, CutInterrupted}
+var Cuts = []Cut{CutReconnected, CutCodec, CutFormat, CutSilent, CutClock, CutChanged, CutStopped, CutLong, CutMemory,
+	CutSlow, CutFull, CutFile, CutInterrupted}
 
 // maxPictures bounds the pictures of a clip, and maxEvents its events.
 const maxPictures, maxEvents = 16, 4096
@@ -75,7 +77,7 @@ func (c *recording) add(e entry) bool {
 	switch {
 	case c.failed:
 		return true
-	case c.waiting+int64(len(e.data)) > 2*c.env.Store.o.Memory:
+	case c.waiting+int64(len(e.data)) > 2*c.env.Store.o.Memory, !c.env.all.take(int64(len(e.data))):
 		return false
 	}
 	e.lease.Retain()
@@ -126,6 +128,7 @@ func (c *recording) take() (list []entry, pictures []*Picture, more bool) {
 		c.news.Wait()
 	}
 	list, pictures, more = c.queue, c.drawing, !c.ended
+	c.env.all.give(c.waiting)
 	c.queue, c.drawing, c.waiting = nil, nil, 0
 	return list, pictures, more
 }

@@ -2,6 +2,7 @@ package clips
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"millrace/ingest/sources"
@@ -26,7 +27,8 @@ const blockSize = 64<<10 - buf.Headroom
 // ring has the newest entries of a stream: packets from a key frame on. The text of earlier frames is dropped.
 type ring struct {
 	memory *buf.Pool
-	most   int64 // bytes of entries
+	most   int64  // bytes of entries
+	all    *total // of several streams, or nil
 	block  *buf.Buf
 	free   []byte // of block
 
@@ -66,10 +68,11 @@ func (r *ring) add(p *sources.Fragment, keep time.Duration) (e entry, ok bool) {
 	for {
 		full := r.bytes+int64(len(p.Data)) > r.most
 		var err error
-		if !full {
+		if !full && r.all.take(int64(len(p.Data))) {
 			if e, err = r.keep(e, p.Data); err == nil {
 				break
 			}
+			r.all.give(int64(len(p.Data)))
 		}
 		if len(r.packets) == 0 {
 			return e, false
@@ -93,15 +96,17 @@ func (r *ring) add(p *sources.Fragment, keep time.Duration) (e entry, ok bool) {
 
 // addText adds a line about the frame with a time.
 func (r *ring) addText(line []byte, at time.Duration) (e entry, ok bool) {
-	if len(r.packets) == 0 || r.bytes+int64(len(line)) > r.most {
+	n := int64(len(line))
+	if len(r.packets) == 0 || r.bytes+n > r.most || !r.all.take(n) {
 		return e, false
 	}
 	e, err := r.keep(entry{text: true, pts: at, dts: at}, line)
 	if err != nil {
+		r.all.give(n)
 		return e, false
 	}
 	r.text = append(r.text, e)
-	r.bytes += int64(len(line))
+	r.bytes += n
 	return e, true
 }
 
@@ -135,6 +140,7 @@ func (r *ring) drop(n int) {
 
 func (r *ring) release(e *entry) {
 	r.bytes -= int64(len(e.data))
+	r.all.give(int64(len(e.data)))
 	e.lease.Release()
 	*e = entry{}
 }
@@ -154,4 +160,25 @@ func (r *ring) from(at time.Duration) int {
 		}
 	}
 	return 0
+}
+
+// total bounds the bytes of several streams. A nil total has no bound.
+type total struct {
+	most int64
+	used atomic.Int64
+}
+
+// take counts n bytes, unless the bound is exceeded.
+func (t *total) take(n int64) bool {
+	if t == nil || t.used.Add(n) <= t.most {
+		return true
+	}
+	t.used.Add(-n)
+	return false
+}
+
+func (t *total) give(n int64) {
+	if t != nil {
+		t.used.Add(-n)
+	}
 }

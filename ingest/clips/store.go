@@ -2,6 +2,7 @@ package clips
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,9 @@ type Options struct {
 	MaxBytes int64         // of all clips; beyond, the oldest are removed
 	Memory   int64         // bytes of packets before events, of each stream
 	Log      *slog.Logger
-	Now      func() time.Time // nil = time.Now
+
+	ClientBytes int64            // of all clips of client streams; 0 = a quarter of MaxBytes
+	Now         func() time.Time // nil = time.Now
 }
 
 // State is the state of a clip.
@@ -58,6 +61,7 @@ type Clip struct {
 	Cut        Cut       `json:"cut,omitempty"`         // why the clip ended early
 	Short      bool      `json:"short,omitempty"`       // packets of the asked time before the event were missing
 	Favourite  bool      `json:"favourite,omitempty"`   // kept whatever its age
+	Client     bool      `json:"client,omitempty"`      // the stream is a client's
 
 	path string // of its files, without extension
 }
@@ -83,7 +87,12 @@ type Store struct {
 	clips   map[string]*Clip
 	bytes   int64
 	cuts    map[Cut]uint64
-	count   uint64 // clips written
+	users   atomic.Int32 // Close closes with the last
+	client  struct {     // part of ids and of bytes
+		clips int
+		bytes int64
+	}
+	count uint64 // clips written
 }
 
 // maxClips bounds the clips, because their descriptions are in memory. Beyond, the oldest are removed.
@@ -95,8 +104,10 @@ func Open(o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.ClientBytes = cmp.Or(o.ClientBytes, o.MaxBytes/4)
 	s := &Store{o: o, most: maxClips, clips: map[string]*Clip{}, cuts: map[Cut]uint64{}}
 	s.folder.log = o.Log
+	s.users.Store(1)
 	err := s.read()
 	if err != nil {
 		s.Close()
@@ -106,9 +117,16 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close lets another Store open the folder. No clip is being written any more.
+// Retain adds a user of the store, and returns the store. Each user calls Close.
+func (s *Store) Retain() *Store {
+	s.users.Add(1)
+	return s
+}
+
+// Close lets another Store open the folder, after the call of the last user. No clip of the user is being written any
+// more.
 func (s *Store) Close() {
-	if s != nil {
+	if s != nil && s.users.Add(-1) == 0 {
 		s.folder.close()
 	}
 }
@@ -214,7 +232,16 @@ func (s *Store) add(c *Clip) {
 	i := sort.SearchStrings(s.ids, c.ID)
 	s.ids = slices.Insert(s.ids, i, c.ID)
 	s.clips[c.ID] = c
-	s.bytes += c.Bytes
+	s.tally(c, 1, c.Bytes)
+}
+
+// tally counts a clip, and bytes of the clip. mu is held, or the store is not shared yet.
+func (s *Store) tally(c *Clip, clips int, bytes int64) {
+	s.bytes += bytes
+	if c.Client {
+		s.client.clips += clips
+		s.client.bytes += bytes
+	}
 }
 
 // escape returns a name as the name of a folder.
@@ -236,7 +263,8 @@ func escape(name string) string {
 func (s *Store) create(c *recording) (f *output, err error) {
 	begun := c.begun.UTC()
 	clip := &Clip{ID: begun.Format("20060102-150405") + "-" + rand.Text()[:10], Stream: c.env.Stream, Models: c.models,
-		State: Recording, Begin: begun, StartUS: c.first.pts.Microseconds(), Codec: c.header.Codec}
+		State: Recording, Begin: begun, StartUS: c.first.pts.Microseconds(), Codec: c.header.Codec,
+		Client: c.env.all != nil}
 	clip.path = place(clip.ID, clip.Stream)
 	root, err := s.root()
 	if err != nil {
@@ -287,10 +315,10 @@ func (s *Store) describe(root *os.Root, c *Clip) error {
 func (s *Store) grown(c *Clip, size int64) {
 	s.mu.Lock()
 	if shown := s.clips[c.ID]; shown != nil {
-		s.bytes += size - shown.Bytes
+		s.tally(shown, 0, size-shown.Bytes)
 		shown.Bytes, shown.Seconds, shown.Frames, shown.Pictures = size, c.Seconds, c.Frames, c.Pictures
 	}
-	full := s.excess()
+	full := s.excess() || s.clientExcess()
 	s.mu.Unlock()
 	if full {
 		s.Tidy()
@@ -319,7 +347,7 @@ func (s *Store) ended(root *os.Root, c *Clip) *Clip {
 		s.cuts[c.Cut]++
 	}
 	if shown := s.clips[c.ID]; shown != nil {
-		s.bytes += c.Bytes - shown.Bytes
+		s.tally(c, 0, c.Bytes-shown.Bytes)
 		s.clips[c.ID] = c
 	}
 	own := *c
@@ -346,6 +374,11 @@ func (s *Store) drop(c *Clip) {
 // excess reports whether the clips are too many or too large. mu is held.
 func (s *Store) excess() bool { return s.bytes > s.o.MaxBytes || len(s.ids) > s.most }
 
+// clientExcess reports whether the clips of client streams are too many or too large. mu is held.
+func (s *Store) clientExcess() bool {
+	return s.client.bytes > s.o.ClientBytes || s.client.clips > s.most/4
+}
+
 // Tidy removes the clips that are too old or too many. Favourites and clips that are being written stay.
 func (s *Store) Tidy() {
 	s.writing.Lock()
@@ -364,12 +397,14 @@ func (s *Store) oldest() *Clip {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit := s.o.Now().Add(-s.o.MaxAge)
+	excess, clients := s.excess(), s.clientExcess()
 	for _, id := range s.ids {
 		c := s.clips[id]
-		if old := s.o.MaxAge > 0 && c.Begin.Before(limit); !old && !s.excess() {
+		old := s.o.MaxAge > 0 && c.Begin.Before(limit)
+		if !old && !excess && !clients {
 			return nil
 		}
-		if !c.Favourite && c.State == Ready {
+		if !c.Favourite && c.State == Ready && (old || excess || c.Client) {
 			return c
 		}
 	}
@@ -394,7 +429,7 @@ func (s *Store) remove(c *Clip) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if shown := s.clips[c.ID]; shown != nil {
-		s.bytes -= shown.Bytes
+		s.tally(shown, -1, -shown.Bytes)
 	}
 	delete(s.clips, c.ID)
 	if i, found := slices.BinarySearch(s.ids, c.ID); found {

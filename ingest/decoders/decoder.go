@@ -163,11 +163,20 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	}
 	d.skipping = d.skipping || err != nil
 	lost := d.skipping
+	data, sets, lease := c.data, c.parameterSets, c.lease
+	recorded := !lost && d.client.Clips != nil
+	if recorded && lease != nil {
+		lease.Retain() // the decoder releases the chunk soon
+	}
 	if !lost {
 		d.queue = append(d.queue, c)
 		d.signal()
 	}
 	d.mu.Unlock()
+	if recorded {
+		d.client.Clips.Chunk(&f, info, sets, data, now)
+		lease.Release()
+	}
 	for _, l := range late {
 		d.discard(l, stream.Undecoded, nil)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/internal/backoff"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
@@ -72,6 +73,8 @@ type Client struct {
 	KeyFrame func()
 	// Refused is called with a frame refused by a closed stream.
 	Refused func(f *stream.Frame, err error)
+	// Clips gets the chunks to be decoded, and the frames; nil = none.
+	Clips *clips.ClientStream
 }
 
 // Open returns the decoder of a video of the given codec. The decoder submits the frames to st. Close the decoder

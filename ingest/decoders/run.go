@@ -287,6 +287,7 @@ func (p *process) frame() error {
 	f.Codec, f.Width, f.Height = stream.NV12, p.dec.Width, p.dec.Height
 	f.SourceWidth, f.SourceHeight = p.dec.SourceWidth, p.dec.SourceHeight
 	f.Payload, f.Lease = lease.Bytes(), lease
+	d.client.Clips.Frame(&f)
 	if err := d.st.SubmitAt(f, c.at); err != nil {
 		d.client.Refused(&c.frame, err)
 	}

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"strconv"
 	"strings"
@@ -40,29 +39,15 @@ func (n eventCounts) add(v *rules.Event) {
 
 // keepEvents counts the events of a result, puts the events into the history, and returns the events for clips.
 func (f *runner) keepEvents(e ending) (list []clips.Incident) {
-	if e.r.Outcome != stream.Answered || !e.r.Model.AppliesRules {
-		return nil
-	}
-	for i := range e.r.Outputs {
-		o := &e.r.Outputs[i]
-		if o.Name != rules.Output || o.Datatype != stream.Bytes {
-			continue
+	for v, text := range clips.EventsOf(e.r) {
+		f.countMu.Lock()
+		if f.events == nil {
+			f.events = eventCounts{}
 		}
-		for _, text := range appendEvents(nil, o.Data) {
-			var v rules.Event
-			if json.Unmarshal(text, &v) != nil { // an output of this name from elsewhere
-				continue
-			}
-			f.countMu.Lock()
-			if f.events == nil {
-				f.events = eventCounts{}
-			}
-			f.events.add(&v)
-			f.countMu.Unlock()
-			f.a.opts.History.Add(e.o.c.Model, &v, text)
-			list = append(list, clips.Incident{Text: text, ID: v.ID, Type: string(v.Type),
-				At: time.Duration(v.End) * time.Microsecond})
-		}
+		f.events.add(v)
+		f.countMu.Unlock()
+		f.a.opts.History.Add(e.o.c.Model, v, text)
+		list = append(list, clips.IncidentOf(v, text))
 	}
 	return list
 }

@@ -1,21 +1,17 @@
 package streams
 
 import (
-	"cmp"
-	"image"
-	"slices"
 	"sync"
 	"time"
 
+	"millrace/ingest/frames"
 	"millrace/internal/codec"
-	"millrace/internal/overlay"
 	"millrace/stream"
 )
 
 const (
-	previewFrames  = 8 // maximum number of frames waiting for a result
-	previewQuality = 80
-	previewAge     = 2 * time.Second // older results of other models are not drawn
+	previewFrames = 8               // maximum number of frames waiting for a result
+	previewAge    = 2 * time.Second // older results of other models are not drawn
 )
 
 // preview draws results over their frames while there are watchers. A preview keeps the newest frames by seq and
@@ -121,7 +117,7 @@ func (m *preview) show(r *stream.Result, model uint64) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	if m.several && m.rendering && !r.Partial && r.Outcome == stream.Answered {
-		m.keep(model, shared(r))
+		m.keep(model, r.Shared())
 	}
 	for len(m.frames) > 0 && m.frames[0].Seq < r.Seq {
 		m.dropOldest()
@@ -163,7 +159,7 @@ func (m *preview) otherModelResults() (out []*stream.Result) {
 	}
 	for model, r := range m.newest {
 		if model != m.index && m.result.Timing.Received.Sub(r.Timing.Received) < previewAge && sameSize(r, m.result) {
-			out = append(out, shared(r))
+			out = append(out, r.Shared())
 		}
 	}
 	return out
@@ -235,7 +231,7 @@ func (m *preview) render() {
 		}
 		m.changed()
 	}()
-	canvas := renderer{decoder: codec.Decoder{Limits: m.limits, Memory: m.memory}}
+	canvas := frames.Canvas{Decoder: codec.Decoder{Limits: m.limits, Memory: m.memory}}
 	for {
 		f, r, others, more := m.next()
 		if !more {
@@ -246,7 +242,7 @@ func (m *preview) render() {
 			<-m.wake
 			continue
 		}
-		jpeg, err := canvas.draw(&f, append(others, r)...)
+		jpeg, err := canvas.Draw(&f, append(others, r)...)
 		f.Lease.Release()
 		for _, r := range append(others, r) {
 			r.Release()
@@ -255,87 +251,4 @@ func (m *preview) render() {
 			m.fanout.send(jpeg, "")
 		}
 	}
-}
-
-// renderer holds the memory for drawing pictures.
-type renderer struct {
-	decoder codec.Decoder
-	pixels  []byte // for a frame that was scaled or is not RGB24
-	rgba    *image.RGBA
-	rgb     []byte
-}
-
-// draw returns a JPEG of the frame with the models' results, in new memory. Outputs that cannot be drawn are left
-// out. draw restores a scaled frame to the size of the source, because results are in pixels of the source; a large
-// JPEG stays in the size allowed for decoding.
-func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, error) {
-	shrink := 1
-	if f.Codec != stream.RGB24 || f.SourceWidth != 0 {
-		var err error
-		if shrink, err = p.decode(f); err != nil {
-			return nil, err
-		}
-	}
-	scale := 1 / float64(shrink)
-	var all []overlay.Result
-	for _, r := range results {
-		if items, err := overlay.ReadResult(tensors(r)); err == nil && !items.Empty() {
-			all = append(all, items.Scale(scale, scale))
-		}
-	}
-	if len(all) == 0 {
-		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, previewQuality)
-	}
-	if p.rgba == nil || p.rgba.Rect != image.Rect(0, 0, f.Width, f.Height) {
-		p.rgba = image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
-		p.rgb = make([]byte, 3*f.Width*f.Height)
-	}
-	for i, o := 0, 0; i != len(p.rgb); i, o = i+3, o+4 {
-		s, d := f.Payload[i:i+3:i+3], p.rgba.Pix[o:o+4:o+4]
-		d[0], d[1], d[2], d[3] = s[0], s[1], s[2], 255
-	}
-	for _, items := range all {
-		overlay.Draw(p.rgba, items, "")
-	}
-	for i, o := 0, 0; i != len(p.rgb); i, o = i+3, o+4 {
-		s, d := p.rgba.Pix[o:o+3:o+3], p.rgb[i:i+3:i+3]
-		d[0], d[1], d[2] = s[0], s[1], s[2]
-	}
-	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, previewQuality)
-}
-
-// decode decodes a picture to RGB pixels, in the size before scaling. A JPEG with more pixels than allowed is decoded
-// at 1/2, 1/4 or 1/8 of its size, as for the model.
-func (p *renderer) decode(f *stream.Frame) (shrink int, err error) {
-	shrink = 1
-	whole := codec.Target{SourceWidth: f.SourceWidth, SourceHeight: f.SourceHeight}
-	width, height := cmp.Or(f.SourceWidth, f.Width), cmp.Or(f.SourceHeight, f.Height)
-	raw := codec.NV12
-	var info codec.Info
-	switch f.Codec {
-	case stream.NV12:
-	case stream.RGB24:
-		raw = codec.RGB24
-	default:
-		if info, err = p.decoder.Limits.Header(f.Payload); err != nil {
-			return shrink, err
-		}
-		w, h := info.Upright()
-		width, height = w, h
-		for most := p.decoder.Limits.MaxDecoded; info.Kind == codec.JPEG && shrink < 8 && most > 0 &&
-			width*height > most; {
-			shrink *= 2
-			width, height = (w+shrink-1)/shrink, (h+shrink-1)/shrink
-		}
-		whole.Width, whole.Height = width, height
-	}
-	n := whole.Size(width, height)
-	p.pixels = slices.Grow(p.pixels[:0], n)[:n]
-	if info != (codec.Info{}) {
-		_, err = p.decoder.DecodeInfo(f.Payload, info, whole, p.pixels)
-	} else {
-		_, err = p.decoder.Convert(f.Payload, raw, f.Width, f.Height, whole, p.pixels)
-	}
-	f.Width, f.Height, f.Payload = width, height, p.pixels
-	return shrink, err
 }

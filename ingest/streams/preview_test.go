@@ -8,6 +8,7 @@ import (
 	"math"
 	"testing"
 
+	"millrace/ingest/frames"
 	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -160,7 +161,7 @@ func TestDraw(t *testing.T) {
 		}
 		return []stream.Tensor{{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, 1, 4}, Data: data}}
 	}
-	var p renderer
+	var p frames.Canvas
 	for i, c := range []struct {
 		f             *stream.Frame
 		outputs       []stream.Tensor
@@ -177,7 +178,7 @@ func TestDraw(t *testing.T) {
 		{frame(64, 48), []stream.Tensor{{Name: "boxes", Datatype: stream.Int32, Shape: []int{1, 1, 4},
 			Data: make([]byte, 16)}}, 64, 48, false},
 	} {
-		data, err := p.draw(c.f, &stream.Result{Outputs: c.outputs})
+		data, err := p.Draw(c.f, &stream.Result{Outputs: c.outputs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,19 +196,19 @@ func TestDraw(t *testing.T) {
 				same(c.width-3, c.height-2), same(2, c.height-2), same(8, 16))
 		}
 	}
-	if _, err := p.draw(&stream.Frame{Codec: stream.JPEG, Payload: []byte("x")}, &stream.Result{}); err == nil {
+	if _, err := p.Draw(&stream.Frame{Codec: stream.JPEG, Payload: []byte("x")}, &stream.Result{}); err == nil {
 		t.Error("nonsense is drawn")
 	}
 	broken := coded(32, 32)
 	broken.Payload = broken.Payload[:len(broken.Payload)/2]
-	if _, err := p.draw(broken, &stream.Result{}); err == nil {
+	if _, err := p.Draw(broken, &stream.Result{}); err == nil {
 		t.Log("half a picture is drawn")
 	}
 	if !codec.Turbo {
 		return // decodes at the whole size only
 	}
-	limited := renderer{decoder: codec.Decoder{Limits: codec.Limits{MaxDecoded: 33 * 17}, Memory: buf.NewPool(0)}}
-	data, err := limited.draw(coded(65, 33), &stream.Result{Outputs: box(16, 8, 64, 32)})
+	limited := frames.Canvas{Decoder: codec.Decoder{Limits: codec.Limits{MaxDecoded: 33 * 17}, Memory: buf.NewPool(0)}}
+	data, err := limited.Draw(coded(65, 33), &stream.Result{Outputs: box(16, 8, 64, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,8 +223,8 @@ func TestDraw(t *testing.T) {
 	if at(8, 10) < 60 || at(2, 10) > 40 {
 		t.Errorf("half the size: the edge of the box is %v, beside it %v from the frame's colour", at(8, 10), at(2, 10))
 	}
-	limited.decoder.Limits.MaxDecoded = 4*4 - 1 // and an eighth has 9 x 5
-	if _, err := limited.draw(coded(65, 33), &stream.Result{}); !errors.Is(err, codec.ErrTooLarge) {
+	limited.Decoder.Limits.MaxDecoded = 4*4 - 1 // and an eighth has 9 x 5
+	if _, err := limited.Draw(coded(65, 33), &stream.Result{}); !errors.Is(err, codec.ErrTooLarge) {
 		t.Errorf("more pixels than may be decoded: %v", err)
 	}
 }

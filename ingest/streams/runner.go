@@ -31,7 +31,7 @@ type runner struct {
 	preview preview       // of all models
 
 	clips    *clips.Recorder // nil without a folder of clips
-	pictures pictureFrames
+	pictures clips.Pictures
 
 	models   *routines.Group // goroutines of the models and the subscriptions
 	delivery *routines.Group // goroutines of the sinks
@@ -319,7 +319,7 @@ func (f *runner) previews() []*preview {
 }
 
 func (f *runner) closePreviews() {
-	f.pictures.clear()
+	f.pictures.Clear()
 	for _, p := range f.previews() {
 		p.close()
 	}
@@ -328,19 +328,9 @@ func (f *runner) closePreviews() {
 // show passes a result to the previews and releases the result.
 func (f *runner) show(c *consumer, r *stream.Result) {
 	if c.preview.active() {
-		c.preview.show(shared(r), 0)
+		c.preview.show(r.Shared(), 0)
 	}
 	f.preview.show(r, c.id)
-}
-
-// shared returns another result with the same outputs and a separate release.
-func shared(r *stream.Result) *stream.Result {
-	own := &stream.Result{Outcome: r.Outcome, Partial: r.Partial, Seq: r.Seq, Outputs: r.Outputs, Width: r.Width,
-		Height: r.Height, Timing: r.Timing, Lease: r.Lease}
-	if own.Lease != nil {
-		own.Lease.Retain()
-	}
-	return own
 }
 
 // watchedModel returns the model chosen by a watcher; nil = all models.

@@ -225,7 +225,7 @@ func (g *subscription) frame(fr stream.Frame) {
 	feeds := *f.feeds.Load()
 	f.preview.add(fr)
 	if f.clips.Enabled() {
-		f.pictures.add(fr, len(feeds))
+		f.pictures.Add(fr, len(feeds))
 	}
 	for _, c := range f.list() {
 		c.preview.add(fr)

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/accept"
 	"millrace/internal/setting"
@@ -33,6 +34,8 @@ type Options struct {
 
 	Hardware *video.Hardware // hardware decoding of videos where possible (sources.hwaccel); nil = software
 	Sandbox  bool            // confines ffmpeg (sandbox)
+
+	Clips *clips.Clients // of the video of millrace.v1 streams with rules; nil = none
 
 	Log   *slog.Logger // default slog.Default()
 	Hooks conn.Hooks

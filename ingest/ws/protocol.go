@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/ingest/decoders"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
@@ -75,6 +76,7 @@ type protocols struct {
 	pulls    *plain.PullLimits
 	decoders *decoders.Pool
 	contexts *frames.Contexts
+	clips    *clips.Clients
 }
 
 func newProtocols(o Options, turns *processors.Turns) protocols {
@@ -94,10 +96,10 @@ func newProtocols(o Options, turns *processors.Turns) protocols {
 		conns: conns, decoders: videos, pulls: &plain.PullLimits{Max: o.MaxPulls, MaxPixels: o.MaxPixels,
 			AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime,
 			Log: o.Log},
-		contexts: contexts,
+		contexts: contexts, clips: o.Clips,
 		sessions: v1.NewSessions(conns, videos, v1.Options{
 			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery,
-			StatsEvery: o.StatsEvery, Log: o.Log,
+			StatsEvery: o.StatsEvery, Clips: o.Clips, Log: o.Log,
 		}),
 	}
 }

@@ -50,12 +50,16 @@ func (a *Adapter) GoAway(until time.Time) {
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.gate.Store(gate)
 	close(a.serving)
+	var silent sync.WaitGroup
+	silent.Go(func() { a.clips.Run(ctx) })
 	<-ctx.Done()
+	silent.Wait()
 	a.GoAway(time.Now())
 	a.conns.Drain()
 	a.sessions.EndWaiting()
 	a.conns.Stop()
 	a.decoders.Close()
+	a.clips.Close()
 	return nil
 }
 

@@ -177,7 +177,10 @@ func (m *Muxer) movie() []byte {
 						b.full("dref", 0, 0, func() { b.u32(1); b.full("url ", 0, 1, func() {}) })
 					})
 					b.box("stbl", func() {
-						b.full("stsd", 0, 0, func() { b.u32(1); b.box(muxerNames[m.codec], func() { m.sampleEntry(&b) }) })
+						b.full("stsd", 0, 0, func() {
+							b.u32(1)
+							b.box(muxerNames[m.codec], func() { m.sampleEntry(&b) })
+						})
 						b.full("stts", 0, 0, func() { b.u32(0) })
 						b.full("stsc", 0, 0, func() { b.u32(0) })
 						b.full("stsz", 0, 0, func() { b.u32(0, 0) })

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/ingest/decoders"
 	"millrace/stream"
 )
@@ -17,6 +18,8 @@ type channel struct {
 	openOptions
 	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
 	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil
+
+	clips *clips.ClientStream // nil = none
 
 	window    *ingest.Window // frames received, and frames with an ending written or lost with a connection
 	form      outputs

@@ -140,11 +140,16 @@ func (p *protocol) open(m *wire.Open) error {
 	if err := p.session.add(c); err != nil {
 		return err
 	}
+	name := p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10)
+	if handle != nil {
+		c.clips = p.sessions.opts.Clips.Open(name, c.model, p.client.Memory())
+	}
 	p.sessions.MakeRoom(p.client.Account())
 	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol,
 		Rules: handle,
-		Name:  p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
+		Name:  name, Trace: p.trace}
 	if err := p.session.open(c, version, opts); err != nil {
+		c.clips.Close()
 		return err
 	}
 	if _, err := p.openDecoder(c, c.codec); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/clips"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
@@ -18,6 +19,7 @@ type Options struct {
 	AdviseEvery time.Duration // least time between two advices to a stream
 	StatsEvery  time.Duration // least time between two statistics of a stream
 	Contexts    *frames.Contexts
+	Clips       *clips.Clients // of the streams with rules; nil = none
 	Log         *slog.Logger
 }
 

@@ -10,6 +10,7 @@ var _ stream.Sink = (*channel)(nil)
 
 // Push implements stream.Sink.
 func (c *channel) Push(r *stream.Result) {
+	c.clips.Result(r)
 	if r.Outcome != stream.Dropped {
 		c.push(conn.Entry{Source: (*endings)(c), Result: r})
 		return
@@ -21,6 +22,7 @@ func (c *channel) Push(r *stream.Result) {
 // Done implements stream.Sink.
 func (c *channel) Done(why stream.CloseReason) {
 	c.registry.StreamEnded(why)
+	c.clips.Close()
 	c.endUndecoded(why)
 	c.push(conn.Entry{Source: &closedNotice{c, why}})
 }

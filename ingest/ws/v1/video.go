@@ -30,7 +30,8 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 		Account:  p.client.Core(),
 		Share:    p.link.Share(),
 		KeyFrame: func() { c.send(&wire.Advise{SID: c.sid, KeyFrame: true}) },
-		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },
+		Refused:  func(f *stream.Frame, err error) { c.clips.Refused(f.Seq); c.fail(f.Seq, err) },
+		Clips:    c.clips,
 	})
 	if err != nil {
 		return nil, err

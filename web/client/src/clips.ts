@@ -1,8 +1,8 @@
-// Clips of server streams: docs/events.md.
+// Clips of streams: docs/events.md.
 
 import type {StreamEvent} from './history.js';
 
-/** A video of a server stream with events. */
+/** A video of a stream with events. */
 export interface Clip {
   id: string;
   stream: string;
@@ -28,6 +28,8 @@ export interface Clip {
   short?: boolean;
   /** Kept beyond the limits of the server. */
   favourite?: boolean;
+  /** The stream is a client's. */
+  client?: boolean;
 }
 
 /** An event in a clip. */

@@ -45,6 +45,8 @@ export interface Moment {
 const CUTS: Record<string, string> = {
   reconnected: 'the source was opened again',
   codec: 'the source changed its codec',
+  format: 'the client changed the size of its video',
+  silent: 'the client sent no video',
   clock: 'the times of the source jumped',
   changed: 'the settings of the stream were changed',
   stopped: 'the stream or the server ended',
