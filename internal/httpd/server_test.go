@@ -2,6 +2,7 @@ package httpd_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -116,6 +117,14 @@ func TestReadBody(t *testing.T) {
 			return err
 		})
 		s.App.Post("/ignore", func(c *fiber.Ctx) error { return c.SendString("ignored") })
+		s.AllowUploads("/upload")
+		s.App.Post("/upload", func(c *fiber.Ctx) error {
+			var body bytes.Buffer
+			if _, err := s.Upload(c, 2*max, "setting", &body); err != nil {
+				return err
+			}
+			return c.Send(body.Bytes())
+		})
 	})
 	text := strings.Repeat("0123456789", max/10)
 	sized := func(path string, n int) string {
@@ -136,9 +145,10 @@ func TestReadBody(t *testing.T) {
 	// All requests on one connection: the unread part of a request must not be taken for the next request.
 	p := s.dial(t)
 	for _, n := range []int{0, 1, 8191, 8192, 8193, 65_536, 70_000, max - 1, max} {
-		for name, request := range map[string]string{"sized": sized("/echo", n), "chunked": chunked("/echo", n)} {
+		for name, request := range map[string]string{"sized": sized("/echo", n), "chunked": chunked("/echo", n),
+			"sized upload": sized("/upload", n), "chunked upload": chunked("/upload", n)} {
 			go io.WriteString(p, request)
-			if a := p.receive(); a.StatusCode != 200 || a.body != text[:n] {
+			if a := p.receive(); a.StatusCode != 200 || a.body != text[:n] || a.Close {
 				t.Fatalf("%s, %d bytes: %d with %d bytes", name, n, a.StatusCode, len(a.body))
 			}
 		}

@@ -93,12 +93,13 @@ func (u *upload) Read(b []byte) (int, error) {
 	switch {
 	case u.size > u.most:
 		u.err = coded.Errorf(coded.TooLarge, u.setting, "the body has more than %d bytes", u.most)
-	case err == io.EOF && u.size < u.announced:
-		u.err = readError(io.ErrUnexpectedEOF, int(u.announced))
-	case err == io.EOF:
+	case u.size == u.announced, err == io.EOF && u.announced < 0:
+		_ = u.c.Request().CloseBodyStream() // the connection is fit for further requests
 		if u.err = stillValid(u.c); u.err == nil {
 			u.err = io.EOF
 		}
+	case err == io.EOF:
+		u.err = readError(io.ErrUnexpectedEOF, int(u.announced))
 	case err != nil:
 		u.err = readError(err, int(u.announced))
 	}

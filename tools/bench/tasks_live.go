@@ -167,9 +167,9 @@ func (c *taskClient) runArchive(archive []byte, done <-chan struct{}) (pictures 
 		case <-done:
 			ended = true
 			_ = c.do("POST", path+"/cancel", "", nil) // an error if the task has ended, as the state tells
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
-		err := c.do("GET", path, "", &t)
+		err := c.do("GET", path+"?wait=250ms", "", &t) // as clients wait, without a poll every few milliseconds
 		switch {
 		case err != nil:
 			return 0, ended, err
