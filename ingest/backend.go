@@ -120,4 +120,6 @@ type State struct {
 	Hosts []string
 	// Origins are the permitted web origins in addition to the server's own.
 	Origins []string
+	// Live is when a model accepted a frame above priority low at last; 0 = never.
+	Live stream.Instant
 }

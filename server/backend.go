@@ -63,7 +63,7 @@ func (d backend) Sequences() *ingest.Sequences { return d.s.sequences }
 func (d backend) State() ingest.State {
 	st := ingest.State{
 		Started: d.s.life.isLoaded(), Draining: d.s.life.isDraining(), Version: d.s.cfg.Version, Name: d.s.cfg.Name,
-		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
+		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins, Live: d.s.models.Live(),
 	}
 	st.Ready = st.Started
 	for _, g := range d.s.models.Snapshot() {

@@ -283,8 +283,8 @@ func openTasks(s *Server) (ingest.Interface, error) {
 	// The tasks that do not finish within drain need time to end: a container must be removed.
 	drain := s.cfg.Drain - min(3*time.Second, s.cfg.Drain/2)
 	return tasks.New(s.http, tasks.Options{
-		Data: data, MaxInput: c.MaxInput, MaxResult: c.MaxBytes, Slots: slots, Drain: drain, Log: s.log,
-		Webhooks: c.Webhooks == "on", WebhookSecret: key, Media: s.taskMedia(),
+		Data: data, MaxInput: c.MaxInput, MaxResult: c.MaxBytes, Slots: slots, Share: c.Share, Drain: drain,
+		Webhooks: c.Webhooks == "on", WebhookSecret: key, Media: s.taskMedia(), Log: s.log,
 		Tracer: s.observe.tasks(),
 	}), nil
 }

@@ -22,7 +22,8 @@ import (
 // methods are safe for concurrent use.
 type FrameCounts struct {
 	accepted atomic.Uint64
-	_        [56]byte // receivers write accepted; endings write the rest
+	live     atomic.Int64 // see Live
+	_        [48]byte     // receivers write accepted and live; endings write the rest
 
 	results    atomic.Uint64
 	answering  atomic.Int64      // nanoseconds of the results
@@ -81,8 +82,19 @@ func (t *Totals) unsendable() (n uint64) {
 	return n
 }
 
-// accept counts a frame accepted by a stream.
-func (c *FrameCounts) accept() { c.accepted.Add(1) }
+// liveStep is the precision of Live: few frames write the time.
+const liveStep = 10 * time.Millisecond
+
+// accept counts a frame of a priority accepted by a stream at now.
+func (c *FrameCounts) accept(p Priority, now Instant) {
+	c.accepted.Add(1)
+	if p < Low && now.Sub(Instant(c.live.Load())) >= liveStep {
+		c.live.Store(int64(now))
+	}
+}
+
+// Live returns when a frame above priority Low was accepted at last, 10 ms early at most; 0 = never.
+func (c *FrameCounts) Live() Instant { return Instant(c.live.Load()) }
 
 // end counts the ending of an accepted frame, and the time from receipt to ending.
 func (c *FrameCounts) end(r *Result, after time.Duration) {

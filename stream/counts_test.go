@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"millrace/stream/coded"
 )
@@ -14,7 +15,7 @@ func TestFrameCountsAddUp(t *testing.T) {
 	end := func(times int, r *Result) {
 		for range times {
 			n++
-			c.accept()
+			c.accept(Normal, 0)
 			c.end(r, 0)
 		}
 	}
@@ -30,8 +31,8 @@ func TestFrameCountsAddUp(t *testing.T) {
 	}
 	end(3, &Result{Outcome: Answered})
 	end(2, &Result{Outcome: Failed, Err: errors.New("without a code")})
-	c.accept()
-	c.accept()
+	c.accept(Normal, 0)
+	c.accept(Normal, 0)
 	(&Result{counts: &c}).CountUnsendable(Errorf(Unsupported, "", "x"))
 	(&Result{counts: &c, Partial: true}).CountUnsendable(Errorf(Unsupported, "", "x"))
 	refused := func(name string) uint64 { // sum over the reason and the code of this name
@@ -122,5 +123,21 @@ func TestIdsOfAFrame(t *testing.T) {
 			t.Fatalf("frame %d: %v, %v and %v, given %v", i, own, opened, sent, given)
 		}
 		traces[own.Trace] = true
+	}
+}
+
+// Live is the time of frames above the priority low.
+func TestLiveFrames(t *testing.T) {
+	var c FrameCounts
+	for i, f := range []struct {
+		p        Priority
+		at, want time.Duration
+	}{{Low, time.Hour, 0}, {Delayed, time.Hour, 0}, {Normal, time.Hour, time.Hour},
+		{High, time.Hour + liveStep/2, time.Hour}, {High, time.Hour + liveStep, time.Hour + liveStep},
+		{Low, 2 * time.Hour, time.Hour + liveStep}} {
+		c.accept(f.p, Instant(f.at))
+		if got := time.Duration(c.Live()); got != f.want {
+			t.Errorf("%d: %v, want %v", i, got, f.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -144,7 +145,7 @@ func (s *Stream) accept(r *Request, now Instant) {
 	s.counts.Accepted++
 	r.first = s.counts.Accepted == 1
 	r.counts = s.modelCounts.Load()
-	r.counts.accept()
+	r.counts.accept(cmp.Or(r.Priority, s.policy.Priority), now)
 	s.order = append(s.order, r)
 }
 

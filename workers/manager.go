@@ -258,6 +258,9 @@ func (m *Manager) Snapshot() []GroupStats {
 // unloading, or was unloaded within the last five minutes (at most the last 32), so that the last counts are seen.
 func (m *Manager) Stats() []GroupStats { return m.ledger.stats(stream.Now()) }
 
+// Live returns when a model accepted a frame above priority low at last; 0 = never.
+func (m *Manager) Live() stream.Instant { return m.ledger.live() }
+
 // Close drains: streams are closed, waiting frames end as draining, frames in flight complete, and a graph's frames
 // complete before the graph's models end. Later changes are refused. Close returns when every worker has stopped,
 // except hung workers, or with ctx's error; workers know ctx's deadline by Env.StopBy.

@@ -131,6 +131,16 @@ func (l *ledger) stats(now stream.Instant) []GroupStats {
 	return out
 }
 
+// live returns when a model accepted a frame above priority low at last; 0 = never.
+func (l *ledger) live() (at stream.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.all {
+		at = max(at, t.frames.Live())
+	}
+	return at
+}
+
 // read sets the fields of st that the groups of a model and version share.
 func (t *totals) read(st *GroupStats) {
 	st.Restarts, st.Rows, st.Capacity = t.restarts.Load(), t.rows.Load(), t.capacity.Load()

@@ -26,6 +26,7 @@ type Options struct {
 	Data      *tasks.Data
 	MaxInput  int64         // bytes of an input; default 1 GiB
 	Slots     int           // tasks of the server's models that run at once; 0 = none
+	Share     float64       // of the time of a task with frames while live frames arrive; default 1: all
 	MaxResult int64         // bytes of a result of a consumer on another host; default 64 GiB
 	Name      string        // of the consumer, for people
 	Drain     time.Duration // tasks that run may take this long at the shutdown
@@ -61,6 +62,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	o.MaxInput = cmp.Or(o.MaxInput, 1<<30)
 	o.MaxResult = cmp.Or(o.MaxResult, 64<<30)
 	o.Name = cmp.Or(o.Name, "server")
+	o.Share = cmp.Or(o.Share, 1)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

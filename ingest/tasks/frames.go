@@ -6,6 +6,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/sinks"
+	"millrace/internal/ctxio"
 	"millrace/stream"
 	"millrace/tasks"
 	"millrace/tasks/blob"
@@ -33,6 +34,7 @@ type frameRun struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	seq    uint64 // of the next frame
+	share  *share
 
 	mu      sync.Mutex
 	changed sync.Cond // queue or closed has changed
@@ -64,7 +66,8 @@ func (a *Adapter) runFrames(c tasks.Claim, trace stream.TraceContext, unit, key 
 		return tasks.File{}, err
 	}
 	defer out.Discard()
-	f := &frameRun{claim: c, out: out, unit: unit, key: key, window: ingest.NewWindow(), names: map[uint64]string{}}
+	f := &frameRun{claim: c, out: out, unit: unit, key: key, window: ingest.NewWindow(), names: map[uint64]string{},
+		share: newShare(a.opts.Share, func() stream.Instant { return a.gate.State().Live })}
 	f.changed.L = &f.mu
 	f.ctx, f.cancel = context.WithCancelCause(c.Context())
 	defer f.cancel(nil)
@@ -120,7 +123,7 @@ func (f *frameRun) run(feed func(*frameRun) error) error {
 // submit submits a frame when the window has room, and takes over the lease. failed is the reason why there is no
 // frame to run, nil for none. A name "" stands for the id of the task.
 func (f *frameRun) submit(fr stream.Frame, name string, failed error) error {
-	if !f.window.Wait(f.stream.Policy().Window, f.ctx.Done()) {
+	if !f.window.Wait(f.stream.Policy().Window, f.ctx.Done()) || !ctxio.Sleep(f.ctx, f.share.pause(stream.Now())) {
 		fr.Lease.Release()
 		return context.Cause(f.ctx)
 	}
@@ -196,10 +199,12 @@ func (f *frameRun) write() {
 				f.cancel(err)
 			}
 		}
+		took := r.Timing.Done.Sub(r.Timing.Received)
 		r.Release()
 		if partial {
 			continue
 		}
+		f.share.took(took)
 		done++
 		f.mu.Lock()
 		total := f.total

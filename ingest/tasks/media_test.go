@@ -3,17 +3,21 @@ package tasks_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"image"
 	"image/jpeg"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"millrace/internal/ctxio"
 	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/stream"
@@ -303,4 +307,34 @@ func TestVideoAfterRestart(t *testing.T) {
 		t.Errorf("attempt %d, want 2", task.Attempt)
 	}
 	wantFrames(t, r.lines(task), task.ID, 300)
+}
+
+// TestTaskBesideLiveFrames: a task pauses for a second at most between its frames while a client's frames arrive.
+func TestTaskBesideLiveFrames(t *testing.T) {
+	r := start(t, t.TempDir(), func(c *server.Config) { c.Tasks.Share = .001 })
+	var live sync.WaitGroup
+	var failed error
+	ctx, cancel := context.WithCancel(t.Context())
+	live.Go(func() {
+		for failed == nil && ctxio.Sleep(ctx, 20*time.Millisecond) {
+			var a *http.Response
+			a, failed = http.Post(r.URL("http")+"/v2/models/echo/infer", "application/json",
+				strings.NewReader(jsonBody))
+			if failed == nil {
+				failed = a.Body.Close()
+			}
+		}
+	})
+	task := r.wait(r.submit("model=slow", map[string]string{"Content-Type": "application/zip"}, pictures(t, 4)).ID, nil)
+	cancel()
+	live.Wait()
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	if n := len(r.lines(task)); n != 4 {
+		t.Fatalf("%d lines", n)
+	}
+	if took := task.Ended.Sub(task.Started); took < time.Second {
+		t.Errorf("a task of 4 pictures took %v beside live frames", took)
+	}
 }
