@@ -120,6 +120,11 @@ func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wa
 	inboxes := both[:]
 	if own == nil {
 		inboxes = both[1:]
+		if !in.MayWait() && !in.common.collects() {
+			if b, err := in.gatherSingle(idle); b != nil || err != nil {
+				return b, 0, err
+			}
+		}
 	}
 	for more := true; more; {
 		more, wait = false, 0
