@@ -88,6 +88,7 @@ func init() {
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return &faulty{stateful: stateful} }})
 	}
 	workers.Register(workers.Kind{Name: "affine", New: func() workers.Worker { return &affine{} }})
+	workers.Register(workers.Kind{Name: "taker", New: func() workers.Worker { return &taker{} }})
 	workers.Register(workers.Kind{Name: "gauge", New: func() workers.Worker { return &gauge{} }})
 	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker {
 		return &starter{}

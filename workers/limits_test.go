@@ -121,6 +121,47 @@ func TestHookOfBatches(t *testing.T) {
 	}
 }
 
+// taker takes the requests of a batch, answers them, and hangs.
+type taker struct{ faulty }
+
+func (*taker) Run(_ context.Context, b *batching.Batch) error {
+	for _, r := range b.Take(nil) {
+		r.FinishSingle(stream.Tensor{Name: "y", Datatype: stream.Uint8}, nil, false)
+		r.Unbind()
+	}
+	hang()
+	return nil
+}
+
+// TestHungRunWithoutRequests: the watchdog gives up a run whose worker has taken the requests from the batch.
+func TestHungRunWithoutRequests(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		mem := buf.NewPool(0)
+		m := workers.NewManager(workers.ManagerOptions{Memory: mem, Hooks: func(*stream.Model) workers.Hooks {
+			return workers.Hooks{Run: func(r workers.BatchRun) {
+				if len(r.Batch.Requests) == 0 {
+					t.Error("a run without requests was reported")
+				}
+			}}
+		}})
+		g := rig{m, mem}.load(t, workers.Config{Kind: "taker",
+			Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 4}})
+		s, e := open(t, g, every)
+		if err := s.Submit(stream.Frame{Payload: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		e.wait(t, 1)
+		until(t, "the hung worker is replaced", func() bool {
+			st := g.Stats()
+			return st.Quarantined == 1 && st.Workers == 1
+		})
+		releaseHung()
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Only the first batch of a worker is not measured: a frame is dropped when the measured times predict a late answer.
 func TestTimesAreLearnedOfWarmWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

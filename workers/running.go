@@ -359,7 +359,7 @@ func (g *Group) endHung(r *runner, quarantined int32) {
 		q.DetachState()
 		q.Fail(hangs)
 	}
-	if g.hooks.Run != nil {
+	if g.hooks.Run != nil && len(r.batch.Requests) > 0 { // otherwise the worker has taken the requests
 		g.hooks.Run(BatchRun{Batch: r.batch, Started: r.batch.Requests[0].Timing.Started, Ended: stream.Now(),
 			Err: hangs})
 	}

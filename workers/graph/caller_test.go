@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"millrace/batching"
 	"millrace/stream"
@@ -80,5 +82,40 @@ func TestCallerRunsTheSteps(t *testing.T) {
 			})
 		}
 		all.Wait()
+	})
+}
+
+// TestNoPlaceInTime: each request of a batch without a place fails after the same time, before the run counts as hung.
+func TestNoPlaceInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMachine(t)
+		x.load("slow", "delay", stream.Params{"fixed": "20s"})
+		set := graph.Settings{Frames: 2, Outputs: []string{"y"}, Steps: []graph.Step{{Model: "slow",
+			Input: map[string]string{"input": "input"}, Output: map[string]string{"delay_us": "y"}}}}
+		if err := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: set.Params(),
+			Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}, Limits: workers.Limits{Run: 8 * time.Second},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s, sink := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 4}})
+		begun := time.Now()
+		for i := range uint64(4) { // two batches: the first takes both places
+			if err := s.Submit(stream.Frame{Seq: i, Payload: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for i := range 4 {
+			r := <-sink.c
+			if late := time.Since(begun) > 9*time.Second; late || r.Outcome != stream.Failed {
+				t.Errorf("frame %d ended after %v: %v %v", i, time.Since(begun), r.Outcome, r.Err)
+			}
+			if noPlace := r.Err != nil && strings.Contains(r.Err.Error(), "had no place"); noPlace != (i >= 2) {
+				t.Errorf("frame %d: %v", i, r.Err)
+			}
+			r.Release()
+		}
+		s.Close(stream.ByClient)
+		<-sink.done
 	})
 }

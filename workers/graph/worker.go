@@ -117,7 +117,7 @@ func (w *worker) Brief() bool { return cap(w.slots)-len(w.slots) >= w.most }
 // waiting in the streams' mailboxes.
 func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	w.taken = b.Take(w.taken[:0])
-	var late <-chan time.Time
+	var late *time.Timer
 	for i, r := range w.taken {
 		w.taken[i] = nil
 		select {
@@ -127,14 +127,14 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 		default:
 		}
 		if late == nil { // sooner than the group considers this call hung
-			t := time.NewTimer(w.env.Limit * 3 / 4)
-			defer t.Stop()
-			late = t.C
+			late = time.NewTimer(w.env.Limit * 3 / 4)
+			defer late.Stop()
 		}
 		select {
 		case w.slots <- struct{}{}:
 			w.begin(r)
-		case <-late:
+		case <-late.C:
+			late.Reset(0) // for the next request
 			r.Fail(stream.Errorf(stream.Timeout, "frames",
 				"graph %s had no place for the frame within %v: its steps are too slow, or raise the setting",
 				w.env.Name, w.env.Limit*3/4))
