@@ -32,6 +32,9 @@ type Batch struct {
 	// of another batch; nil: no time limit.
 	Extend func(time.Duration)
 
+	// Recycles says that nobody uses the requests after the run: see stream.Request.Recycle.
+	Recycles bool
+
 	calls    bool // the requests have a Call
 	prepared bool
 	mem      *buf.Pool

@@ -105,10 +105,15 @@ func (p *Pool) Prime() error {
 // Put returns a batch to the pool and releases the memory of its requests.
 func (p *Pool) Put(b *Batch) {
 	for i, r := range b.Requests {
-		r.Unbind()
+		if b.Recycles {
+			r.Recycle()
+		} else {
+			r.Unbind()
+		}
 		b.Requests[i] = nil
 	}
 	b.Requests, b.Rows, b.Outputs, b.prepared, b.RunStarted = b.Requests[:0], 0, nil, false, 0
+	b.Recycles = false
 	for k, l := range b.leases {
 		if l != nil {
 			l.Release()

@@ -44,6 +44,7 @@ type Result struct {
 	Kept      bool // the frame's trace is kept for look-up; set by Queue.Ended
 
 	watcher Watcher
+	request *Request     // to be reused, or nil
 	counts  *FrameCounts // counts of the frame's acceptance, or nil
 	key     *cacheKey    // cache key for the result, or nil
 

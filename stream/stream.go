@@ -243,8 +243,9 @@ func (s *Stream) TokenCaller() *Caller { return s.waiting[0].By }
 
 func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 
-// Request is one unit of inference, made from one accepted frame. A Request is never reused, so that a late ending,
-// from a hung worker, finds the Request ended and changes nothing.
+// Request is one unit of inference, made from one accepted frame. A Request is not reused before the worker and the
+// holder of the result have called Recycle, so that a late ending, from a hung worker, finds the Request ended and
+// changes nothing.
 //
 // One step of processing at a time reads and writes the fields; Emit, Finish, Fail and Drop may be called from any
 // goroutine, and only the first ending counts.
@@ -291,6 +292,7 @@ type Request struct {
 	detached       bool    // holds the token, but its state has left the stream: see DetachState
 	detachedStates *states // of a detached or ended request, until its run has returned; or nil
 
+	users  atomic.Int32  // see Recycle
 	onEnd  func()        // see OnEnd; under the stream's lock
 	early  *earlyResults // partial results emitted before the turn, or nil; under the stream's lock
 	result Result

@@ -26,7 +26,7 @@ func (s *Stream) SubmitBy(f Frame, by *Caller) error { return s.submit(&f, Now()
 func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now, nil, false) }
 
 func (s *Stream) submit(f *Frame, now Instant, by *Caller, keep bool) error {
-	r := &Request{Frame: *f, Stream: s, By: by}
+	r := newRequest(f, s, by)
 	r.Timing.Received = now
 	r.Span = r.TraceContext.allot(&s.opts.Trace)
 	r.Bytes = f.size()

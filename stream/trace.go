@@ -85,6 +85,7 @@ type watch struct {
 
 // Watch sets the watcher of a request. Only code called by Queue.Ended may call Watch, and only once.
 func (r *Request) Watch(w Watcher) {
+	r.keep()
 	r.result.watcher = w
 	r.watch.watcher.Store(&w)
 	if r.watch.unbound.Load() {

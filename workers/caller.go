@@ -9,6 +9,7 @@ import (
 
 // Brief is a Worker whose runs may be made in the goroutine of a caller (stream.Caller). The ending of the caller's
 // request cannot reach the client before the run has returned, so a run must not wait for anything, and return soon.
+// A Brief worker does not use a request after Run, or in Run after Unbind of a request taken from the batch.
 type Brief interface {
 	Worker
 	// Brief reports whether the next run is brief. Other goroutines than that of the next Run may call Brief, but not

@@ -57,6 +57,7 @@ func (g *Group) run(r *runner, b *batching.Batch) (serves bool) {
 	if stages != nil {
 		b.Stages = stages
 	}
+	b.Recycles = g.lends && stages == nil && r.brief != nil
 	if stages.Transforms() {
 		b.After = func(i int, outputs []stream.Tensor) ([]stream.Tensor, error) {
 			return stages.After(b.Requests[i], outputs, results.AllRows)

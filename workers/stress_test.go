@@ -3,6 +3,7 @@ package workers_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"image"
@@ -139,7 +140,7 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) (err error) {
 		case doEmit:
 			r.Emit([]stream.Tensor{{Name: "part", Datatype: stream.Uint8}}, nil)
 		}
-		b.Finish(i, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: data[:1]}})
+		b.Finish(i, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{9}, Data: data[:9]}})
 	}
 	return nil
 }
@@ -234,6 +235,7 @@ type storm struct {
 	heavy    *buf.Buf // a picture decoded beside the workers, because its decoding takes longer than a run
 	accounts [3]stream.Account
 	told     atomic.Uint64 // endings reported to the hooks
+	calls    atomic.Uint64 // number of the last call
 
 	mu       sync.Mutex
 	oneShots []*stream.Stream
@@ -371,10 +373,32 @@ func (s *storm) finishes(st *stream.Stream) bool {
 func (s *storm) caller(r *rand.Rand, c *ingest.OneShot) {
 	for !s.over() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(30000))*time.Microsecond)
-		if res, err := c.Infer(ctx, ingest.NewGate(backend{s}, nil).Owner(), "m", "", s.frame(r, 0)); err == nil {
-			res.Release()
+		f := s.frame(r, s.calls.Add(1))
+		if f.Codec != stream.PNG { // otherwise calls share the payload
+			binary.LittleEndian.PutUint64(f.Payload[1:], f.Seq)
 		}
+		res, err := c.Infer(ctx, ingest.NewGate(backend{s}, nil).Owner(), "m", "", f)
+		if res != nil && res.Seq != f.Seq {
+			s.fault("the call of frame %d got the result of frame %d", f.Seq, res.Seq)
+		} else if err == nil && f.Codec == stream.RGB24 {
+			s.checkOutput(f.Seq, res.Outputs[0])
+		}
+		res.Recycle()
 		cancel()
+	}
+}
+
+// checkOutput checks that a call got its own output, from models that answer with the frame.
+func (s *storm) checkOutput(seq uint64, t stream.Tensor) {
+	switch t.Name {
+	case "output": // of identity: one string
+		t.Data = t.Data[4:]
+	case "y": // of chaos
+	default:
+		return
+	}
+	if binary.LittleEndian.Uint64(t.Data[1:]) != seq {
+		s.fault("the call of frame %d got the output %v", seq, t.Data[:9])
 	}
 }
 

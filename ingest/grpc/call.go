@@ -131,10 +131,10 @@ func newReply(k *call, result *stream.Result, forStream bool) (*reply, error) {
 		r.size += len(p)
 	}
 	if len(r.large) == 0 && result != nil { // all outputs were copied
-		result.Release()
+		result.Recycle()
 	} else if result != nil {
 		r.lease.Buf, result.Lease = result.Lease, nil
-		result.Release()
+		result.Recycle()
 	}
 	return r, nil
 }

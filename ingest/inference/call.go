@@ -42,10 +42,8 @@ func (c *Call) Reset() {
 		c.pool.Refund(c.charged)
 		c.charged = 0
 	}
-	if c.Result != nil {
-		c.Result.Release()
-		c.Result = nil
-	}
+	c.Result.Recycle()
+	c.Result = nil
 	c.Request.Reset()
 	clear(c.Response.Outputs) // their shapes are the worker's
 	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]

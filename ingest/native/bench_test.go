@@ -36,12 +36,7 @@ func BenchmarkInfer(b *testing.B) {
 
 // BenchmarkGraph calls a graph of three identity steps.
 func BenchmarkGraph(b *testing.B) {
-	pass := func(from, to string) string {
-		return fmt.Sprintf(`{"name":%q,"model":"echo","input":{"x":%q},"output":{"x":%q}}`, to, from, to)
-	}
-	s, stop := start(workers.Config{Name: "echo", Source: "identity", Instances: 2}, workers.Config{Name: "graph", Source: "graph",
-		Params: stream.Params{"steps": "[" + pass("x", "a") + "," + pass("a", "b") + "," + pass("b", "y") + "]",
-			"outputs": `["y"]`}})
+	s, stop := start(workers.Config{Name: "echo", Source: "identity", Instances: 2}, threeSteps("graph", "echo", "x"))
 	defer stop()
 	in := []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16}, Data: make([]byte, 64)}}
 	b.ReportAllocs()
@@ -52,4 +47,13 @@ func BenchmarkGraph(b *testing.B) {
 		}
 		r.Release()
 	}
+}
+
+// threeSteps is a graph of three steps of model, with the input x and the output y. output is the output of model.
+func threeSteps(name, model, output string) workers.Config {
+	step := func(from, to string) string {
+		return fmt.Sprintf(`{"name":%q,"model":%q,"input":{"x":%q},"output":{%q:%q}}`, to, model, from, output, to)
+	}
+	return workers.Config{Name: name, Source: "graph", Params: stream.Params{
+		"steps": "[" + step("x", "a") + "," + step("a", "b") + "," + step("b", "y") + "]", "outputs": `["y"]`}}
 }

@@ -54,7 +54,7 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return r.Detach(), nil // the caller may keep the result, and release it twice
 }
 
 func check(f *stream.Frame) error {

@@ -141,7 +141,7 @@ func (n *run) nextPart() {
 	n.mu.Unlock()
 	defer c.endWait()
 	defer c.recover()
-	c.made(p.step, p.outputs, p.lease, stream.Answered)
+	c.made(p.step, p.outputs, p.lease, stream.Answered, nil)
 }
 
 // newChild makes, but does not begin, the run of the steps after s for one answer. mu is held.

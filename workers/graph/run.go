@@ -491,7 +491,6 @@ func (n *run) stepDone(s *step, res *stream.Result) {
 	if res != nil {
 		outputs, lease, res.Lease = res.Outputs, res.Lease, nil
 		none = len(outputs) == 0 && len(s.out) > 0 // the frame completed no window
-		res.Release()
 	}
 	outcome := stream.Answered
 	if res == nil {
@@ -501,12 +500,12 @@ func (n *run) stepDone(s *step, res *stream.Result) {
 		lease.Release()
 		outputs, lease = nil, nil
 	}
-	n.made(s, outputs, lease, outcome)
+	n.made(s, outputs, lease, outcome, res)
 }
 
-// made takes ownership of the outputs of a step, and begins the steps that waited for the step. Without outputs the
-// step's tensors are absent.
-func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome stream.Outcome) {
+// made takes ownership of the outputs of a step, in res unless res is nil, and begins the steps that waited for the
+// step. Without outputs the step's tensors are absent.
+func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome stream.Outcome, res *stream.Result) {
 	values := make([]value, 0, 4)
 	for _, out := range s.out {
 		if len(outputs) == 0 {
@@ -521,6 +520,7 @@ func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome str
 			}
 			n.fail(s.at, s.errorf(stream.Internal, "output."+out.name,
 				"is not in the answer of model %s, which has %s", s.set.Model, tensorNames(outputs)))
+			res.Recycle()
 			return
 		}
 		t := outputs[i]
@@ -528,6 +528,7 @@ func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome str
 		values = append(values, value{t, retain(lease), present})
 	}
 	lease.Release()
+	res.Recycle()
 	n.complete(s, outcome, values)
 }
 
@@ -767,5 +768,9 @@ func (n *run) endRequest() {
 		n.answer()
 	}
 	n.w.env.Done(r)
-	r.Unbind()
+	if r.Call != nil || n.w.plan.decoupled { // parts of a step's result may come later, for the client of r
+		r.Unbind()
+		return
+	}
+	r.Recycle()
 }
