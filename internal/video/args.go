@@ -169,8 +169,8 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	}
 	switch {
 	case o.Encoded == MJPEG:
-		// JPEG samples use the full range.
-		filters = append(filters, "scale="+w+":"+h+":out_range=pc", "format=yuvj420p")
+		// JPEG samples are in BT.601 and use the full range.
+		filters = append(filters, "scale="+w+":"+h+":out_color_matrix=bt601:out_range=pc", "format=yuvj420p")
 		// ffmpeg counts from 2 (best) to 31.
 		q := 2 + (100-o.Quality)*29/99
 		args = append(args, "-c:v", "mjpeg", "-q:v", fmt.Sprint(q))

@@ -128,9 +128,9 @@ func (o *DecoderOptions) args(hardware string) []string {
 		// Codecs pad pictures, so Start checks the exact size. -max_pixels bounds ffmpeg's allocation before Start.
 		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
 	}
-	filter := "scale=out_color_matrix=bt601:out_range=tv"
+	filter := "scale=" + toBT601
 	if w, h := o.Need.In(o.Width, o.Height); w != o.Width || h != o.Height {
-		filter = scaleFilter(fmt.Sprint(w), fmt.Sprint(h))
+		filter = fmt.Sprintf("scale=w=%d:h=%d:flags=area:%s", w, h, toBT601)
 	}
 	args = append(args, hardwareArgs(hardware)...)
 	return append(args, "-threads", "1", "-probesize", "32", "-analyzeduration", "0", "-f", "ivf", "-i", "pipe:0",

@@ -44,6 +44,9 @@ type messages struct {
 	latest        [2]int        // the latest size, of a source that has changed its size
 	rotated       bool          // rotation by 90 or 270 degrees
 	inVideoStream bool          // the last stream was the video stream
+	outputs       bool          // the following streams are outputs
+	described     bool          // the output with the frames was described
+	matrix        string        // of the frames, by ffmpeg's name; "" = BT.601 or unknown
 	decode        chan struct{} // closed when the size was reported by the decoder
 }
 
@@ -61,6 +64,8 @@ var (
 		`'none'|^\[(?:rtsp|ivf|h264|hevc) @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could ` +
 		`not find codec parameters for stream 0 )`)
 
+	outputLine   = regexp.MustCompile(`^Output #[0-9]+, `)
+	rawStream    = regexp.MustCompile(`^  Stream #0:0: Video: rawvideo\b.*?, nv12(?:\((.*?)\))?, [0-9]+x[0-9]+\b`)
 	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
 	durationLine = regexp.MustCompile(`^  Duration: ([0-9]{2,6}):([0-5][0-9]):([0-5][0-9]\.[0-9]{2}), `)
 	streamLine   = regexp.MustCompile(`^  Stream #0:[0-9]+(?:\[0x[0-9a-f]+\])?(?:\([^()]*\))?: (?:(Video): ` +
@@ -138,10 +143,26 @@ func (m *messages) parse(from, s string) {
 		return
 	}
 	if f := inputLine.FindStringSubmatch(s); f != nil {
+		m.outputs = false
 		m.format, m.length, m.all, m.codec, m.fps, m.aspect, m.size, m.rotated, m.inVideoStream = f[1], 0, 0, "", 0, 0,
 			[2]int{}, false, false
 		if closed(m.decode) {
 			m.decode = make(chan struct{})
+		}
+		return
+	}
+	if outputLine.MatchString(s) {
+		m.outputs = true
+		return
+	}
+	if m.outputs {
+		if f := rawStream.FindStringSubmatch(s); f != nil {
+			m.described = true
+			for word := range strings.SplitSeq(f[1], ", ") {
+				if name, _, _ := strings.Cut(word, "/"); lumas[name] != [2]float64{} {
+					m.matrix = name
+				}
+			}
 		}
 		return
 	}
@@ -199,6 +220,14 @@ func (m *messages) latestSize() size {
 		return size{m.latest[1], m.latest[0]}
 	}
 	return size{m.latest[0], m.latest[1]}
+}
+
+// frameMatrix returns the matrix of the frames, and whether ffmpeg has described the frames: ffmpeg does so before the
+// first frame.
+func (m *messages) frameMatrix() (name string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.matrix, m.described
 }
 
 // warnings returns the warnings and errors so far.

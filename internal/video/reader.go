@@ -64,6 +64,8 @@ type Reader struct {
 	prefix   []byte // first bytes of the last Wait's frame, number of bytes after the prefix, and time
 	rest     int
 	pts      time.Duration
+	now      size    // of the last Wait's frame
+	matrix   *matrix // changes NV12 frames to BT.601; nil = they are
 
 	hardware       string // method of decoding; "" is software
 	hardwareFailed bool
@@ -426,6 +428,14 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 		return f, 0, err
 	}
 	r.waiting.frame()
+	if r.index == 0 && r.opts.Encoded == "" && r.opts.Format == NV12 {
+		r.ffmpeg.ReadStderr() // the message comes on another pipe, but before the frame
+		name, ok := r.said.frameMatrix()
+		if !ok {
+			return f, 0, r.src.fail(Unsupported, "ffmpeg did not name the colour matrix of the frames", nil)
+		}
+		r.matrix = matrixFrom(name)
+	}
 	if r.rtsp() {
 		// The first frames may have no certain times, see route.startArgs: their distances are assumed.
 		if r.index == 0 {
@@ -455,7 +465,7 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	case err != nil && r.opts.Log != nil:
 		r.opts.Log(err.Error())
 	}
-	f.Width, f.Height = now.w, now.h
+	f.Width, f.Height, r.now = now.w, now.h, now
 	return f, bytes, nil
 }
 
@@ -508,6 +518,9 @@ func (r *Reader) fill(dst []byte) error {
 	}
 	if r.size == 0 && !wholeJPEG(dst) {
 		return r.src.fail(EndedEarly, "ffmpeg wrote an incomplete JPEG", nil)
+	}
+	if r.matrix != nil {
+		r.matrix.apply(dst, r.now.w, r.now.h)
 	}
 	r.measure(r.pts)
 	if r.fresh != nil { // otherwise frames and packets are read as fast as possible, each through its own pipe

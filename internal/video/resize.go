@@ -22,11 +22,14 @@ const (
 	commandTime   = 5 * time.Second
 )
 
-// scaleFilter is the filter that makes NV12 frames of w by h pixels, BT.601 and limited range, from frames of any
-// matrix and range. w and h are numbers or ffmpeg expressions.
+// scaleFilter is the filter that makes NV12 frames of w by h pixels and limited range from frames of any range. The
+// matrix stays: see matrix, toBT601. w and h are numbers or ffmpeg expressions.
 func scaleFilter(w, h string) string {
-	return scaleName + "=w=" + w + ":h=" + h + ":flags=area:out_color_matrix=bt601:out_range=tv"
+	return scaleName + "=w=" + w + ":h=" + h + ":flags=area:out_range=tv"
 }
+
+// toBT601 are options of the filter scale for frames in BT.601. They cost a path through RGB for other matrices.
+const toBT601 = "out_color_matrix=bt601:out_range=tv"
 
 // size is a picture's size in pixels.
 type size struct{ w, h int }
