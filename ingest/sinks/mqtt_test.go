@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -294,13 +295,15 @@ func TestMQTTAddressRule(t *testing.T) {
 
 // broken is a broker that accepts connections and acknowledges results as told.
 type broken struct {
-	refuse   byte                      // the reason of each acknowledgement
-	silent   bool                      // no acknowledgement
-	hangsUp  func(payload string) bool // the connection ends before the acknowledgement of this result
-	answer   packets.Connack
+	refuse  byte                      // the reason of each acknowledgement
+	silent  bool                      // no acknowledgement
+	hangsUp func(payload string) bool // the connection ends before the acknowledgement of this result
+	answer  packets.Connack
+	dials   int
+
+	mu       sync.Mutex // a connection that the client has ended may still be read
 	results  []string
 	farewell []byte // the reasons of the ends of connections by the client
-	dials    int
 }
 
 func (b *broken) dial(context.Context) (net.Conn, error) {
@@ -324,14 +327,19 @@ func (b *broken) serve(c net.Conn) {
 		case *packets.Pingreq:
 			_, err = (&packets.Pingresp{}).WriteTo(c)
 		case *packets.Disconnect:
+			b.mu.Lock()
 			b.farewell = append(b.farewell, m.ReasonCode)
+			b.mu.Unlock()
 			return
 		case *packets.Publish:
 			if m.QoS == 0 {
 				continue
 			}
+			b.mu.Lock()
 			b.results = append(b.results, string(m.Payload))
-			if b.hangsUp != nil && b.hangsUp(string(m.Payload)) {
+			ends := b.hangsUp != nil && b.hangsUp(string(m.Payload))
+			b.mu.Unlock()
+			if ends {
 				return
 			}
 			if !b.silent {
@@ -358,6 +366,7 @@ func runBroken(t *testing.T, b *broken, n int, d time.Duration) (during, after S
 	during = s.Stats()
 	s.Close()
 	<-ended
+	synctest.Wait() // the broker has read everything
 	return during, s.Stats()
 }
 
