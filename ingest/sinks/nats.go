@@ -31,7 +31,7 @@ type NATS struct {
 	URL         string `json:"nats" request:"any" advanced:"yes" example:"tls://127.0.0.1:9" help:"publish results to this NATS server: nats://USER:PASSWORD@HOST:4222, or tls:// with TLS; JetStream acknowledges results of a subject with a stream"`
 	Send        string `json:"nats_send" words:"results events" default:"results" request:"any" advanced:"yes" help:"results, or only events of lines and zones, and clips; with data, events wait on disk (docs/events.md)"`
 	Subject     string `json:"nats_subject" request:"any" advanced:"yes" help:"subject; default: millrace.NAME.results or millrace.NAME.events, with the stream's name"`
-	Credentials string `json:"nats_creds" path:"file" advanced:"yes" help:"file with the credentials (.creds) of the user"`
+	Credentials string `json:"nats_creds" path:"file" secret:"yes" advanced:"yes" help:"file with the credentials (.creds) of the user"`
 	CA          string `json:"nats_ca" path:"file" advanced:"yes" help:"PEM file with the certificate authorities of the server, in place of the system's"`
 }
 

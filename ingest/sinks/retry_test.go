@@ -90,7 +90,7 @@ func TestWebhookLogs(t *testing.T) {
 			strings.Count(log.String(), "stream=door address=http://receiver.test") != 6 {
 			t.Errorf("%d failures and %d successes are logged, want 4 and 2:\n%s", failed, again, &log)
 		}
-		for _, want := range []string{"results wait", "refuses a delivery, which is not tried again",
+		for _, want := range []string{"results wait", "fails, and is not tried again",
 			"takes results again", "lost=0", "loses results", "lost=100"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, &log)

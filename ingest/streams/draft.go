@@ -214,7 +214,25 @@ func (c Config) changed(object map[string]any) (Config, error) {
 	if err == nil {
 		err = first(next.Validate())
 	}
+	if err == nil {
+		err = keepSecrets(c.Sinks, next.Sinks)
+	}
 	return next, err
+}
+
+// keepSecrets returns an error if a request would send secrets of the configuration to another address.
+func keepSecrets(before, next []sinks.Settings) error {
+	for _, s := range next {
+		own := sinks.KindOf(s).Name
+		for _, f := range setting.TableOf("sinks", s).Fields() {
+			if f.Secret && f.Request == "" && f.String() != "" && !slices.ContainsFunc(before,
+				func(o sinks.Settings) bool { return sameType(o, s) && target(o) == target(s) }) {
+				return stream.Errorf(stream.PermissionDenied, "sinks."+own, "%s comes from the server's "+
+					"configuration, for the address there: remove the sink first, with an empty sinks.%s", f.Path, own)
+			}
+		}
+	}
+	return nil
 }
 
 // keepPolicy gives the stream the policy of the model that becomes the only model.

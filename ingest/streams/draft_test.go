@@ -113,6 +113,8 @@ func TestChangesOfAStream(t *testing.T) {
 		Policy: stream.Policy{Window: 3, MaxFPS: 2}, Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://a/"}}}
 	both := Config{Name: "a", Source: c.Source,
 		Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Every}}}}
+	secret := c
+	secret.Sinks = []sinks.Settings{&sinks.Webhook{URL: "http://a/", Headers: []string{"Authorization: x"}}}
 	entry := func(pairs ...any) any {
 		object := map[string]any{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -137,6 +139,10 @@ func TestChangesOfAStream(t *testing.T) {
 		{c, "loop", true, `"loop":true`},
 		{c, "sinks", map[string]any{"webhook": ""}, ""}, {c, "sinks", map[string]any{"webhook": "ftp://x"},
 			"sinks.webhook: "},
+		{secret, "sinks", map[string]any{"webhook": "http://b/"}, "sinks.webhook: sinks.webhook_headers comes from"},
+		{secret, "sinks", map[string]any{"webhook": ""}, ""},
+		{secret, "sinks", map[string]any{"webhook_send": "events"}, `"webhook_headers"`},
+		{secret, "sinks", map[string]any{"webhook_body": "x"}, "sinks.webhook_body: comes from the server's configuration"},
 		{c, "models", entry("model", "n", "max_fps", 4.0), `"models":[{"model":"m"},{"max_fps":4,"model":"n"}]`},
 		{both, "models", entry("model", "m", "policy", "every"),
 			`[{"model":"m","policy":"every"},{"model":"n","policy":"every"}]`},

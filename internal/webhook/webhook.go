@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -60,13 +62,15 @@ func (c *Client) Close() { c.HTTP.CloseIdleConnections() }
 type Message struct {
 	ID     string // the same for each attempt; sent as X-Millrace-Delivery
 	Secret string // key of the signature; "" = no signature
-	Body   []byte // JSON
+	Body   []byte
+	Type   string      // of Body; "" = application/json
+	Header http.Header // further headers
 }
 
 // Post makes one attempt. With an error, again says that a later attempt may succeed:
 //
 //	POST URL
-//	Content-Type: application/json
+//	Content-Type: application/json, or the type of the message
 //	X-Millrace-Delivery: ID
 //	X-Millrace-Signature: sha256=HEX, the HMAC of the body, with a secret
 func (c *Client) Post(ctx context.Context, to string, m Message) (again bool, err error) {
@@ -74,8 +78,9 @@ func (c *Client) Post(ctx context.Context, to string, m Message) (again bool, er
 	if err != nil {
 		return false, err
 	}
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "millrace")
+	maps.Copy(req.Header, m.Header)
+	req.Header.Set("Content-Type", cmp.Or(m.Type, "application/json"))
 	req.Header.Set("X-Millrace-Delivery", m.ID)
 	if m.Secret != "" {
 		sum := hmac.New(sha256.New, []byte(m.Secret))
