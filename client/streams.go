@@ -197,6 +197,7 @@ type StreamLost struct {
 	Frames  uint64 `json:"frames"`  // without free memory
 	Results uint64 `json:"results"` // not delivered to any sink
 	Lines   uint64 `json:"lines"`   // not delivered to slow watchers
+	Video   uint64 `json:"video"`   // encoded pictures not delivered to slow watchers
 }
 
 // StreamSink counts the results, or events, for one sink.

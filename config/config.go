@@ -263,7 +263,7 @@ func underReserved(path string) bool {
 // Sources configures the videos that clients may have the server read, and the decoding of videos.
 type Sources struct {
 	AllowPrivate bool   `yaml:"allow_private" help:"let requests name private addresses and addresses of this machine, for sources, webhooks and remote models"`
-	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" advanced:"yes" help:"hardware that decodes video: auto takes cuda, else vaapi, else software. Where hardware fails, ffmpeg decodes in software"`
+	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" advanced:"yes" help:"hardware that decodes video, and encodes watched video: auto takes cuda, else vaapi, else software. Where hardware fails, ffmpeg works in software"`
 }
 
 // Sinks configures the files to which requests may have results written.

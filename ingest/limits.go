@@ -19,6 +19,7 @@ type Limits struct {
 	MaxSessions    int `yaml:"max_sessions" default:"10000" min:"1" max:"1048576" advanced:"yes" help:"most WebSocket sessions at once"`
 	MaxPulls       int `yaml:"max_pulls" default:"64" min:"1" max:"1048576" advanced:"yes" help:"most videos pulled at once for WebSocket sessions"`
 	MaxDecoders    int `yaml:"max_decoders" default:"16" min:"1" max:"1048576" advanced:"yes" help:"most videos of millrace.v1 clients decoded at once, each by one ffmpeg process"`
+	MaxEncoders    int `yaml:"max_encoders" default:"8" min:"1" max:"1048576" advanced:"yes" help:"most videos of server streams encoded at once for watchers over WebSocket, each by one ffmpeg process"`
 	MaxStreams     int `yaml:"max_streams" default:"64" min:"1" max:"1048576" advanced:"yes" help:"most server streams at once"`
 	MaxWatchers    int `yaml:"max_watchers" default:"256" min:"1" max:"1048576" advanced:"yes" help:"most watchers of server streams at once, and most gRPC health watchers of one address"`
 

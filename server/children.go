@@ -33,7 +33,7 @@ func newChildren(cfg *Config, log *slog.Logger) (*children, error) {
 		return nil, err
 	}
 	c.hardware = video.NewHardware(cfg.Sources.HWAccel, func(err error) {
-		log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting",
+		log.Warn("hardware failed: for a minute, further videos are decoded or encoded in software", "setting",
 			"sources.hwaccel", "error", err)
 	})
 	c.containers, err = container.New(container.Options{Host: cfg.Containers.Host, Images: cfg.Containers.Images,

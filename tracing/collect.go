@@ -180,7 +180,7 @@ func (s *streamSeries) end(last *streams.StreamStats) {
 	if s.ended.Models == nil {
 		s.ended = newSum()
 	}
-	last.Watchers = 0
+	last.Watchers, last.Encoders = 0, 0
 	addStream(&s.ended, last)
 	for kind, st := range s.ended.Sinks {
 		st.Waiting = 0 // what waits on disk is counted again at the next start of the stream
@@ -208,12 +208,16 @@ func addStream(to, s *streams.StreamStats) {
 		to.Events[streams.EventKind{Type: kind.Type}] += n
 	}
 	to.Watchers += s.Watchers
+	to.Encoders += s.Encoders
 	to.Frames += s.Frames
 	to.Lost += s.Lost
 	to.Skipped += s.Skipped
 	to.Restarts += s.Restarts
 	to.ResultsLost += s.ResultsLost
 	to.WatchersLost += s.WatchersLost
+	to.VideoLost += s.VideoLost
+	to.Encoded += s.Encoded
+	to.EncoderFails += s.EncoderFails
 	for kind, st := range s.Sinks {
 		sum := to.Sinks[kind]
 		sum.Sent += st.Sent

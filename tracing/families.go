@@ -425,6 +425,18 @@ var families = []section{
 			perStream(func(s *streams.StreamStats) float64 {
 				return float64(s.Watchers)
 			}), nil},
+		{gauge, "millrace_stream_encoders", "Running encoders of watched video.", ofStream,
+			perStream(func(s *streams.StreamStats) float64 {
+				return float64(s.Encoders)
+			}), nil},
+		{counter, "millrace_stream_encoded_pictures_total", "Pictures encoded for watchers.", ofStream,
+			perStream(func(s *streams.StreamStats) float64 {
+				return float64(s.Encoded)
+			}), nil},
+		{counter, "millrace_stream_encoder_failures_total", "Failures of encoders of watched video.", ofStream,
+			perStream(func(s *streams.StreamStats) float64 {
+				return float64(s.EncoderFails)
+			}), nil},
 		{counter, "millrace_stream_read_frames_total", "Frames read from the source.", ofStream,
 			perStream(func(s *streams.StreamStats) float64 {
 				return float64(s.Frames)
@@ -453,13 +465,15 @@ var families = []section{
 				return float64(s.Skipped)
 			}), nil},
 		{counter, "millrace_stream_lost_total", "Frames lost for want of memory, and lost results.",
-			ofStream.and("at", "memory; sinks: to no sink; watchers; a kind of sink: to this sink"),
+			ofStream.and("at", "memory; sinks: to no sink; watchers; video: to watchers of encoded video; a kind of "+
+				"sink: to this sink"),
 			func(r *scrape, put put) {
 				for i := range r.streams.listed {
 					s := &r.streams.listed[i]
 					put(float64(s.Lost), s.Name, "memory")
 					put(float64(s.ResultsLost), s.Name, "sinks")
 					put(float64(s.WatchersLost), s.Name, "watchers")
+					put(float64(s.VideoLost), s.Name, "video")
 					for kind, st := range s.Sinks {
 						put(float64(st.Lost), s.Name, kind)
 					}

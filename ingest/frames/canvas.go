@@ -11,8 +11,8 @@ import (
 	"millrace/stream"
 )
 
-// drawnQuality is the quality of JPEGs.
-const drawnQuality = 80
+// DrawnQuality is the quality of JPEGs.
+const DrawnQuality = 80
 
 // Drawable returns the outputs of a result as the overlay reads them.
 func Drawable(r *stream.Result) []oip.Tensor {
@@ -31,10 +31,19 @@ type Canvas struct {
 	rgb     []byte
 }
 
-// Draw returns a JPEG of the frame with the models' results, in new memory. Outputs that cannot be drawn are left
-// out. Draw restores a scaled frame to the size of the source, because results are in pixels of the source; a large
-// JPEG stays in the size allowed for decoding.
+// Draw returns a JPEG of the frame with the models' results, in new memory. See Pixels.
 func (c *Canvas) Draw(f *stream.Frame, results ...*stream.Result) ([]byte, error) {
+	rgb, err := c.Pixels(f, results...)
+	if err != nil {
+		return nil, err
+	}
+	return codec.EncodeJPEG(nil, rgb, f.Width, f.Height, DrawnQuality)
+}
+
+// Pixels returns the frame with the models' results as packed RGB, in memory of the frame or the canvas, and sets the
+// size of f. Outputs that cannot be drawn are left out. Pixels restores a scaled frame to the size of the source,
+// because results are in pixels of the source; a large JPEG stays in the size allowed for decoding.
+func (c *Canvas) Pixels(f *stream.Frame, results ...*stream.Result) ([]byte, error) {
 	shrink := 1
 	if f.Codec != stream.RGB24 || f.SourceWidth != 0 {
 		var err error
@@ -50,7 +59,7 @@ func (c *Canvas) Draw(f *stream.Frame, results ...*stream.Result) ([]byte, error
 		}
 	}
 	if len(all) == 0 {
-		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, drawnQuality)
+		return f.Payload[:3*f.Width*f.Height], nil
 	}
 	if c.rgba == nil || c.rgba.Rect != image.Rect(0, 0, f.Width, f.Height) {
 		c.rgba = image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
@@ -67,7 +76,7 @@ func (c *Canvas) Draw(f *stream.Frame, results ...*stream.Result) ([]byte, error
 		s, d := c.rgba.Pix[o:o+3:o+3], c.rgb[i:i+3:i+3]
 		d[0], d[1], d[2] = s[0], s[1], s[2]
 	}
-	return codec.EncodeJPEG(nil, c.rgb, f.Width, f.Height, drawnQuality)
+	return c.rgb, nil
 }
 
 // decode decodes a picture to RGB pixels, in the size before scaling. A JPEG with more pixels than allowed is decoded

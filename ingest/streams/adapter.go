@@ -50,6 +50,7 @@ type Adapter struct {
 	http     *httpd.Server
 	hub      *sources.Hub
 	watchers atomic.Int64
+	encoders atomic.Int64
 	panics   atomic.Uint64
 	started  atomic.Bool // every model of the configuration has been ready once
 	serving  chan struct{}

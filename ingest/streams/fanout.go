@@ -22,6 +22,12 @@ type watcher struct {
 	// With newest, a line that does not fit replaces the oldest line.
 	newest bool
 	model  string // whose lines it gets; "" = all
+
+	// Of a watcher of encoded video; see encodedVideo, whose mutex guards the fields after bytes.
+	bytes  atomic.Int64 // of lines
+	began  bool
+	waits  bool   // for a key frame
+	missed uint64 // fragments since the watcher waits
 }
 
 func (h *fanout) watch(room int, newest bool, model string) (*watcher, bool) {

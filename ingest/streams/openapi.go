@@ -63,6 +63,7 @@ var Routes = []openapi.Route{
 	{
 		Method: "GET", Path: "/v2/streams/:name/video", Role: role.Watch, Tag: tagStreams,
 		Summary: "The pictures of a stream with its results drawn over them",
+		Doc:     "Motion JPEG, or over WebSocket fragmented MP4 with H.264.",
 		Query:   modelQuery, Answer: openapi.Raw{MediaType: "multipart/x-mixed-replace", Doc: "JPEG pictures"},
 	},
 	{

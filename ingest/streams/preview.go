@@ -18,6 +18,7 @@ const (
 // draws only the newest result, in a separate goroutine, so that drawing does not delay results.
 type preview struct {
 	fanout
+	video  encodedVideo
 	start  func(render func()) bool // starts a goroutine
 	limits codec.Limits             // of coded pictures
 	memory codec.Memory             // counts the memory for decoding
@@ -34,16 +35,19 @@ type preview struct {
 	index     uint64                    // index of the model of result
 	newest    map[uint64]*stream.Result // of each of several models
 	wake      chan struct{}             // of the renderer
+
+	// The renderer owns the following fields: whether the next picture is for watchers of JPEG, and of encoded video.
+	pictures, encodes bool
 }
 
-// watchPictures adds a watcher.
+// watchPictures adds a watcher of JPEG pictures.
 func (m *preview) watchPictures() (w *watcher, ok bool) {
-	before := m.active()
-	if w, ok = m.enter(); !before {
-		m.changed()
-	}
-	return w, ok
+	w, err := m.enter(func() (*watcher, error) { return found(m.fanout.watch(1, true, "")) }, m.fanout.removeWatcher)
+	return w, err == nil
 }
+
+// watchVideo adds a watcher of encoded video.
+func (m *preview) watchVideo() (*watcher, error) { return m.enter(m.video.watch, m.video.leave) }
 
 // active reports whether pictures are drawn, so that whole frames are needed.
 func (m *preview) active() bool {
@@ -52,26 +56,44 @@ func (m *preview) active() bool {
 	return m.rendering
 }
 
-func (m *preview) enter() (*watcher, bool) {
+// enter adds a watcher, and starts the renderer for the first watcher.
+func (m *preview) enter(watch func() (*watcher, error), remove func(*watcher)) (*watcher, error) {
+	w, started, err := m.enterLocked(watch, remove)
+	if started {
+		m.changed()
+	}
+	return w, err
+}
+
+func (m *preview) enterLocked(watch func() (*watcher, error), remove func(*watcher)) (*watcher, bool, error) {
 	m.state.Lock()
 	defer m.state.Unlock()
-	w, ok := m.fanout.watch(1, true, "")
-	if !ok || m.rendering {
-		return w, ok
+	w, err := watch()
+	if err != nil || m.rendering {
+		return w, false, err
 	}
 	m.wake = make(chan struct{}, 1)
 	if m.rendering = m.start(m.render); !m.rendering {
-		m.fanout.removeWatcher(w)
-		return nil, false
+		remove(w)
+		return nil, false, errStreamEnded
 	}
-	return w, true
+	return w, true, nil
 }
 
-// leave removes a watcher.
+// leave removes a watcher of JPEG pictures.
 func (m *preview) leave(w *watcher) {
 	m.fanout.removeWatcher(w)
 	m.wakeRenderer()
 }
+
+// leaveVideo removes a watcher of encoded video.
+func (m *preview) leaveVideo(w *watcher) {
+	m.video.leave(w)
+	m.wakeRenderer()
+}
+
+// watching returns the number of watchers.
+func (m *preview) watching() int { return m.fanout.size() + m.video.size() }
 
 func (m *preview) wakeRenderer() {
 	m.state.Lock()
@@ -87,6 +109,7 @@ func (m *preview) wakeRenderer() {
 // close removes all watchers.
 func (m *preview) close() {
 	m.fanout.close()
+	m.video.close()
 	m.wakeRenderer()
 }
 
@@ -200,7 +223,8 @@ func (m *preview) drop() {
 func (m *preview) next() (f stream.Frame, r *stream.Result, others []*stream.Result, more bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
-	if m.fanout.size() == 0 {
+	m.pictures, m.encodes = m.fanout.size() > 0, m.video.wanted(time.Now())
+	if !m.pictures && !m.encodes {
 		m.end()
 		return f, nil, nil, false
 	}
@@ -224,6 +248,7 @@ func (m *preview) end() {
 func (m *preview) render() {
 	watched := true
 	defer func() {
+		m.video.end()
 		if watched { // a panic
 			m.state.Lock()
 			m.end()
@@ -234,6 +259,9 @@ func (m *preview) render() {
 	canvas := frames.Canvas{Decoder: codec.Decoder{Limits: m.limits, Memory: m.memory}}
 	for {
 		f, r, others, more := m.next()
+		if !m.encodes {
+			m.video.end()
+		}
 		if !more {
 			watched = false
 			return
@@ -242,13 +270,19 @@ func (m *preview) render() {
 			<-m.wake
 			continue
 		}
-		jpeg, err := canvas.Draw(&f, append(others, r)...)
+		rgb, err := canvas.Pixels(&f, append(others, r)...)
+		if err == nil && m.pictures {
+			var jpeg []byte
+			if jpeg, err = codec.EncodeJPEG(nil, rgb, f.Width, f.Height, frames.DrawnQuality); err == nil {
+				m.fanout.send(jpeg, "")
+			}
+		}
+		if err == nil && m.encodes {
+			m.video.write(rgb, f.Width, f.Height, f.Arrived)
+		}
 		f.Lease.Release()
 		for _, r := range append(others, r) {
 			r.Release()
-		}
-		if err == nil {
-			m.fanout.send(jpeg, "")
 		}
 	}
 }

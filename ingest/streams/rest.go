@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -115,9 +116,9 @@ func (a *Adapter) watchResults(c *fiber.Ctx) error {
 	if _, err := f.watchedModel(model); err != nil {
 		return err
 	}
-	enter := func() (*watcher, bool) { return f.results.watch(watchRoom, false, model) }
+	enter := func() (*watcher, error) { return found(f.results.watch(watchRoom, false, model)) }
 	if isSocket(c) {
-		return a.watchSocket(c, f, enter)
+		return a.watchSocket(c, f, messages, enter, f.results.removeWatcher)
 	}
 	m := events
 	if strings.Contains(c.Get(fiber.HeaderAccept), lines.mime) {
@@ -139,7 +140,14 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	if one != nil {
 		p = one.preview
 	}
-	return a.watched(c, pictures, f, p.watchPictures, p.leave)
+	if isSocket(c) {
+		if _, err := exec.LookPath("ffmpeg"); err != nil {
+			return stream.Errorf(stream.Unavailable, "", "ffmpeg encodes the video for WebSocket, and is not "+
+				"installed on the server: install ffmpeg, or watch without WebSocket")
+		}
+		return a.watchSocket(c, f, videoMessages, p.watchVideo, p.leaveVideo)
+	}
+	return a.watched(c, pictures, f, func() (*watcher, error) { return found(p.watchPictures()) }, p.leave)
 }
 
 func (a *Adapter) patch(c *fiber.Ctx) error {
@@ -233,6 +241,7 @@ type reportLost struct {
 	Frames  uint64 `json:"frames"`  // for want of memory
 	Results uint64 `json:"results"` // that were not passed to any sink
 	Lines   uint64 `json:"lines"`   // that slow watchers did not get
+	Video   uint64 `json:"video"`   // encoded pictures that slow watchers did not get
 }
 
 func (f *runner) report() report {
@@ -248,7 +257,8 @@ func (f *runner) report() report {
 		FPS: st.Info.FPS, Settings: now.sourceSettings(),
 		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Skipped: t.Skipped,
 		Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
-		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost},
+		Lost: reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost,
+			Video: t.VideoLost},
 		Sinks: t.Sinks, Paused: now.Paused,
 	}
 	if !now.Rules.Empty() {

@@ -29,6 +29,7 @@ type runner struct {
 	done    chan struct{} // closed after the end of all goroutines
 	results fanout        // lines
 	preview preview       // of all models
+	encoded videoCounts
 
 	clips    *clips.Recorder // nil without a folder of clips
 	pictures clips.Pictures
@@ -160,6 +161,11 @@ func (f *runner) newConsumer(m ModelConfig) *consumer {
 func (f *runner) startPreview(p *preview) {
 	p.start, p.changed = func(render func()) bool { return f.a.run("renderer", render) }, f.resize
 	p.limits, p.memory = f.a.opts.Pictures(), f.a.backend.Memory()
+	v := &p.video
+	v.stream, v.ctx, v.memory, v.counts, v.log = f.name, f.ctx, f.a.backend.Memory(), &f.encoded, f.a.opts.Log
+	v.take, v.free, v.wake = f.a.holdEncoder, f.a.releaseEncoder, p.wakeRenderer
+	v.options = video.EncoderOptions{Hardware: f.a.opts.Hardware, Sandbox: f.a.opts.Sandbox,
+		Log: func(line string) { f.a.opts.Log.Debug("ffmpeg", "stream", f.name, "says", line) }}
 }
 
 // openSink opens a sink. earlier is the sink in whose place the sink comes, or nil. startSink starts the goroutines.
@@ -449,7 +455,8 @@ func (f *runner) state() sources.Status {
 
 func (f *runner) totals() Totals {
 	t := Totals{Frames: f.frames.Load(), Lost: f.lost.Load(), ResultsLost: f.resultsLost.Load(),
-		WatchersLost: f.results.lost.Load()}
+		WatchersLost: f.results.lost.Load(), VideoLost: f.encoded.lost.Load(), Encoded: f.encoded.fragments.Load(),
+		EncoderFails: f.encoded.failures.Load()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t.Restarts, t.Skipped = f.restarts, f.skipped

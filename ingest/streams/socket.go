@@ -24,6 +24,8 @@ const (
 	closeWait = 2 * time.Second
 	// pongWait is the longest wait for sending an answer to a ping.
 	pongWait = time.Second
+	// videoBuffer is for the bytes of encoded video that the system keeps for one client.
+	videoBuffer = 256 << 10
 )
 
 // A watcher's WebSocket and the connections of package ws share only the upgrade and the close codes. A watcher's
@@ -38,8 +40,9 @@ func isSocket(c *fiber.Ctx) bool {
 	return strings.Contains(strings.ToLower(c.Get(fiber.HeaderUpgrade)), "websocket")
 }
 
-// watchSocket sends results as text messages of one line each.
-func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, bool)) error {
+// watchSocket sends a watcher's lines as messages.
+func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, form func(*websocket.Conn, *watcher) format,
+	enter func() (*watcher, error), leave func(*watcher)) error {
 	if !a.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "",
 			"pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
@@ -53,7 +56,7 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 	}
 	client := ingest.ClientOf(httpd.ClientOf(c))
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, client, enter) }) {
+		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, client, form, enter, leave) }) {
 			_ = conn.Close()
 		}
 	})
@@ -63,14 +66,14 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 // serveSocket writes to one watcher until the watcher disconnects or is stuck, or the stream has ended. serveSocket
 // owns the connection.
 func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, client *ingest.Client,
-	enter func() (*watcher, bool)) {
+	form func(*websocket.Conn, *watcher) format, enter func() (*watcher, error), leave func(*watcher)) {
 	defer conn.Close()
-	w, leave, err := a.addWatcher(client.Core(), enter, f.results.removeWatcher)
+	w, left, err := a.addWatcher(client.Core(), enter, leave)
 	if err != nil {
 		httpd.ReplyError(conn, err)
 		return
 	}
-	defer leave()
+	defer left()
 	ws, err := httpd.Upgrade(upgrader, conn, buffered, req)
 	if err != nil {
 		return
@@ -86,7 +89,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	if !listening {
 		return
 	}
-	if cause := a.writeLines(ctx, messages(ws), io.Discard, w, f.closedLine); !errors.Is(cause, errDisconnected) {
+	if cause := a.writeLines(ctx, form(ws, w), io.Discard, w, f.closedLine); !errors.Is(cause, errDisconnected) {
 		code, text := wire.CloseNormal, ""
 		switch {
 		case errors.Is(cause, errSentMessage):
@@ -141,8 +144,8 @@ func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCaus
 	}
 }
 
-// messages is the format of a WebSocket. Pings keep the connection alive.
-func messages(ws *websocket.Conn) format {
+// messages is the format of results on a WebSocket. Pings keep the connection alive.
+func messages(ws *websocket.Conn, _ *watcher) format {
 	return format{
 		line: func(_ io.Writer, line []byte, lost uint64) error {
 			if lost > 0 {
@@ -159,9 +162,41 @@ func messages(ws *websocket.Conn) format {
 	}
 }
 
-func sendText(ws *websocket.Conn, text []byte) error {
+// videoMessages is the format of encoded video on a WebSocket.
+func videoMessages(ws *websocket.Conn, w *watcher) format {
+	limitBuffer(ws.NetConn())
+	m := messages(ws, w)
+	m.line = func(_ io.Writer, line []byte, _ uint64) error {
+		w.bytes.Add(-int64(len(line)))
+		if isText(line) {
+			return sendText(ws, line)
+		}
+		return send(ws, websocket.BinaryMessage, line)
+	}
+	return m
+}
+
+// limitBuffer bounds the bytes that the system keeps for the client: by default, a slow watcher would be many seconds
+// behind before the server notices.
+func limitBuffer(c net.Conn) {
+	for {
+		switch x := c.(type) {
+		case interface{ SetWriteBuffer(int) error }:
+			_ = x.SetWriteBuffer(videoBuffer)
+			return
+		case interface{ NetConn() net.Conn }: // below TLS
+			c = x.NetConn()
+		default:
+			return
+		}
+	}
+}
+
+func sendText(ws *websocket.Conn, text []byte) error { return send(ws, websocket.TextMessage, text) }
+
+func send(ws *websocket.Conn, kind int, data []byte) error {
 	if err := ws.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
 		return err
 	}
-	return ws.WriteMessage(websocket.TextMessage, text)
+	return ws.WriteMessage(kind, data)
 }

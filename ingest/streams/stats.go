@@ -27,6 +27,7 @@ type StreamStats struct {
 	State    sources.State
 	Paused   bool
 	Watchers int
+	Encoders int // of watched video, that run now
 
 	// Answered, Failed and Drops count the endings of frames for all models together, including models that have left
 	// the stream. For a model open the whole time, these counts, Lost and the frames in flight add up to Frames.
@@ -68,6 +69,9 @@ type Totals struct {
 	Restarts     uint64 // of the source
 	ResultsLost  uint64 // results that reached no sink, because writing took too long
 	WatchersLost uint64 // lines lost by slow watchers
+	VideoLost    uint64 // encoded pictures lost by slow watchers
+	Encoded      uint64 // pictures of watched video
+	EncoderFails uint64 // failures of encoders
 }
 
 // Stats reads the counters. Stats is safe for concurrent use.
@@ -87,9 +91,9 @@ func (a *Adapter) Stats() Stats {
 
 func (f *runner) stats() StreamStats {
 	s := StreamStats{Name: f.name, ID: f.id, State: f.state().State, Watchers: f.results.size(),
-		Drops: map[stream.Reason]uint64{}}
+		Encoders: int(f.encoded.encoders.Load()), Drops: map[stream.Reason]uint64{}}
 	for _, p := range f.previews() {
-		s.Watchers += p.size()
+		s.Watchers += p.watching()
 	}
 	var all counts
 	f.countMu.Lock()

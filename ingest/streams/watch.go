@@ -106,6 +106,18 @@ func (a *Adapter) releaseWatcher(of *stream.Account) {
 	of.Release(stream.QuotaWatchers)
 }
 
+// holdEncoder takes a place for an encoder of watched video.
+func (a *Adapter) holdEncoder() error {
+	if a.encoders.Add(1) > int64(a.opts.MaxEncoders) {
+		a.encoders.Add(-1)
+		return stream.Errorf(stream.Overloaded, "limits.max_encoders", "%d videos are encoded for watchers already: "+
+			"try later, raise the setting, or watch without WebSocket", a.opts.MaxEncoders)
+	}
+	return nil
+}
+
+func (a *Adapter) releaseEncoder() { a.encoders.Add(-1) }
+
 // roomForWatcher returns an error when there is no room for a watcher; see holdWatcher.
 func (a *Adapter) roomForWatcher(of *stream.Account) error {
 	err := a.holdWatcher(of)
@@ -115,24 +127,35 @@ func (a *Adapter) roomForWatcher(of *stream.Account) error {
 	return err
 }
 
+// errStreamEnded is the error of a new watcher of an ended stream.
+var errStreamEnded = stream.Errorf(stream.Conflict, "", "the stream has ended")
+
+// found returns a watcher, or the error of an ended stream.
+func found(w *watcher, ok bool) (*watcher, error) {
+	if !ok {
+		return nil, errStreamEnded
+	}
+	return w, nil
+}
+
 // addWatcher counts and registers a watcher of a client. addWatcher fails when there is no room for the watcher, or
 // the stream has ended.
-func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool),
+func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, error),
 	leave func(*watcher)) (w *watcher, left func(), err error) {
 	if err := a.holdWatcher(of); err != nil {
 		return nil, nil, err
 	}
-	w, ok := enter()
-	if !ok {
+	w, err = enter()
+	if err != nil {
 		a.releaseWatcher(of)
-		return nil, nil, stream.Errorf(stream.Conflict, "", "the stream has ended")
+		return nil, nil, err
 	}
 	return w, func() { leave(w); a.releaseWatcher(of) }, nil
 }
 
 // watched answers a request with a stream's lines or pictures until the request or the stream ends. The reply
 // bypasses the HTTP server, whose write time-out would end the reply.
-func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool),
+func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, error),
 	leave func(*watcher)) error {
 	account := accountOf(c)
 	if err := a.roomForWatcher(account); err != nil {
@@ -150,7 +173,7 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 }
 
 // serve writes to one watcher until the watcher disconnects or is stuck, or the stream has ended.
-func (a *Adapter) serve(l *httpd.Live, m format, f *runner, of *stream.Account, enter func() (*watcher, bool),
+func (a *Adapter) serve(l *httpd.Live, m format, f *runner, of *stream.Account, enter func() (*watcher, error),
 	leave func(*watcher)) {
 	w, left, err := a.addWatcher(of, enter, leave)
 	if err != nil {

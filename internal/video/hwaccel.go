@@ -47,19 +47,26 @@ var trialPicture []byte
 
 const trialWidth, trialHeight, trialLuma = 320, 240, 126
 
-// HardwareFound is the method of decoding videos.
+// HardwareFound is the method of decoding videos, and of encoding the video of watchers.
 type HardwareFound struct {
 	Use     string   // VAAPI or CUDA; "" is software
 	Missing []string // methods tried without success, each with the reason
+	Encode  string   // the method of encoding, as Use; set by Hardware.Find
 }
 
-// String describes the method in one line for the log.
+// String describes the methods in one line for the log.
 func (f HardwareFound) String() string {
-	use := "in software"
-	if f.Use != "" {
-		use = "with " + f.Use
+	with := func(method string) string {
+		if method == "" {
+			return "in software"
+		}
+		return "with " + method
 	}
-	return strings.Join(append([]string{"videos are decoded " + use}, f.Missing...), "; ")
+	use := []string{"videos are decoded " + with(f.Use)}
+	if f.Encode != "" {
+		use = append(use, "watched videos are encoded "+with(f.Encode))
+	}
+	return strings.Join(append(use, f.Missing...), "; ")
 }
 
 // FindHardware tries the methods allowed by the setting, by decoding a picture, until a method works. Each trial
@@ -174,11 +181,13 @@ type Hardware struct {
 	failure func(err error)
 	now     func() time.Time
 	grace   time.Duration
-	found   chan struct{} // closed when use is known
+	found   chan struct{} // closed when use and encode are known
 	use     string
+	encode  string
 
-	mu     sync.Mutex
-	paused time.Time // no new decoder uses the hardware until then
+	mu             sync.Mutex
+	paused         time.Time // no new decoder uses the hardware until then
+	pausedEncoding time.Time // of encoders
 }
 
 // NewHardware returns the hardware of a setting; nil for HardwareNone. The caller must call Find: decoders wait for
@@ -191,10 +200,11 @@ func NewHardware(setting string, failure func(err error)) *Hardware {
 		found: make(chan struct{})}
 }
 
-// Find determines the usable method. Find may be called once. See FindHardware.
+// Find determines the usable methods. Find may be called once. See FindHardware.
 func (h *Hardware) Find(ctx context.Context) HardwareFound {
 	f := FindHardware(ctx, h.setting, "")
-	h.use = f.Use
+	f.Encode = findEncoding(ctx, h.setting)
+	h.use, h.encode = f.Use, f.Encode
 	close(h.found)
 	return f
 }

@@ -59,7 +59,7 @@ func (m *Muxer) Fragment(info Chunk, sets, chunk []byte, at time.Duration) (p Fr
 	}
 	m.last = ticks
 	m.number++
-	m.fragment(info.Key, ticks)
+	m.data = beginFragment(m.data, m.number, ticks, m.length, info.Key)
 	at = time.Duration(ticks) * time.Microsecond
 	p = Fragment{Header: m.header, Key: info.Key, PTS: at, DTS: at, Length: m.header.Duration(m.length), Ticks: ticks,
 		at: fragmentTimeAt}
@@ -71,12 +71,10 @@ func (m *Muxer) Fragment(info Chunk, sets, chunk []byte, at time.Duration) (p Fr
 	default:
 		m.data = append(m.data, chunk...)
 	}
-	size := len(m.data) - fragmentHeader
-	if size > maxFragment {
+	if size := len(m.data) - fragmentHeader; size > maxFragment {
 		return p, fmt.Errorf("a chunk of %d bytes", size)
 	}
-	binary.BigEndian.PutUint32(m.data[fragmentSizeAt:], uint32(size))
-	binary.BigEndian.PutUint32(m.data[fragmentHeader-8:], uint32(size+8))
+	endFragment(m.data)
 	p.Data = m.data
 	return p, nil
 }
@@ -88,25 +86,32 @@ const (
 	fragmentSizeAt = 8 + 16 + 8 + 16 + 20 + 24
 )
 
-// fragment writes the boxes in front of a chunk to m.data.
-func (m *Muxer) fragment(key bool, ticks int64) {
+// beginFragment writes the boxes in front of a picture to the memory of b.
+func beginFragment(b []byte, number uint32, ticks, length int64, key bool) []byte {
 	flags := uint32(0x01010000) // depends on another picture, and is no place to begin
 	if key {
 		flags = 0x02000000
 	}
-	b := boxWriter{m.data[:0]}
-	b.box("moof", func() {
-		b.full("mfhd", 0, 0, func() { b.u32(m.number) })
-		b.box("traf", func() {
-			b.full("tfhd", 0, 0x020000, func() { b.u32(1) }) // offsets count from moof
-			b.full("tfdt", 1, 0, func() { b.u64(uint64(ticks)) })
-			b.full("trun", 0, trunDataOffset|trunDuration|trunSize|trunFlags, func() {
-				b.u32(1, fragmentHeader, uint32(m.length), 0, flags)
+	w := boxWriter{b[:0]}
+	w.box("moof", func() {
+		w.full("mfhd", 0, 0, func() { w.u32(number) })
+		w.box("traf", func() {
+			w.full("tfhd", 0, 0x020000, func() { w.u32(1) }) // offsets count from moof
+			w.full("tfdt", 1, 0, func() { w.u64(uint64(ticks)) })
+			w.full("trun", 0, trunDataOffset|trunDuration|trunSize|trunFlags, func() {
+				w.u32(1, fragmentHeader, uint32(length), 0, flags)
 			})
 		})
 	})
-	b.box("mdat", func() {})
-	m.data = b.b
+	w.box("mdat", func() {})
+	return w.b
+}
+
+// endFragment completes a fragment of beginFragment to which the picture was appended.
+func endFragment(b []byte) {
+	size := uint32(len(b) - fragmentHeader)
+	binary.BigEndian.PutUint32(b[fragmentSizeAt:], size)
+	binary.BigEndian.PutUint32(b[fragmentHeader-8:], size+8)
 }
 
 // configure makes the header for a key frame, unless the header stays.
@@ -138,16 +143,17 @@ func (m *Muxer) configure(info Chunk, sets, chunk []byte) (err error) {
 		return nil
 	}
 	m.config, m.width, m.height = config, width, height
-	m.header = &MP4Header{Codec: muxerNames[m.codec], scale: muxerTick}
-	m.header.Bytes = m.movie()
+	name := muxerNames[m.codec]
+	m.header = &MP4Header{Codec: name, scale: muxerTick, Bytes: movieHeader(name, config, width, height, muxerTick)}
 	return nil
 }
 
 // muxerNames are MP4's names of the codecs.
 var muxerNames = map[string]string{H264: "avc1", VP8: "vp08", VP9: "vp09", AV1: "av01"}
 
-// movie returns the boxes ftyp and moov (ISO/IEC 14496-12, 8.2 to 8.8).
-func (m *Muxer) movie() []byte {
+// movieHeader returns the boxes ftyp and moov (ISO/IEC 14496-12, 8.2 to 8.8) of a video. config is the box with the
+// codec's parameters, scale the ticks of a second.
+func movieHeader(codec string, config []byte, width, height int, scale uint32) []byte {
 	var b boxWriter
 	matrix := func() { b.u32(0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000) }
 	b.box("ftyp", func() { b.text("isom\x00\x00\x02\x00isomiso6mp41") })
@@ -161,10 +167,10 @@ func (m *Muxer) movie() []byte {
 			b.full("tkhd", 0, 3, func() {
 				b.u32(0, 0, 1, 0, 0, 0, 0, 0, 0)
 				matrix()
-				b.u32(uint32(m.width)<<16, uint32(m.height)<<16)
+				b.u32(uint32(width)<<16, uint32(height)<<16)
 			})
 			b.box("mdia", func() {
-				b.full("mdhd", 0, 0, func() { b.u32(0, 0, muxerTick, 0, 0x55c40000) }) // language und
+				b.full("mdhd", 0, 0, func() { b.u32(0, 0, scale, 0, 0x55c40000) }) // language und
 				b.full("hdlr", 0, 0, func() {
 					b.u32(0)
 					b.text("vide")
@@ -179,7 +185,7 @@ func (m *Muxer) movie() []byte {
 					b.box("stbl", func() {
 						b.full("stsd", 0, 0, func() {
 							b.u32(1)
-							b.box(muxerNames[m.codec], func() { m.sampleEntry(&b) })
+							b.box(codec, func() { sampleEntry(&b, config, width, height) })
 						})
 						b.full("stts", 0, 0, func() { b.u32(0) })
 						b.full("stsc", 0, 0, func() { b.u32(0) })
@@ -195,12 +201,12 @@ func (m *Muxer) movie() []byte {
 }
 
 // sampleEntry writes a VisualSampleEntry (12.1.3) with the codec's parameters.
-func (m *Muxer) sampleEntry(b *boxWriter) {
-	b.u32(0, 1, 0, 0, 0, 0, uint32(m.width)<<16|uint32(m.height))
+func sampleEntry(b *boxWriter, config []byte, width, height int) {
+	b.u32(0, 1, 0, 0, 0, 0, uint32(width)<<16|uint32(height))
 	b.u32(0x480000, 0x480000, 0, 1<<16)
 	b.text(string(make([]byte, 30)))
 	b.u32(0x0018ffff)
-	b.b = append(b.b, m.config...)
+	b.b = append(b.b, config...)
 }
 
 // boxWriter writes boxes of MP4.

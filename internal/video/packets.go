@@ -31,6 +31,7 @@ type MP4Header struct {
 	Bytes []byte // ftyp and moov
 	Codec string // by MP4's name, such as avc1
 	scale uint32 // ticks per second
+	mime  string // of an Encoder
 }
 
 // Duration returns the time of ticks.

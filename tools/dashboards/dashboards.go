@@ -113,7 +113,8 @@ var dashboards = []dashboard{
 					query{rate("millrace_stream_sink_results_total"+ofStream, "sink"), "{{sink}}"},
 					query{rate("millrace_stream_sink_retries_total"+ofStream, "sink"), "{{sink}}, retried"}),
 				graph("Watchers", "", "Clients that receive results or pictures.",
-					query{"sum by (stream) (millrace_stream_watchers" + ofStream + ")", "{{stream}}"}),
+					query{"sum by (stream) (millrace_stream_watchers" + ofStream + ")", "{{stream}}"},
+					query{"sum by (stream) (millrace_stream_encoders" + ofStream + ")", "{{stream}}, encoders"}),
 			}},
 			{"Lines and zones", []panel{
 				graph("Events", events, "By line or zone, and type.",

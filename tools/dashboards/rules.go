@@ -187,7 +187,7 @@ var alerts = []alert{
 	},
 	{
 		name: "MillraceResultsLost", severity: "warning", hold: "0s",
-		expr:    `sum by (stream, at) (rate(millrace_stream_lost_total{at!="watchers"}[5m])) > 0`,
+		expr:    `sum by (stream, at) (rate(millrace_stream_lost_total{at!~"watchers|video"}[5m])) > 0`,
 		summary: "{{ $value | humanize }} results a second of {{ $labels.stream }} are lost at {{ $labels.at }}",
 		meaning: "A sink does not accept results as fast as they come, or memory is exhausted.",
 		steps: "`GET /v2/streams/NAME` has the error of each sink: the receiver of a webhook may be slow, the disk " +

@@ -99,7 +99,7 @@ export const rules = {
   // A line drawn with the mouse, a zone with a finger, and a zone by the keyboard count what crosses them.
   async rules(browser) {
     await fetch(STREAM, {method: 'PATCH', body: '{"model":"tracked"}'});
-    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits] img', hasTouch: true});
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits] video', hasTouch: true});
     const card = c.page.locator('[data-stream=digits]');
     await card.getByRole('button', {name: 'Lines and zones'}).click();
     const form = c.page.getByRole('form', {name: 'Lines and zones of digits'}),

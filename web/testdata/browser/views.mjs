@@ -184,16 +184,16 @@ export const views = {
 
   // Pixels that are twice as wide as high are shown so, with the boxes that the server has drawn.
   async aspect(browser) {
-    const c = await Console.open(browser, '/streams', {wait: '[data-stream=wide] img'}),
-      image = c.page.locator('[data-stream=wide] img');
-    await until('a picture', () => image.evaluate(e => e.naturalWidth > 0));
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=wide] video'}),
+      image = c.page.locator('[data-stream=wide] video');
+    await until('a picture', () => image.evaluate(e => e.videoWidth === 160 && e.videoHeight === 240));
     const {width, height, pixel_aspect: aspect} = await stream('wide');
     assert.deepEqual([width, height, aspect], [160, 240, 2]);
     for (const [name, ratio] of [
       ['wide', 4 / 3],
       ['digits', 4 / 3],
     ]) {
-      const at = await c.page.locator(`[data-stream=${name}] img`).evaluate(e => {
+      const at = await c.page.locator(`[data-stream=${name}] video`).evaluate(e => {
         const {width, height} = e.getBoundingClientRect(),
           {objectFit} = getComputedStyle(e);
         return {ratio: width / height, whole: objectFit === 'fill', outer: e.parentElement.clientWidth - width};
@@ -208,10 +208,41 @@ export const views = {
     await c.close();
   },
 
+  // The picture moves as H.264, near the newest frame, and as motion JPEG in a browser that does not play H.264.
+  async picture(browser) {
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits] video'}),
+      video = c.page.locator('[data-stream=digits] video');
+    const look = () =>
+      video.evaluate(v => {
+        const canvas = new OffscreenCanvas(v.videoWidth || 1, v.videoHeight || 1),
+          g = canvas.getContext('2d');
+        g.drawImage(v, 0, 0);
+        const {data} = g.getImageData(0, 0, canvas.width, canvas.height),
+          end = v.buffered.length > 0 ? v.buffered.end(v.buffered.length - 1) : 0;
+        return {at: v.currentTime, behind: end - v.currentTime, sum: data.reduce((a, b, i) => (a + b * i) % 1e9, 0)};
+      });
+    const seen = new Set();
+    let last;
+    await until('pictures that differ', async () => seen.add((last = await look()).sum).size > 5 && last.at > 1);
+    assert.ok(last.behind < 2, `${last.behind} s behind`);
+    assert.equal((await c.page.locator('[data-stream=digits] img').count()) + (await stream('digits')).lost.video, 0);
+    await c.close();
+
+    const other = await Console.open(browser);
+    await other.page.addInitScript(() => {
+      delete window.MediaSource;
+    });
+    await other.page.goto(`${given.url}/console/#/streams`);
+    await other.page.reload();
+    const image = other.page.locator('[data-stream=digits] img');
+    await until('a JPEG', () => image.evaluate(e => e.naturalWidth > 0));
+    await other.close();
+  },
+
   async streams(browser) {
     const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits]'});
     await until('a picture', () =>
-      c.page.evaluate(() => document.querySelector('[data-stream=digits] img')?.naturalWidth > 0),
+      c.page.evaluate(() => document.querySelector('[data-stream=digits] video')?.videoWidth > 0),
     );
     await check(c, 'streams');
     const card = c.page.locator('[data-stream=digits]');
