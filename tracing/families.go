@@ -569,6 +569,10 @@ var families = []section{
 		{counter, "millrace_clips_missed_total", "Events without a clip.", nil, func(r *scrape, put put) {
 			put(float64(r.streams.clips.Missed))
 		}, nil},
+		{counter, "millrace_clips_fragmented_total",
+			"Clips that stay fragmented MP4: the index cannot be written.", nil, func(r *scrape, put put) {
+				put(float64(r.streams.clips.Fragmented))
+			}, nil},
 	}},
 }
 

@@ -8,5 +8,6 @@
 // A Recorder has the packets of one stream. The first packet of a clip is a key frame. A clip ends when its time is
 // over, and early, with the reason in Clip.Cut, when the packets do not continue or cannot be written. A Store has the
 // clips of a folder: DAY/STREAM/TIME-RANDOM.mp4, with .json (Clip), .boxes.jsonl, and the pictures N.jpg and
-// N.boxes.jpg of the N-th picture. A Store locks its folder.
+// N.boxes.jpg of the N-th picture. The video is fragmented while the clip grows, and has an index afterwards. A Store
+// locks its folder.
 package clips

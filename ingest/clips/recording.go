@@ -354,9 +354,15 @@ func (f *output) finish(c *recording) *Clip {
 		return nil
 	}
 	f.clip.Favourite = f.s.favourite(f.clip.ID)
-	if err := f.s.describe(f.root, f.clip); err != nil {
+	err := f.s.describe(f.root, f.clip)
+	if err != nil {
 		c.fail(err) // as when the folder was removed while the clip was written
 		f.clip.Cut = c.cut
+	} else {
+		err = f.s.index(f.root, f.clip, f.size, c.env.Memory)
+	}
+	if err != nil {
+		f.s.stays(f.clip, err)
 	}
 	return f.s.ended(f.root, f.clip)
 }

@@ -17,7 +17,7 @@ import (
 // finish finishes a clip of a killed server. The video ends with its last whole picture. A clip without a picture is
 // removed, and kept is false.
 func (s *Store) finish(root *os.Root, c *Clip) (kept bool, err error) {
-	c.State, c.Cut = Ready, CutInterrupted
+	c.State, c.Cut, c.Fragmented = Ready, CutInterrupted, true
 	if err := finishVideo(root, c); err != nil {
 		return false, err
 	}
@@ -27,6 +27,14 @@ func (s *Store) finish(root *os.Root, c *Clip) (kept bool, err error) {
 		s.add(c)
 		return false, s.remove(c)
 	}
+	c.measure(root)
+	s.o.Log.Warn("a clip of a server that was killed was finished", "clip", c.ID, "stream", c.Stream, "seconds",
+		c.Seconds)
+	return true, s.describe(root, c)
+}
+
+// measure sets the number of the pictures, and the bytes of all files.
+func (c *Clip) measure(root *os.Root) {
 	c.Bytes, c.Pictures = 0, 0
 	for i, name := range c.files() {
 		if info, err := root.Stat(name); err == nil {
@@ -34,9 +42,6 @@ func (s *Store) finish(root *os.Root, c *Clip) (kept bool, err error) {
 			c.Pictures = max(c.Pictures, i/2)
 		}
 	}
-	s.o.Log.Warn("a clip of a server that was killed was finished", "clip", c.ID, "stream", c.Stream, "seconds",
-		c.Seconds)
-	return true, s.describe(root, c)
 }
 
 // finishVideo cuts a video after its last whole picture, and sets the number and the length of the pictures.
@@ -118,7 +123,11 @@ func (r *remains) remove(root *os.Root, log *slog.Logger) error {
 		}
 		_ = root.Remove(path.Dir(name)) // unless there are other files
 		_ = root.Remove(path.Dir(path.Dir(name)))
-		log.Warn("a file of a clip without a description was removed", "file", name)
+		said := "a file of a clip without a description was removed"
+		if strings.HasSuffix(name, newVideo) {
+			said = "an unfinished copy of the video of a clip was removed: the clip stays a fragmented MP4"
+		}
+		log.Warn(said, "file", name)
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ type Clip struct {
 	Short      bool      `json:"short,omitempty"`       // packets of the asked time before the event were missing
 	Favourite  bool      `json:"favourite,omitempty"`   // kept whatever its age
 	Client     bool      `json:"client,omitempty"`      // the stream is a client's
+	Fragmented bool      `json:"fragmented,omitempty"`  // the MP4 has no index in front of the pictures
 
 	path string // of its files, without extension
 }
@@ -92,7 +93,8 @@ type Store struct {
 		clips int
 		bytes int64
 	}
-	count uint64 // clips written
+	count      uint64 // clips written
+	fragmented uint64 // clips that stay fragmented
 }
 
 // maxClips bounds the clips, because their descriptions are in memory. Beyond, the oldest are removed.
@@ -164,6 +166,10 @@ func (s *Store) read() error {
 		}
 		if c.State != Ready {
 			if kept, err := s.finish(root, c); err != nil || !kept {
+				return err
+			}
+		} else if c.Fragmented {
+			if err := s.recheck(root, c); err != nil {
 				return err
 			}
 		}
@@ -264,7 +270,7 @@ func (s *Store) create(c *recording) (f *output, err error) {
 	begun := c.begun.UTC()
 	clip := &Clip{ID: begun.Format("20060102-150405") + "-" + rand.Text()[:10], Stream: c.env.Stream, Models: c.models,
 		State: Recording, Begin: begun, StartUS: c.first.pts.Microseconds(), Codec: c.header.Codec,
-		Client: c.env.all != nil}
+		Client: c.env.all != nil, Fragmented: true}
 	clip.path = place(clip.ID, clip.Stream)
 	root, err := s.root()
 	if err != nil {
@@ -419,7 +425,7 @@ func (s *Store) remove(c *Clip) error {
 	}
 	defer root.Close()
 	// The description goes last: without a description the further files would stay until the next start.
-	for _, n := range append(c.files(), c.path+".json.new", c.path+".json") {
+	for _, n := range append(c.files(), c.path+".mp4.new", c.path+".json.new", c.path+".json") {
 		if err := root.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -560,13 +566,16 @@ type Stats struct {
 	Written uint64
 	Missed  uint64 // events without a clip
 	Cuts    map[Cut]uint64
+
+	Fragmented uint64 // clips that stay fragmented
 }
 
 // Stats reads the counters.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Clips: len(s.ids), Bytes: s.bytes, Written: s.count, Missed: s.missed.Load(), Cuts: map[Cut]uint64{}}
+	st := Stats{Clips: len(s.ids), Bytes: s.bytes, Written: s.count, Missed: s.missed.Load(), Cuts: map[Cut]uint64{},
+		Fragmented: s.fragmented}
 	for k, n := range s.cuts {
 		st.Cuts[k] = n
 	}

@@ -153,10 +153,16 @@ func TestFullDisk(t *testing.T) {
 		c := <-r.made
 		if c.Cut == CutFull {
 			full++
-			if n := pictures(t, filepath.Join(r.folder, c.path+".mp4")); n != c.Frames {
-				t.Errorf("%d pictures, and %d in the file", c.Frames, n)
-			}
 		}
+		if n := pictures(t, filepath.Join(r.folder, c.path+".mp4")); n != c.Frames {
+			t.Errorf("%d pictures, and %d in the file", c.Frames, n)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(r.folder, "*/*/*.new")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	if n := r.store.Stats().Fragmented; n == 0 {
+		t.Error("each clip has an index, on a full disk")
 	}
 	if st := r.store.Stats(); full == 0 || st.Cuts[CutFull] < uint64(full) {
 		t.Errorf("%d clips on a full disk, %+v", full, st)

@@ -19,6 +19,7 @@ import (
 	"millrace/internal/ctxio"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
+	"millrace/internal/video"
 	"millrace/stream"
 )
 
@@ -179,6 +180,13 @@ func (a *Adapter) clipFile(suffix, mime string) fiber.Handler {
 		h := &c.Response().Header
 		h.SetContentType(mime)
 		h.Set(fiber.HeaderCacheControl, "private, no-cache")
+		if suffix == ".mp4" { // a part of a fragmented video is no part of the video with an index
+			h.Set(fiber.HeaderETag, `"indexed"`)
+			if video.Fragmented(f) {
+				h.Set(fiber.HeaderETag, `"fragmented"`)
+				h.Set(fiber.HeaderCacheControl, "private, no-store") // grows under the same tag
+			}
+		}
 		from, to, ok := httpd.Part(c, info.Size())
 		if !ok {
 			_ = f.Close()

@@ -172,6 +172,13 @@ func TestClips(t *testing.T) {
 	if part := r.want(206, "GET", "/v2/clips/"+c.ID+"/video", "", "Range", "bytes=4-7"); part != "ftyp" {
 		t.Errorf("%q", part)
 	}
+	// The client has a part of the video as it was before its end.
+	if all := r.want(200, "GET", "/v2/clips/"+c.ID+"/video", "", "Range", "bytes=4-7", "If-Range",
+		`"fragmented"`); len(all) < 8 || strings.Contains(all, "moof") ||
+		strings.Index(all, "moov") > strings.Index(all, "mdat") {
+		t.Errorf("%.80q", all)
+	}
+	r.want(206, "GET", "/v2/clips/"+c.ID+"/video", "", "Range", "bytes=4-7", "If-Range", `"indexed"`)
 	r.want(200, "PATCH", "/v2/clips/"+c.ID, `{"favourite":true}`)
 	r.want(204, "DELETE", "/v2/clips/"+list[1].ID, "")
 	r.want(404, "GET", "/v2/clips/"+list[1].ID+"/video", "")

@@ -10,11 +10,16 @@ import (
 )
 
 // Part returns the part of a body of size bytes that the request asks for, from from up to, not including, to, and sets
-// the status and the headers of the reply. Without ok the status is 416, and the reply has no part.
+// the status and the headers of the reply. Without ok the status is 416, and the reply has no part. The caller sets the
+// ETag before.
 func Part(c *fiber.Ctx, size int64) (from, to int64, ok bool) {
 	h := &c.Response().Header
 	h.Set(fiber.HeaderAcceptRanges, "bytes")
-	from, to, ok = ByteRange(c.Get(fiber.HeaderRange), size)
+	wanted := c.Get(fiber.HeaderRange)
+	if of := c.Get(fiber.HeaderIfRange); of != "" && of != string(h.Peek(fiber.HeaderETag)) {
+		wanted = "" // a part of another version (RFC 9110, 13.1.5)
+	}
+	from, to, ok = ByteRange(wanted, size)
 	switch {
 	case !ok:
 		c.Status(http.StatusRequestedRangeNotSatisfiable)

@@ -186,20 +186,28 @@ var errMP4 = errors.New("malformed MP4")
 
 // readBox reads a box behind the first n bytes of data. io.EOF is the end between two boxes.
 func readBox(r *bufio.Reader, data *[]byte, n int) (name string, err error) {
+	name, size, err := peekBox(r)
+	if err != nil {
+		return "", err
+	}
+	*data = slices.Grow((*data)[:n], size)[:n+size]
+	_, err = io.ReadFull(r, (*data)[n:])
+	return name, unexpectedEOF(err)
+}
+
+// peekBox returns the name and the size of the next box. io.EOF is the end between two boxes.
+func peekBox(r *bufio.Reader) (name string, size int, err error) {
 	head, err := r.Peek(8)
 	if err != nil {
 		if len(head) > 0 {
 			err = unexpectedEOF(err)
 		}
-		return "", err
+		return "", 0, err
 	}
-	size, name := int(binary.BigEndian.Uint32(head)), string(head[4:8])
-	if size < 8 || size > maxFragment {
-		return "", fmt.Errorf("%w: a box %q of %d bytes", errMP4, name, size)
+	if size, name = int(binary.BigEndian.Uint32(head)), string(head[4:8]); size < 8 || size > maxFragment {
+		return "", 0, fmt.Errorf("%w: a box %q of %d bytes", errMP4, name, size)
 	}
-	*data = slices.Grow((*data)[:n], size)[:n+size]
-	_, err = io.ReadFull(r, (*data)[n:])
-	return name, unexpectedEOF(err)
+	return name, size, nil
 }
 
 // boxes calls f with each box in b, a sequence of boxes: its name, offset and content.

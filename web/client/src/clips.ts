@@ -30,6 +30,8 @@ export interface Clip {
   favourite?: boolean;
   /** The stream is a client's. */
   client?: boolean;
+  /** The MP4 has no index in front of the pictures. */
+  fragmented?: boolean;
 }
 
 /** An event in a clip. */

@@ -54,8 +54,10 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
   const video = useRef<HTMLVideoElement>(null),
     canvas = useRef<HTMLCanvasElement>(null),
     frames = useRef<ClipObjects[]>([]),
+    repaint = useRef(() => {}), // the objects of the picture that is shown
     origin = useRef<number>(undefined), // the video's time of the first picture
-    loaded = useRef(clip.seconds),
+    loaded = useRef(clip), // when the video was loaded
+    hold = useRef(0),
     next = useRef({at, play: true}); // after the first picture
   const [failed, setFailed] = useState(''),
     [ratio, setRatio] = useState(4 / 3),
@@ -63,8 +65,7 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
 
   useEffect(() => {
     const v = video.current!;
-    let over = false,
-      hold = 0;
+    let over = false;
     const picture = (_: number, {mediaTime}: {mediaTime: number}) => {
       if (over || !canvas.current) return;
       if (origin.current === undefined) {
@@ -72,10 +73,12 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
         if (next.current.at > 0) v.currentTime = mediaTime + next.current.at;
         if (next.current.play) void v.play().catch(() => {}); // where the browser forbids it, the user plays
       }
-      hold ||= holdOf(frames.current);
       // By at most half a microsecond the time is rounded.
       const us = Math.round((mediaTime - origin.current) * 1e6) + 1;
-      paint(canvas.current, objectsAt(frames.current, us, hold));
+      repaint.current = () => {
+        if (canvas.current) paint(canvas.current, objectsAt(frames.current, us, hold.current));
+      };
+      repaint.current();
       v.requestVideoFrameCallback(picture);
     };
     v.requestVideoFrameCallback(picture);
@@ -86,7 +89,11 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
     const end = new AbortController();
     server
       .clipObjects(clip.id, end.signal)
-      .then(list => (frames.current = list))
+      .then(list => {
+        frames.current = list;
+        hold.current = holdOf(list);
+        repaint.current();
+      })
       .catch(() => {}); // a clip without objects
     return () => end.abort();
   }, [clip.state, Math.floor(clip.seconds)]);
@@ -97,14 +104,16 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
     void video.current!.play().catch(() => {});
   }, [turn]);
 
-  useEffect(() => {
-    if (!ended || clip.seconds <= loaded.current) return;
+  const load = (of: Clip, play: boolean) => {
     const v = video.current!;
-    next.current = {at: v.currentTime - (origin.current ?? 0), play: true};
-    loaded.current = clip.seconds;
+    if (origin.current !== undefined) next.current = {at: v.currentTime - origin.current, play};
+    loaded.current = of;
     origin.current = undefined;
     setEnded(false);
     v.load();
+  };
+  useEffect(() => {
+    if (ended && clip.seconds > loaded.current.seconds) load(clip, true);
   }, [ended, clip.seconds]);
 
   return (
@@ -123,7 +132,13 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
           }}
           onEnded={() => setEnded(true)}
           onPlay={() => setEnded(false)}
-          onError={() => setFailed(`The browser cannot play this clip (${clip.codec}). Download it.`)}
+          onError={async () => {
+            // At the end of a clip, a file with an index replaces the file that the browser has read in part.
+            const now = loaded.current.fragmented ? await server.clip(clip.id).catch(() => undefined) : undefined;
+            if (!video.current) return;
+            if (now && !now.fragmented) load(now, !video.current.paused);
+            else setFailed(`The browser cannot play this clip (${clip.codec}). Download it.`);
+          }}
         />
         <canvas ref={canvas} aria-hidden="true" />
       </div>
