@@ -63,7 +63,8 @@ func TestAccessToClips(t *testing.T) {
 		{"watch", map[string]int{hall: 200, gate: 200, both: 200}},
 	} {
 		for clip, want := range x.status {
-			for _, file := range []string{"", "/video", "/objects", "/pictures/1", "/pictures/1?boxes=true"} {
+			for _, file := range []string{"", "/video", "/objects", "/boxes.vtt", "/pictures/1",
+				"/pictures/1?boxes=true"} {
 				if got, text := ask(x.key, "GET", clip+file, ""); got != want || want != 200 && strings.Contains(text,
 					"hall") {
 					t.Errorf("%q, %s: %d %s, want %d", x.key, clip+file, got, text, want)

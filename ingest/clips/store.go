@@ -49,8 +49,9 @@ type Clip struct {
 	Stream     string    `json:"stream"`
 	Models     []string  `json:"models"` // of the stream; a client sees the clip if the client may use all models
 	State      State     `json:"state"`
-	Begin      time.Time `json:"begin"`    // of the first picture
-	StartUS    int64     `json:"start_us"` // of the first picture, on the clock of the events
+	Begin      time.Time `json:"begin"`               // of the first picture
+	StartUS    int64     `json:"start_us"`            // of the first picture, on the clock of the events
+	OffsetUS   int64     `json:"offset_us,omitempty"` // of the first picture, in the video
 	Seconds    float64   `json:"seconds"`
 	Frames     int       `json:"frames"`
 	Codec      string    `json:"codec"` // by MP4's name, such as avc1
@@ -270,7 +271,8 @@ func (s *Store) create(c *recording) (f *output, err error) {
 	begun := c.begun.UTC()
 	clip := &Clip{ID: begun.Format("20060102-150405") + "-" + rand.Text()[:10], Stream: c.env.Stream, Models: c.models,
 		State: Recording, Begin: begun, StartUS: c.first.pts.Microseconds(), Codec: c.header.Codec,
-		Client: c.env.all != nil, Fragmented: true}
+		OffsetUS: (c.first.pts - c.first.dts).Microseconds(),
+		Client:   c.env.all != nil, Fragmented: true}
 	clip.path = place(clip.ID, clip.Stream)
 	root, err := s.root()
 	if err != nil {

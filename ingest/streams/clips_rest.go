@@ -34,6 +34,7 @@ func (a *Adapter) clipRoutes(app fiber.Router) {
 	app.Get(clipsRoot+"/:id", a.showClip)
 	app.Get(clipsRoot+"/:id/video", a.clipFile(".mp4", "video/mp4"))
 	app.Get(clipsRoot+"/:id/objects", a.clipFile(".boxes.jsonl", "application/x-ndjson"))
+	app.Get(clipsRoot+"/:id/boxes.vtt", a.clipBoxes)
 	app.Get(clipsRoot+"/:id/pictures/:picture", a.clipPicture)
 	app.Patch(clipsRoot+"/:id", a.changeClip)
 	app.Delete(clipsRoot+"/:id", a.deleteClip)
@@ -197,6 +198,28 @@ func (a *Adapter) clipFile(suffix, mime string) fiber.Handler {
 			io.Closer
 		}{io.NewSectionReader(f, from, to-from), f}, int(to-from))
 	}
+}
+
+// clipBoxes sends the objects of a clip as WebVTT. A clip without objects has no cue.
+func (a *Adapter) clipBoxes(c *fiber.Ctx) error {
+	found, err := a.clip(c)
+	if err != nil {
+		return err
+	}
+	f, err := a.opts.Clips.File(found, ".boxes.jsonl")
+	if err != nil && stream.CodeOf(err) != stream.NotFound {
+		return err
+	}
+	var text struct {
+		io.Reader
+		io.Closer
+	}
+	if text.Reader, text.Closer = found.VTT(strings.NewReader("")), io.NopCloser(nil); err == nil {
+		text.Reader, text.Closer = found.VTT(f), f
+	}
+	c.Response().Header.SetContentType("text/vtt; charset=utf-8")
+	c.Set(fiber.HeaderCacheControl, "private, no-cache")
+	return httpd.Send(c, ingest.ClientOf(httpd.ClientOf(c)).OnEnd, text, -1)
 }
 
 func (a *Adapter) changeClip(c *fiber.Ctx) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,6 +143,9 @@ func TestClips(t *testing.T) {
 			t.Errorf("the event is at %v, want %v", at, want)
 		}
 		times, keys := probe(t, r.want(200, "GET", "/v2/clips/"+c.ID+"/video", ""))
+		if first := float64(c.OffsetUS) / 1e6; math.Abs(times[0]-first) > 1e-3 || first == 0 { // B-frames
+			t.Errorf("the first picture is at %v, not %v", times[0], first)
+		}
 		if !keys[0] || len(times) != c.Frames || c.Seconds < at+.3 || c.Seconds > at+.6+.001 {
 			t.Errorf("%v: %v %+v", at, times, c)
 		}
@@ -168,6 +172,10 @@ func TestClips(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil || len(line.Objects) != 1 ||
 		line.Objects[0].Track == 0 || len(line.Objects[0].Box) != 4 || line.AtUS == 0 {
 		t.Errorf("%v: %s", err, lines)
+	}
+	if text := r.want(200, "GET", "/v2/clips/"+c.ID+"/boxes.vtt", ""); !strings.HasPrefix(text, "WEBVTT\n\n00:00:0") ||
+		strings.Count(text, " --> ") != strings.Count(strings.Join(lines, ""), `"box"`) || !strings.Contains(text, " #") {
+		t.Error(text)
 	}
 	if part := r.want(206, "GET", "/v2/clips/"+c.ID+"/video", "", "Range", "bytes=4-7"); part != "ftyp" {
 		t.Errorf("%q", part)

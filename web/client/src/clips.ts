@@ -12,6 +12,8 @@ export interface Clip {
   begin: string;
   /** The time of the first picture, on the clock of the events. */
   start_us: number;
+  /** The time of the first picture in the video; left out = 0. */
+  offset_us?: number;
   seconds: number;
   frames: number;
   /** By MP4's name, such as `avc1`. */

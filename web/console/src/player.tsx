@@ -139,7 +139,16 @@ function Screen({of: clip, at, turn}: {of: Clip; at: number; turn: number}) {
             if (now && !now.fragmented) load(now, !video.current.paused);
             else setFailed(`The browser cannot play this clip (${clip.codec}). Download it.`);
           }}
-        />
+        >
+          {/* In full screen the browser shows no canvas. */}
+          <track
+            key={clip.state}
+            kind="captions"
+            srclang="en"
+            label="Objects"
+            src={server.url('v2', 'clips', clip.id, 'boxes.vtt')}
+          />
+        </video>
         <canvas ref={canvas} aria-hidden="true" />
       </div>
       {failed && (

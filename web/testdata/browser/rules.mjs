@@ -72,6 +72,14 @@ async function clips(c) {
   await c.page.evaluate(() => void (HTMLMediaElement.prototype.play = window.play));
   await c.page.keyboard.press('e');
   await until('a video that plays', async () => (await drawn(c)).at > stopped.at);
+  const cue = await until('the text track of the objects', () =>
+    video.evaluate(v => {
+      v.textTracks[0].mode = 'showing';
+      return v.textTracks[0].cues?.[0]?.text;
+    }),
+  );
+  assert.match(cue, /^class \d #\d+ \d+%$/);
+  await video.evaluate(v => (v.textTracks[0].mode = 'disabled'));
   await c.page.keyboard.press('p');
   await until('another event', async () => await player.getByRole('button', {name: /^Next event/}).isEnabled());
   await c.page.keyboard.press('n');
