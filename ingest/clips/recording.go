@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -173,7 +174,7 @@ func (c *recording) write() {
 			}
 		}
 		if f != nil && err == nil && more {
-			if err = f.describe(c); err != nil {
+			if err = f.describe(); err != nil {
 				c.fail(err)
 			}
 		}
@@ -223,6 +224,7 @@ type output struct {
 	size  int64    // bytes of whole fragments
 
 	described float64 // length of the clip in its description
+	events    int     // in its description
 }
 
 // describeEach is the length in seconds after which the description of a clip that grows is written again, for the
@@ -230,18 +232,12 @@ type output struct {
 const describeEach = 10
 
 // describe writes the description of a clip that grows: each describeEach, and when the number of events has doubled.
-func (f *output) describe(c *recording) error {
-	c.mu.Lock()
-	n := len(c.events)
-	again := n > len(f.clip.Events) && n >= 2*len(f.clip.Events) || f.clip.Seconds >= f.described+describeEach
-	if again {
-		f.clip.Events = c.events[:n:n]
-	}
-	c.mu.Unlock()
-	if !again {
+func (f *output) describe() error {
+	n := len(f.clip.Events)
+	if (n == f.events || n < 2*f.events) && f.clip.Seconds < f.described+describeEach {
 		return nil
 	}
-	f.described, f.clip.Favourite = f.clip.Seconds, f.s.favourite(f.clip.ID)
+	f.events, f.described, f.clip.Favourite = n, f.clip.Seconds, f.s.favourite(f.clip.ID)
 	return f.s.describe(f.root, f.clip)
 }
 
@@ -294,6 +290,9 @@ func (f *output) write(c *recording, list []entry) error {
 	if f.head = buf; cap(f.head) > 4<<20 {
 		f.head = nil
 	}
+	c.mu.Lock()
+	f.clip.Events = slices.Clip(c.events)
+	c.mu.Unlock()
 	f.s.grown(f.clip, f.size)
 	return err
 }

@@ -65,7 +65,8 @@ type Clip struct {
 	Client     bool      `json:"client,omitempty"`      // the stream is a client's
 	Fragmented bool      `json:"fragmented,omitempty"`  // the MP4 has no index in front of the pictures
 
-	path string // of its files, without extension
+	path   string  // of its files, without extension
+	listed []Event // in Store.events
 }
 
 // Event is an event of a clip.
@@ -73,7 +74,7 @@ type Event struct {
 	Event   json.RawMessage `json:"event"`
 	AtUS    int64           `json:"at_us"`             // in the clip
 	Picture int             `json:"picture,omitempty"` // number of its picture; 0 = none
-	ID      string          `json:"-"`                 // of the event; "" in a clip of an earlier server
+	ID      string          `json:"-"`                 // of the event
 }
 
 // Store has the clips of a folder. A Store is safe for concurrent use.
@@ -87,6 +88,7 @@ type Store struct {
 	mu      sync.Mutex // held for a short time only, never while a file is written
 	ids     []string   // sorted, and so by time
 	clips   map[string]*Clip
+	events  map[string][]string // ids of the clips with an event, sorted; by the event's id
 	bytes   int64
 	cuts    map[Cut]uint64
 	users   atomic.Int32 // Close closes with the last
@@ -108,7 +110,8 @@ func Open(o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	o.ClientBytes = cmp.Or(o.ClientBytes, o.MaxBytes/4)
-	s := &Store{o: o, most: maxClips, clips: map[string]*Clip{}, cuts: map[Cut]uint64{}}
+	s := &Store{o: o, most: maxClips, clips: map[string]*Clip{}, events: map[string][]string{},
+		cuts: map[Cut]uint64{}}
 	s.folder.log = o.Log
 	s.users.Store(1)
 	err := s.read()
@@ -200,6 +203,12 @@ func readClip(root *os.Root, d fs.DirEntry, name string) (*Clip, error) {
 	if json.Unmarshal(text, c) != nil || c.path != place(c.ID, c.Stream) || c.State != Ready && c.State != Recording {
 		return nil, nil
 	}
+	for i := range c.Events {
+		var e struct{ ID string }
+		if json.Unmarshal(c.Events[i].Event, &e) == nil {
+			c.Events[i].ID = e.ID
+		}
+	}
 	return c, nil
 }
 
@@ -240,6 +249,32 @@ func (s *Store) add(c *Clip) {
 	s.ids = slices.Insert(s.ids, i, c.ID)
 	s.clips[c.ID] = c
 	s.tally(c, 1, c.Bytes)
+	s.list(c, c.Events)
+}
+
+// list lists the events of a clip, of which the first may be listed. mu is held, or the store is not shared yet.
+func (s *Store) list(c *Clip, all []Event) {
+	for _, e := range all[len(c.listed):] {
+		ids := s.events[e.ID]
+		if i, found := slices.BinarySearch(ids, c.ID); !found {
+			s.events[e.ID] = slices.Insert(ids, i, c.ID)
+		}
+	}
+	c.listed = all
+}
+
+// unlist removes the events of a clip from the list. mu is held.
+func (s *Store) unlist(c *Clip) {
+	for _, e := range c.listed {
+		ids := s.events[e.ID]
+		if i, found := slices.BinarySearch(ids, c.ID); !found {
+			continue
+		} else if len(ids) == 1 {
+			delete(s.events, e.ID)
+		} else {
+			s.events[e.ID] = slices.Delete(ids, i, i+1)
+		}
+	}
 }
 
 // tally counts a clip, and bytes of the clip. mu is held, or the store is not shared yet.
@@ -319,12 +354,13 @@ func (s *Store) describe(root *os.Root, c *Clip) error {
 	return root.Rename(name, c.path+".json")
 }
 
-// grown shows the size and the length of a clip that is being written.
+// grown shows the size, the length and the events of a clip that is being written.
 func (s *Store) grown(c *Clip, size int64) {
 	s.mu.Lock()
 	if shown := s.clips[c.ID]; shown != nil {
 		s.tally(shown, 0, size-shown.Bytes)
 		shown.Bytes, shown.Seconds, shown.Frames, shown.Pictures = size, c.Seconds, c.Frames, c.Pictures
+		s.list(shown, c.Events)
 	}
 	full := s.excess() || s.clientExcess()
 	s.mu.Unlock()
@@ -357,6 +393,8 @@ func (s *Store) ended(root *os.Root, c *Clip) *Clip {
 	if shown := s.clips[c.ID]; shown != nil {
 		s.tally(c, 0, c.Bytes-shown.Bytes)
 		s.clips[c.ID] = c
+		c.listed = shown.listed
+		s.list(c, c.Events)
 	}
 	own := *c
 	s.mu.Unlock()
@@ -438,6 +476,7 @@ func (s *Store) remove(c *Clip) error {
 	defer s.mu.Unlock()
 	if shown := s.clips[c.ID]; shown != nil {
 		s.tally(shown, -1, -shown.Bytes)
+		s.unlist(shown)
 	}
 	delete(s.clips, c.ID)
 	if i, found := slices.BinarySearch(s.ids, c.ID); found {
@@ -466,6 +505,7 @@ func (s *Store) Get(id string) (*Clip, error) {
 // Query selects clips.
 type Query struct {
 	Stream   string    // "" = all
+	Event    string    // with this event, by its id; "" = all
 	From, To time.Time // of Clip.Begin; zero = no bound
 	Before   string    // id of a clip: earlier clips only
 	Limit    int
@@ -476,7 +516,11 @@ type Query struct {
 func (s *Store) List(q Query) (list []*Clip, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range slices.Backward(s.ids) {
+	ids := s.ids
+	if q.Event != "" {
+		ids = s.events[q.Event]
+	}
+	for _, id := range slices.Backward(ids) {
 		c := s.clips[id]
 		switch {
 		case q.Before != "" && id >= q.Before, q.Stream != "" && c.Stream != q.Stream,
