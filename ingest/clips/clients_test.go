@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,17 +20,18 @@ import (
 type clientRig struct {
 	*Clients
 	t      *testing.T
-	now    time.Time
+	later  atomic.Int64 // the clock is ahead by, in ns
+	begun  time.Time
 	memory *buf.Pool
 	list   [][]byte // VP8, with a key frame each second
 }
 
 func newClientRig(t *testing.T, o Options, memory int64) *clientRig {
 	t.Helper()
-	r := &clientRig{t: t, now: time.Now(), memory: buf.NewPool(64 << 20),
+	r := &clientRig{t: t, begun: time.Now(), memory: buf.NewPool(64 << 20),
 		list: videotest.Chunks(t, "vp8", 96, 64, 30)}
 	o.Folder, o.Memory, o.Log = t.TempDir(), 8<<20, slog.New(slog.DiscardHandler)
-	o.Now = func() time.Time { return r.now }
+	o.Now = func() time.Time { return r.begun.Add(time.Duration(r.later.Load())) }
 	store, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +119,7 @@ func TestClientBeginsFewClips(t *testing.T) {
 	for i := range 9 {
 		r.send(s, 0, time.Duration(i+1)*time.Minute)
 	}
-	r.now = r.now.Add(clientPause)
+	r.later.Add(int64(clientPause))
 	r.send(s, 0, time.Hour)
 	s.Close()
 	if cuts := r.ended(); !slices.Equal(slices.Sorted(slices.Values(cuts)), []Cut{CutClock, CutStopped}) {
@@ -128,12 +130,13 @@ func TestClientBeginsFewClips(t *testing.T) {
 // Clips of clients take the place of other clips of clients, never of a camera's.
 func TestClipsOfClientsAreBounded(t *testing.T) {
 	r := newClientRig(t, Options{MaxBytes: 1 << 30, ClientBytes: 8000}, 1<<20)
-	camera := &Clip{ID: "20261130-000000-A", Stream: "gate", Begin: r.now.Add(-time.Hour), State: Ready, Bytes: 1 << 20}
+	camera := &Clip{ID: "20261130-000000-A", Stream: "gate", Begin: r.begun.Add(-time.Hour), State: Ready,
+		Bytes: 1 << 20}
 	camera.path = place(camera.ID, camera.Stream)
 	r.store.add(camera)
 	s := r.Open("../1", "m", r.memory)
 	for i := range 20 {
-		r.now = r.now.Add(clientPause)
+		r.later.Add(int64(clientPause))
 		for k := range 10 { // 1 key frame and 9 others
 			r.send(s, k, time.Duration(i+1)*time.Minute+time.Duration(k)*100*time.Millisecond)
 		}
