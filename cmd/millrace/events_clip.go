@@ -7,16 +7,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"millrace/client"
+	"millrace/internal/ctxio"
 	"millrace/stream/coded"
 )
 
 // clipFlags are the flags of millrace events clip.
 type clipFlags struct {
 	camera, out    string
+	wait           bool
 	latest, asJSON bool
 }
 
@@ -26,7 +29,10 @@ func clipOfEvent() *cobra.Command {
 		Use:   "clip (EVENT | --latest) [--out FILE]",
 		Short: "Download the clip of an event",
 		Long: `Download the clip of an event, an MP4 file. --latest is the newest clip that is ready. Without --out, the file is
-STREAM-CLIP.mp4 in this folder. A file that exists is not replaced.`,
+STREAM-CLIP.mp4 in this folder. A file that exists is not replaced.
+
+A clip grows while further events come, up to the stream's clips.length. The download of a clip that is still growing
+has the video up to now; --wait waits for the end of the clip.`,
 		Example: "  millrace events clip K7QWZ2M5TB4XA-7 --out door.mp4\n" +
 			"  millrace events clip --latest --camera gate --json",
 		Args: wrongUsage(cobra.MaximumNArgs(1)),
@@ -35,6 +41,7 @@ STREAM-CLIP.mp4 in this folder. A file that exists is not replaced.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.latest, "latest", false, "the newest clip that is ready")
 	flags.StringVar(&f.camera, "camera", "", "with --latest: only of this server stream")
+	flags.BoolVar(&f.wait, "wait", false, "wait for the end of a clip that is still growing")
 	flags.StringVar(&f.out, "out", "", "the file to write; - = standard output (STREAM-CLIP.mp4)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the clip with its events as a line of JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -55,7 +62,24 @@ STREAM-CLIP.mp4 in this folder. A file that exists is not replaced.`,
 		if !f.latest {
 			q.Event = args[0]
 		}
-		clip, err := readyClip(c.Context(), cl, q)
+		clip, err := newestClip(c.Context(), cl, q)
+		for waits := false; err == nil && clip.State != "ready"; clip, err = newestClip(c.Context(), cl, q) {
+			switch {
+			case !f.wait && f.latest:
+				return coded.Errorf(coded.NotFound, "", "the only clip, %s, is still growing: --wait waits for its end",
+					clip.ID)
+			case !f.wait:
+				fmt.Fprintf(c.ErrOrStderr(), "The clip %s is still growing: the download ends at the present. --wait "+
+					"waits for the end of the clip.\n", clip.ID)
+				return f.download(c, cl, clip)
+			case !waits:
+				waits = true
+				fmt.Fprintf(c.ErrOrStderr(), "Waiting for the end of the clip %s.\n", clip.ID)
+			}
+			if !ctxio.Sleep(c.Context(), time.Second) {
+				return c.Context().Err()
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -64,9 +88,9 @@ STREAM-CLIP.mp4 in this folder. A file that exists is not replaced.`,
 	return c
 }
 
-// readyClip returns the newest clip that is ready.
-func readyClip(ctx context.Context, cl *client.Client, q client.ClipQuery) (*client.Clip, error) {
-	writing := ""
+// newestClip returns the newest clip that is ready; without such a clip, a clip that is being written.
+func newestClip(ctx context.Context, cl *client.Client, q client.ClipQuery) (*client.Clip, error) {
+	var writing *client.Clip
 	for {
 		list, next, err := cl.Clips(ctx, q)
 		if err != nil {
@@ -76,19 +100,17 @@ func readyClip(ctx context.Context, cl *client.Client, q client.ClipQuery) (*cli
 			if list[i].State == "ready" {
 				return &list[i], nil
 			}
-			writing = list[i].ID
+			writing = &list[i]
 		}
 		if q.Before = next; next != "" {
 			continue
 		}
 		switch {
-		case writing != "":
-			return nil, coded.Errorf(coded.NotFound, "", "the clip %s is being written: try again when it has ended",
-				writing)
+		case writing != nil:
+			return writing, nil
 		case q.Event != "":
 			return nil, coded.Errorf(coded.NotFound, "", "no clip has the event %.80q: the setting clips.on of the "+
-				"stream lists the types of events with clips, and an event gets its clip when the clip has ended",
-				q.Event)
+				"stream lists the types of events with clips", q.Event)
 		}
 		return nil, coded.Errorf(coded.NotFound, "", "there is no clip: the setting clips of a stream makes clips")
 	}
@@ -127,7 +149,11 @@ func (f *clipFlags) download(c *cobra.Command, cl *client.Client, clip *client.C
 			File string `json:"file"`
 		}{clip, name})
 	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %.1f s of %s, begun at %s, %d events\n", name, clip.Seconds, clip.Stream,
-		clip.Begin.UTC().Format("2006-01-02T15:04:05Z"), len(clip.Events))
+	events := fmt.Sprint(len(clip.Events), " events")
+	if clip.State != "ready" {
+		events = "still growing"
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %.1f s of %s, begun at %s, %s\n", name, clip.Seconds, clip.Stream,
+		clip.Begin.UTC().Format("2006-01-02T15:04:05Z"), events)
 	return err
 }

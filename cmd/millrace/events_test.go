@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"millrace/client"
 	"millrace/ingest/history"
+	"millrace/internal/testneeds"
+	"millrace/internal/video"
 	"millrace/stream/rules"
 )
 
@@ -185,5 +188,68 @@ func TestRowsOfCounts(t *testing.T) {
 		"people yard all now 4   ", "people yard all enter 0 0 0 0", "people yard all leave 0 0 0 0"}
 	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s", strings.Join(rows, "\n"))
+	}
+}
+
+// A clip that grows is downloaded up to now, and with --wait when the clip has ended.
+func TestGrowingClipOfEvent(t *testing.T) {
+	t.Parallel()
+	testneeds.Program(t, "ffmpeg")
+	dir := t.TempDir()
+	source, err := filepath.Abs("../../examples/spotter/clip.mp4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "gate.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `
+data: %s
+models: [{name: eyes, source: motion, output: {boxes: {threshold: 0.1}, track: true}}]
+streams:
+  - {name: gate, source: %q, loop: true, model: eyes, clips: {on: [always]},
+     rules: {zones: [{name: all, polygon: [[0, 0], [1, 0], [1, 1], [0, 1]]}]}}
+`, filepath.Join(dir, "data"), source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, addr := serve(t, "--config", config)
+	clip := func(args ...string) (out, stderr string, code int) {
+		t.Helper()
+		return millrace(t, append([]string{"events", "clip", "--addr", addr}, args...)...)
+	}
+	var e client.Event
+	now, whole := filepath.Join(dir, "now.mp4"), filepath.Join(dir, "whole.mp4")
+	out, stderr, code := "", "", 1
+	for code != 0 { // no event yet, or its pictures come after the event
+		list, errs, failed := millrace(t, "events", "list", "--addr", addr, "--json", "--limit", "1")
+		if failed != 0 || list != "" && json.Unmarshal([]byte(list), &e) != nil {
+			t.Fatalf("%d %s%s", failed, list, errs)
+		}
+		if e.ID == "" {
+			continue
+		}
+		if out, stderr, code = clip(e.ID, "--out", now); code != 0 && !strings.Contains(stderr, "no clip has the event") {
+			t.Fatal(stderr)
+		}
+	}
+	if !strings.Contains(stderr, "still growing") || !strings.Contains(out, "still growing") {
+		t.Errorf("%s%s", out, stderr)
+	}
+	if data, err := os.ReadFile(now); err != nil || !video.Fragmented(bytes.NewReader(data)) {
+		t.Error("the video up to now: ", err)
+	}
+	if _, stderr, code := clip("--latest", "--out", "-"); code != 1 || !strings.Contains(stderr, "--wait") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	waits := begin(t, command(t, "events", "clip", "--addr", addr, e.ID, "--wait", "--out", whole))
+	for !strings.Contains(waits.stderr.String(), "Waiting for the end of the clip") {
+		<-time.After(10 * time.Millisecond)
+	}
+	if _, stderr, code := millrace(t, "streams", "remove", "gate", "--addr", addr); code != 0 {
+		t.Fatal(stderr)
+	}
+	if line := waits.until(whole); strings.Contains(line, "growing") || status(t, waits.end()) != 0 {
+		t.Error(line)
+	}
+	if data, err := os.ReadFile(whole); err != nil || len(data) < 1000 || video.Fragmented(bytes.NewReader(data)) {
+		t.Errorf("the whole video: %d bytes, %v", len(data), err)
 	}
 }
