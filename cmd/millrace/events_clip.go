@@ -19,7 +19,7 @@ import (
 // clipFlags are the flags of millrace events clip.
 type clipFlags struct {
 	camera, out    string
-	wait           bool
+	wait           time.Duration
 	latest, asJSON bool
 }
 
@@ -41,7 +41,7 @@ has the video up to now; --wait waits for the end of the clip.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.latest, "latest", false, "the newest clip that is ready")
 	flags.StringVar(&f.camera, "camera", "", "with --latest: only of this server stream")
-	flags.BoolVar(&f.wait, "wait", false, "wait for the end of a clip that is still growing")
+	flags.DurationVar(&f.wait, "wait", 0, "wait for the end of a clip that is still growing, at most this long")
 	flags.StringVar(&f.out, "out", "", "the file to write; - = standard output (STREAM-CLIP.mp4)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the clip with its events as a line of JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -63,15 +63,19 @@ has the video up to now; --wait waits for the end of the clip.`,
 			q.Event = args[0]
 		}
 		clip, err := newestClip(c.Context(), cl, q)
+		last := time.Now().Add(f.wait)
 		for waits := false; err == nil && clip.State != "ready"; clip, err = newestClip(c.Context(), cl, q) {
 			switch {
-			case !f.wait && f.latest:
-				return coded.Errorf(coded.NotFound, "", "the only clip, %s, is still growing: --wait waits for its end",
-					clip.ID)
-			case !f.wait:
-				fmt.Fprintf(c.ErrOrStderr(), "The clip %s is still growing: the download ends at the present. --wait "+
-					"waits for the end of the clip.\n", clip.ID)
+			case f.wait == 0 && f.latest:
+				return coded.Errorf(coded.NotFound, "", "the only clip, %s, is still growing: --wait 2m waits for its "+
+					"end", clip.ID)
+			case f.wait == 0:
+				fmt.Fprintf(c.ErrOrStderr(), "The clip %s is still growing: the download ends at the present. "+
+					"--wait 2m waits for the end of the clip.\n", clip.ID)
 				return f.download(c, cl, clip)
+			case time.Now().After(last):
+				return coded.Errorf(coded.Timeout, "", "the clip %s is still growing after --wait %v: wait longer, or "+
+					"download the clip up to now without --wait", clip.ID, f.wait)
 			case !waits:
 				waits = true
 				fmt.Fprintf(c.ErrOrStderr(), "Waiting for the end of the clip %s.\n", clip.ID)

@@ -239,7 +239,10 @@ streams:
 	if _, stderr, code := clip("--latest", "--out", "-"); code != 1 || !strings.Contains(stderr, "--wait") {
 		t.Errorf("%d %s", code, stderr)
 	}
-	waits := begin(t, command(t, "events", "clip", "--addr", addr, e.ID, "--wait", "--out", whole))
+	if _, stderr, code := clip(e.ID, "--wait", "1ms", "--out", "-"); code != 1 || !strings.Contains(stderr, "--wait 1ms") {
+		t.Errorf("the clip ends later than --wait: %d, %s", code, stderr)
+	}
+	waits := begin(t, command(t, "events", "clip", "--addr", addr, e.ID, "--wait", "2m", "--out", whole))
 	for !strings.Contains(waits.stderr.String(), "Waiting for the end of the clip") {
 		<-time.After(10 * time.Millisecond)
 	}

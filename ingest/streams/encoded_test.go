@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -167,9 +166,7 @@ func TestEncoderThatDies(t *testing.T) {
 	v.options.FFmpeg = filepath.Join(dir, "ffmpeg")
 	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s/again ] && exec %[2]s \"$@\"\n: > %[1]s/again\nexit 3\n", dir,
 		testneeds.Program(t, "ffmpeg"))
-	if err := os.WriteFile(v.options.FFmpeg, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, v.options.FFmpeg, script)
 	w, err := v.watch()
 	if err != nil {
 		t.Fatal(err)
