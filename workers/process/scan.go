@@ -163,6 +163,7 @@ func (s *scanner) str() (string, error) {
 // count reads an integer from 0 to math.MaxInt.
 func (s *scanner) count() (n int, err error) {
 	c := s.peek()
+	start := s.pos
 	if c < '0' || c > '9' {
 		return 0, s.fail("expected an integer that is not negative")
 	}
@@ -176,8 +177,11 @@ func (s *scanner) count() (n int, err error) {
 		}
 		n = 10*n + int(c-'0')
 	}
-	if s.pos < len(s.buf) && (s.buf[s.pos] == '.' || s.buf[s.pos]|0x20 == 'e') {
+	switch {
+	case s.pos < len(s.buf) && (s.buf[s.pos] == '.' || s.buf[s.pos]|0x20 == 'e'):
 		return 0, s.fail("expected an integer")
+	case c == '0' && s.pos > start+1:
+		return 0, s.fail("a number with a leading zero, which JSON does not have")
 	}
 	return n, nil
 }
@@ -197,6 +201,10 @@ func (s *scanner) value() (any, error) {
 			s.pos++
 		}
 		text := string(s.buf[start:s.pos])
+		if !json.Valid(s.buf[start:s.pos]) {
+			s.pos = start
+			return nil, s.fail("%q is not a number in JSON", text)
+		}
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 			return n, nil
 		}

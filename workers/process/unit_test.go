@@ -251,6 +251,10 @@ func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"type":"part","id":1,"request":0,"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"at":0,` +
 		`"size":4}]}`))
 	f.Add([]byte(`{"type":"log","level":"info"}`))
+	for _, number := range []string{"03", "00", "0", "-01", "1.", "1.e5", "-", "0.5e-3"} {
+		f.Add([]byte(`{"type":"result","id":` + number + `,"requests":[{"outputs":[]}]}`))
+		f.Add([]byte(`{"type":"result","id":1,"requests":[{"parameters":{"a":` + number + `}}]}`))
+	}
 	f.Add([]byte(`{"type":"decode","id":1,"request":0,"width":64,"height":48,"color":"BGR"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, s := message{text: text}, scanner{}
