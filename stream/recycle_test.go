@@ -48,7 +48,7 @@ func TestRecycle(t *testing.T) {
 		for _, first := range []string{"worker", "holder"} {
 			k := &lastResult{}
 			s := stream.New(&stream.Model{Name: "m", MaxBatch: 1, AcceptsAnyInput: true}, c.queue, k, stream.Options{})
-			if err := s.SubmitBy(stream.Frame{Seq: 5}, c.by); err != nil {
+			if err := s.SubmitBy(stream.Frame{Seq: 5}, c.by, stream.Now()); err != nil {
 				t.Fatal(err)
 			}
 			r, _ := s.Take(0, 1, nil, 0)
@@ -73,7 +73,7 @@ func TestRecycle(t *testing.T) {
 func TestAWaitingRequestIsNotRecycled(t *testing.T) {
 	k := &lastResult{}
 	s := stream.New(&stream.Model{Name: "m", MaxBatch: 1, AcceptsAnyInput: true}, &queue{}, k, stream.Options{})
-	if err := s.SubmitBy(stream.Frame{Seq: 5}, &stream.Caller{}); err != nil {
+	if err := s.SubmitBy(stream.Frame{Seq: 5}, &stream.Caller{}, stream.Now()); err != nil {
 		t.Fatal(err)
 	}
 	s.Close(stream.ByClient)
@@ -88,7 +88,7 @@ func TestDetach(t *testing.T) {
 	k := &lastResult{}
 	s := stream.New(&stream.Model{Name: "m", MaxBatch: 1, AcceptsAnyInput: true}, &queue{}, k, stream.Options{})
 	finish := func(seq uint64, data byte) *stream.Result {
-		if err := s.SubmitBy(stream.Frame{Seq: seq}, &stream.Caller{}); err != nil {
+		if err := s.SubmitBy(stream.Frame{Seq: seq}, &stream.Caller{}, stream.Now()); err != nil {
 			t.Fatal(err)
 		}
 		r, _ := s.Take(0, 1, nil, 0)

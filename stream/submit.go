@@ -19,11 +19,13 @@ func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now(), nil, false) 
 // accepted. The queue may lend a worker to the goroutine of by; nil = none.
 func (s *Stream) Offer(f Frame, by *Caller) error { return s.submit(&f, Now(), by, true) }
 
-// SubmitBy is Submit with a caller as of Offer.
-func (s *Stream) SubmitBy(f Frame, by *Caller) error { return s.submit(&f, Now(), by, false) }
-
 // SubmitAt is Submit for a frame received at now.
 func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now, nil, false) }
+
+// SubmitBy is SubmitAt with a caller as of Offer.
+func (s *Stream) SubmitBy(f Frame, by *Caller, now Instant) error {
+	return s.submit(&f, now, by, false)
+}
 
 func (s *Stream) submit(f *Frame, now Instant, by *Caller, keep bool) error {
 	r := newRequest(f, s, by)

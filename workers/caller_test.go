@@ -72,7 +72,7 @@ func (*call) Done(stream.CloseReason) {}
 // infer makes a request as a caller.
 func (c *call) infer(t *testing.T, f stream.Frame) ending {
 	c.by.Open()
-	err := c.stream.SubmitBy(f, &c.by)
+	err := c.stream.SubmitBy(f, &c.by, stream.Now())
 	c.by.Work()
 	if err != nil {
 		t.Error(err)

@@ -3,6 +3,7 @@ package graph_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -117,5 +118,41 @@ func TestNoPlaceInTime(t *testing.T) {
 		}
 		s.Close(stream.ByClient)
 		<-sink.done
+	})
+}
+
+// TestTimesOfSteps: a step begins when the step before has ended, and its frame is received by its model then.
+func TestTimesOfSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMachine(t)
+		times := []time.Duration{time.Second, 2 * time.Second}
+		var steps []graph.Step
+		for i, from := range []string{"x", "a"} {
+			name := fmt.Sprint("slow", i)
+			x.load(name, "delay", stream.Params{"fixed": times[i].String(), "per_item": "0s"})
+			steps = append(steps, graph.Step{Name: name, Model: name, Input: map[string]string{"input": from},
+				Output: map[string]string{"delay_us": string('a' + rune(i))}})
+		}
+		x.graph(graph.Settings{Steps: steps, Outputs: []string{"b"}})
+		begun := stream.Now()
+		var ended []stream.Step
+		x.steps = func(s *stream.Step) { ended = append(ended, *s) }
+		x.infer("g", stream.Frame{Payload: []byte("x")}).Release()
+		for i, s := range ended {
+			if s.From != begun || s.To != begun.Add(times[i]) {
+				t.Errorf("step %d ran from %v to %v, want %v to %v", i, s.From, s.To, begun, begun.Add(times[i]))
+			}
+			begun = s.To
+			g, err := x.models.Group(s.Name, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waited := g.Stats().RunTotals.Queue; waited != 0 {
+				t.Errorf("the frame of step %d waited for %v", i, waited)
+			}
+		}
+		if len(ended) != 2 {
+			t.Errorf("%d steps ended, want 2", len(ended))
+		}
 	})
 }

@@ -209,7 +209,7 @@ func (n *run) sendParts(s *step, parts []boxCrop, decoded *stream.Frame) {
 	}
 	for _, p := range parts {
 		f.Region, f.Lease = p.region, retain(lease)
-		if err := n.submit(s, p.box, f); err != nil {
+		if err := n.submit(s, p.box, f, stream.Now()); err != nil {
 			n.fail(s.at, err)
 			return
 		}
@@ -266,7 +266,7 @@ func (n *run) join(s *step) {
 	cr.release()
 	switch {
 	case err == nil:
-		n.complete(s, stream.Answered, values)
+		n.complete(s, stream.Answered, values, stream.Now())
 		return
 	case errors.Is(err, buf.ErrBudget):
 		n.drop(s, stream.Memory)
@@ -433,7 +433,7 @@ func (c *cutter) cut(x cutting) {
 			return
 		}
 	}
-	n.send(x.step, pixels)
+	n.send(x.step, pixels, stream.Now())
 }
 
 // decode decodes the picture of a run, unless the picture is raw or already decoded for an earlier step.

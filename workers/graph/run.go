@@ -176,7 +176,7 @@ func retain(b *buf.Buf) *buf.Buf {
 	return b
 }
 
-// launch begins a step with all inputs present. mu is not held.
+// launch begins a step, whose inputs are present since now. mu is not held.
 func (n *run) launch(s *step, now stream.Instant) {
 	defer n.recover()
 	n.mu.Lock()
@@ -200,19 +200,19 @@ func (n *run) launch(s *step, now stream.Instant) {
 		n.mu.Unlock()
 		n.w.cutter.add(cutting{n, s, nil})
 	default:
-		n.send(s, nil)
+		n.send(s, nil, now)
 	}
 }
 
-// send sends a step's frame to the step's model. pixels, if any, are the inputs made of the picture, by position;
-// send takes ownership of their memory.
-func (n *run) send(s *step, pixels []value) {
+// send sends a step's frame, complete since now, to the step's model. pixels, if any, are the inputs made of the
+// picture, by position; send takes ownership of their memory.
+func (n *run) send(s *step, pixels []value, now stream.Instant) {
 	f, err := n.frame(s, pixels)
 	for i := range pixels {
 		pixels[i].lease.Release()
 	}
 	if err == nil {
-		err = n.submit(s, 0, f)
+		err = n.submit(s, 0, f, now)
 	}
 	if err != nil {
 		n.fail(s.at, err)
@@ -332,10 +332,10 @@ func (n *run) setPayload(f *stream.Frame) {
 	f.Width, f.Height, f.SourceWidth, f.SourceHeight = r.Width, r.Height, r.SourceWidth, r.SourceHeight
 }
 
-// submit sends a frame to the model of a step, and takes ownership of f.Lease.
-func (n *run) submit(s *step, box int, f stream.Frame) error {
+// submit sends a frame, complete since now, to the model of a step, and takes ownership of f.Lease.
+func (n *run) submit(s *step, box int, f stream.Frame, now stream.Instant) error {
 	if n.r.Deadline != 0 {
-		f.Deadline = n.r.Deadline.Sub(stream.Now())
+		f.Deadline = n.r.Deadline.Sub(now)
 		if f.Deadline <= 0 {
 			f.Lease.Release()
 			n.drop(s, stream.Stale)
@@ -366,7 +366,7 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 		}
 		n.active = append(n.active, x)
 		n.mu.Unlock()
-		err = x.stream.SubmitBy(f, n.r.By)
+		err = x.stream.SubmitBy(f, n.r.By, now)
 		if err == nil {
 			f.Lease.Release()
 			return nil
@@ -506,6 +506,13 @@ func (n *run) stepDone(s *step, res *stream.Result) {
 // made takes ownership of the outputs of a step, in res unless res is nil, and begins the steps that waited for the
 // step. Without outputs the step's tensors are absent.
 func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome stream.Outcome, res *stream.Result) {
+	now := stream.Instant(0)
+	if res != nil {
+		now = res.Timing.Done
+	}
+	if now == 0 {
+		now = stream.Now()
+	}
 	values := make([]value, 0, 4)
 	for _, out := range s.out {
 		if len(outputs) == 0 {
@@ -529,13 +536,12 @@ func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome str
 	}
 	lease.Release()
 	res.Recycle()
-	n.complete(s, outcome, values)
+	n.complete(s, outcome, values, now)
 }
 
-// complete sets the outputs of a step, takes ownership of the outputs' leases, and begins the steps that waited for
-// the step.
-func (n *run) complete(s *step, outcome stream.Outcome, values []value) {
-	now := stream.Now()
+// complete sets the outputs that a step made at now, takes ownership of the outputs' leases, and begins the steps that
+// waited for the step.
+func (n *run) complete(s *step, outcome stream.Outcome, values []value, now stream.Instant) {
 	n.mu.Lock()
 	st := &n.steps[s.index]
 	if !n.failed {
