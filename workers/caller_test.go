@@ -105,6 +105,45 @@ func TestCallerRunsItsBatch(t *testing.T) {
 	}
 }
 
+// TestTimeOfBriefRuns: a run of a Brief worker lasts until the last answer, in the goroutine of a caller and of the
+// worker, also when the first request of the batch failed; an unanswered last request ends after the run.
+func TestTimeOfBriefRuns(t *testing.T) {
+	for frames, want := range map[[2]string]time.Duration{
+		{"slow", "slow"}: 2, {"error", "slow"}: 1, {"slow", "error"}: 1, {"slow", "silent"}: 1,
+	} {
+		inBubble(t, func(t *testing.T) {
+			r := newRig(t)
+			g := r.load(t, workers.Config{Kind: "brief"})
+			s, e := open(t, g, every)
+			for i, what := range []string{"hang", frames[0], frames[1]} { // the last two wait for the first
+				if err := s.Submit(r.frame(t, uint64(i), what)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+			releaseHung()
+			e.wait(t, 3)
+			synctest.Wait()
+			sizes := g.Stats().RunTotals.Sizes
+			if got := sizes[len(sizes)-1]; got.Rows != 2 || got.Infer != want*time.Millisecond {
+				t.Errorf("%q: a run of %d rows took %v, want 2 rows and %v", frames, got.Rows, got.Infer,
+					want*time.Millisecond)
+			}
+		})
+	}
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "brief"})
+		c := newCall(t, g)
+		synctest.Wait() // the worker is idle
+		c.infer(t, r.frame(t, 0, "slow"))
+		synctest.Wait()
+		if got := g.Stats().RunTotals.Sizes[0].Infer; got != time.Millisecond {
+			t.Errorf("the run in the goroutine of a caller took %v, want 1ms", got)
+		}
+	})
+}
+
 // TestCallerFindsBusyWorker: with no idle worker, the request of a caller waits in the queue like other frames.
 func TestCallerFindsBusyWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ type runner struct {
 	// held by the watchdog while interrupting a run, and by the goroutine when a run has returned
 	interrupting  sync.Mutex
 	interrupted   bool        // the watchdog has interrupted the run; under interrupting
-	computing     atomic.Bool // the worker's Run is called; cleared under interrupting
+	computing     atomic.Bool // Run of a worker that is an Interrupter is called; cleared under interrupting
 	phase         atomic.Uint64
 	until         atomic.Int64    // Instant after which the watchdog abandons the step
 	batch         *batching.Batch // of a run
@@ -111,6 +111,9 @@ func (w *instance) interrupt(now stream.Instant) {
 // wasInterrupted reports whether the returned run was interrupted. The goroutine calls wasInterrupted before
 // endWatched.
 func (r *runner) wasInterrupted() (yes bool) {
+	if !r.computing.Load() {
+		return false
+	}
 	r.interrupting.Lock()
 	defer r.interrupting.Unlock()
 	if yes, r.interrupted = r.interrupted, false; yes {
@@ -129,7 +132,9 @@ func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:r
 			r.log.Error("worker panicked", "model", r.cfg.Name, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	r.computing.Store(true)
+	if _, ok := r.worker.(Interrupter); ok {
+		r.computing.Store(true)
+	}
 	return r.worker.Run(r.ctx, b), false
 }
 
