@@ -254,22 +254,22 @@ func (g *Group) noteFailure(err error) {
 
 // Ready reports whether a worker can serve.
 func (g *Group) Ready() bool {
-	if g.failed() || g.unready() != nil {
+	if g.unready() != nil {
 		return false
 	}
 	g.registry.Lock()
 	defer g.registry.Unlock()
-	return g.started() > 0
+	return g.state == StateReady && g.hasStarted()
 }
 
-// started returns the number of running workers, without workers being replaced. The caller holds registry.
-func (g *Group) started() (n int) {
+// hasStarted reports whether a worker runs that is not being replaced. The caller holds registry.
+func (g *Group) hasStarted() bool {
 	for w := range g.all {
 		if w.up.Load() && !w.gone.Load() {
-			n++
+			return true
 		}
 	}
-	return n
+	return false
 }
 
 // failed reports whether the group itself cannot serve: a group without workers is unavailable.
@@ -306,7 +306,7 @@ func (g *Group) current(now stream.Instant) GroupStats {
 	case st.State != StateReady:
 	case lacks != nil:
 		st.State, st.Reason = StateUnavailable, lacks.Error()
-	case g.started() == 0:
+	case !g.hasStarted():
 		st.State, st.Reason = StateUnavailable, "its workers are being replaced"
 	}
 	for s := range g.streams {
