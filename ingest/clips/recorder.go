@@ -38,7 +38,7 @@ func (e *Env) most() int64 {
 const late, lateLeast = time.Second, 2 * time.Second
 
 // maxLag is how far the results of a live source may be behind its packets: events that come later have a shorter clip.
-// A video with an end is read as fast as possible, and its packets may be minutes ahead.
+// A video with an end is read as fast as possible, and its packets may be minutes ahead of or behind its results.
 const maxLag, maxLagOfVideo = 10 * time.Second, 5 * time.Minute
 
 // maxPending bounds the events that wait for the packets of their frames.
@@ -333,7 +333,7 @@ func (r *Recorder) events(all bool) {
 		switch {
 		case len(r.ring.packets) == 0:
 			r.missing()
-		case p.At > r.last.pts+maxGap || p.At < r.ring.packets[0].dts-maxGap:
+		case p.At > r.last.pts+max(maxGap, r.lag/2) || p.At < r.ring.packets[0].dts-maxGap:
 			p.At = r.last.pts // of the source's clock before it was set, or of a frame without a time
 			fallthrough
 		case p.At <= r.last.pts || all:

@@ -148,6 +148,33 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
+// An event of a video with an end waits for packets that are far behind, since both are read as fast as possible. A
+// live source's clock was set instead.
+func TestPacketsBehindEvents(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		r := newRig(t, Options{}, Settings{On: []string{"cross"}, Before: seconds(0), After: seconds(.5)})
+		r.Opened(ends)
+		r.play(1, 0, 10)
+		r.event("cross", 302)
+		for n := range 5 {
+			for _, f := range r.list {
+				if f.PTS += time.Duration(8*n) * time.Second; n > 0 || f.PTS >= time.Second {
+					f.DTS += time.Duration(8*n) * time.Second
+					f.Ticks += int64(n*len(r.list)) * (r.list[1].Ticks - r.list[0].Ticks)
+					r.Packet(sources.Fragment{Fragment: f, Opening: 1})
+					r.Result("m", f.PTS, nil)
+				}
+			}
+		}
+		r.Close()
+		if ends {
+			r.clip(300, 8, "")
+		} else {
+			r.clip(0, 15, "")
+		}
+	}
+}
+
 // A clip ends cleanly, and names the reason, when its packets do not continue.
 func TestCuts(t *testing.T) {
 	cross := Settings{On: []string{"cross"}, Before: seconds(0), After: seconds(5)}
