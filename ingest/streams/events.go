@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"strconv"
 	"strings"
@@ -37,19 +38,48 @@ func (n eventCounts) add(v *rules.Event) {
 	n[kind]++
 }
 
-// keepEvents counts the events of a result, puts the events into the history, and returns the events for clips.
-func (f *runner) keepEvents(e ending) (list []clips.Incident) {
-	for v, text := range clips.EventsOf(e.r) {
-		f.countMu.Lock()
-		if f.events == nil {
-			f.events = eventCounts{}
-		}
-		f.events.add(v)
-		f.countMu.Unlock()
-		f.a.opts.History.Add(e.o.c.Model, v, text)
-		list = append(list, clips.IncidentOf(v, text))
+// keepEvent counts an event, puts the event into the history, and writes the event to the sinks for events.
+// f.writing is held.
+func (f *runner) keepEvent(model string, v *rules.Event, text json.RawMessage, to []openSink) clips.Incident {
+	f.countMu.Lock()
+	if f.events == nil {
+		f.events = eventCounts{}
 	}
-	return list
+	f.events.add(v)
+	f.countMu.Unlock()
+	f.a.opts.History.Add(model, v, text)
+	for _, s := range to {
+		if _, fed := s.Sink.(*eventSink); s.events && !fed { // otherwise the events come from the history
+			s.Write(text)
+		}
+	}
+	return clips.IncidentOf(v, text)
+}
+
+// endObjects ends the objects of a model at the end of a video, after all results were written. No result has the
+// events: each event is a line of its own for the watchers and the sinks for results.
+func (f *runner) endObjects(o *modelFeed) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	to, model := f.openSinks(), o.c.Model
+	var list []clips.Incident
+	for _, v := range o.stream.Rules().End() {
+		text, err := json.Marshal(&v)
+		if err != nil {
+			f.a.opts.Log.Error("an event cannot be written", "stream", f.name, "model", model, "error", err)
+			continue
+		}
+		list = append(list, f.keepEvent(model, &v, text, to))
+		f.results.send(text, model)
+		for _, s := range to {
+			if !s.events {
+				s.Write(text)
+			}
+		}
+	}
+	if len(list) > 0 && f.clips != nil && f.clips.Enabled() {
+		f.clips.Events(model, list, nil)
+	}
 }
 
 // keptRules are the rules for a model. The counts are kept in the history.

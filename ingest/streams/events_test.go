@@ -14,7 +14,7 @@ import (
 type objects []rules.Event
 
 func (o *objects) Pending() (next, ending []rules.Event) { return nil, *o }
-func (o *objects) Vanish()                               {}
+func (o *objects) Finish() []rules.Event                 { return nil }
 
 // The last state of a stream has the objects since the last change of the counts, and no state follows.
 func TestTheLastStateOfAStream(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/ingest/history"
+	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
 	"millrace/internal/codec"
 	"millrace/internal/setting"
@@ -183,7 +184,8 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// An object that is a little beyond a line at the end of a video has crossed the line.
+// An object that is a little beyond a line at the end of a video has crossed the line. The event is in the history, and
+// a line of its own for the sinks.
 func TestCountsAtEndOfVideo(t *testing.T) {
 	dir := toAndFro(t)
 	for i := 7; i < 24; i++ { // the walk ends behind the middle, on the left
@@ -191,11 +193,13 @@ func TestCountsAtEndOfVideo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := start(t, streams.Options{AllowPrivate: true})
+	r := start(t, streams.Options{AllowPrivate: true, History: history.New(history.Options{Folder: t.TempDir()})})
 	r.load(people)
 	c := gate(t, "folder:"+dir, `"fps":100`)
 	certain := 1.0 // share of the box
 	c.Rules.Margin = &certain
+	lines := filepath.Join(t.TempDir(), "lines")
+	c.Sinks = []sinks.Settings{&sinks.File{Path: lines}}
 	r.streams.Add(t, c)
 	r.until("gate", "the video has ended", func(s shown) bool { return s.State == "ended" })
 	var n struct{ Models []rules.Counts }
@@ -204,6 +208,21 @@ func TestCountsAtEndOfVideo(t *testing.T) {
 	}
 	if len(n.Models) != 1 || n.Models[0].Lines[0].In != 1 || n.Models[0].Lines[0].Out != 0 {
 		t.Errorf("%+v", n)
+	}
+	var page struct{ Events []streams.Event }
+	for limit := time.Now().Add(patience); len(page.Events) == 0 && time.Now().Before(limit); {
+		if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/events?camera=gate", "")), &page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(page.Events) != 1 || page.Events[0].Type != rules.CrossEvent || page.Events[0].Model != "people" {
+		t.Fatalf("%+v", page.Events)
+	}
+	r.until("gate", "the sink has all lines", func(s shown) bool { return s.Sinks["file"].Sent == 8 })
+	text, err := os.ReadFile(lines)
+	if err != nil || strings.Count(string(text), page.Events[0].ID) != 1 ||
+		!strings.Contains(string(text), `,"stream":"gate","type":"cross",`) {
+		t.Errorf("%v, the file has %s", err, text)
 	}
 }
 

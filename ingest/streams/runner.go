@@ -498,20 +498,11 @@ func (f *runner) write() {
 func (f *runner) deliver(enc *sinks.Encoder, e ending) (events []clips.Incident) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	events = f.keepEvents(e)
 	to := f.openSinks()
-	lines := f.results.size() > 0
-	for _, s := range to {
-		_, fed := s.Sink.(*eventSink)
-		switch {
-		case !s.events:
-			lines = true
-		case !fed: // otherwise the events come from the history
-			for i := range events {
-				s.Write(events[i].Text)
-			}
-		}
+	for v, text := range clips.EventsOf(e.r) {
+		events = append(events, f.keepEvent(e.o.c.Model, v, text, to))
 	}
+	lines := f.results.size() > 0 || slices.ContainsFunc(to, func(s openSink) bool { return !s.events })
 	if !lines {
 		e.o.c.countDelivered(e.r, nil)
 		return events

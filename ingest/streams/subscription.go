@@ -84,7 +84,7 @@ func (f *runner) read() (over bool, err error) {
 		if g.over && g.err == nil {
 			for _, o := range *f.feeds.Load() {
 				o.settle()
-				o.stream.Rules().End()
+				f.endObjects(o)
 			}
 		}
 		over = g.over && ctx.Err() == nil

@@ -31,8 +31,8 @@ type Live struct {
 type Engine interface {
 	// Pending returns the events for the next frame, and the events if all objects vanished now.
 	Pending() (next, ending []Event)
-	// Vanish ends all objects. The next frame has the events.
-	Vanish()
+	// Finish ends all objects and returns the events that no result has had.
+	Finish() []Event
 }
 
 // NewHandle returns a handle with rules, which must be valid; nil means none.
@@ -66,16 +66,19 @@ func (h *Handle) Use(f func(*Live)) {
 	f(&h.live)
 }
 
-// End ends all objects at the end of a video, so that crossings beyond a line count. A nil handle has no objects.
-func (h *Handle) End() {
+// End ends all objects at the end of a video, so that crossings beyond a line count, and returns the events that no
+// result has had. A nil handle has no objects.
+func (h *Handle) End() (list []Event) {
 	if h == nil {
-		return
+		return nil
 	}
 	h.Use(func(l *Live) {
+		list, l.Events = l.Events, nil
 		if l.Engine != nil {
-			l.Engine.Vanish()
+			list = append(list, l.Engine.Finish()...)
 		}
 	})
+	return list
 }
 
 // Counts returns the numbers at a time.

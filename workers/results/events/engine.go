@@ -304,6 +304,13 @@ func (e *Engine) Vanish() {
 	clear(e.byTrack)
 }
 
+// Finish implements rules.Engine.
+func (e *Engine) Finish() (list []Event) {
+	e.Vanish()
+	list, e.queued = e.queued, nil
+	return list
+}
+
 // Begin begins with the tracks of another tracker, perhaps of a model with other names of classes. The objects vanish.
 // The tracker keeps the id of an object for age without a box: so long the object goes on, also beyond the inertia.
 func (e *Engine) Begin(age time.Duration) {

@@ -482,6 +482,36 @@ func TestEventsComeAgain(t *testing.T) {
 	}
 }
 
+// The end of a video gives the events of all objects once, and before them the events of a frame without an answer.
+func TestEndOfVideo(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		h := rules.NewHandle(mustParse(t, yard))
+		var entered []Event
+		var r *stream.Request
+		if !answered {
+			r = &stream.Request{}
+		}
+		h.Use(func(live *rules.Live) {
+			a := &applied{Engine: Continue(h.Rules(), "", live), last: r}
+			live.Engine = a
+			var err error
+			if entered, err = a.Update(&Frame{Time: time.Second, Width: 640, Height: 480,
+				Objects: []Object{box(1, 320, 300)}}); err != nil || len(entered) != 1 {
+				t.Fatalf("%+v, %v", entered, err)
+			}
+		})
+		id := entered[0].ID
+		list := h.End()
+		if !answered && (len(list) < 2 || list[0].ID != id) || answered && slices.ContainsFunc(list,
+			func(v Event) bool { return v.ID == id }) || list[len(list)-1].Type != rules.LeaveEvent {
+			t.Errorf("answered %v: %+v", answered, list)
+		}
+		if again := h.End(); len(again) != 0 {
+			t.Errorf("the events come again: %+v", again)
+		}
+	}
+}
+
 func TestAnotherModelNamesClassesAgain(t *testing.T) {
 	e := New(mustParse(t, `{"zones":[{"name":"all","classes":["car"],"polygon":[[0,0],[1,0],[1,1],[0,1]]}]}`), "",
 		new(rules.Tally))

@@ -39,6 +39,20 @@ type applied struct {
 	last   *stream.Request // with the events of the last Update, or nil
 }
 
+// repeatLost repeats the events of the last Update if its frame has no answer.
+func (a *applied) repeatLost() {
+	if a.last != nil && a.last.Outcome() != stream.Answered {
+		a.Repeat()
+	}
+	a.last = nil
+}
+
+// Finish implements rules.Engine. The results of all frames were delivered.
+func (a *applied) Finish() []Event {
+	a.repeatLost()
+	return a.Engine.Finish()
+}
+
 // newStage returns no stage for a model without tracked objects.
 func newStage(env *results.Env) (s results.Stage, on bool, err error) {
 	has := func(name string, t stream.Datatype) bool {
@@ -94,14 +108,12 @@ func (s *stage) source(r *stream.Request) *source {
 	return from
 }
 
-// apply applies the rules to the objects of a frame. Events of a frame without an answer come again with this frame.
+// apply applies the rules to the objects of a frame. The result also has the events of a frame before without an
+// answer.
 func (s *stage) apply(a *applied, now *rules.Rules, from *source, r *stream.Request, given []stream.Tensor) (
 	[]stream.Tensor, error) {
 	e := a.Engine
-	if a.last != nil && a.last.Outcome() != stream.Answered {
-		e.Repeat()
-	}
-	a.last = nil
+	a.repeatLost()
 	if a.source != from {
 		e.Begin(s.age)
 		a.source = from
