@@ -2,14 +2,15 @@ package history
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 )
 
 // Cursor reads the events of a stream in the order of their addition, for one receiver. The database keeps the place
 // after the acknowledged events, so that a receiver goes on after a restart. Each event that the history gets after
-// Follow, and each earlier event without an acknowledgement, is acknowledged, lost or waiting. All methods are safe for
-// concurrent use.
+// Follow, and each earlier event without an acknowledgement, is acknowledged, lost or waiting. While the database does
+// not work, the receiver gets the events that wait for the database. All methods are safe for concurrent use.
 type Cursor struct {
 	h            *History
 	stream, name string
@@ -26,15 +27,27 @@ type Cursor struct {
 	changed bool      // the place has to be written
 	queued  int       // events that wait for the database
 	unread  int       // events in the database
-	flight  int       // events that were read, and not acknowledged
+	flight  int       // events that were read from the database, and not acknowledged
 	lost    uint64
+	ahead   map[string]early // events read from the queue, by id, that are not yet read from the database
+	scanned uint64           // events that the history had written before, and that were in the front of the queue
+	early   int              // events read from the queue, and not acknowledged
+	doubled int              // events of ahead that are stored, and not taken
+}
+
+// early is the state of an event that was read from the queue.
+type early struct {
+	acknowledged bool
+	stored       bool // the database has the event
+	taken        bool // read from the database, too
 }
 
 // Item is an event read by a Cursor.
 type Item struct {
 	Text []byte // the event as JSON
 	seq  int64
-	in   *database
+	in   *database // nil = of the queue
+	id   string
 }
 
 // place is a row of a cursor.
@@ -59,18 +72,20 @@ func (h *History) Follow(stream, name string) *Cursor {
 	if i := slices.IndexFunc(list, func(o *Cursor) bool { return o.name == name }); i >= 0 { // of an ended receiver
 		o := list[i]
 		k.loaded, k.afresh, k.changed = o.loaded, o.afresh, true
-		k.acked, k.read, k.queued, k.unread = o.acked, o.acked, o.queued, o.unread+o.flight
+		k.acked, k.read, k.unread = o.acked, o.acked, o.unread+o.flight
+		k.ahead = o.ahead
+		maps.DeleteFunc(k.ahead, func(_ string, e early) bool { return !e.acknowledged })
 		list[i] = k
 	} else {
 		_, removed := h.unfollowed[placeKey{stream, name}]
 		_, forgotten := h.states[stateKey{stream: stream}]
 		k.afresh = removed || forgotten
-		for i := range h.queue {
-			if h.queue[i].event.Stream == stream {
-				k.queued++
-			}
-		}
 		h.cursors[stream] = append(list, k)
+	}
+	for i := range h.queue {
+		if _, given := k.ahead[h.queue[i].event.ID]; !given && h.queue[i].event.Stream == stream {
+			k.queued++
+		}
 	}
 	h.signal()
 	return k
@@ -100,38 +115,107 @@ func (k *Cursor) signal() {
 	}
 }
 
+// wakeCursors lets the receivers read the queue. h.mu is held.
+func (h *History) wakeCursors() {
+	for _, list := range h.cursors {
+		for _, k := range list {
+			k.signal()
+		}
+	}
+}
+
 // Next reads up to limit of the next events. Without an event to read, Next returns none.
 func (k *Cursor) Next(ctx context.Context, limit int) ([]Item, error) {
 	k.reading.Lock()
 	defer k.reading.Unlock()
-	k.h.mu.Lock()
-	db, read := k.in, k.read
-	if db == nil || db != k.h.db || k.unread == 0 {
+	for {
+		k.h.mu.Lock()
+		db, read := k.in, k.read
+		if k.h.db == nil && k.h.err != errNotOpen {
+			defer k.h.mu.Unlock()
+			return k.fromQueue(limit), nil
+		}
+		if db == nil || db != k.h.db || k.unread == 0 {
+			k.h.mu.Unlock()
+			return nil, nil
+		}
+		db.readers.Add(1)
 		k.h.mu.Unlock()
-		return nil, nil
+		list, read, err := db.after(ctx, k.stream, read, limit)
+		db.readers.Done()
+		if isDamage(err) {
+			k.h.failed(db, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if list = k.took(list, read); len(list) > 0 {
+			return list, nil
+		}
 	}
-	db.readers.Add(1)
-	k.h.mu.Unlock()
-	list, read, err := db.after(ctx, k.stream, read, limit)
-	db.readers.Done()
-	if isDamage(err) {
-		k.h.failed(db, err)
-	}
-	if err != nil {
-		return nil, err
-	}
+}
+
+// took counts events read from the database, and returns those that were not read from the queue before.
+func (k *Cursor) took(list []Item, read int64) []Item {
 	k.h.mu.Lock()
 	defer k.h.mu.Unlock()
 	k.read = read
 	k.unread -= len(list)
+	if len(list) == 0 { // the database has fewer events than were counted
+		k.in = nil
+		k.h.signal()
+	}
+	list = slices.DeleteFunc(list, func(v Item) bool {
+		e, given := k.ahead[v.id]
+		switch {
+		case e.stored:
+			delete(k.ahead, v.id)
+			k.doubled--
+		case given:
+			e.taken = true
+			k.ahead[v.id] = e
+		}
+		return given
+	})
 	k.flight += len(list)
-	return list, nil
+	if k.flight+k.early == 0 {
+		k.acked, k.changed = read, true
+	}
+	return list
+}
+
+// fromQueue reads events of the queue. h.mu is held.
+func (k *Cursor) fromQueue(limit int) (list []Item) {
+	h := k.h
+	for i := max(k.scanned, h.stats.Written) - h.stats.Written; i < uint64(len(h.queue)) && len(list) < limit; i++ {
+		w := &h.queue[i]
+		k.scanned = h.stats.Written + i + 1
+		if _, given := k.ahead[w.event.ID]; given || w.event.Stream != k.stream {
+			continue
+		}
+		if k.ahead == nil {
+			k.ahead = map[string]early{}
+		}
+		k.ahead[w.event.ID] = early{}
+		k.queued--
+		k.early++
+		list = append(list, Item{Text: w.text, id: w.event.ID})
+	}
+	return list
 }
 
 // Done acknowledges an event of Next. Events are acknowledged in order.
 func (k *Cursor) Done(v Item) {
 	k.h.mu.Lock()
 	defer k.h.mu.Unlock()
+	if v.in == nil {
+		k.early--
+		if e, waits := k.ahead[v.id]; waits {
+			e.acknowledged = true
+			k.ahead[v.id] = e
+		}
+		return
+	}
 	k.flight--
 	if v.in == k.in {
 		k.acked, k.changed = v.seq, true
@@ -145,7 +229,7 @@ func (k *Cursor) Stats() (waiting, unread int, lost uint64) {
 	defer k.h.mu.Unlock()
 	// While a batch is committed, its events may be read before they count as unread.
 	unread = k.queued + max(k.unread, 0)
-	return max(k.queued+k.unread+k.flight, 0), unread, k.lost
+	return max(k.queued+k.unread-k.doubled+k.flight+k.early, 0), unread, k.lost
 }
 
 // recount makes all cursors count the unread events again, after a removal of events. h.mu is held.
@@ -205,6 +289,7 @@ func (k *Cursor) count(db *database) error {
 		k.lost += uint64(expected - n)
 	}
 	k.unread, k.in = n, db
+	k.pass(newest)
 	k.signal()
 	return nil
 }
@@ -233,10 +318,10 @@ func (h *History) unplaced(list []place) {
 }
 
 // stored counts a written batch. before is the number of the newest event before the batch, repeated the events of the
-// batch that were in the database before. h.mu is held.
-func (h *History) stored(db *database, batch []waiting, before int64, repeated map[int]bool) {
+// batch that were in the database before. moved says that places have to be written again. h.mu is held.
+func (h *History) stored(db *database, batch []waiting, before int64, repeated map[int]bool) (moved bool) {
 	if len(h.cursors) == 0 {
-		return
+		return false
 	}
 	for _, list := range h.cursors {
 		for _, k := range list {
@@ -247,7 +332,16 @@ func (h *History) stored(db *database, batch []waiting, before int64, repeated m
 	}
 	for i := range batch {
 		for _, k := range h.cursors[batch[i].event.Stream] {
-			k.queued--
+			switch e, given := k.ahead[batch[i].event.ID]; {
+			case !given:
+				k.queued--
+			case e.taken:
+				delete(k.ahead, batch[i].event.ID)
+			default:
+				e.stored = true
+				k.ahead[batch[i].event.ID] = e
+				k.doubled++
+			}
 			switch {
 			case repeated[i]: // by another event of this id, or by a write whose success was not known
 				k.in = nil
@@ -258,4 +352,23 @@ func (h *History) stored(db *database, batch []waiting, before int64, repeated m
 			}
 		}
 	}
+	newest := before + int64(len(batch)-len(repeated))
+	for _, list := range h.cursors {
+		for _, k := range list {
+			moved = k.pass(newest) || moved
+		}
+	}
+	return moved
+}
+
+// pass acknowledges all events of the database, up to the newest, if all unread events were read from the queue and
+// acknowledged. h.mu is held.
+func (k *Cursor) pass(newest int64) bool {
+	if k.in == nil || k.unread <= 0 || k.unread != k.doubled || k.flight+k.early > 0 {
+		return false
+	}
+	maps.DeleteFunc(k.ahead, func(_ string, e early) bool { return e.stored })
+	k.acked, k.read, k.changed = newest, newest, true
+	k.unread, k.doubled = 0, 0
+	return true
 }

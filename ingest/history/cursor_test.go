@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -143,6 +144,71 @@ func TestLossesOfACursor(t *testing.T) {
 	h.mu.Unlock()
 	put(t, h, "h2 gate cross door person")
 	k.want(t, 0, 0, 9)
+}
+
+// While the database does not work, a receiver gets the events that wait, and once the database has the events, only
+// the others.
+func TestACursorReadsAhead(t *testing.T) {
+	o := Options{Folder: t.TempDir()}
+	h := open(t, o)
+	k, away := h.Follow("gate", "mqtt"), h.Follow("gate", "kafka")
+	put(t, h, "g0 gate cross door person")
+	h.writeAll()
+	if got := read(t, k, 9, 0); got != "g0" {
+		t.Error(got)
+	}
+	h.failed(h.db, errors.New("the disk is full"))
+	for i := 1; i < 6; i++ {
+		put(t, h, fmt.Sprintf("g%d gate cross door person", i))
+		put(t, h, fmt.Sprintf("b%d back cross door person", i))
+	}
+	if got := read(t, k, 2, 1); got != "g1 g2 g3 g4 g5" {
+		t.Error(got)
+	}
+	k.want(t, 1, 0, 0)
+	away.want(t, 6, 6, 0)
+	if got := read(t, k, 2, 0); got != "" {
+		t.Error("again: ", got)
+	}
+	h.Open()
+	put(t, h, "g6 gate cross door person")
+	k.want(t, 2, 1, 0)
+	h.writeAll()
+	k.want(t, 2, 6, 0) // 5 of them were read before
+	if got := read(t, k, 2, 0); got != "g6" {
+		t.Error(got)
+	}
+	k.want(t, 1, 0, 0)
+	k.Done(Item{id: "g5"})
+	k.want(t, 0, 0, 0)
+	if len(k.ahead) != 0 {
+		t.Errorf("%v is left", k.ahead)
+	}
+	if got := read(t, away, 2, 0); got != "g0 g1 g2 g3 g4 g5 g6" {
+		t.Error(got)
+	}
+	h.failed(h.db, errors.New("the disk is full"))
+	put(t, h, "g7 gate cross door person")
+	if got := read(t, k, 2, 1); got != "g7" {
+		t.Error(got)
+	}
+	k = h.Follow("gate", "mqtt") // of new settings, when the receiver before had not acknowledged
+	if got := read(t, k, 2, 0); got != "g7" {
+		t.Error(got)
+	}
+	h.Open()
+	h.writeAll()
+	if got := read(t, k, 2, 0); got != "" {
+		t.Error("again: ", got)
+	}
+	k.want(t, 0, 0, 0)
+	h.writeAll()
+	h.end()
+
+	h = open(t, o)
+	k = h.Follow("gate", "mqtt")
+	h.writeAll()
+	k.want(t, 0, 0, 0)
 }
 
 // BenchmarkCursor adds events, and reads and acknowledges the events, with all writes to disk.

@@ -262,7 +262,7 @@ func (d *database) after(ctx context.Context, stream string, seq int64, limit in
 		return nil, seq, err
 	}
 	// By number, not by the index of streams: the unread events are at the end.
-	rows, err := d.reads.QueryContext(ctx, "SELECT seq,event FROM events WHERE seq>? AND seq<=? AND +stream=? "+
+	rows, err := d.reads.QueryContext(ctx, "SELECT seq,id,event FROM events WHERE seq>? AND seq<=? AND +stream=? "+
 		"ORDER BY seq LIMIT ?", seq, last, stream, limit)
 	if err != nil {
 		return nil, seq, err
@@ -270,7 +270,7 @@ func (d *database) after(ctx context.Context, stream string, seq int64, limit in
 	defer rows.Close()
 	for rows.Next() {
 		v := Item{in: d}
-		if err := rows.Scan(&v.seq, &v.Text); err != nil {
+		if err := rows.Scan(&v.seq, &v.id, &v.Text); err != nil {
 			return nil, seq, err
 		}
 		list = append(list, v)

@@ -128,6 +128,9 @@ func (h *History) Open() {
 	if err != nil || h.err == errNotOpen || len(h.queue)+len(h.states) == 0 {
 		h.setError(err)
 	}
+	if err != nil {
+		h.wakeCursors()
+	}
 	// Otherwise the next write tells whether the history works again.
 }
 
@@ -168,7 +171,9 @@ func (h *History) Add(model string, v *rules.Event, text []byte) {
 	h.queue[len(h.queue)-1].event.Tracks = nil // are in the text
 	h.bytes += len(text)
 	for _, k := range h.cursors[v.Stream] {
-		k.queued++
+		if k.queued++; h.db == nil {
+			k.signal()
+		}
 	}
 	if len(h.queue) >= batchSize || len(h.cursors[v.Stream]) > 0 {
 		h.signal()
@@ -357,12 +362,12 @@ func (h *History) write() bool {
 		h.bytes -= len(batch[i].text)
 	}
 	h.stats.Written += uint64(len(batch))
-	h.stored(db, batch, before, repeated)
+	moved := h.stored(db, batch, before, repeated)
 	h.queue = h.queue[len(batch):]
 	if len(h.queue) == 0 {
 		h.queue = nil
 	}
-	return len(h.queue) >= batchSize || h.closed && len(h.queue) > 0
+	return len(h.queue) >= batchSize || h.closed && (len(h.queue) > 0 || moved || h.uncounted() != nil)
 }
 
 // failed closes the database after an error, when its readers have ended: Run opens the database again.
@@ -374,6 +379,7 @@ func (h *History) failed(db *database, err error) {
 	if own {
 		h.damaged = h.damaged || isDamage(err)
 		h.db = nil
+		h.wakeCursors()
 	}
 	h.mu.Unlock()
 	if own {

@@ -2,9 +2,11 @@ package streams_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +20,7 @@ import (
 )
 
 // Events wait on disk for a receiver that is away, also over a restart of the server, and then come once and in order.
-// Each event is sent, lost or waiting.
+// Each event is sent, lost or waiting. Without a working disk, a receiver gets events, too.
 func TestEventsWaitForAReceiver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -109,9 +111,28 @@ func TestEventsWaitForAReceiver(t *testing.T) {
 	// A change of the sink neither loses nor repeats an event.
 	r.want(200, "PATCH", "/v2/streams/gate", `{"sinks":{"webhook_secret":"other"}}`)
 	until(r, "sent by the new sink", func(now sinks.Stats) bool { return now.Sent >= 4 })
+	// While the database of the history does not work, events go to the receiver from memory.
+	if err := errors.Join(os.Rename(folder, folder+".away"), os.WriteFile(folder, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(patience); h.Stats().Err == nil && time.Now().Before(limit); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	sent := until(r, "sent", func(sinks.Stats) bool { return true }).Sent
+	until(r, "sent without a database", func(now sinks.Stats) bool { return now.Sent >= sent+8 })
 	r.want(200, "PATCH", "/v2/streams/gate", `{"paused":true}`)
 	n := 0
 	until(r, "all sent", func(now sinks.Stats) bool { n++; return now.Waiting == 0 && n > 100 })
+	if st := h.Stats(); st.Err == nil || st.Waiting < 8 || st.Lost != 0 {
+		t.Errorf("%+v", st)
+	}
+	if err := errors.Join(os.Remove(folder), os.Rename(folder+".away", folder)); err != nil {
+		t.Fatal(err)
+	}
+	r.stop() // writes the events
+	r = begin(true)
+	n = 0
+	until(r, "nothing more sent", func(now sinks.Stats) bool { n++; return now.Waiting == 0 && n > 100 })
 	want = kept()
 	r.stop()
 	_ = receiver.Close()
