@@ -44,10 +44,11 @@ func init() {
 
 // MQTT publishes results to a broker by MQTT 5.
 type MQTT struct {
-	URL   string `json:"mqtt" request:"any" example:"mqtts://127.0.0.1:9" help:"publish results to this MQTT 5 broker: mqtt://USER:PASSWORD@HOST:1883, or mqtts:// with TLS (port 8883)"`
-	Send  string `json:"mqtt_send" words:"results events" default:"results" request:"any" advanced:"yes" help:"results, or only events of lines and zones, and clips; with data, events wait on disk (docs/events.md)"`
-	Topic string `json:"mqtt_topic" request:"any" advanced:"yes" help:"topic: results go to TOPIC/results, events to TOPIC/events, the words online and offline to TOPIC/status; default: millrace/ and the stream's name"`
-	CA    string `json:"mqtt_ca" path:"file" advanced:"yes" help:"PEM file with the certificate authorities of the broker, in place of the system's"`
+	URL       string `json:"mqtt" request:"any" example:"mqtts://127.0.0.1:9" help:"publish results to this MQTT 5 broker: mqtt://USER:PASSWORD@HOST:1883, or mqtts:// with TLS (port 8883)"`
+	Send      string `json:"mqtt_send" words:"results events" default:"results" request:"any" advanced:"yes" help:"results, or only events of lines and zones, and clips; with data, events wait on disk (docs/events.md)"`
+	Topic     string `json:"mqtt_topic" request:"any" advanced:"yes" help:"topic: results go to TOPIC/results, events to TOPIC/events, the words online and offline to TOPIC/status; default: millrace/ and the stream's name"`
+	Discovery string `json:"mqtt_discovery" request:"any" advanced:"yes" example:"homeassistant" help:"the prefix of Home Assistant's MQTT discovery, homeassistant unless changed there: the stream is a device with the counts of its lines and zones, and the picture of its newest clip"`
+	CA        string `json:"mqtt_ca" path:"file" advanced:"yes" help:"PEM file with the certificate authorities of the broker, in place of the system's"`
 }
 
 // Enabled implements Settings.
@@ -59,7 +60,7 @@ func (c *MQTT) sendsEvents() bool { return c.Send == sendEvents }
 func (c *MQTT) Validate() error {
 	if c.URL == "" {
 		for key, set := range map[string]bool{"mqtt_send": c.Send != "", "mqtt_topic": c.Topic != "",
-			"mqtt_ca": c.CA != ""} {
+			"mqtt_discovery": c.Discovery != "", "mqtt_ca": c.CA != ""} {
 			if set {
 				return stream.Errorf(stream.InvalidArgument, "sinks."+key, "is set without sinks.mqtt")
 			}
@@ -74,21 +75,37 @@ func (c *MQTT) Validate() error {
 		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_ca",
 			"is set without an address mqtts:// in sinks.mqtt")
 	}
-	switch t := c.Topic; {
+	if err := checkTopic("sinks.mqtt_topic", c.Topic); err != nil {
+		return err
+	}
+	return checkTopic("sinks.mqtt_discovery", c.Discovery)
+}
+
+// checkTopic returns an error unless the value of a setting may be the begin of a topic.
+func checkTopic(key, t string) error {
+	switch {
 	case strings.ContainsAny(t, "+#\x00"), !utf8.ValidString(t):
-		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_topic", "%q contains +, #, a zero byte or bytes that "+
-			"are not UTF-8, which the topic of a message may not have", t)
+		return stream.Errorf(stream.InvalidArgument, key, "%q contains +, #, a zero byte or bytes that are not UTF-8, "+
+			"which the topic of a message may not have", t)
 	case strings.HasPrefix(t, "$"), strings.HasPrefix(t, "/"), strings.HasSuffix(t, "/"):
-		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_topic", "%q begins with $ or /, or ends with /", t)
+		return stream.Errorf(stream.InvalidArgument, key, "%q begins with $ or /, or ends with /", t)
 	case len(t) > mqttTopicMax:
-		return stream.Errorf(stream.InvalidArgument, "sinks.mqtt_topic", "is longer than %d bytes", mqttTopicMax)
+		return stream.Errorf(stream.InvalidArgument, key, "is longer than %d bytes", mqttTopicMax)
 	}
 	return nil
 }
 
+// announces returns what names the device that the sink announces, or "": see Announces.
+func (c *MQTT) announces(name string) string {
+	if c.Discovery == "" {
+		return ""
+	}
+	return strings.Join([]string{c.URL, c.Discovery, cmp.Or(c.Topic, topicOf(name))}, " ")
+}
+
 // topicOf returns the default topic of a stream. A name cannot add a level or a wildcard.
 func topicOf(name string) string {
-	return "millrace/" + strings.NewReplacer("%", "%25", "/", "%2F", "+", "%2B", "#", "%23").Replace(name)
+	return "millrace/" + topicText.Replace(name)
 }
 
 // Open implements Settings. The sink refuses addresses forbidden by Env.Allow after every look-up of the name.
@@ -96,11 +113,14 @@ func (c *MQTT) Open(e Env) Sink {
 	s := &mqtt{
 		stream: e.Stream, topic: c.Topic, ca: c.CA, log: e.Log,
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
-		content: cmp.Or(c.Send, sendResults),
+		content: cmp.Or(c.Send, sendResults), counts: e.Counts, picture: e.Picture, removed: e.Removed,
 	}
 	s.begin(mqttQueue, e)
 	if s.topic == "" {
 		s.topic = topicOf(e.Stream)
+	}
+	if c.Discovery != "" {
+		s.discovery = newDiscovery(c.Discovery, s.topic)
 	}
 	s.address, s.invalid = mqttAddress.parse(c.URL)
 	s.dial = func(ctx context.Context) (net.Conn, error) { return s.open(ctx, e.Allow) }
@@ -118,6 +138,10 @@ type mqtt struct {
 	log                   *slog.Logger
 	dial                  func(context.Context) (net.Conn, error)
 	backoff               backoff.Backoff
+	discovery             *discovery // nil = none
+	counts                func() []ModelCounts
+	picture               func() (string, func() ([]byte, error))
+	removed               func() bool
 
 	pending [][]byte // published or next to be published, without an acknowledgement; of Run
 	ended   int      // connections that ended since pending[0] became the oldest
@@ -159,6 +183,16 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 	}()
 	limit := time.NewTimer(mqttTimeout) // of the oldest acknowledgement
 	defer limit.Stop()
+	var look <-chan time.Time
+	if s.discovery != nil {
+		ticker := time.NewTicker(discoveryTime)
+		defer ticker.Stop()
+		look = ticker.C
+		s.discovery.listen(last, c)
+		if err := s.announce(last, c); err != nil {
+			return false, c.reason(err)
+		}
+	}
 	queue := s.queue
 	for {
 		window := c.window
@@ -166,7 +200,7 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 			window = 1
 		}
 		for len(acks) < len(s.pending) && len(acks) < window {
-			if size := c.size(s.pending[len(acks)]); size > c.largest {
+			if size := c.size(c.topic, s.pending[len(acks)]); size > c.largest {
 				acks = append(acks, tooLarge(size, c.largest))
 				continue
 			}
@@ -177,6 +211,11 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 			acks = append(acks, ack)
 		}
 		if queue == nil && len(s.pending) == 0 {
+			if s.discovery != nil {
+				if err := s.lastAnnouncement(last, c); err != nil {
+					return false, c.reason(err)
+				}
+			}
 			c.tell(last, "offline") // a broker publishes no will after a farewell
 			return true, nil
 		}
@@ -202,6 +241,10 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 				return false, c.reason(errEnded)
 			}
 			limit.Reset(mqttTimeout)
+		case <-look:
+			if err := s.announce(last, c); err != nil {
+				return false, c.reason(err)
+			}
 		case <-limit.C:
 			if len(acks) > 0 {
 				return false, fmt.Errorf("the broker has not acknowledged a result for %v", mqttTimeout)
@@ -308,7 +351,8 @@ func (s *mqtt) connect(last context.Context) (*connection, error) {
 		ClientID: s.id, KeepAlive: mqttKeepAlive, CleanStart: true,
 		Username: s.address.User.Username(), UsernameFlag: s.address.User.Username() != "",
 		Password: []byte(password), PasswordFlag: hasPassword,
-		Properties:  &paho.ConnectProperties{ReceiveMaximum: new(uint16(1))}, // paho has room for as many messages
+		Properties: &paho.ConnectProperties{ReceiveMaximum: new(uint16(1)), // paho has room for as many messages
+			MaximumPacketSize: new(uint32(discoveryBytes))},
 		WillMessage: &paho.WillMessage{Topic: c.status, Payload: []byte("offline"), Retain: true},
 	}
 	answer, err := c.Connect(ctx, hello)
@@ -341,9 +385,11 @@ func (c *connection) limit(p *paho.ConnackProperties) error {
 	return nil
 }
 
-// size returns the bytes of a message with a result: a fixed header of at most five bytes, the lengths of topic and
+// size returns the bytes of a message: a fixed header of at most five bytes, the lengths of topic and
 // properties, and a packet identifier (MQTT 5, section 3.3).
-func (c *connection) size(payload []byte) int { return 5 + 2 + len(c.topic) + 2 + 1 + len(payload) }
+func (c *connection) size(topic string, payload []byte) int {
+	return 5 + 2 + len(topic) + 2 + 1 + len(payload)
+}
 
 // refusal describes why there is no connection.
 func refusal(c *paho.Connack, err error) error {
@@ -431,7 +477,10 @@ type acks struct {
 }
 
 // AddToSession implements session.SessionManager.
-func (a *acks) AddToSession(ctx context.Context, p session.Packet, _ chan<- packets.ControlPacket) error {
+func (a *acks) AddToSession(ctx context.Context, p session.Packet, answer chan<- packets.ControlPacket) error {
+	if _, message := p.(*packets.Publish); !message {
+		return a.SessionManager.AddToSession(ctx, p, answer)
+	}
 	a.last = make(chan packets.ControlPacket, 1)
 	return a.SessionManager.AddToSession(ctx, p, a.last)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/internal/setting"
+	"millrace/stream/rules"
 )
 
 // endGrace is how long delivery continues after the server or the stream was told to
@@ -52,6 +53,19 @@ type Env struct {
 	Keeps     bool                   // the caller keeps lines that are not delivered: see Sink
 	Settled   func()                 // called after each change of Stats.Sent or Stats.Lost; nil = not called
 	Log       *slog.Logger
+
+	// Counts returns the counts of the stream's rules; nil = none.
+	Counts func() []ModelCounts
+	// Picture returns the newest clip with a picture, or "", and a function that reads the picture; nil = none.
+	Picture func() (clip string, jpeg func() ([]byte, error))
+	// Removed reports, when the sink ends, that the stream or the sink was removed; nil = was not removed.
+	Removed func() bool
+}
+
+// ModelCounts are the counts of a stream's rules, of the tracks of one model.
+type ModelCounts struct {
+	Model string `json:"model"`
+	rules.Counts
 }
 
 // Sink takes the results of one stream. One goroutine calls Write and Close, another goroutine calls Run, and any
@@ -146,6 +160,14 @@ const (
 func SendsEvents(s Settings) bool {
 	k, ok := s.(interface{ sendsEvents() bool })
 	return ok && k.sendsEvents()
+}
+
+// Announces returns where a sink of a stream announces the stream to others, or "".
+func Announces(s Settings, stream string) string {
+	if k, ok := s.(interface{ announces(stream string) string }); ok {
+		return k.announces(stream)
+	}
+	return ""
 }
 
 // MaySendEvents reports whether a kind has the choice of SendsEvents.

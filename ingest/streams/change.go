@@ -317,6 +317,10 @@ func (f *runner) applySinks(list []sinks.Settings, by sinkOrigin) {
 	f.sinks = next
 	f.unfollow()
 	for _, o := range removed {
+		announced := func(k sinks.Settings) string { return sinks.Announces(k, f.name) }
+		o.removed.Store(!slices.ContainsFunc(list, func(k sinks.Settings) bool {
+			return announced(k) == announced(o.settings)
+		}))
 		o.Close()
 		if f.started {
 			o.cancel() // the sink has two more seconds

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"encoding/json"
+	"io"
 	"time"
 
 	"millrace/ingest/clips"
@@ -61,8 +62,34 @@ func (f *runner) endClips() {
 	f.writers.Wait()
 }
 
+// clipPicture returns the newest clip with a picture, or "", and a function that reads the picture of its first event,
+// with the objects if they were drawn.
+func (f *runner) clipPicture() (string, func() ([]byte, error)) {
+	c := f.pictured.Load()
+	if c == nil {
+		return "", nil
+	}
+	return c.ID, func() ([]byte, error) {
+		file, err := f.a.opts.Clips.File(c, ".1.boxes.jpg")
+		if err != nil {
+			file, err = f.a.opts.Clips.File(c, ".1.jpg")
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		return io.ReadAll(io.LimitReader(file, maxPicture+1))
+	}
+}
+
+// maxPicture bounds the bytes of a picture for a sink. The sink refuses a larger picture.
+const maxPicture = 4 << 20
+
 // clipReady writes a line about a clip, as an event, to the watchers and the sinks.
 func (f *runner) clipReady(c *clips.Clip) {
+	if c.Pictures > 0 {
+		f.pictured.Store(c)
+	}
 	ids := []string{}
 	for _, e := range c.Events {
 		ids = append(ids, e.ID)

@@ -5,18 +5,13 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/stream/rules"
+	"millrace/ingest/sinks"
 )
 
 // reportCounts are the counts of a stream's rules, by model: each model has tracks of its own.
 type reportCounts struct {
-	Stream string        `json:"stream"`
-	Models []modelCounts `json:"models"` // with tracks
-}
-
-type modelCounts struct {
-	Model string `json:"model"`
-	rules.Counts
+	Stream string              `json:"stream"`
+	Models []sinks.ModelCounts `json:"models"` // with tracks
 }
 
 // showCounts answers with the counts of a stream.
@@ -43,9 +38,9 @@ func (a *Adapter) resetCounts(c *fiber.Ctx) error {
 }
 
 func (f *runner) reportCounts(now time.Time) reportCounts {
-	out := reportCounts{Stream: f.name, Models: []modelCounts{}}
+	out := reportCounts{Stream: f.name, Models: []sinks.ModelCounts{}}
 	for _, c := range f.counting() {
-		out.Models = append(out.Models, modelCounts{c.Model, c.rules.Counts(now)})
+		out.Models = append(out.Models, sinks.ModelCounts{Model: c.Model, Counts: c.rules.Counts(now)})
 	}
 	return out
 }

@@ -33,6 +33,7 @@ type runner struct {
 
 	clips    *clips.Recorder // nil without a folder of clips
 	pictures clips.Pictures
+	pictured atomic.Pointer[clips.Clip] // the newest clip with a picture
 
 	models   *routines.Group // goroutines of the models and the subscriptions
 	delivery *routines.Group // goroutines of the sinks
@@ -91,7 +92,8 @@ type openSink struct {
 	name     string
 	settings sinks.Settings
 	origin   sinkOrigin
-	events   bool // the sink gets events, not results
+	events   bool         // the sink gets events, not results
+	removed  *atomic.Bool // the stream goes on without the sink
 	cancel   context.CancelFunc
 	ctx      context.Context
 	sinks.Sink
@@ -170,9 +172,15 @@ func (f *runner) startPreview(p *preview) {
 
 // openSink opens a sink. earlier is the sink in whose place the sink comes, or nil. startSink starts the goroutines.
 func (f *runner) openSink(k sinks.Settings, by sinkOrigin, earlier sinks.Sink) openSink {
-	s := openSink{name: sinks.KindOf(k).Name, settings: k, events: sinks.SendsEvents(k), origin: by}
+	removed := new(atomic.Bool)
+	s := openSink{name: sinks.KindOf(k).Name, settings: k, events: sinks.SendsEvents(k), origin: by, removed: removed}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
-	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log}
+	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log,
+		Counts:  func() []sinks.ModelCounts { return f.reportCounts(time.Now()).Models },
+		Removed: func() bool { return removed.Load() || f.forget.Load() }}
+	if f.a.opts.Clips != nil {
+		env.Picture = f.clipPicture
+	}
 	if by.public {
 		env.Allow = sources.Public
 	}
