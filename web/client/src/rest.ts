@@ -228,6 +228,14 @@ export interface RuleZone extends RuleFilter {
   speed?: {over: number; for?: string};
 }
 
+/** A condition over lines and zones. */
+export interface RuleWhen {
+  name: string;
+  if: string;
+  within?: string;
+  for?: string;
+}
+
 /** The rules of a stream over the objects of a model with tracks. */
 export interface ServerStreamRules {
   width?: number;
@@ -238,7 +246,7 @@ export interface ServerStreamRules {
   ground?: {points: readonly Point[]; metres: readonly Point[]};
   lines?: RuleLine[];
   zones?: RuleZone[];
-  when?: {name: string; if: string; within?: string; for?: string}[];
+  when?: RuleWhen[];
 }
 
 /** The keys of a server stream, as in the configuration. */

@@ -1,15 +1,28 @@
-// The editor of a stream's lines and zones, on the stream's picture.
+// The editor of a stream's lines and zones, on the stream's picture, and of its conditions.
 
 import type {Point, ServerStream, ServerStreamRules} from '@millrace/client';
 import {useEffect, useId, useRef, useState} from 'preact/hooks';
 import {Text, type Fields} from './fields';
 import {useAction} from './hooks';
 import {Picture, ratioOf} from './picture';
-import {FEWEST, MOST, between, drawn, middle, placeOf, pointAt, rulesOf, shapesOf, type Shape} from './rules';
+import {
+  FEWEST,
+  MOST,
+  between,
+  comparable,
+  condition,
+  drawn,
+  middle,
+  placeOf,
+  pointAt,
+  rulesOf,
+  shapesOf,
+  type Shape,
+} from './rules';
 import {server} from './server';
 import './rules.css';
 
-type Kind = Shape['kind'];
+type Kind = Exclude<Shape['kind'], 'when'>;
 
 const STEP = 0.01; // of the picture, with an arrow key; a tenth with Shift
 const SMALL = 0.02; // a drawn shape below this size is a click
@@ -190,15 +203,25 @@ function Area({
   );
 }
 
-/** The fields of a line or zone. */
+const TITLES = {line: 'Line', zone: 'Zone', when: 'Condition'};
+
+/** The fields of a line, zone or condition. */
 function Rule({shape, of, turn, remove}: {shape: Shape; of: Fields; turn: () => void; remove: () => void}) {
   const name = shape.texts['name'] ?? '';
   return (
     <fieldset data-shape={name}>
-      <legend>{`${shape.kind === 'line' ? 'Line' : 'Zone'} ${name}`}</legend>
+      <legend>{`${TITLES[shape.kind]} ${name}`}</legend>
       <div class="fields">
         <Text of={of} name="name" label="Name" />
-        <Text of={of} name="classes" label="Classes" placeholder="all; such as person, car" />
+        {shape.kind === 'when' ? (
+          <>
+            <Text of={of} name="if" label="Event if" placeholder="now(yard) > 2 and in(door) == 0" />
+            <Text of={of} name="for" label="for at least" placeholder="at once; such as 10s" />
+            <Text of={of} name="within" label="with the events of the last" placeholder="only for now; such as 30s" />
+          </>
+        ) : (
+          <Text of={of} name="classes" label="Classes" placeholder="all; such as person, car" />
+        )}
         {shape.kind === 'zone' && (
           <>
             <Text of={of} name="dwell" label="Event after a stay of" placeholder="none; such as 30s" />
@@ -224,7 +247,7 @@ function Rule({shape, of, turn, remove}: {shape: Shape; of: Fields; turn: () => 
   );
 }
 
-/** Shows and changes the lines and zones of a stream. */
+/** Shows and changes the lines, zones and conditions of a stream. */
 export function Rules({of: s, refresh}: {of: ServerStream; refresh: () => void}) {
   const [before, setBefore] = useState<ServerStreamRules>(s.rules ?? {}),
     [shapes, setShapes] = useState(() => shapesOf(s.rules ?? {}));
@@ -238,13 +261,13 @@ export function Rules({of: s, refresh}: {of: ServerStream; refresh: () => void})
     say('');
     setShapes(list => list.map(s => (s.key === key ? next(s) : s)));
   };
-  const put = (kind: Kind, a: Point, b: Point) => {
-    const added = drawn(kind, a, b, shapes);
+  const append = (added: Shape) => {
     say('');
     setShapes([...shapes, added]);
     choose(added.key);
     return added.key;
   };
+  const put = (kind: Kind, a: Point, b: Point) => append(drawn(kind, a, b, shapes));
   const text = error.startsWith(`${field}: `) ? error.slice(field.length + 2) : error;
   const fields = (shape: Shape): Fields => ({
     get: name => shape.texts[name] ?? '',
@@ -289,6 +312,9 @@ export function Rules({of: s, refresh}: {of: ServerStream; refresh: () => void})
       <div class="row">
         {add('line')}
         {add('zone')}
+        <button type="button" onClick={() => append(condition(shapes))}>
+          Add a condition
+        </button>
         <span class="soft">
           {tool === 'line' && 'Drag on the picture: from one end of the line to the other.'}
           {tool === 'zone' && 'Drag on the picture: from one corner of the zone to the opposite corner.'}
@@ -298,7 +324,7 @@ export function Rules({of: s, refresh}: {of: ServerStream; refresh: () => void})
       </div>
       <Area
         of={s}
-        shapes={shapes}
+        shapes={shapes.filter(s => s.points.length > 0)}
         edit={(key, points) => change(key, s => ({...s, points}))}
         tool={tool}
         put={(a, b) => put(tool as Kind, a, b)}
@@ -316,6 +342,12 @@ export function Rules({of: s, refresh}: {of: ServerStream; refresh: () => void})
         />
       ))}
       {shapes.length === 0 && <p class="soft">The stream has no lines and no zones.</p>}
+      {shapes.some(s => s.kind === 'when') && (
+        <p class="soft">
+          A condition joins comparisons by <code>and</code>. It can compare the objects inside a zone (now), and the
+          events of a time: {comparable(shapes).join(', ') || 'there is no line and no zone yet'}.
+        </p>
+      )}
       <p class="soft">
         The arrow of a line points to “in”. The model of the stream needs tracking (<code>output.track</code>).
       </p>

@@ -209,6 +209,22 @@ export const rules = {
     await form.getByRole('group', {name: 'Zone zone-2'}).getByRole('alert').waitFor();
     c.forgive();
     await form.getByRole('button', {name: 'Remove zone-2'}).click();
+
+    // A condition that compares what is not there is refused at its field.
+    await form.getByRole('button', {name: 'Add a condition'}).press('Enter');
+    const test = field('Condition condition-1', 'Event if');
+    await form.getByText('in(door), out(door), now(zone-1)').waitFor();
+    await test.fill('now(gate) > 0');
+    await apply.click();
+    await until('a refusal', () => test.getAttribute('aria-invalid'));
+    assert.equal(await test.evaluate(e => e === document.activeElement), true, 'the field has not the focus');
+    c.forgive();
+    await test.fill('now(zone-1) >= 1');
+    await field('Condition condition-1', 'for at least').fill('50ms');
+    await check(c, 'conditions');
+    await applied(({when}) => assert.deepEqual(when, [{name: 'condition-1', if: 'now(zone-1) >= 1', for: '50ms'}]));
+    await event('when', 'condition-1');
+    await form.getByRole('button', {name: 'Remove condition-1'}).click();
     await form.getByRole('button', {name: 'Remove zone-1'}).click();
     await form.getByRole('button', {name: 'Swap in and out'}).click();
     await applied(({lines: [line], zones}) => {
