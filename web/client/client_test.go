@@ -59,7 +59,8 @@ func TestClient(t *testing.T) {
 	for _, name := range []string{"node", "browser"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, filepath.Join(workspace, "client"), env, "node", "--test", "test/"+name+".test.mjs")
+			run(t, filepath.Join(workspace, "client"), env, "node", "--test", "--test-timeout=300000",
+				"test/"+name+".test.mjs")
 		})
 	}
 }

@@ -54,8 +54,9 @@ export class Console {
     self.page = await browser.newPage({viewport: {width: 1280, height: 800}, ...options});
     self.page.setDefaultTimeout(TIMEOUT);
     self.page.on('console', m => {
-      const ours = m.text().includes('willReadFrequently'); // about this file's reading of the overlay
-      if ((m.type() === 'error' || m.type() === 'warning') && !ours) self.complaints.push(m.text());
+      // About this file's reading of the overlay, and about containers of other tests, whose networks come and go.
+      const others = /willReadFrequently|net::ERR_NETWORK_CHANGED/.test(m.text());
+      if ((m.type() === 'error' || m.type() === 'warning') && !others) self.complaints.push(m.text());
     });
     self.page.on('pageerror', e => self.complaints.push(e.message));
     self.page.on('request', r => {
