@@ -1,11 +1,14 @@
 package streams
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/sinks"
+	"millrace/stream"
+	"millrace/stream/rules"
 )
 
 // reportCounts are the counts of a stream's rules, by model: each model has tracks of its own.
@@ -57,4 +60,38 @@ func (f *runner) counting() (out []*consumer) {
 		}
 	}
 	return out
+}
+
+// reportHeat is where the objects of a stream were, by model: each model has tracks of its own.
+type reportHeat struct {
+	Stream string      `json:"stream"`
+	Models []modelHeat `json:"models"` // with tracks
+}
+
+type modelHeat struct {
+	Model string `json:"model"`
+	rules.HeatMap
+}
+
+// showHeat answers with where the objects of a stream were.
+func (a *Adapter) showHeat(c *fiber.Ctx) error {
+	f, err := a.find(c.Params("name"))
+	if err != nil {
+		return err
+	}
+	minutes := 60
+	if text := c.Query("minutes"); text != "" {
+		if minutes, err = strconv.Atoi(text); err != nil || minutes < 1 || minutes > 60 {
+			return stream.Errorf(stream.InvalidArgument, "minutes", "%.40q: want 1 to 60", text)
+		}
+	}
+	if now := f.settings(); now.Rules.Empty() {
+		return stream.Errorf(stream.NotFound, "rules", "the stream %s has no rules: with a line or a zone, the server "+
+			"follows objects", f.name)
+	}
+	now, out := time.Now(), reportHeat{Stream: f.name, Models: []modelHeat{}}
+	for _, o := range f.counting() {
+		out.Models = append(out.Models, modelHeat{o.Model, o.rules.Heat(now, minutes)})
+	}
+	return c.JSON(out)
 }

@@ -96,6 +96,7 @@ type keptRules struct {
 // newRules returns the rules for a model, with the counts that the history has.
 func (f *runner) newRules(model string) *keptRules {
 	k := &keptRules{Handle: rules.NewHandle(f.now.rules()), restored: f.now.Rules.Empty()}
+	k.KeepHeat()
 	if !k.restored {
 		if err := k.restore(f, model); err != nil {
 			f.a.opts.Log.Warn("the earlier counts of a stream cannot be read yet", "stream", f.name, "model", model,

@@ -52,6 +52,11 @@ var Routes = []openapi.Route{
 		Answer:  reportCounts{}},
 	{Method: "POST", Path: "/v2/streams/:name/counts/reset", Role: role.Manage, Tag: tagStreams,
 		Summary: "Make the counts of a stream's rules 0", Answer: reportCounts{}},
+	{Method: "GET", Path: "/v2/streams/:name/heat", Role: role.Watch, Tag: tagStreams,
+		Summary: "Where objects were in the last minutes: the time of all objects in each cell of the picture",
+		Query: []openapi.Param{{Name: "minutes", Type: "integer",
+			Doc: "1 to 60, the present minute included; default 60"}},
+		Answer: reportHeat{}},
 	{
 		Method: "GET", Path: "/v2/streams/:name/results", Role: role.Watch, Tag: tagStreams,
 		Summary: "The results of a stream as they come",

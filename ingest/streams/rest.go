@@ -29,6 +29,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Get("/v2/events", a.listEvents)
 	app.Get("/v2/streams/:name/counts", a.showCounts)
 	app.Post("/v2/streams/:name/counts/reset", a.resetCounts)
+	app.Get("/v2/streams/:name/heat", a.showHeat)
 	app.Get("/v2/streams/:name/results", a.watchResults)
 	app.Get("/v2/streams/:name/video", a.watchVideo)
 	a.clipRoutes(app)

@@ -165,6 +165,29 @@ func TestRules(t *testing.T) {
 	if v := event(rules.CrossEvent); v.Rule != "door" {
 		t.Errorf("%+v", v)
 	}
+	// The heat map has the time of the walks.
+	var heat struct {
+		Models []struct {
+			Model string
+			rules.HeatMap
+		}
+	}
+	if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/streams/gate/heat?minutes=2", "")), &heat); err != nil {
+		t.Fatal(err)
+	}
+	total := 0.0
+	for _, v := range heat.Models[0].Seconds {
+		total += v
+	}
+	if m := heat.Models[0]; m.Model != "people" || len(m.Seconds) != m.Columns*m.Rows || total == 0 {
+		t.Errorf("%s: %v s in %d cells", m.Model, total, len(m.Seconds))
+	}
+	for path, want := range map[string]string{"gate/heat?minutes=61": "minutes", "gate/heat?minutes=x": "minutes"} {
+		if text := r.want(400, "GET", "/v2/streams/"+path, ""); !strings.Contains(text, want) {
+			t.Error(text)
+		}
+	}
+	r.want(404, "GET", "/v2/streams/none/heat", "")
 	// A model that begins again keeps the counts.
 	before := counts("GET", "/v2/streams/gate/counts").Models[0]
 	r.want(200, "PATCH", "/v2/streams/gate", `{"models":[{"model":"people","version":"1"}]}`)

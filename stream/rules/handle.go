@@ -22,6 +22,7 @@ type Handle struct {
 type Live struct {
 	Engine Engine // of the stage; nil at first
 	Tally  Tally  // of the events of the engine
+	Heat   *Heat  // of the objects of the engine; nil = not kept
 	// Events are events of an engine before, saved by another process, for the next frame. Restore may add events while
 	// there is an engine.
 	Events []Event
@@ -79,6 +80,22 @@ func (h *Handle) End() (list []Event) {
 		}
 	})
 	return list
+}
+
+// KeepHeat keeps where objects are from now on. KeepHeat is called before the handle is used.
+func (h *Handle) KeepHeat() { h.live.Heat = new(Heat) }
+
+// Clear forgets the objects, the counts and the heat, when there are no rules.
+func (l *Live) Clear() {
+	l.Heat.clear()
+	*l = Live{Heat: l.Heat}
+}
+
+// Heat returns where objects were in the last minutes, if KeepHeat was called.
+func (h *Handle) Heat(at time.Time, minutes int) HeatMap {
+	h.using.Lock()
+	defer h.using.Unlock()
+	return h.live.Heat.Map(at, minutes)
 }
 
 // Counts returns the numbers at a time.

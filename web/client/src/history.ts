@@ -69,3 +69,19 @@ export interface StreamCounts {
     zones: ({name: string; classes: Record<string, Stays>} & Stays)[];
   }[];
 }
+
+/** The time of all objects in the cells of the picture. */
+export interface HeatMap {
+  columns: number;
+  rows: number;
+  from: string;
+  to: string;
+  /** By cell, from left to right and from top to bottom. */
+  seconds: number[];
+}
+
+/** Where the objects of a stream were, for each model with tracks. */
+export interface StreamHeat {
+  stream: string;
+  models: ({model: string} & HeatMap)[];
+}

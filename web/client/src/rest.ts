@@ -3,7 +3,7 @@
 import {address, authorization, type Token} from './connection.js';
 import {type Code, MillraceError, aborted, ownText} from './errors.js';
 import type {Clip, ClipObjects, ClipPage, ClipQuery} from './clips.js';
-import type {EventQuery, StreamCounts, StreamEvent} from './history.js';
+import type {EventQuery, StreamCounts, StreamEvent, StreamHeat} from './history.js';
 import type {Task, TaskOptions, TaskQuery} from './tasks.js';
 import type {Params, Tensor} from './wire.js';
 
@@ -393,6 +393,11 @@ export class REST {
 
   streamCounts(name: string, signal?: AbortSignal): Promise<StreamCounts> {
     return this.#json(['v2', 'streams', name, 'counts'], {signal});
+  }
+
+  /** Where the objects of a stream with rules were in the last minutes, at most 60. */
+  streamHeat(name: string, minutes = 60, signal?: AbortSignal): Promise<StreamHeat> {
+    return this.#json(['v2', 'streams', name, 'heat'], {query: {minutes}, signal});
   }
 
   /** Makes the counts of a stream 0. */

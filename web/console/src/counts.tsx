@@ -1,6 +1,8 @@
 // The counts of a stream's lines and zones, as they change.
 
 import type {ServerStream, StreamCounts} from '@millrace/client';
+import {useState} from 'preact/hooks';
+import {Heat} from './heat';
 import {useAction, usePolled} from './hooks';
 import {server} from './server';
 
@@ -29,7 +31,8 @@ function rowsOf({models}: StreamCounts): Row[] {
 
 export function Counts({of: s, managed}: {of: ServerStream; managed: boolean}) {
   const {value, failed, refresh} = usePolled(() => server.streamCounts(s.name), INTERVAL, s.name),
-    {busy, error, act} = useAction(refresh);
+    {busy, error, act} = useAction(refresh),
+    [heat, showHeat] = useState(false);
   const rows = value ? rowsOf(value) : [];
   return (
     <section aria-label={`Counts of ${s.name}`} data-counts>
@@ -77,7 +80,11 @@ export function Counts({of: s, managed}: {of: ServerStream; managed: boolean}) {
             Reset counts
           </button>
         )}
+        <button type="button" aria-pressed={heat} onClick={() => showHeat(!heat)}>
+          Heat map of the last hour
+        </button>
       </div>
+      {heat && <Heat of={s} />}
     </section>
   );
 }

@@ -161,6 +161,26 @@ export const rules = {
     };
     await until('a count', async () => (await counted()) > 0);
 
+    // The objects of the last hour over the picture: where most time was, in words and as a colour.
+    const toggle = card.getByRole('button', {name: 'Heat map of the last hour'});
+    await toggle.press('Enter');
+    const heat = card.locator('[data-heat]');
+    const most = await until('the busiest place', async () =>
+      /^The most time was (\d+) % from the left and (\d+) % from the top/.exec(
+        await heat.locator('figcaption').textContent(),
+      ),
+    );
+    const opacity = () =>
+      heat.locator('canvas').evaluate((canvas, [x, y]) => {
+        const [column, row] = [Math.floor((x * canvas.width) / 100), Math.floor((y * canvas.height) / 100)];
+        const {data} = canvas.getContext('2d').getImageData(column - 1, row - 1, 3, 3); // the words are rounded
+        return Math.max(...data.filter((_, i) => i % 4 === 3));
+      }, most.slice(1).map(Number));
+    await until('a painted place', async () => (await opacity()) > 200);
+    await check(c, 'heat');
+    await toggle.press('Enter');
+    await heat.waitFor({state: 'detached'});
+
     await form.getByRole('button', {name: 'Add a zone'}).tap();
     const touch = await c.page.context().newCDPSession(c.page),
       [a, b] = [await point(0.02, 0.02), await point(0.4, 0.98)];

@@ -39,7 +39,9 @@ type Engine struct {
 	stream  string // name of the stream, or ""
 	run     string // random, the begin of ids
 	names   map[int32]string
-	tally   *rules.Tally // counts the events
+	tally   *rules.Tally  // counts the events
+	heat    *rules.Heat   // nil = not kept
+	step    time.Duration // of the clock, to this frame
 	rules   *rules.Rules
 	margin  float64
 	settle  time.Duration
@@ -78,6 +80,7 @@ func New(r *rules.Rules, stream string, tally *rules.Tally) *Engine {
 // Continue returns the engine that continues with the counts and the saved events of a stream.
 func Continue(r *rules.Rules, stream string, live *rules.Live) *Engine {
 	e := New(r, stream, &live.Tally)
+	e.heat = live.Heat
 	live.Engine = e
 	e.Take(live)
 	return e
@@ -172,7 +175,7 @@ func (e *Engine) advance(at, received time.Duration) {
 			e.highest, e.behind, e.ahead = at, 0, 0
 		}
 	}
-	e.now = moment{e.now.clock + step, at}
+	e.now, e.step = moment{e.now.clock + step, at}, step
 	e.frame++
 }
 
@@ -205,6 +208,7 @@ func (e *Engine) see(o *Object) {
 		return
 	}
 	k.see(e, o)
+	e.heat.Add(e.wall, (float64(o.X1)+float64(o.X2))/2/e.scale.Width, float64(o.Y2)/e.scale.Height, e.step)
 	for i := range e.lines {
 		e.lines[i].see(e, k, &k.lines[i])
 	}

@@ -83,7 +83,8 @@ func (s *stage) after(r *stream.Request, in results.Outputs) (out []stream.Tenso
 		a, _ := live.Engine.(*applied)
 		switch {
 		case now == nil:
-			out, *live = given, rules.Live{}
+			out = given
+			live.Clear()
 			return
 		case r.Outcome() != stream.Pending || a != nil && from.number < a.source.number:
 			out = given // a later frame may have come before: after a hang of this frame's run, or of another stream
