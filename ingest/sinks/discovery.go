@@ -171,7 +171,9 @@ func (s *mqtt) components(all []ModelCounts) (list map[string]component, values 
 	return list, values
 }
 
-// announce publishes what has changed since the last call on this connection.
+// announce publishes what has changed since the last call on this connection. Run calls announce a second after the
+// begin of a connection, when the announcement that the broker had has come. While a model is not loaded, its
+// components stay.
 func (s *mqtt) announce(ctx context.Context, c *connection) error {
 	d := s.discovery
 	select {
@@ -181,13 +183,16 @@ func (s *mqtt) announce(ctx context.Context, c *connection) error {
 	default:
 	}
 	var counts []ModelCounts
+	all := true
 	if s.counts != nil {
-		counts = s.counts()
+		counts, all = s.counts()
 	}
 	list, values := s.components(counts)
 	gone := map[string]component{}
 	for key, old := range d.announced {
-		if _, kept := list[key]; !kept {
+		if _, kept := list[key]; !kept && !all {
+			list[key] = old
+		} else if !kept {
 			gone[key] = component{Platform: old.Platform}
 			if _, used := values[old.StateTopic]; !used && strings.HasPrefix(old.StateTopic, s.topic+"/counts/") {
 				values[old.StateTopic] = ""
@@ -264,6 +269,14 @@ func (s *mqtt) retain(ctx context.Context, c *connection, topic string, value an
 
 // lastAnnouncement publishes the last values, or removes the device if the stream or the sink was removed.
 func (s *mqtt) lastAnnouncement(ctx context.Context, c *connection) error {
+	if d := s.discovery; len(d.sent) == 0 { // the connection has just begun
+		select {
+		case text := <-d.earlier:
+			d.read(text)
+		case <-time.After(discoveryTime):
+		case <-ctx.Done():
+		}
+	}
 	if err := s.announce(ctx, c); err != nil || s.removed == nil || !s.removed() {
 		return err
 	}

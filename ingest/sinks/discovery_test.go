@@ -25,6 +25,7 @@ type announcedStream struct {
 	mu      sync.Mutex
 	counts  []ModelCounts
 	clip    string
+	loading bool
 	removed bool
 }
 
@@ -38,7 +39,7 @@ func (a *announcedStream) run(t *testing.T, c *MQTT) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{t: t, stop: cancel, ended: make(chan struct{}), Sink: Open(c, Env{Stream: "door/1",
 		Log:    slog.New(slog.DiscardHandler),
-		Counts: func() []ModelCounts { a.mu.Lock(); defer a.mu.Unlock(); return a.counts },
+		Counts: func() ([]ModelCounts, bool) { a.mu.Lock(); defer a.mu.Unlock(); return a.counts, !a.loading },
 		Picture: func() (string, func() ([]byte, error)) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -169,8 +170,18 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
+	// After a start, the components stay while the model is not loaded.
+	a.change(func() { a.loading = true; a.counts = nil })
+	s = a.run(t, c)
+	s.close()
+	collect(t, in, "millrace/door%2F1/status 0 offline", got)
+	if now := checkAnnouncement(t, b.kept(config)); len(now) != 3 {
+		t.Errorf("%+v", now)
+	}
+
 	// After a start with other rules, the components of before are removed, and others keep their ids.
 	a.change(func() {
+		a.loading = false
 		a.counts = []ModelCounts{{Model: "people", Counts: rules.Counts{Lines: []rules.LineCounts{{Name: "door"}}}}}
 		a.clip = ""
 	})

@@ -139,7 +139,7 @@ type mqtt struct {
 	dial                  func(context.Context) (net.Conn, error)
 	backoff               backoff.Backoff
 	discovery             *discovery // nil = none
-	counts                func() []ModelCounts
+	counts                func() ([]ModelCounts, bool)
 	picture               func() (string, func() ([]byte, error))
 	removed               func() bool
 
@@ -189,9 +189,6 @@ func (s *mqtt) publish(last context.Context) (over bool, err error) {
 		defer ticker.Stop()
 		look = ticker.C
 		s.discovery.listen(last, c)
-		if err := s.announce(last, c); err != nil {
-			return false, c.reason(err)
-		}
 	}
 	queue := s.queue
 	for {

@@ -54,8 +54,8 @@ type Env struct {
 	Settled   func()                 // called after each change of Stats.Sent or Stats.Lost; nil = not called
 	Log       *slog.Logger
 
-	// Counts returns the counts of the stream's rules; nil = none.
-	Counts func() []ModelCounts
+	// Counts returns the counts of the stream's rules; all is false while further models may have counts. nil = none.
+	Counts func() (list []ModelCounts, all bool)
 	// Picture returns the newest clip with a picture, or "", and a function that reads the picture; nil = none.
 	Picture func() (clip string, jpeg func() ([]byte, error))
 	// Removed reports, when the sink ends, that the stream or the sink was removed; nil = was not removed.

@@ -50,16 +50,33 @@ func (f *runner) reportCounts(now time.Time) reportCounts {
 
 // counting returns the models that apply rules, or have applied rules before they were unloaded.
 func (f *runner) counting() (out []*consumer) {
+	out, _ = f.countingNow()
+	return out
+}
+
+// countingNow is counting; all is false while a model is not loaded, which may have tracks.
+func (f *runner) countingNow() (out []*consumer, all bool) {
 	if now := f.settings(); now.Rules.Empty() {
-		return nil
+		return nil, true
 	}
+	all = true
 	for _, c := range f.list() {
 		model, _, err := f.a.backend.Models().Model(c.Model, c.Version)
 		if err == nil && model.AppliesRules || err != nil && c.rules.Changes() > 0 {
 			out = append(out, c)
 		}
+		all = all && err == nil
 	}
-	return out
+	return out, all
+}
+
+// sinkCounts are the counts for sinks.
+func (f *runner) sinkCounts() (out []sinks.ModelCounts, all bool) {
+	list, all := f.countingNow()
+	for _, c := range list {
+		out = append(out, sinks.ModelCounts{Model: c.Model, Counts: c.rules.Counts(time.Now())})
+	}
+	return out, all
 }
 
 // reportHeat is where the objects of a stream were, by model: each model has tracks of its own.
