@@ -295,7 +295,7 @@ type Tasks struct {
 	Sync      string        `yaml:"sync" default:"always" words:"always interval" advanced:"yes" help:"when a task is on the disk: always = before the server acknowledges the task; interval = within a minute, so that a power failure loses the newest tasks"`
 	Consume   string        `yaml:"consume" default:"on" words:"on off" advanced:"yes" help:"off: the server takes tasks and does not run them"`
 	Slots     int           `yaml:"slots" default:"1" min:"1" max:"1024" help:"tasks that this server runs at once"`
-	Share     float64       `yaml:"share" default:"0.125" min:"0.001" max:"1" advanced:"yes" help:"share of the time that the server works on frames of a task with a video or pictures, while frames above priority low arrive; 1 = no pauses (docs/tasks.md)"`
+	Share     float64       `yaml:"share" default:"0.0625" min:"0.001" max:"1" advanced:"yes" help:"share of the time that the server works on frames of a task with a video or pictures, while frames above priority low arrive; 1 = no pauses (docs/tasks.md)"`
 	Retention time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`
 	MaxInput  int64         `yaml:"max_input" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"largest input of a task"`
 
