@@ -10,7 +10,8 @@ import (
 // Cursor reads the events of a stream in the order of their addition, for one receiver. The database keeps the place
 // after the acknowledged events, so that a receiver goes on after a restart. Each event that the history gets after
 // Follow, and each earlier event without an acknowledgement, is acknowledged, lost or waiting. While the database does
-// not work, the receiver gets the events that wait for the database. All methods are safe for concurrent use.
+// not work, the receiver gets the events that wait for the database, also before events in the database. All methods
+// are safe for concurrent use.
 type Cursor struct {
 	h            *History
 	stream, name string
@@ -75,6 +76,11 @@ func (h *History) Follow(stream, name string) *Cursor {
 		k.acked, k.read, k.unread = o.acked, o.acked, o.unread+o.flight
 		k.ahead = o.ahead
 		maps.DeleteFunc(k.ahead, func(_ string, e early) bool { return !e.acknowledged })
+		for _, e := range k.ahead {
+			if e.stored {
+				k.doubled++
+			}
+		}
 		list[i] = k
 	} else {
 		_, removed := h.unfollowed[placeKey{stream, name}]
@@ -214,6 +220,9 @@ func (k *Cursor) Done(v Item) {
 			e.acknowledged = true
 			k.ahead[v.id] = e
 		}
+		if k.in != nil && k.in == k.h.db && k.flight+k.early == 0 {
+			k.acked, k.changed = k.read, true
+		}
 		return
 	}
 	k.flight--
@@ -277,15 +286,23 @@ func (k *Cursor) count(db *database) error {
 	}
 	k.loaded, k.changed = true, true
 	k.acked, k.read = min(k.acked, newest), min(k.read, newest)
-	read := k.read
+	read, ahead := k.read, len(k.ahead) > 0
 	k.h.mu.Unlock()
-	n, err := db.count(k.stream, read)
+	n, ids, err := db.unread(k.stream, read, ahead)
 	if err != nil {
 		return err
 	}
 	k.h.mu.Lock()
 	defer k.h.mu.Unlock()
-	if n < expected {
+	doubled := 0
+	maps.DeleteFunc(k.ahead, func(id string, e early) bool {
+		if e.stored && ids[id] {
+			doubled++
+		}
+		return e.stored && !ids[id] // was read before, or removed
+	})
+	expected -= max(k.doubled-doubled, 0) // were delivered
+	if k.doubled = doubled; n < expected {
 		k.lost += uint64(expected - n)
 	}
 	k.unread, k.in = n, db
@@ -317,9 +334,10 @@ func (h *History) unplaced(list []place) {
 	}
 }
 
-// stored counts a written batch. before is the number of the newest event before the batch, repeated the events of the
-// batch that were in the database before. moved says that places have to be written again. h.mu is held.
-func (h *History) stored(db *database, batch []waiting, before int64, repeated map[int]bool) (moved bool) {
+// stored counts a written batch. before and newest are the numbers of the newest event before and after the batch,
+// repeated the events of the batch that were in the database before. moved says that places have to be written again.
+// h.mu is held.
+func (h *History) stored(db *database, batch []waiting, before, newest int64, repeated map[int]bool) (moved bool) {
 	if len(h.cursors) == 0 {
 		return false
 	}
@@ -339,8 +357,9 @@ func (h *History) stored(db *database, batch []waiting, before int64, repeated m
 				delete(k.ahead, batch[i].event.ID)
 			default:
 				e.stored = true
-				k.ahead[batch[i].event.ID] = e
-				k.doubled++
+				if k.ahead[batch[i].event.ID] = e; !repeated[i] { // otherwise counted again
+					k.doubled++
+				}
 			}
 			switch {
 			case repeated[i]: // by another event of this id, or by a write whose success was not known
@@ -352,7 +371,6 @@ func (h *History) stored(db *database, batch []waiting, before int64, repeated m
 			}
 		}
 	}
-	newest := before + int64(len(batch)-len(repeated))
 	for _, list := range h.cursors {
 		for _, k := range list {
 			moved = k.pass(newest) || moved

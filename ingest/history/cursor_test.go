@@ -211,6 +211,121 @@ func TestACursorReadsAhead(t *testing.T) {
 	k.want(t, 0, 0, 0)
 }
 
+// outage makes a database fail after it has the events g0 of the stream gate and b0 of back, which were read.
+func outage(t *testing.T, o Options) (*History, *Cursor) {
+	t.Helper()
+	h := open(t, o)
+	k := h.Follow("gate", "mqtt")
+	put(t, h, "b0 back cross door person")
+	put(t, h, "g0 gate cross door person")
+	h.writeAll()
+	if got := read(t, k, 9, 0); got != "g0" {
+		t.Fatal(got)
+	}
+	h.failed(h.db, errors.New("the disk is full"))
+	return h, k
+}
+
+// again wants that nothing comes to the receiver after a restart.
+func again(t *testing.T, h *History, o Options) {
+	t.Helper()
+	h.Close()
+	h.writeAll()
+	h.end()
+	h = open(t, o)
+	k := h.Follow("gate", "mqtt")
+	h.writeAll()
+	if got := read(t, k, 9, 0); got != "" {
+		t.Errorf("after a restart, again: %s", got)
+	}
+}
+
+// An event that comes again with the id of an earlier event hides no later event.
+func TestReadAheadOfRepeatedEvents(t *testing.T) {
+	o := Options{Folder: t.TempDir()}
+	h, k := outage(t, o)
+	put(t, h, "g0 gate cross door person")
+	put(t, h, "b0 back cross door person") // another stream's
+	read(t, k, 9, 0)
+	h.Open()
+	h.writeAll()
+	h.writeAll()
+	put(t, h, "g1 gate cross door person")
+	h.writeAll()
+	if got := read(t, k, 9, 0); got != "g1" {
+		t.Errorf("after the repeated event: %q", got)
+	}
+	k.want(t, 0, 0, 0)
+	if len(k.ahead) != 0 {
+		t.Errorf("%v is left", k.ahead)
+	}
+	h.failed(h.db, errors.New("the disk is full"))
+	put(t, h, "b0 back cross door person")
+	put(t, h, "g2 gate cross door person")
+	read(t, k, 9, 0)
+	h.Open()
+	h.writeAll()
+	again(t, h, o)
+}
+
+// Events that are acknowledged only when the database works again do not come again.
+func TestReadAheadAcknowledgedLater(t *testing.T) {
+	o := Options{Folder: t.TempDir()}
+	h, k := outage(t, o)
+	for _, id := range []string{"g1", "g2", "g3"} {
+		put(t, h, id+" gate cross door person")
+	}
+	list, err := k.Next(t.Context(), 9)
+	if err != nil || len(list) != 3 {
+		t.Fatal(list, err)
+	}
+	h.Open()
+	h.writeAll()
+	if got := read(t, k, 9, 0); got != "" {
+		t.Error("again: ", got)
+	}
+	for _, v := range list {
+		k.Done(v)
+	}
+	k.want(t, 0, 0, 0)
+	again(t, h, o)
+}
+
+// A sink with new settings gets what the sink before had not acknowledged, and the numbers stay right. Delivered events
+// that vanish with a database are not lost.
+func TestReadAheadOfAnotherSink(t *testing.T) {
+	h, k := outage(t, Options{Folder: t.TempDir()})
+	for _, id := range []string{"g1", "g2", "g3", "g4"} {
+		put(t, h, id+" gate cross door person")
+	}
+	read(t, k, 9, 1) // g4 is not acknowledged
+	h.Open()
+	h.writeAll()
+	k = h.Follow("gate", "mqtt")
+	h.writeAll()
+	if got := read(t, k, 9, 0); got != "g4" {
+		t.Error(got)
+	}
+	k.want(t, 0, 0, 0)
+
+	h.failed(h.db, errors.New("the disk is full"))
+	put(t, h, "g5 gate cross door person")
+	put(t, h, "g6 gate cross door person")
+	read(t, k, 9, 1)
+	h.Open()
+	h.writeAll()
+	if err := os.Remove(h.db.path); err != nil {
+		t.Fatal(err)
+	}
+	put(t, h, "g7 gate cross door person")
+	h.writeAll() // fails
+	h.Open()
+	h.writeAll()
+	k.Done(Item{id: "g6"})
+	read(t, k, 9, 0)
+	k.want(t, 0, 0, 0)
+}
+
 // BenchmarkCursor adds events, and reads and acknowledges the events, with all writes to disk.
 func BenchmarkCursor(b *testing.B) {
 	h := New(Options{Folder: b.TempDir()})

@@ -186,24 +186,27 @@ func (d *database) closeFiles() {
 // write writes events, states and places of cursors in one transaction. An event that is in the database already
 // changes nothing, and is in repeated. before is the number of the newest event before.
 func (d *database) write(events []waiting, states map[stateKey][]byte, places []place,
-	unfollowed map[placeKey]struct{}) (before int64, repeated map[int]bool, err error) {
+	unfollowed map[placeKey]struct{}) (before, last int64, repeated map[int]bool, err error) {
 	tx, err := d.db.Begin()
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // without effect after the commit
 	if before, err = newest(tx); err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
 	repeated = map[int]bool{}
 	err = d.writeRows(tx, events, repeated, states)
+	if err == nil { // a repeated event takes a number, too
+		last, err = newest(tx)
+	}
 	if err == nil {
 		err = writePlaces(tx, events, repeated, places, unfollowed)
 	}
 	if err == nil {
 		err = tx.Commit()
 	}
-	return before, repeated, err
+	return before, last, repeated, err
 }
 
 // writePlaces writes the places of cursors, whose events are without the written events.
@@ -252,6 +255,28 @@ func (d *database) place(stream, name string) (p place, found bool, err error) {
 func (d *database) count(stream string, seq int64) (n int, err error) {
 	err = d.db.QueryRow("SELECT count(*) FROM events WHERE stream=? AND seq>?", stream, seq).Scan(&n)
 	return n, err
+}
+
+// unread is count, with the ids of the events if asked.
+func (d *database) unread(stream string, seq int64, ask bool) (n int, ids map[string]bool, err error) {
+	if !ask {
+		n, err = d.count(stream, seq)
+		return n, nil, err
+	}
+	rows, err := d.db.Query("SELECT id FROM events WHERE stream=? AND seq>?", stream, seq)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer rows.Close()
+	ids = map[string]bool{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return 0, nil, err
+		}
+		ids[id] = true
+	}
+	return len(ids), ids, rows.Err()
 }
 
 // after returns up to limit events of a stream after a number, and the number up to which there are no further events.

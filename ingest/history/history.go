@@ -337,7 +337,7 @@ func (h *History) write() bool {
 	}
 	h.states, h.taken, h.unfollowed = map[stateKey][]byte{}, states, map[placeKey]struct{}{}
 	h.mu.Unlock()
-	before, repeated, err := db.write(batch, states, places, unfollowed)
+	before, newest, repeated, err := db.write(batch, states, places, unfollowed)
 	if err == nil {
 		err = db.present(h.o.Folder)
 	}
@@ -362,7 +362,7 @@ func (h *History) write() bool {
 		h.bytes -= len(batch[i].text)
 	}
 	h.stats.Written += uint64(len(batch))
-	moved := h.stored(db, batch, before, repeated)
+	moved := h.stored(db, batch, before, newest, repeated)
 	h.queue = h.queue[len(batch):]
 	if len(h.queue) == 0 {
 		h.queue = nil

@@ -194,6 +194,9 @@ func (s *mqtt) announce(ctx context.Context, c *connection) error {
 			list[key] = old
 		} else if !kept {
 			gone[key] = component{Platform: old.Platform}
+			if old.ImageTopic == s.topic+"/picture" {
+				values[old.ImageTopic] = ""
+			}
 			if _, used := values[old.StateTopic]; !used && strings.HasPrefix(old.StateTopic, s.topic+"/counts/") {
 				values[old.StateTopic] = ""
 			}

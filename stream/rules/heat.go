@@ -51,12 +51,15 @@ func (h *Heat) keep() {
 		return
 	}
 	m := &h.before[h.minute%(heatMinutes-1)]
-	if m.cells == nil {
+	switch {
+	case m.cells == nil:
 		m.cells = new([heatCells]uint16)
+	case m.minute != h.minute: // otherwise the clock has gone back to the minute
+		clear(m.cells[:])
 	}
 	m.minute = h.minute
 	for i, v := range h.present {
-		m.cells[i] = uint16(min(float64(v)/heatStep.Seconds()+0.5, 1<<16-1))
+		m.cells[i] = uint16(min(float64(m.cells[i])+float64(v)/heatStep.Seconds()+0.5, 1<<16-1))
 	}
 	h.present = nil
 }

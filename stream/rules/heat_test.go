@@ -54,6 +54,13 @@ func TestHeat(t *testing.T) {
 	if m := h.Map(begun, 60); m.Seconds[0] != 1 {
 		t.Errorf("%v s in a gap between two frames", m.Seconds[0])
 	}
+	h = new(Heat)
+	for _, at := range []time.Duration{30 * time.Second, time.Minute, time.Minute - 1, time.Minute + 1} {
+		h.Add(begun.Add(at), 0, 0, time.Second) // the clock goes back over the begin of a minute
+	}
+	if m := h.Map(begun.Add(time.Minute), 60); m.Seconds[0] != 4 {
+		t.Errorf("%v s after a step of the clock, want 4", m.Seconds[0])
+	}
 	var none *Heat
 	none.Add(begun, 0, 0, time.Second)
 	if m := none.Map(begun, 60); len(m.Seconds) != m.Columns*m.Rows {
