@@ -286,9 +286,9 @@ func (k *Cursor) count(db *database) error {
 	}
 	k.loaded, k.changed = true, true
 	k.acked, k.read = min(k.acked, newest), min(k.read, newest)
-	read, ahead := k.read, len(k.ahead) > 0
+	read, ahead := k.read, slices.Collect(maps.Keys(k.ahead))
 	k.h.mu.Unlock()
-	n, ids, err := db.unread(k.stream, read, ahead)
+	n, there, err := db.unread(k.stream, read, ahead)
 	if err != nil {
 		return err
 	}
@@ -296,10 +296,10 @@ func (k *Cursor) count(db *database) error {
 	defer k.h.mu.Unlock()
 	doubled := 0
 	maps.DeleteFunc(k.ahead, func(id string, e early) bool {
-		if e.stored && ids[id] {
+		if e.stored && there[id] {
 			doubled++
 		}
-		return e.stored && !ids[id] // was read before, or removed
+		return e.stored && !there[id] // was read before, or removed
 	})
 	expected -= max(k.doubled-doubled, 0) // were delivered
 	if k.doubled = doubled; n < expected {

@@ -257,26 +257,31 @@ func (d *database) count(stream string, seq int64) (n int, err error) {
 	return n, err
 }
 
-// unread is count, with the ids of the events if asked.
-func (d *database) unread(stream string, seq int64, ask bool) (n int, ids map[string]bool, err error) {
-	if !ask {
+// unread is count, and tells of which of the ids the database has an event after the number.
+func (d *database) unread(stream string, seq int64, ids []string) (n int, found map[string]bool, err error) {
+	if len(ids) == 0 {
 		n, err = d.count(stream, seq)
 		return n, nil, err
+	}
+	found = make(map[string]bool, len(ids))
+	for _, id := range ids {
+		found[id] = false
 	}
 	rows, err := d.db.Query("SELECT id FROM events WHERE stream=? AND seq>?", stream, seq)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer rows.Close()
-	ids = map[string]bool{}
-	for rows.Next() {
+	for ; rows.Next(); n++ {
 		var id string
 		if err := rows.Scan(&id); err != nil {
 			return 0, nil, err
 		}
-		ids[id] = true
+		if _, asked := found[id]; asked {
+			found[id] = true
+		}
 	}
-	return len(ids), ids, rows.Err()
+	return n, found, rows.Err()
 }
 
 // after returns up to limit events of a stream after a number, and the number up to which there are no further events.

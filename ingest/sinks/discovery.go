@@ -16,10 +16,8 @@ import (
 	"millrace/stream/rules"
 )
 
-const (
-	discoveryTime  = time.Second // between two looks at the counts and the newest clip
-	discoveryBytes = 4 << 20     // largest announcement that is read, and largest picture that is published
-)
+// discoveryTime is the time between two looks at the counts and the newest clip.
+const discoveryTime = time.Second
 
 // discovery announces the stream as a device by Home Assistant's MQTT discovery, and publishes the device's states:
 // the counts of lines and zones, and the picture of the newest clip. Discovery of devices is described at
@@ -30,7 +28,7 @@ type discovery struct {
 	announced map[string]component // by the last announcement, also of another process
 	sent      map[string]string    // retained values by topic, on this connection
 	clip      string               // whose picture is published
-	earlier   chan []byte          // the announcement that the broker had, on this connection
+	earlier   chan []byte          // the announcement on the broker before this connection
 }
 
 // component is an entity of the device.
@@ -65,11 +63,10 @@ type origin struct {
 	Name string `json:"name"`
 }
 
-const allowed = "-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
 // identifier replaces what an identifier of Home Assistant may not have, and adds a hash, so that different texts stay
 // different.
 func identifier(text string) string {
+	const allowed = "-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	id := strings.Map(func(r rune) rune {
 		if strings.ContainsRune(allowed, r) {
 			return r
@@ -85,8 +82,9 @@ func newDiscovery(prefix, topic string) *discovery {
 	return &discovery{topic: prefix + "/device/" + id + "/config", id: id}
 }
 
-// listen begins with a new connection: all is published again. listen asks the broker for the announcement that the
-// broker has, perhaps of an earlier process with other rules. A user who may not read gets no old components removed.
+// listen begins with a new connection: everything is published again. listen asks the broker for the announcement on
+// the broker, perhaps of an earlier process with other rules. Without the permission to read the announcement, earlier
+// components stay.
 func (d *discovery) listen(ctx context.Context, c *connection) {
 	earlier := make(chan []byte, 1)
 	d.sent, d.clip, d.earlier = map[string]string{}, "", earlier
@@ -104,10 +102,10 @@ func (d *discovery) listen(ctx context.Context, c *connection) {
 	_, _ = c.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: d.topic, NoLocal: true}}})
 }
 
-// read takes over the components of the announcement that the broker had.
+// read takes over the components of the announcement on the broker.
 func (d *discovery) read(text []byte) {
 	var a announcement
-	if json.Unmarshal(text, &a) != nil { // of somebody else: ours replaces the message
+	if json.Unmarshal(text, &a) != nil { // of another program: the next announcement replaces the message
 		return
 	}
 	if d.announced == nil {
@@ -172,8 +170,8 @@ func (s *mqtt) components(all []ModelCounts) (list map[string]component, values 
 }
 
 // announce publishes what has changed since the last call on this connection. Run calls announce a second after the
-// begin of a connection, when the announcement that the broker had has come. While a model is not loaded, its
-// components stay.
+// begin of a connection, after the announcement on the broker has come. While a model is not loaded, its components
+// stay.
 func (s *mqtt) announce(ctx context.Context, c *connection) error {
 	d := s.discovery
 	select {
@@ -202,21 +200,18 @@ func (s *mqtt) announce(ctx context.Context, c *connection) error {
 			}
 		}
 	}
-	a := announcement{device{[]string{d.id}, s.stream, "Millrace"}, origin{"Millrace"}, s.topic + "/status", list}
 	if len(gone) > 0 {
 		maps.Copy(gone, list)
-		a.Components = gone
-		if err := s.retain(ctx, c, d.topic, a); err != nil {
+		if err := s.retainDevice(ctx, c, gone); err != nil {
 			return err
 		}
-		a.Components = list
 	}
-	if err := s.retain(ctx, c, d.topic, a); err != nil {
+	if err := s.retainDevice(ctx, c, list); err != nil {
 		return err
 	}
 	d.announced = list
 	for _, topic := range slices.Sorted(maps.Keys(values)) {
-		if err := s.retain(ctx, c, topic, values[topic]); err != nil {
+		if err := s.retain(ctx, c, topic, []byte(values[topic])); err != nil {
 			return err
 		}
 	}
@@ -229,8 +224,8 @@ func (s *mqtt) announce(ctx context.Context, c *connection) error {
 	}
 	d.clip = clip
 	jpeg, err := read()
-	if err == nil && len(jpeg) > discoveryBytes {
-		err = fmt.Errorf("the picture has %d bytes: at most %d are published", len(jpeg), discoveryBytes)
+	if err == nil && len(jpeg) > MaxPicture {
+		err = fmt.Errorf("the picture has more than %d bytes", MaxPicture)
 	}
 	if err != nil {
 		s.log.Warn("the picture of a clip is not published", "stream", s.stream, "clip", clip, "error", err)
@@ -239,20 +234,19 @@ func (s *mqtt) announce(ctx context.Context, c *connection) error {
 	return s.retain(ctx, c, s.topic+"/picture", jpeg)
 }
 
-// retain publishes a retained message, text or a value as JSON, unless the broker has the message.
-func (s *mqtt) retain(ctx context.Context, c *connection, topic string, value any) error {
-	var payload []byte
-	switch v := value.(type) {
-	case string:
-		payload = []byte(v)
-	case []byte:
-		payload = v
-	default:
-		var err error
-		if payload, err = json.Marshal(v); err != nil {
-			return err
-		}
+// retainDevice publishes the announcement with components.
+func (s *mqtt) retainDevice(ctx context.Context, c *connection, list map[string]component) error {
+	d := s.discovery
+	text, err := json.Marshal(announcement{device{[]string{d.id}, s.stream, "Millrace"}, origin{"Millrace"}, c.status,
+		list})
+	if err != nil {
+		return err
 	}
+	return s.retain(ctx, c, d.topic, text)
+}
+
+// retain publishes a retained message, unless the broker has the message.
+func (s *mqtt) retain(ctx context.Context, c *connection, topic string, payload []byte) error {
 	d := s.discovery
 	if last, sent := d.sent[topic]; sent && last == string(payload) {
 		return nil
@@ -299,7 +293,7 @@ func (s *mqtt) withdraw(ctx context.Context, c *connection) error {
 		}
 	}
 	for _, topic := range topics {
-		if err := s.retain(ctx, c, topic, ""); err != nil {
+		if err := s.retain(ctx, c, topic, nil); err != nil {
 			return err
 		}
 	}

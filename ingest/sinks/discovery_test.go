@@ -219,6 +219,27 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
+// A sink that announces the same device as the sink before leaves the device on the broker.
+func TestAnnounces(t *testing.T) {
+	one := &MQTT{URL: "mqtt://127.0.0.1", Discovery: "ha"}
+	for name, c := range map[string]struct {
+		Settings
+		same bool
+	}{
+		"other messages":   {&MQTT{URL: one.URL, Discovery: "ha", Send: "events"}, true},
+		"the same topic":   {&MQTT{URL: one.URL, Discovery: "ha", Topic: "millrace/gate"}, true},
+		"another topic":    {&MQTT{URL: one.URL, Discovery: "ha", Topic: "gate"}, false},
+		"another prefix":   {&MQTT{URL: one.URL, Discovery: "hb"}, false},
+		"another broker":   {&MQTT{URL: "mqtt://127.0.0.2", Discovery: "ha"}, false},
+		"no discovery":     {&MQTT{URL: one.URL}, false},
+		"another receiver": {&File{Path: "ha"}, false},
+	} {
+		if same := Announces(one, "gate") == Announces(c.Settings, "gate"); same != c.same {
+			t.Errorf("%s: the same device is %v", name, same)
+		}
+	}
+}
+
 // The message of a stream with more lines than fit into a message of the broker is not published, and the results are.
 func TestDiscoveryTooLarge(t *testing.T) {
 	t.Parallel()

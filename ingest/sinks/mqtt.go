@@ -34,6 +34,7 @@ const (
 	mqttAttempts  = 8                // connections that may end with one unacknowledged result
 	mqttKeepAlive = 30               // seconds
 	mqttTopicMax  = 1024             // bytes
+	mqttReceive   = 4 << 20          // bytes of the largest message that the broker may send: see discovery
 )
 
 var mqttAddress = brokerAddress{"mqtt", "1883", "mqtts", "8883", "sinks.mqtt_topic"}
@@ -349,7 +350,7 @@ func (s *mqtt) connect(last context.Context) (*connection, error) {
 		Username: s.address.User.Username(), UsernameFlag: s.address.User.Username() != "",
 		Password: []byte(password), PasswordFlag: hasPassword,
 		Properties: &paho.ConnectProperties{ReceiveMaximum: new(uint16(1)), // paho has room for as many messages
-			MaximumPacketSize: new(uint32(discoveryBytes))},
+			MaximumPacketSize: new(uint32(mqttReceive))},
 		WillMessage: &paho.WillMessage{Topic: c.status, Payload: []byte("offline"), Retain: true},
 	}
 	answer, err := c.Connect(ctx, hello)
@@ -382,8 +383,8 @@ func (c *connection) limit(p *paho.ConnackProperties) error {
 	return nil
 }
 
-// size returns the bytes of a message: a fixed header of at most five bytes, the lengths of topic and
-// properties, and a packet identifier (MQTT 5, section 3.3).
+// size returns the bytes of a message: a fixed header of at most five bytes, the lengths of topic and properties, and a
+// packet identifier (MQTT 5, section 3.3).
 func (c *connection) size(topic string, payload []byte) int {
 	return 5 + 2 + len(topic) + 2 + 1 + len(payload)
 }

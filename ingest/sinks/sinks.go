@@ -62,6 +62,9 @@ type Env struct {
 	Removed func() bool
 }
 
+// MaxPicture is the most bytes of a picture of Env.Picture. Sinks refuse a larger picture.
+const MaxPicture = 4 << 20
+
 // ModelCounts are the counts of a stream's rules, of the tracks of one model.
 type ModelCounts struct {
 	Model string `json:"model"`

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/ingest/clips"
+	"millrace/ingest/sinks"
 	"millrace/stream"
 )
 
@@ -78,12 +79,9 @@ func (f *runner) clipPicture() (string, func() ([]byte, error)) {
 			return nil, err
 		}
 		defer file.Close()
-		return io.ReadAll(io.LimitReader(file, maxPicture+1))
+		return io.ReadAll(io.LimitReader(file, sinks.MaxPicture+1))
 	}
 }
-
-// maxPicture bounds the bytes of a picture for a sink. The sink refuses a larger picture.
-const maxPicture = 4 << 20
 
 // clipReady writes a line about a clip, as an event, to the watchers and the sinks.
 func (f *runner) clipReady(c *clips.Clip) {

@@ -33,7 +33,8 @@ func (a *Adapter) resetCounts(c *fiber.Ctx) error {
 		return err
 	}
 	now := time.Now()
-	for _, o := range f.counting() {
+	counting, _ := f.counting()
+	for _, o := range counting {
 		o.rules.Reset(now)
 	}
 	a.opts.Log.Info("the counts of a stream were reset", "stream", f.name)
@@ -41,21 +42,23 @@ func (a *Adapter) resetCounts(c *fiber.Ctx) error {
 }
 
 func (f *runner) reportCounts(now time.Time) reportCounts {
-	out := reportCounts{Stream: f.name, Models: []sinks.ModelCounts{}}
-	for _, c := range f.counting() {
-		out.Models = append(out.Models, sinks.ModelCounts{Model: c.Model, Counts: c.rules.Counts(now)})
+	list, _ := f.modelCounts(now)
+	return reportCounts{Stream: f.name, Models: list}
+}
+
+// modelCounts are the counts by model; all is false while a model is not loaded, which may have tracks.
+func (f *runner) modelCounts(now time.Time) (list []sinks.ModelCounts, all bool) {
+	counting, all := f.counting()
+	list = []sinks.ModelCounts{}
+	for _, c := range counting {
+		list = append(list, sinks.ModelCounts{Model: c.Model, Counts: c.rules.Counts(now)})
 	}
-	return out
+	return list, all
 }
 
-// counting returns the models that apply rules, or have applied rules before they were unloaded.
-func (f *runner) counting() (out []*consumer) {
-	out, _ = f.countingNow()
-	return out
-}
-
-// countingNow is counting; all is false while a model is not loaded, which may have tracks.
-func (f *runner) countingNow() (out []*consumer, all bool) {
+// counting returns the models that apply rules, or have applied rules before they were unloaded; all is false while a
+// model is not loaded, which may have tracks.
+func (f *runner) counting() (out []*consumer, all bool) {
 	if now := f.settings(); now.Rules.Empty() {
 		return nil, true
 	}
@@ -66,15 +69,6 @@ func (f *runner) countingNow() (out []*consumer, all bool) {
 			out = append(out, c)
 		}
 		all = all && err == nil
-	}
-	return out, all
-}
-
-// sinkCounts are the counts for sinks.
-func (f *runner) sinkCounts() (out []sinks.ModelCounts, all bool) {
-	list, all := f.countingNow()
-	for _, c := range list {
-		out = append(out, sinks.ModelCounts{Model: c.Model, Counts: c.rules.Counts(time.Now())})
 	}
 	return out, all
 }
@@ -96,10 +90,14 @@ func (a *Adapter) showHeat(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	minutes := 60
-	if text := c.Query("minutes"); text != "" {
-		if minutes, err = strconv.Atoi(text); err != nil || minutes < 1 || minutes > 60 {
-			return stream.Errorf(stream.InvalidArgument, "minutes", "%.40q: want 1 to 60", text)
+	minutes := rules.HeatMinutes
+	for name, value := range c.Queries() {
+		if name != "minutes" {
+			return stream.Errorf(stream.InvalidArgument, "", "%.40q is not an option of heat: want minutes", name)
+		}
+		if minutes, err = strconv.Atoi(value); err != nil || minutes < 1 || minutes > rules.HeatMinutes {
+			return stream.Errorf(stream.InvalidArgument, name, "%.40q is not a number from 1 to %d", value,
+				rules.HeatMinutes)
 		}
 	}
 	if now := f.settings(); now.Rules.Empty() {
@@ -107,7 +105,8 @@ func (a *Adapter) showHeat(c *fiber.Ctx) error {
 			"follows objects", f.name)
 	}
 	now, out := time.Now(), reportHeat{Stream: f.name, Models: []modelHeat{}}
-	for _, o := range f.counting() {
+	counting, _ := f.counting()
+	for _, o := range counting {
 		out.Models = append(out.Models, modelHeat{o.Model, o.rules.Heat(now, minutes)})
 	}
 	return c.JSON(out)

@@ -287,7 +287,8 @@ func (f *runner) eventStats(s *StreamStats) {
 	f.countMu.Lock()
 	s.Events = maps.Clone(f.events)
 	f.countMu.Unlock()
-	for _, c := range f.counting() {
+	counting, _ := f.counting()
+	for _, c := range counting {
 		for _, z := range c.rules.Counts(time.Now()).Zones {
 			s.Zones = append(s.Zones, ZoneStats{c.Model, z.Name, z.Now})
 		}

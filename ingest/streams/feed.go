@@ -96,8 +96,8 @@ func (o *modelFeed) wait(n int) bool {
 	return o.window.Wait(n, o.ctx.Done())
 }
 
-// settle waits until the result of every frame has been written.
-func (o *modelFeed) settle() { o.wait(1) }
+// settle returns true once the result of every frame has been written, or false when the feed ends first.
+func (o *modelFeed) settle() bool { return o.wait(1) }
 
 // Push implements stream.Sink.
 func (o *modelFeed) Push(r *stream.Result) {

@@ -182,7 +182,8 @@ func TestRules(t *testing.T) {
 	if m := heat.Models[0]; m.Model != "people" || len(m.Seconds) != m.Columns*m.Rows || total == 0 {
 		t.Errorf("%s: %v s in %d cells", m.Model, total, len(m.Seconds))
 	}
-	for path, want := range map[string]string{"gate/heat?minutes=61": "minutes", "gate/heat?minutes=x": "minutes"} {
+	for path, want := range map[string]string{"gate/heat?minutes=61": "minutes", "gate/heat?minutes=x": "minutes",
+		"gate/heat?model=people": "not an option of heat"} {
 		if text := r.want(400, "GET", "/v2/streams/"+path, ""); !strings.Contains(text, want) {
 			t.Error(text)
 		}

@@ -176,7 +176,7 @@ func (f *runner) openSink(k sinks.Settings, by sinkOrigin, earlier sinks.Sink) o
 	s := openSink{name: sinks.KindOf(k).Name, settings: k, events: sinks.SendsEvents(k), origin: by, removed: removed}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
 	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log,
-		Counts:  f.sinkCounts,
+		Counts:  func() ([]sinks.ModelCounts, bool) { return f.modelCounts(time.Now()) },
 		Removed: func() bool { return removed.Load() || f.forget.Load() }}
 	if f.a.opts.Clips != nil {
 		env.Picture = f.clipPicture

@@ -83,8 +83,9 @@ func (f *runner) read() (over bool, err error) {
 		}
 		if g.over && g.err == nil {
 			for _, o := range *f.feeds.Load() {
-				o.settle()
-				f.endObjects(o)
+				if o.settle() {
+					f.endObjects(o)
+				}
 			}
 		}
 		over = g.over && ctx.Err() == nil

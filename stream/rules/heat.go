@@ -2,15 +2,14 @@ package rules
 
 import "time"
 
-// The cells of a Heat, from left to right and from top to bottom of the picture.
-const (
-	HeatColumns = 64
-	HeatRows    = 36
-	heatCells   = HeatColumns * HeatRows
-)
+// HeatMinutes is how many minutes a Heat keeps, the present minute included.
+const HeatMinutes = 60
 
 const (
-	heatMinutes = 60
+	heatColumns = 64 // cells of the picture
+	heatRows    = 36
+	heatCells   = heatColumns * heatRows
+
 	heatStep    = 50 * time.Millisecond // unit of the minutes before the present minute
 	maxHeatStep = time.Second           // of one frame: where objects were in a longer gap is not known
 )
@@ -20,7 +19,7 @@ const (
 type Heat struct {
 	minute  int64               // Unix minute of present
 	present *[heatCells]float32 // seconds; nil = none in the minute
-	before  [heatMinutes - 1]heatMinute
+	before  [HeatMinutes - 1]heatMinute
 }
 
 // heatMinute is an earlier minute, at the index of its number modulo the minutes kept.
@@ -41,8 +40,8 @@ func (h *Heat) Add(at time.Time, x, y float64, d time.Duration) {
 	if h.present == nil {
 		h.present = new([heatCells]float32)
 	}
-	column, row := int(min(max(x, 0), 1)*HeatColumns), int(min(max(y, 0), 1)*HeatRows)
-	h.present[min(row, HeatRows-1)*HeatColumns+min(column, HeatColumns-1)] += float32(min(d, maxHeatStep).Seconds())
+	column, row := int(min(max(x, 0), 1)*heatColumns), int(min(max(y, 0), 1)*heatRows)
+	h.present[min(row, heatRows-1)*heatColumns+min(column, heatColumns-1)] += float32(min(d, maxHeatStep).Seconds())
 }
 
 // keep puts the present minute to the minutes before.
@@ -50,7 +49,7 @@ func (h *Heat) keep() {
 	if h.present == nil {
 		return
 	}
-	m := &h.before[h.minute%(heatMinutes-1)]
+	m := &h.before[h.minute%(HeatMinutes-1)]
 	switch {
 	case m.cells == nil:
 		m.cells = new([heatCells]uint16)
@@ -84,7 +83,7 @@ type HeatMap struct {
 func (h *Heat) Map(at time.Time, minutes int) HeatMap {
 	now := at.Unix() / 60
 	first := now - int64(minutes) + 1
-	out := HeatMap{HeatColumns, HeatRows, time.Unix(60*first, 0).UTC(), at.UTC(), make([]float64, heatCells)}
+	out := HeatMap{heatColumns, heatRows, time.Unix(60*first, 0).UTC(), at.UTC(), make([]float64, heatCells)}
 	if h == nil {
 		return out
 	}

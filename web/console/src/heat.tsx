@@ -40,8 +40,10 @@ function paint(canvas: HTMLCanvasElement, {columns, rows, seconds}: HeatMap) {
   context.putImageData(image, 0, 0);
 }
 
-const time = (seconds: number) =>
-  seconds < 100 ? `${+seconds.toFixed(1)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+function time(seconds: number): string {
+  const whole = Math.round(seconds);
+  return seconds < 100 ? `${+seconds.toFixed(1)} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+}
 
 /** The place with the most time, in words. */
 function busiest({columns, rows, seconds}: HeatMap): string {
@@ -66,13 +68,13 @@ export function Heat({of: s}: {of: ServerStream}) {
         </p>
       )}
       {value?.models.map(m => (
-        <Map key={m.model} of={s} map={m} title={value.models.length > 1 ? m.model : ''} />
+        <ModelHeat key={m.model} of={s} map={m} title={value.models.length > 1 ? m.model : ''} />
       ))}
     </>
   );
 }
 
-function Map({of: s, map, title}: {of: ServerStream; map: HeatMap; title: string}) {
+function ModelHeat({of: s, map, title}: {of: ServerStream; map: HeatMap; title: string}) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => paint(canvas.current!, map), [map]);
   const most = Math.max(...map.seconds),
